@@ -1,0 +1,64 @@
+# `make demo` and `make test` start from nothing but Python 3.11 or newer: the first one that is
+# called creates .venv and installs into it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/tpsrl-installed
+OUT ?= out/demo
+
+# Homes run one to a process, so a numeric library that starts its own threads only gets in the way.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+export NUMBA_NUM_THREADS ?= 1
+
+help:
+	@echo "make demo      evaluate the scripted robot on a few Tidy House episodes, with videos (OUT=$(OUT))"
+	@echo "make test      lint, types and the test suite"
+	@echo "make lint      lint and types only"
+	@echo "make format    let ruff rewrite the files"
+	@echo "make install   create $(VENV) and install into it"
+	@echo "make clean     remove caches and build products ($(VENV) and out/ stay)"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ ! -x $(BIN)/python ]; then \
+	    for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	        if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	            echo "creating $(VENV) with $$($$python --version)"; \
+	            "$$python" -m venv $(VENV) || exit 1; \
+	            break; \
+	        fi; \
+	    done; \
+	fi; \
+	if [ ! -x $(BIN)/python ]; then \
+	    echo "tpsrl needs Python 3.11 or newer, and found none on the PATH" >&2; \
+	    exit 1; \
+	fi
+	@echo "installing into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/tpsrl eval tidy_house num_episodes=4 videos=2 out=$(OUT)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -type d -prune -exec rm -rf {} +

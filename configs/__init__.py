@@ -1,0 +1,1 @@
+"""YAML presets, package data: `configs/GROUP/NAME.yaml`."""

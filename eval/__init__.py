@@ -1,0 +1,1 @@
+"""Runs episodes of a scenario, measures what succeeded and says why the rest did not."""

@@ -1,0 +1,47 @@
+"""The folder that a run writes: checked before any work, every file whole or not there."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tpsrl.errors import UserError
+
+
+def prepare(out: str | os.PathLike[str]) -> Path:
+    """Makes the output folder and proves that a file can be written and renamed in it.
+
+    Raises:
+        UserError: it cannot.
+    """
+    folder = Path(out).expanduser()
+    probe = folder / f".probe.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"out: cannot write into '{out}' ({error.strerror})") from None
+    return folder
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file under another name and renames it, so that it is never half there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"out: cannot write '{path}' ({error.strerror})") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Indented JSON; a NaN or infinity is an error, since JSON has none."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, records: Iterable[Any]) -> None:
+    """One JSON record a line."""
+    write_text(path, "".join(json.dumps(r, allow_nan=False) + "\n" for r in records))

@@ -1,0 +1,126 @@
+"""Tasks over processes: handed out one at a time, collected in order, a lost worker noticed."""
+
+import dataclasses
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from tpsrl.errors import RunError, UserError
+
+# Builds what a worker needs once, and returns what it calls for each task. Both must be picklable.
+Factory = Callable[[], Callable[[Any], Any]]
+
+
+def run(factory: Factory, tasks: Sequence[Any], processes: int) -> Iterator[tuple[int, Any]]:
+    """Yields (index of the task, result) in the order in which the tasks get done.
+
+    With one process the tasks run here, one after another; with more, each of so many spawned
+    processes calls `factory` once and then works on one task at a time.
+
+    Raises:
+        UserError: one that a task raised.
+        RunError: another exception in a worker, with its traceback, or the death of a worker.
+    """
+    if processes == 1:
+        work = factory()
+        for index, task in enumerate(tasks):
+            yield index, work(task)
+    else:
+        yield from _run_spawned(factory, tasks, min(processes, len(tasks)))
+
+
+@dataclasses.dataclass(slots=True)
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    index: int | None = None  # of the task that it works on
+
+
+def _run_spawned(
+    factory: Factory, tasks: Sequence[Any], processes: int
+) -> Iterator[tuple[int, Any]]:
+    todo = iter(enumerate(tasks))
+    workers: dict[Connection, _Worker] = {}
+    try:
+        for _ in range(processes):
+            worker = _start(factory)
+            workers[worker.pipe] = worker
+            _hand_out(worker, todo)
+        while busy := [w.pipe for w in workers.values() if w.index is not None]:
+            for pipe in wait(busy):
+                worker = workers[pipe]  # type: ignore[index]
+                index, result = worker.index, _receive(worker)
+                _hand_out(worker, todo)
+                assert index is not None
+                yield index, result
+    finally:
+        for worker in workers.values():
+            worker.pipe.close()
+            worker.process.terminate()
+        for worker in workers.values():
+            worker.process.join()
+
+
+def _start(factory: Factory) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(factory, theirs), daemon=True)
+    process.start()
+    theirs.close()  # so that a worker's death ends the stream on our side
+    return _Worker(process, ours)
+
+
+def _hand_out(worker: _Worker, todo: Iterator[tuple[int, Any]]) -> None:
+    item = next(todo, None)
+    worker.index = None if item is None else item[0]
+    if item is not None:
+        try:
+            worker.pipe.send(item[1])
+        except BrokenPipeError:
+            raise _died(worker) from None
+
+
+def _receive(worker: _Worker) -> Any:
+    try:
+        kind, value = worker.pipe.recv()
+    except (EOFError, ConnectionResetError):
+        raise _died(worker) from None
+    if kind == "user error":
+        raise UserError(value)
+    if kind == "error":
+        raise RunError(f"task {worker.index} failed in a worker:\n{value}")
+    return value
+
+
+def _died(worker: _Worker) -> RunError:
+    worker.process.join()
+    code = worker.process.exitcode or 0
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
+    return RunError(f"a worker process died ({how}) while working on task {worker.index}{hint}")
+
+
+def _work(factory: Factory, pipe: Connection) -> None:
+    # The parent decides what Ctrl-C means; it ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work = None
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        try:
+            work = work or factory()
+            answer = ("result", work(task))
+        except UserError as error:
+            answer = ("user error", str(error))
+        except Exception:
+            answer = ("error", traceback.format_exc())
+        try:
+            pipe.send(answer)
+        except BrokenPipeError:
+            return

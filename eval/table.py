@@ -1,0 +1,70 @@
+"""The report on the terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import rich.box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from eval.page import percent, signed
+
+
+def show(console: Console, report: dict[str, Any]) -> None:
+    """Prints stages, first causes and the overall success."""
+    parts: list[Any] = [_stages(report["stages"])]
+    if report["first_causes"]:
+        parts.append(_causes(report["first_causes"]))
+    console.print(Group(*parts))
+    console.print(_overall(report))
+
+
+def _stages(stages: Sequence[dict[str, Any]]) -> Table:
+    table = _table("Stages")
+    for head in ("", "stage", "reached", "done", "rate", "95% interval", "of all"):
+        table.add_column(head, justify="left" if head == "stage" else "right", no_wrap=True)
+    for stage in stages:
+        interval = f"{percent(stage['ci_low'])} to {percent(stage['ci_high'])}"
+        table.add_row(
+            str(stage["index"] + 1),
+            Text(stage["name"]),
+            str(stage["reached"]),
+            str(stage["succeeded"]),
+            percent(stage["rate"]),
+            "-" if stage["rate"] is None else interval,
+            percent(stage["cumulative"]),
+        )
+    return table
+
+
+def _causes(causes: Sequence[dict[str, Any]]) -> Table:
+    table = _table("First causes of failure")
+    for head in ("count", "stage", "what did not hold", "how it ended", "margin"):
+        table.add_column(head, justify="right" if head in ("count", "margin") else "left")
+    for cause in causes:
+        number = "" if cause["stage"] < 0 else f"{cause['stage'] + 1} "
+        table.add_row(
+            str(cause["count"]),
+            Text(number + cause["name"]),
+            Text(cause["predicate"]),
+            Text(cause["end"]),
+            signed(cause["margin"], cause["unit"]),
+        )
+    return table
+
+
+def _overall(report: dict[str, Any]) -> Text:
+    success = report["success"]
+    count = report["num_episodes"]
+    done = round(success["mean"] * count)
+    interval = f"{percent(success['ci_low'])} to {percent(success['ci_high'])}"
+    return Text.assemble(
+        (f"full success {percent(success['mean'])}", "bold"),
+        f" ({done} of {count} episodes, 95% interval {interval})",
+    )
+
+
+def _table(title: str) -> Table:
+    style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+    return Table(title=title, box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]

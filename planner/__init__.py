@@ -1,0 +1,1 @@
+"""Task planning: PDDL domain and problems, search, plans, their execution and its trace."""

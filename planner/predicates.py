@@ -1,0 +1,140 @@
+"""HAB's predicates as functions of the world state: truth, and the margin by which.
+
+Definitions and thresholds are habitat-lab 0.3.3's (multi_task/domain_configs/replica_cad.yaml and
+pddl_defined_predicates.py). World states are numpy with batch one.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from planner.containers import containers
+from planner.entities import Entities, Entity
+from skills.base import Margin
+from tpsrl.errors import UserError, unknown
+from tpsrl.world.state import WorldState
+
+Atom = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PredicateThresholds:
+    """When a predicate holds. Opened and closed leave a gap in which neither does."""
+
+    robot_at_m: float = 2.0
+    object_at_m: float = 0.3
+    opened_cab_m: float = 0.35
+    closed_cab_m: float = 0.15
+    opened_fridge_rad: float = 1.07
+    closed_fridge_rad: float = 0.15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scene:
+    """What a predicate looks at: a world of batch one, who is who in it, and the thresholds."""
+
+    world: WorldState
+    entities: Entities
+    thresholds: PredicateThresholds = PredicateThresholds()
+
+    def position(self, entity: Entity) -> np.ndarray:
+        """Where an entity is (3,), metres."""
+        return self.entities.position(entity, self.world)
+
+    def joint(self, entity: Entity) -> float:
+        """How far a drawer (m) or the fridge door (rad) is open."""
+        return float(self.world.joints[0, entity.joint])
+
+
+def holding(scene: Scene, obj: Entity, robot: Entity) -> Margin:
+    """The robot holds this very object."""
+    return Margin.flag(scene.world.held[0] == obj.object)
+
+
+def not_holding(scene: Scene, robot: Entity) -> Margin:
+    """The robot holds nothing."""
+    return Margin.flag(scene.world.held[0] < 0)
+
+
+def inside(scene: Scene, obj: Entity, receptacle: Entity) -> Margin:
+    """The centre of an object or goal is in the fridge's compartment or in the drawer, in m."""
+    boxes = containers(scene.entities.episode.layout, receptacle.name)
+    if not boxes:
+        return Margin.flag(False)
+    point, joint = scene.position(obj), scene.joint(receptacle)
+    return Margin.above(max(box.depth_inside(point, joint) for box in boxes), 0.0, "m")
+
+
+def opened_cab(scene: Scene, cab: Entity) -> Margin:
+    """The drawer is out far enough."""
+    return Margin.above(scene.joint(cab), scene.thresholds.opened_cab_m, "m")
+
+
+def closed_cab(scene: Scene, cab: Entity) -> Margin:
+    """The drawer is in."""
+    return Margin.below(abs(scene.joint(cab)), scene.thresholds.closed_cab_m, "m")
+
+
+def opened_fridge(scene: Scene, fridge: Entity) -> Margin:
+    """The door is open far enough."""
+    return Margin.above(scene.joint(fridge), scene.thresholds.opened_fridge_rad, "rad")
+
+
+def closed_fridge(scene: Scene, fridge: Entity) -> Margin:
+    """The door is shut."""
+    return Margin.below(abs(scene.joint(fridge)), scene.thresholds.closed_fridge_rad, "rad")
+
+
+def robot_at(scene: Scene, at: Entity, robot: Entity) -> Margin:
+    """The base is near an entity, over the floor."""
+    away = np.linalg.norm(scene.position(at)[:2] - scene.world.base[0, :2])
+    return Margin.below(float(away), scene.thresholds.robot_at_m, "m")
+
+
+def object_at(scene: Scene, obj: Entity, at: Entity) -> Margin:
+    """The object is near a goal, or inside an articulated receptacle."""
+    if at.joint >= 0:
+        return inside(scene, obj, at)
+    away = np.linalg.norm(scene.position(at) - scene.position(obj))
+    return Margin.below(float(away), scene.thresholds.object_at_m, "m")
+
+
+def goal_of(scene: Scene, goal: Entity, obj: Entity) -> Margin:
+    """The goal is that object's own; true by the episode, whatever the world."""
+    return Margin.flag(goal.position is not None and goal.object == obj.object)
+
+
+# The predicate and the number of entities that it takes.
+PREDICATES: dict[str, tuple[Callable[..., Margin], int]] = {
+    "holding": (holding, 2),
+    "not_holding": (not_holding, 1),
+    "in": (inside, 2),
+    "opened_cab": (opened_cab, 1),
+    "closed_cab": (closed_cab, 1),
+    "opened_fridge": (opened_fridge, 1),
+    "closed_fridge": (closed_fridge, 1),
+    "robot_at": (robot_at, 2),
+    "object_at": (object_at, 2),
+    "goal_of": (goal_of, 2),
+}
+
+
+def evaluate(atom: Atom, scene: Scene) -> Margin:
+    """Whether a ground atom such as ("robot_at", "goal_0", "robot_0") holds.
+
+    Raises:
+        UserError: the predicate or an entity is unknown, or their number is wrong.
+    """
+    name, *terms = atom
+    if name not in PREDICATES:
+        raise unknown("predicate", name, PREDICATES)
+    function, arity = PREDICATES[name]
+    if len(terms) != arity:
+        raise UserError(f"predicate {name}: takes {arity} entities, {len(terms)} given")
+    return function(scene, *(scene.entities[term] for term in terms))
+
+
+def text(atom: Atom) -> str:
+    """An atom as it reads: "robot_at(goal_0, robot_0)"."""
+    return f"{atom[0]}({', '.join(atom[1:])})"

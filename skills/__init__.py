@@ -1,0 +1,1 @@
+"""One file a skill: what it may do, when it has succeeded, when it has failed."""

@@ -1,0 +1,101 @@
+"""What a skill is, and what the executor and the environments need of one."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Margin:
+    """A named result: whether it holds, by how much, and in which unit.
+
+    `margin` is positive when the result holds and negative by what is missing; for yes-or-no
+    facts it is +1 or -1 with unit "bool".
+    """
+
+    holds: bool
+    margin: float
+    unit: str
+
+    @staticmethod
+    def below(value: float, limit: float, unit: str) -> "Margin":
+        """value < limit."""
+        return Margin(bool(value < limit), float(limit - value), unit)
+
+    @staticmethod
+    def above(value: float, limit: float, unit: str) -> "Margin":
+        """value > limit."""
+        return Margin(bool(value > limit), float(value - limit), unit)
+
+    @staticmethod
+    def flag(value: bool) -> "Margin":
+        """A yes-or-no fact."""
+        return Margin(bool(value), 1.0 if value else -1.0, "bool")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillThresholds:
+    """When a skill has succeeded; the defaults are habitat-lab's (FACTS B2, B4)."""
+
+    navigate_distance_m: float = 1.5
+    navigate_angle_rad: float = 0.261799
+    pick_rest_m: float = 0.15
+    place_goal_m: float = 0.15
+    place_rest_m: float = 0.15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillGoal:
+    """What one skill execution is about.
+
+    `object` is the index of the object concerned (-1: none); `position` (3,) in metres is where
+    to navigate to, or where to place; `marker` is the articulated handle concerned ("" for none).
+    """
+
+    object: int = -1
+    position: tuple[float, float, float] | None = None
+    marker: str = ""
+
+
+class Skill(Protocol):
+    """The definition of a skill, separate from whatever policy acts for it."""
+
+    name: str
+
+    def mask(self) -> np.ndarray:
+        """(11,) bool: the parts of the action that the skill may use."""
+        ...
+
+    def results(
+        self, goal: SkillGoal, world: WorldState, stop: bool, thresholds: SkillThresholds
+    ) -> dict[str, Margin]:
+        """Named results for a batch of one; "success" is among them, the others are its parts."""
+        ...
+
+    def failure(self, goal: SkillGoal, world: WorldState) -> str:
+        """Why the skill can no longer succeed ("dropped", "wrong_object"), or ""."""
+        ...
+
+
+class SkillPolicy(Protocol):
+    """What acts for a skill: a scripted controller or a learned network.
+
+    A policy that has finished sets the stop entry of its action. The executor masks the action
+    by the skill's mask before it reaches the simulator.
+    """
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """Starts the skill from a world state of batch one."""
+        ...
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """The action (11,) in [-1, 1] for this control step."""
+        ...
+
+    def diagnosis(self) -> dict[str, Any]:
+        """Why the policy stopped or what it could not do ({} when nothing to say)."""
+        ...

@@ -1,0 +1,136 @@
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+from tpsrl import config
+from tpsrl.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    total: int = config.option(3000, "all control steps", minimum=1)
+    distance_m: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rules:
+    name: str = ""
+    limits: Limits = dataclasses.field(default_factory=Limits)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    rules: Rules = config.preset("rules", Rules, "strict", "which rules")
+    split: Literal["train", "val"] = config.option("val", "which layouts")
+    num_episodes: int = config.option(20, "how many", minimum=1, maximum=500)
+    replan: bool = config.option(False, "plan again after a failure")
+    out: str | None = config.option(None, "folder")
+
+
+@pytest.fixture(autouse=True)
+def presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `configs` folder of this test's own."""
+    folder = tmp_path / "configs" / "rules"
+    folder.mkdir(parents=True)
+    (folder / "strict.yaml").write_text("name: strict\nlimits: {total: 100}\n")
+    (folder / "loose.yaml").write_text("name: loose\n")
+    monkeypatch.setattr(config, "_presets", lambda group: tmp_path / "configs" / group)
+    return folder
+
+
+def test_defaults_come_from_the_schema_and_the_preset() -> None:
+    settings = config.load(Settings, [])
+    assert settings == Settings(rules=Rules("strict", Limits(total=100)))
+
+
+def test_an_override_goes_before_the_preset_wherever_it_stands() -> None:
+    settings = config.load(Settings, ["rules.limits.total=7", "rules=loose"])
+    assert settings.rules == Rules("loose", Limits(total=7))
+
+
+def test_the_last_of_two_overrides_wins() -> None:
+    assert config.load(Settings, ["num_episodes=3", "num_episodes=4"]).num_episodes == 4
+
+
+def test_values_take_the_type_of_their_field() -> None:
+    settings = config.load(Settings, ["replan=true", "out=007", "rules.limits.distance_m=1"])
+    assert settings.replan is True
+    assert settings.out == "007"
+    assert isinstance(settings.rules.limits.distance_m, float)
+
+
+def test_a_value_may_hold_an_equals_sign() -> None:
+    assert config.load(Settings, ["out=a=b"]).out == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("num_episode=3", "unknown key 'num_episode'; did you mean 'num_episodes'?"),
+        (
+            "rules.limits.totl=3",
+            "unknown key 'rules.limits.totl'; did you mean 'rules.limits.total'?",
+        ),
+        ("total=3", "unknown key 'total'; did you mean 'rules.limits.total'?"),
+        ("rules.limits=3", "rules.limits: set one of its entries, such as rules.limits.total=..."),
+        ("rules=lose", "rules: unknown value 'lose'; did you mean 'loose'? (valid: loose, strict)"),
+        ("split=vall", "split: unknown value 'vall'; did you mean 'val'? (valid: train, val)"),
+        ("num_episodes=few", "num_episodes: 'few' is not a whole number"),
+        ("num_episodes=2.5", "num_episodes: '2.5' is not a whole number"),
+        ("num_episodes=", "num_episodes: '' is not a whole number"),
+        ("num_episodes=[1", "num_episodes: cannot read the value '[1'"),
+        ("num_episodes=0", "num_episodes: 0 is out of range, must be between 1 and 500"),
+        ("rules.limits.total=0", "rules.limits.total: 0 is out of range, must be at least 1"),
+        ("rules.limits.distance_m=nan", "rules.limits.distance_m: nan is not a finite number"),
+        ("rules.limits.distance_m={a: 1}", "rules.limits.distance_m: '{a: 1}' is not a number"),
+        ("replan=perhaps", "replan: 'perhaps' is not true or false"),
+        ("out=${split}", "out: '${split}' refers to something; give the value itself"),
+        ("num_episodes", "'num_episodes': expected key=value"),
+        ("=3", "'=3': expected key=value"),
+    ],
+)
+def test_a_bad_override_is_one_line_that_names_key_and_value(override: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        config.load(Settings, [override])
+    assert str(error.value) == message
+
+
+def test_a_preset_that_does_not_fit_its_schema_is_named(presets: Path) -> None:
+    (presets / "strict.yaml").write_text("limits: {totl: 1}\n")
+    with pytest.raises(UserError, match=r"^configs/rules/strict\.yaml: limits\.totl: "):
+        config.load(Settings, [])
+
+
+def test_a_preset_without_default_must_be_chosen() -> None:
+    @dataclasses.dataclass
+    class Choosing:
+        rules: Rules = config.preset("rules", Rules, None, "which rules")
+
+    with pytest.raises(UserError, match=r"^rules: choose one of loose, strict$"):
+        config.load(Choosing, [])
+    assert config.load(Choosing, ["rules=loose"]).rules.name == "loose"
+
+
+def test_resolved_settings_as_yaml_hold_every_value() -> None:
+    text = config.to_yaml(config.load(Settings, ["num_episodes=5"]))
+    assert yaml.safe_load(text) == {
+        "rules": {"name": "strict", "limits": {"total": 100, "distance_m": 0.5}},
+        "split": "val",
+        "num_episodes": 5,
+        "replan": False,
+        "out": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [([], {}), (["rules.limits.total=7"], {"limits.total": 7})],
+)
+def test_changes_name_what_differs_from_the_preset(
+    overrides: list[str], expected: dict[str, Any]
+) -> None:
+    rules = config.load(Settings, overrides).rules
+    assert config.changes(rules, config.load_preset("rules", "strict", Rules)) == expected

@@ -1,0 +1,69 @@
+import dataclasses
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from eval import pool
+from tpsrl.errors import RunError, UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Squares:
+    """Squares numbers; does something else at one of them."""
+
+    bad: int = -1
+    how: str = ""
+
+    def __call__(self) -> Callable[[int], int]:
+        return self.square
+
+    def square(self, number: int) -> int:
+        if number == self.bad:
+            if self.how == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == "user error":
+                raise UserError("object 3 overlaps the sofa")
+            raise ZeroDivisionError("one over nothing")
+        return number * number
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_task_is_done_once_and_keeps_its_index(processes: int) -> None:
+    results = list(pool.run(Squares(), [3, 1, 4, 1, 5], processes))
+    assert sorted(results) == [(0, 9), (1, 1), (2, 16), (3, 1), (4, 25)]
+
+
+def test_no_tasks_start_no_process() -> None:
+    assert list(pool.run(Squares(), [], 2)) == []
+
+
+def test_a_worker_that_dies_is_noticed_and_its_task_named() -> None:
+    with pytest.raises(RunError, match=r"died \(signal SIGKILL\) while working on task 2;"):
+        list(pool.run(Squares(bad=7, how="die"), [5, 6, 7, 8], 2))
+
+
+def test_a_user_error_of_a_worker_arrives_as_one() -> None:
+    with pytest.raises(UserError, match=r"^object 3 overlaps the sofa$"):
+        list(pool.run(Squares(bad=6, how="user error"), [5, 6], 2))
+
+
+def test_another_error_of_a_worker_arrives_with_its_traceback() -> None:
+    with pytest.raises(RunError, match=r"(?s)task 1 failed.*ZeroDivisionError: one over nothing"):
+        list(pool.run(Squares(bad=6), [5, 6], 2))
+
+
+def test_workers_end_when_the_caller_stops_listening() -> None:
+    results = pool.run(Pids(), [0, 1, 2, 3], 2)
+    _, pid = next(results)
+    results.close()  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+class Pids:
+    """Tells which process worked."""
+
+    def __call__(self) -> Callable[[int], int]:
+        return lambda task: os.getpid()

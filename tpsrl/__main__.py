@@ -1,0 +1,8 @@
+"""`python -m tpsrl` is the `tpsrl` command."""
+
+import sys
+
+from tpsrl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The `tpsrl` command: finds the subcommand, reads its settings, runs it.
+
+A subcommand's module is imported only when it is called, so that help and errors come at once.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tpsrl
+from tpsrl.errors import RunError, UserError, unknown
+
+# Name: (module, what it takes, what it does in one line).
+COMMANDS = {
+    "eval": (
+        "tpsrl.commands.eval",
+        "SCENARIO [key=value ...]",
+        "run episodes, report success, stages and first causes, film some",
+    ),
+    "plan": (
+        "tpsrl.commands.plan",
+        "SCENARIO [key=value ...]",
+        "print an episode's PDDL plan with its preconditions",
+    ),
+    "episodes": (
+        "tpsrl.commands.episodes",
+        "SCENARIO [key=value ...]",
+        "generate and check a dataset of episodes",
+    ),
+    "bench": (
+        "tpsrl.commands.bench",
+        "sim [key=value ...]",
+        "measure how fast this machine simulates",
+    ),
+    "doctor": (
+        "tpsrl.commands.doctor",
+        "",
+        "show what this machine can run, and what is missing",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except (UserError, RunError) as error:
+        print(f"tpsrl: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+    except KeyboardInterrupt:
+        print("tpsrl: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has enough. Python would complain at exit that it
+        # cannot flush, so the output goes nowhere from here on.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        print(f"tpsrl {tpsrl.__version__}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    module = importlib.import_module(COMMANDS[name][0])
+    if any(a in ("-h", "--help") for a in rest):
+        print(_command_usage(name, module))
+        return 0
+    from tpsrl import config
+
+    settings = config.load(module.Settings, _name_positional(name, module.POSITIONAL, rest))
+    return int(module.run(settings))
+
+
+def _name_positional(command: str, keys: Sequence[str], arguments: list[str]) -> list[str]:
+    """Leading words without `=` become values of the command's positional keys."""
+    words = 0
+    while words < len(arguments) and "=" not in arguments[words]:
+        words += 1
+    flag = next((a for a in arguments if a.startswith("-")), None)
+    if flag is not None:
+        raise UserError(f"{command}: unknown flag '{flag}'; settings are key=value, without dashes")
+    if words > len(keys):
+        raise UserError(f"{command}: unexpected argument '{arguments[len(keys)]}'")
+    named = [f"{key}={word}" for key, word in zip(keys, arguments[:words], strict=False)]
+    return named + arguments[words:]
+
+
+def _usage() -> str:
+    rows = [(f"{name} {takes}".strip(), line) for name, (_, takes, line) in COMMANDS.items()]
+    width = max(len(row[0]) for row in rows)
+    return "\n".join(
+        [
+            "tpsrl: train, chain and diagnose the skills of a home robot",
+            "",
+            "usage: tpsrl COMMAND [key=value ...]",
+            "",
+            *(f"  {call:<{width}}  {line}" for call, line in rows),
+            "",
+            "tpsrl COMMAND --help lists the keys of a command; tpsrl --version prints the version.",
+        ]
+    )
+
+
+def _command_usage(name: str, module: Any) -> str:
+    from tpsrl import config
+
+    rows = config.describe(module.Settings)
+    width = max((len(key) + len(value) + 1 for key, value, _ in rows), default=0)
+    lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip(), "", module.DESCRIPTION.strip()]
+    if rows:
+        lines += ["", "keys and their defaults:"]
+        lines += [f"  {f'{key}={value}':<{width}}  {text}" for key, value, text in rows]
+    return "\n".join(lines)

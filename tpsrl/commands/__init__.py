@@ -1,0 +1,1 @@
+"""One module a command. Each has DESCRIPTION, POSITIONAL, Settings and `run(settings) -> int`."""

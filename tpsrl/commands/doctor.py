@@ -1,0 +1,155 @@
+"""`tpsrl doctor`: what this machine can run, and what is missing."""
+
+import dataclasses
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Callable
+
+import rich.box
+from packaging.requirements import Requirement
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tpsrl import machine
+
+DESCRIPTION = """Shows what this machine can run, and what is missing.
+The exit code is 0 when the embedded engine can run, 1 otherwise."""
+POSITIONAL = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """The doctor needs to be told nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One row: what was looked at, what was found, and what to do about it.
+
+    `ok` is None where it does not matter for running; `needed` says that without it the embedded
+    engine cannot run.
+    """
+
+    name: str
+    found: str
+    ok: bool | None = None
+    needed: bool = False
+    remedy: str = ""
+
+
+def run(settings: Settings) -> int:
+    """Prints the table; 0 when the embedded engine can run."""
+    findings = [*_machine(), *_packages(), *_abilities(), *_engines()]
+    Console().print(_table(findings))
+    broken = [f for f in findings if f.needed and f.ok is False]
+    for finding in broken:
+        print(f"missing: {finding.name}: {finding.remedy or finding.found}")
+    print("the embedded engine cannot run" if broken else "the embedded engine can run")
+    return 1 if broken else 0
+
+
+def _machine() -> list[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return [
+        Finding("python", version, sys.version_info >= (3, 11), True, "needs Python 3.11 or newer"),
+        Finding("cores", str(machine.cores())),
+        Finding("memory", f"{machine.memory_gib():.1f} GiB"),
+    ]
+
+
+def _packages() -> list[Finding]:
+    """Every dependency that tpsrl declares, against the version that is installed."""
+    requirements = [Requirement(r) for r in importlib.metadata.requires("tpsrl") or []]
+    return [
+        _package(r) for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})
+    ]
+
+
+def _package(requirement: Requirement) -> Finding:
+    name, wanted = requirement.name, str(requirement.specifier)
+    remedy = f"pip install '{name}{wanted}'"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "not installed", False, True, remedy)
+    fits = requirement.specifier.contains(version, prereleases=True)
+    return Finding(name, f"{version} (needs {wanted})", fits, True, remedy)
+
+
+def _abilities() -> list[Finding]:
+    return [
+        _attempt("physics", _try_physics, True, "reinstall mujoco"),
+        _attempt(
+            "compiled code cache", _try_numba, True, "set NUMBA_CACHE_DIR to a writable folder"
+        ),
+        _attempt("video encoder", _try_ffmpeg, False, "reinstall imageio-ffmpeg, or use videos=0"),
+    ]
+
+
+def _attempt(name: str, attempt: Callable[[], str], needed: bool, remedy: str) -> Finding:
+    try:
+        return Finding(name, attempt(), True, needed)
+    except Exception as error:
+        # Whatever goes wrong is the finding; a doctor that stops at the first one is of no use.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Finding(name, reason, False, needed, remedy)
+
+
+def _try_physics() -> str:
+    import mujoco
+
+    ball = "<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+    model = mujoco.MjModel.from_xml_string(ball)
+    data = mujoco.MjData(model)
+    mujoco.mj_step(model, data)
+    if not data.qvel[2] < 0.0:
+        raise RuntimeError("a ball in free fall did not fall")
+    return f"MuJoCo {mujoco.__version__} steps"
+
+
+def _try_numba() -> str:
+    import numba
+
+    @numba.njit(cache=True)
+    def half(value: float) -> float:
+        return value / 2.0
+
+    if half(3.0) != 1.5:
+        raise RuntimeError("compiled code computes wrong results")
+    return str(half.stats.cache_path)
+
+
+def _try_ffmpeg() -> str:
+    import imageio_ffmpeg
+
+    program = imageio_ffmpeg.get_ffmpeg_exe()
+    command = [program, "-hide_banner", "-encoders"]
+    encoders = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "libx264" not in encoders:
+        raise RuntimeError(f"{program} has no libx264 encoder")
+    return f"ffmpeg {imageio_ffmpeg.get_ffmpeg_version().split('-')[0]} with libx264"
+
+
+def _engines() -> list[Finding]:
+    version = importlib.metadata.version("tpsrl")
+    try:
+        torch = Finding("torch (training)", importlib.metadata.version("torch"), True)
+    except importlib.metadata.PackageNotFoundError:
+        torch = Finding("torch (training)", "not installed", remedy="pip install 'tpsrl[train]'")
+    return [
+        Finding("engine mujoco", "embedded, on the processor; needs no GL library", True),
+        Finding("engine warp", f"not part of tpsrl {version}"),
+        Finding("engine habitat", f"not part of tpsrl {version}"),
+        torch,
+    ]
+
+
+def _table(findings: list[Finding]) -> Table:
+    marks = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: ""}
+    table = Table("", "found", "", "what to do", box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for finding in findings:
+        remedy = "" if finding.ok else escape(finding.remedy)
+        table.add_row(finding.name, escape(finding.found), marks[finding.ok], remedy)
+    return table

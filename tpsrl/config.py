@@ -1,0 +1,218 @@
+"""Typed settings: a dataclass schema, YAML presets of `configs/`, and `key=value` overrides.
+
+A schema is a dataclass whose fields are made by `option` and `preset`. The value of a preset field
+is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another file, and
+`GROUP.key=value` changes one entry of it.
+"""
+
+import dataclasses
+import difflib
+import importlib.resources
+import math
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from tpsrl.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None
+) -> Any:
+    """A dataclass field with a line of help and, for numbers, its inclusive range."""
+    return dataclasses.field(
+        default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum}
+    )
+
+
+def preset(group: str, schema: type, default: str | None, help: str) -> Any:
+    """A dataclass field filled from `configs/GROUP/NAME.yaml`; no default: it must be chosen."""
+    metadata = {"help": help, "group": group, "preset": default}
+    return dataclasses.field(default_factory=schema, metadata=metadata)
+
+
+def preset_names(group: str) -> list[str]:
+    """The presets that `configs/GROUP` holds."""
+    files = [f.name for f in _presets(group).iterdir()]
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
+
+
+def load_preset(group: str, name: str, schema: type[T]) -> T:
+    """One preset as an object of its schema.
+
+    Raises:
+        UserError: there is no such preset, or its file does not fit the schema.
+    """
+    return typing.cast(T, OmegaConf.to_object(_read_preset(group, name, schema)))
+
+
+def load(schema: type[T], overrides: Sequence[str]) -> T:
+    """Settings from the schema's defaults, its presets, then the overrides, the last one winning.
+
+    Raises:
+        UserError: an override is no `key=value`, its key or preset is unknown (names the nearest
+            known one), or its value is of the wrong type or outside its range.
+    """
+    pairs = [_split(override) for override in overrides]
+    groups = {f.name: f for f in _fields(schema) if "group" in f.metadata}
+    config = OmegaConf.structured(schema)
+    OmegaConf.set_readonly(config, False)
+    for name, field in groups.items():
+        chosen = [value for key, value in pairs if key == name]
+        selected = chosen[-1] if chosen else field.metadata["preset"]
+        group = field.metadata["group"]
+        if selected is None:
+            raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
+        config[name] = _read_preset(group, selected, _field_type(schema, name))
+    for key, value in pairs:
+        if key not in groups:
+            config = _override(config, schema, key, value)
+    for key in _leaf_keys(schema):
+        _check_range(schema, key, OmegaConf.select(config, key))
+    return typing.cast(T, OmegaConf.to_object(config))
+
+
+def to_yaml(settings: Any) -> str:
+    """Resolved settings, a dataclass, as YAML in the order of their fields."""
+    return OmegaConf.to_yaml(OmegaConf.structured(settings))
+
+
+def describe(schema: type) -> list[tuple[str, str, str]]:
+    """For each top-level key: its name, its default or presets, and its line of help."""
+    rows = []
+    for field in _fields(schema):
+        if "group" in field.metadata:
+            group = field.metadata["group"]
+            value = field.metadata["preset"] or "|".join(preset_names(group))
+        else:
+            value = "" if field.default is None else str(field.default)
+            if isinstance(field.default, bool):
+                value = value.lower()
+        rows.append((field.name, value, field.metadata.get("help", "")))
+    return rows
+
+
+def changes(settings: Any, reference: Any, prefix: str = "") -> dict[str, Any]:
+    """The entries, by dotted key, in which a dataclass differs from another of its kind."""
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        ours, theirs = getattr(settings, field.name), getattr(reference, field.name)
+        if dataclasses.is_dataclass(ours):
+            result |= changes(ours, theirs, f"{prefix}{field.name}.")
+        elif ours != theirs:
+            result[prefix + field.name] = ours
+    return result
+
+
+def _presets(group: str) -> Traversable:
+    return importlib.resources.files("configs") / group
+
+
+def _read_preset(group: str, name: str, schema: type) -> Any:
+    if name not in preset_names(group):
+        raise unknown(group, name, preset_names(group))
+    text = (_presets(group) / f"{name}.yaml").read_text()
+    try:
+        return OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(text))
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"configs/{group}/{name}.yaml: {error.full_key}: {reason}") from None
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, equals, value = map(str.strip, override.partition("="))
+    if not equals or not key:
+        raise UserError(f"'{override}': expected key=value")
+    if "${" in value:
+        raise UserError(f"{key}: '{value}' refers to something; give the value itself")
+    return key, value
+
+
+def _override(config: Any, schema: type, key: str, text: str) -> Any:
+    kind = _kind(schema, key)
+    value = text if kind is str else _parse(key, text)
+    nested: Any = value
+    for part in reversed(key.split(".")):
+        nested = {part: nested}
+    try:
+        return OmegaConf.merge(config, nested)
+    except OmegaConfBaseException:
+        if typing.get_origin(kind) is typing.Literal:
+            raise unknown(key, text, typing.get_args(kind)) from None
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        raise UserError(f"{key}: '{text}' is not {names.get(kind, f'a {kind}')}") from None
+
+
+def _parse(key: str, text: str) -> Any:
+    try:
+        return OmegaConf.from_dotlist([f"value={text}"])["value"]
+    except Exception:
+        # The YAML and grammar errors that can come from here share no base class.
+        raise UserError(f"{key}: cannot read the value '{text}'") from None
+
+
+def _kind(schema: type, key: str) -> Any:
+    """The type of a leaf key, optional part removed."""
+    known = list(_leaf_keys(schema))
+    if key not in known:
+        inside = [k for k in known if k.startswith(f"{key}.")]
+        if inside:
+            raise UserError(f"{key}: set one of its entries, such as {inside[0]}=...")
+        raise UserError(f"unknown key '{key}'; did you mean '{_nearest(key, known)}'?")
+    kind: Any = schema
+    for part in key.split("."):
+        kind = _field_type(kind, part)
+    if isinstance(kind, types.UnionType):
+        kind = next(a for a in typing.get_args(kind) if a is not types.NoneType)
+    return kind
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """The known key most like the given one, by its whole name or by its last part alone."""
+
+    def likeness(candidate: str) -> float:
+        names = (candidate, candidate.rpartition(".")[2])
+        return max(difflib.SequenceMatcher(None, key, name).ratio() for name in names)
+
+    return max(known, key=likeness)
+
+
+def _check_range(schema: type, key: str, value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key}: {value} is not a finite number")
+    *parents, last = key.split(".")
+    owner = schema
+    for part in parents:
+        owner = _field_type(owner, part)
+    metadata = next(f for f in _fields(owner) if f.name == last).metadata
+    low, high = metadata.get("minimum"), metadata.get("maximum")
+    if value is None or ((low is None or value >= low) and (high is None or value <= high)):
+        return
+    limits = f"at least {low}" if high is None else f"at most {high}"
+    if low is not None and high is not None:
+        limits = f"between {low} and {high}"
+    raise UserError(f"{key}: {value} is out of range, must be {limits}")
+
+
+def _leaf_keys(schema: type, prefix: str = "") -> Iterator[str]:
+    for field in _fields(schema):
+        kind = _field_type(schema, field.name)
+        if dataclasses.is_dataclass(kind):
+            yield from _leaf_keys(typing.cast(type, kind), f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def _fields(schema: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(schema)
+
+
+def _field_type(schema: type, name: str) -> Any:
+    return typing.get_type_hints(schema)[name]

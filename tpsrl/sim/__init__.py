@@ -1,0 +1,32 @@
+"""Engines behind one protocol. Knows worlds, no skill."""
+
+from tpsrl.errors import unknown
+from tpsrl.sim.base import Simulator
+
+ENGINES = ("mujoco",)
+
+
+def make(
+    engine: str = "mujoco",
+    num_envs: int = 1,
+    slots: int = 30,
+    layout_set: str = "replica_cad",
+    filter_base: bool = True,
+) -> Simulator:
+    """A simulator by the name of its engine.
+
+    Args:
+        engine: one of `ENGINES`.
+        num_envs: homes that it holds.
+        slots: objects that an episode may have, 12 or 30.
+        layout_set: the apartments, as `tpsrl.world.layouts` names them.
+        filter_base: keep the base's target on the free floor, as HAB's navmesh does.
+
+    Raises:
+        UserError: the engine, slots or layout set is unknown; names the nearest.
+    """
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    from tpsrl.sim.mujoco_sim import MujocoSimulator  # numba and mujoco load only when needed
+
+    return MujocoSimulator(num_envs, slots, layout_set, filter_base)

@@ -1,0 +1,99 @@
+"""The Simulator protocol: a batch of homes that step independently of each other."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do; callers ask instead of trying."""
+
+    exact_snapshots: bool
+    colour: bool
+    device: str  # "cpu" or "cuda"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A home frozen: restored state and the same actions give the same future, bit for bit.
+
+    `arrays` are plain numpy arrays (safe to store without pickle), `episode` is the record that
+    the home was reset with. Restores into any home of any process with the same `engine` stamp.
+    """
+
+    engine: str
+    episode: Episode
+    arrays: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sphere:
+    """A marker that only pictures show: centre (m, world), radius (m), colour (0 to 1)."""
+
+    pos: tuple[float, float, float]
+    radius: float
+    rgb: tuple[float, float, float]
+
+
+class Simulator(Protocol):
+    """A batch of homes. Every call names the homes it is about; the others do not move."""
+
+    @property
+    def num_envs(self) -> int:
+        """Number of homes."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        ...
+
+    def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
+        """Puts each home into the start of its episode.
+
+        Raises:
+            UserError: an episode names an unknown layout, object or receptacle, has more objects
+                than there are slots, or an object that overlaps furniture.
+        """
+        ...
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
+        """One control step of 1/30 s; actions (n, 11) as `tpsrl.world.action` says, clipped."""
+        ...
+
+    def state(self, env_ids: Sequence[int]) -> WorldState:
+        """The state of the homes, batch axis in the order of `env_ids`."""
+        ...
+
+    def depth(self, env_ids: Sequence[int], height: int = 64, width: int = 64) -> np.ndarray:
+        """Head depth (n, height, width) float32, 0 to 10 m mapped to 0 to 1, 90 degrees wide."""
+        ...
+
+    def snapshot(self, env_id: int) -> Snapshot:
+        """The home, frozen."""
+        ...
+
+    def restore(self, env_id: int, snapshot: Snapshot) -> None:
+        """Puts a home exactly into the frozen state."""
+        ...
+
+    def render(
+        self,
+        env_id: int,
+        camera: str = "third_person",
+        height: int = 360,
+        width: int = 480,
+        markers: Sequence[Sphere] = (),
+    ) -> np.ndarray:
+        """Shaded colour picture (height, width, 3) uint8; camera "third_person" or "head"."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the engine holds; safe to call twice."""
+        ...

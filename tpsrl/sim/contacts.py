@@ -1,0 +1,76 @@
+"""What the engine's contact list says about robot and cup, compiled."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def robot_force(
+    geom: np.ndarray,
+    dim: np.ndarray,
+    address: np.ndarray,
+    efc_force: np.ndarray,
+    robot: np.ndarray,
+    floor: int,
+    held: int,
+    threshold: float,
+) -> float:
+    """Summed normal force on the robot's links, newton.
+
+    Contacts with the floor, between links and with the held object's geom do not count, nor do
+    contributions under `threshold` (HAB: 20 N). With pyramidal cones the normal force of a
+    contact is the sum over the edges of its pyramid.
+
+    Args:
+        geom: (n, 2) geoms of the contacts.
+        dim: (n,) contact dimensions.
+        address: (n,) first constraint row, -1 where the contact is inside its gap.
+        efc_force: forces of all constraint rows.
+        robot: (ngeom,) whether a geom is the robot's.
+    """
+    total = 0.0
+    for i in range(address.shape[0]):
+        start = address[i]
+        a, b = geom[i, 0], geom[i, 1]
+        if start < 0 or robot[a] == robot[b]:
+            continue
+        other = b if robot[a] else a
+        if other == floor or other == held:
+            continue
+        rows = 1 if dim[i] == 1 else 2 * (dim[i] - 1)
+        force = 0.0
+        for r in range(start, start + rows):
+            force += efc_force[r]
+        if force >= threshold:
+            total += force
+    return total
+
+
+@njit(cache=True)
+def touched_slot(geom: np.ndarray, distance: np.ndarray, cup: int, geom_slot: np.ndarray) -> int:
+    """The object slot that touches the cup most deeply, or -1; `distance` (n,) metres."""
+    best, slot = 1e9, -1
+    for i in range(geom.shape[0]):
+        a, b = geom[i, 0], geom[i, 1]
+        if a != cup and b != cup:
+            continue
+        other = geom_slot[b] if a == cup else geom_slot[a]
+        if other >= 0 and distance[i] < best:
+            best, slot = distance[i], other
+    return slot
+
+
+@njit(cache=True)
+def worst_overlap(
+    geom: np.ndarray, distance: np.ndarray, geom_slot: np.ndarray
+) -> tuple[float, int, int]:
+    """Deepest penetration of an object: distance (m, negative inside), slot, the other geom."""
+    worst, slot, other = 0.0, -1, -1
+    for i in range(geom.shape[0]):
+        a, b = geom[i, 0], geom[i, 1]
+        if geom_slot[a] < 0 and geom_slot[b] < 0:
+            continue
+        if distance[i] < worst:
+            worst = distance[i]
+            slot, other = (geom_slot[a], b) if geom_slot[a] >= 0 else (geom_slot[b], a)
+    return worst, slot, other

@@ -1,0 +1,273 @@
+"""One home in MuJoCo C: its model copy, its data, and what the engine does not hold."""
+
+import math
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Snapshot
+from tpsrl.sim.base_filter import filter_velocity
+from tpsrl.sim.contacts import robot_force, touched_slot, worst_overlap
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import BASE_RADIUS, REST_ARM
+from tpsrl.world.floor import FloorMap, floor_map
+from tpsrl.world.geometry import quat_multiply
+from tpsrl.world.home import MUTABLE_FIELDS, SUBSTEPS, Home
+from tpsrl.world.kinematics import LOWER, UPPER
+from tpsrl.world.layouts import resolve
+from tpsrl.world.objects import object_kind
+from tpsrl.world.state import JOINTS
+
+ENGINE = f"mujoco-{mujoco.__version__}/1"
+
+_FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
+_HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
+_OVERLAP_LIMIT_M = 0.01
+# Commands run ahead of a blocked arm by at most this much, so that it does not wind up.
+_LEASH_RAD = 0.1
+_SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
+_SCALARS = ("ntree_awake", "nbody_awake", "nparent_awake", "nv_awake", "time")
+
+
+class MujocoHome:
+    """Steps, observes, freezes and restores one home."""
+
+    def __init__(self, home: Home, filter_base: bool) -> None:
+        self._home = home
+        self._filter_base = filter_base
+        self.model = home.model.__copy__()
+        self.data = mujoco.MjData(self.model)
+        self._arrays = _data_arrays(self.data)
+        self.episode: Episode | None = None
+        self._floor: FloorMap | None = None
+        self.slots = np.zeros(0, dtype=np.int64)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.arm_target = np.array(REST_ARM)
+        self.held = -1  # slot
+        self.force = 0.0
+        self.force_total = 0.0
+        self.violation = False
+        self.steps = 0
+
+    # -- reset ---------------------------------------------------------------------------------
+
+    def reset(self, episode: Episode) -> None:
+        """Puts the home into the start of an episode; on error the home is unusable until reset.
+
+        Raises:
+            UserError: see `tpsrl.sim.base.Simulator.reset`.
+        """
+        home, model, data = self._home, self.model, self.data
+        self._prepare(episode)
+        mujoco.mj_resetData(model, data)
+        data.qpos[home.base_qpos] = episode.robot_start
+        data.qpos[home.arm_qpos] = REST_ARM
+        taken = set(self.slots.tolist())
+        for slot in range(home.pools.total):
+            if slot not in taken:
+                start = home.slot_qpos[slot]
+                data.qpos[start : start + 7] = home.park(model, slot)
+        for slot, placement in zip(self.slots, episode.objects, strict=True):
+            start = home.slot_qpos[slot]
+            data.qpos[start : start + 7] = (*placement.pos, *placement.quat)
+        for key, value in episode.articulation.items():
+            data.qpos[home.joint_qpos[JOINTS.index(key)]] = value
+        data.ctrl[:7] = REST_ARM
+        self._clear()
+        # With sleep on, bodies that never move keep the poses of the last layout.
+        model.opt.enableflags &= ~_SLEEP
+        mujoco.mj_forward(model, data)
+        model.opt.enableflags |= _SLEEP
+        self._refuse_overlap(episode)
+
+    def _prepare(self, episode: Episode) -> None:
+        """Writes the episode into the model's fields."""
+        layout_set, layout = resolve(episode.layout)
+        if layout_set is not self._home.layout_set:
+            raise UserError(
+                f"episode {episode.id}: layout '{episode.layout}' is not of this home's set "
+                f"'{self._home.layout_set.name}'"
+            )
+        for key in episode.articulation:
+            if key not in JOINTS:
+                layout_set.link(key)
+        slots = self._home.assign_slots(episode)
+        for field in MUTABLE_FIELDS:
+            getattr(self.model, field)[:] = getattr(self._home.model, field)
+        self._home.apply_layout(self.model, layout)
+        for slot, placement in zip(slots, episode.objects, strict=True):
+            self._home.apply_object(self.model, slot, object_kind(placement.name))
+        self.slots = np.array(slots, dtype=np.int64)
+        self.episode = episode
+        self._floor = floor_map(episode.layout) if self._filter_base else None
+
+    def _refuse_overlap(self, episode: Episode) -> None:
+        contact = self.data.contact
+        depth, slot, other = worst_overlap(contact.geom, contact.dist, self._home.geom_slot)
+        if depth < -_OVERLAP_LIMIT_M:
+            index = int(np.flatnonzero(self.slots == slot)[0])
+            raise UserError(
+                f"episode {episode.id}: objects[{index}] ({episode.objects[index].name}) overlaps "
+                f"{self._name(other)} by {-depth:.3f} m (at most {_OVERLAP_LIMIT_M} m)"
+            )
+
+    def _name(self, geom: int) -> str:
+        slot = int(self._home.geom_slot[geom])
+        if slot >= 0 and self.episode is not None:
+            return f"objects[{int(np.flatnonzero(self.slots == slot)[0])}]"
+        return str(self.model.geom(geom).name)
+
+    # -- step ----------------------------------------------------------------------------------
+
+    def step(self, action: np.ndarray) -> None:
+        """One control step: `SUBSTEPS` physics steps under one action (11,)."""
+        home, model, data = self._home, self.model, self.data
+        action = np.clip(action, -1.0, 1.0)
+        self._command(action)
+        self.violation = False
+        if self.held >= 0 and action[act.GRIP] < 0.0:
+            self._release()
+        held_geom = int(home.slot_geom[self.held]) if self.held >= 0 else -1
+        peak = 0.0
+        for _ in range(SUBSTEPS):
+            mujoco.mj_step(model, data)
+            if data.ncon:
+                contact = data.contact
+                force = robot_force(
+                    contact.geom,
+                    contact.dim,
+                    contact.efc_address,
+                    data.efc_force,
+                    home.robot_geom,
+                    home.floor_geom,
+                    held_geom,
+                    _FORCE_FLOOR_N,
+                )
+                peak = max(peak, force)
+        mujoco.mj_kinematics(model, data)  # poses lag the state by a substep otherwise
+        self.force = peak
+        self.force_total += peak
+        self.steps += 1
+        if self.held >= 0:
+            self._watch_hold()
+        elif action[act.GRIP] >= 0.0 and data.ncon:
+            self._grasp()
+
+    def _command(self, action: np.ndarray) -> None:
+        home, data = self._home, self.data
+        arm = data.qpos[home.arm_qpos]
+        target = self.arm_target + action[act.ARM] * act.ARM_DELTA_RAD
+        target = np.minimum(np.maximum(target, arm - _LEASH_RAD), arm + _LEASH_RAD)
+        self.arm_target = np.minimum(np.maximum(target, LOWER), UPPER)
+        data.ctrl[:7] = self.arm_target
+        x, y, yaw = data.qpos[home.base_qpos].tolist()
+        speed = float(action[8]) * act.BASE_LINEAR_MPS
+        turn = float(action[9]) * act.BASE_ANGULAR_RPS
+        heading = yaw + 0.5 * turn / act.CONTROL_HZ
+        vx, vy = speed * math.cos(heading), speed * math.sin(heading)
+        if self._floor is not None and speed != 0.0:
+            x0, y0 = self._floor.origin
+            vx, vy = filter_velocity(self._floor.distance, x0, y0, x, y, vx, vy, BASE_RADIUS)
+        data.ctrl[7:10] = vx, vy, turn
+
+    def _grasp(self) -> None:
+        home, model, data = self._home, self.model, self.data
+        contact = data.contact
+        slot = touched_slot(contact.geom, contact.dist, home.cup_geom, home.geom_slot)
+        if slot < 0:
+            return
+        body, cup = home.slot_body[slot], home.cup_body
+        turn = data.xmat[cup].reshape(3, 3)
+        relative = turn.T @ (data.xpos[body] - data.xpos[cup])
+        inverse = data.xquat[cup] * np.array([1.0, -1.0, -1.0, -1.0])
+        weld = model.eq_data[home.slot_weld[slot]]
+        weld[0:3] = 0.0
+        weld[3:6] = relative
+        weld[6:10] = quat_multiply(inverse, data.xquat[body])
+        weld[10] = 1.0
+        data.eq_active[home.slot_weld[slot]] = True
+        # Out of the cup's reach for contacts, or the weld would fight them.
+        model.geom_gap[home.cup_geom] = 1.0
+        self.held = int(slot)
+
+    def _release(self) -> None:
+        self.data.eq_active[self._home.slot_weld[self.held]] = False
+        self.model.geom_gap[self._home.cup_geom] = self._home.model.geom_gap[self._home.cup_geom]
+        self.held = -1
+
+    def _watch_hold(self) -> None:
+        home, data = self._home, self.data
+        body, cup = home.slot_body[self.held], home.cup_body
+        weld = self.model.eq_data[home.slot_weld[self.held]]
+        expected = data.xpos[cup] + data.xmat[cup].reshape(3, 3) @ weld[3:6]
+        if float(np.linalg.norm(expected - data.xpos[body])) > _HOLD_LIMIT_M:
+            self.violation = True
+            self._release()
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Everything that the next step depends on, as arrays."""
+        if self.episode is None:
+            raise UserError("snapshot: the home has not been reset yet")
+        arrays = {f"data/{n}": getattr(self.data, n).copy() for n in self._arrays}
+        arrays |= {f"model/{n}": getattr(self.model, n).copy() for n in MUTABLE_FIELDS}
+        for name in _SCALARS:
+            arrays[f"scalar/{name}"] = np.array(getattr(self.data, name))
+        arrays["home/arm_target"] = self.arm_target.copy()
+        arrays["home/integers"] = np.array([self.held, self.steps, int(self.violation)])
+        arrays["home/forces"] = np.array([self.force, self.force_total])
+        return Snapshot(ENGINE, self.episode, arrays)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Becomes the frozen home.
+
+        Raises:
+            UserError: the snapshot comes from another engine version or another home size.
+        """
+        if snapshot.engine != ENGINE:
+            raise UserError(f"snapshot: engine is '{snapshot.engine}', this one is '{ENGINE}'")
+        expected = snapshot.arrays["data/qpos"].shape
+        if expected != self.data.qpos.shape:
+            raise UserError(
+                f"snapshot: qpos has {expected[0]} entries, this home {self.data.qpos.shape[0]}; "
+                "use a simulator with the same slots"
+            )
+        self._prepare(snapshot.episode)
+        mujoco.mj_resetData(self.model, self.data)
+        for name, value in snapshot.arrays.items():
+            kind, _, field = name.partition("/")
+            if kind == "model":
+                getattr(self.model, field)[:] = value
+            elif kind == "data":
+                getattr(self.data, field)[:] = value
+            elif kind == "scalar":
+                setattr(self.data, field, value.item())
+        self.arm_target = snapshot.arrays["home/arm_target"].copy()
+        held, steps, violation = snapshot.arrays["home/integers"].tolist()
+        self.held, self.steps, self.violation = held, steps, bool(violation)
+        self.force, self.force_total = snapshot.arrays["home/forces"].tolist()
+
+    # -- observation ---------------------------------------------------------------------------
+
+    def held_index(self) -> int:
+        """Index of the held object in the episode, -1 for none."""
+        return int(np.flatnonzero(self.slots == self.held)[0]) if self.held >= 0 else -1
+
+
+def _data_arrays(data: Any) -> tuple[str, ...]:
+    """Names of the data's own arrays; the arena's are made anew by every step."""
+    arena = ("efc_", "iefc_", "efm_", "island_", "map_", "ifrc_", "iacc")
+    names = []
+    for name in dir(data):
+        if name.startswith(("_", *arena)):
+            continue
+        value = getattr(data, name)
+        if isinstance(value, np.ndarray) and value.size and value.flags.writeable:
+            names.append(name)
+    return tuple(names)

@@ -1,0 +1,149 @@
+"""The embedded engine: a batch of MuJoCo homes, depth and colour by the analytic caster."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Capabilities, Snapshot, Sphere
+from tpsrl.sim.caster import Caster
+from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.world.action import SIZE
+from tpsrl.world.episode import Episode
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.home import load_home
+from tpsrl.world.state import JOINTS, WorldState
+
+
+class MujocoSimulator:
+    """`tpsrl.sim.base.Simulator` on MuJoCo's C engine."""
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        slots: int = 30,
+        layout_set: str = "replica_cad",
+        filter_base: bool = True,
+    ) -> None:
+        if num_envs < 1:
+            raise UserError(f"num_envs: must be at least 1, got {num_envs}")
+        self.home = load_home(layout_set, slots)
+        self.homes = [MujocoHome(self.home, filter_base) for _ in range(num_envs)]
+        model = self.home.model
+        self._caster = Caster(model.geom_type)
+        self._camera_local_pos = model.cam_pos[self.home.head_camera].copy()
+        self._camera_local_mat = quat_matrix(model.cam_quat[self.home.head_camera])
+        self._base_body = model.body("base").id
+
+    @property
+    def num_envs(self) -> int:
+        """Number of homes."""
+        return len(self.homes)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Snapshots are exact, pictures are in colour, arrays are numpy."""
+        return Capabilities(exact_snapshots=True, colour=True, device="cpu")
+
+    def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.base.Simulator.reset`."""
+        for env, episode in zip(env_ids, episodes, strict=True):
+            self.homes[env].reset(episode)
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
+        """See `tpsrl.sim.base.Simulator.step`."""
+        actions = np.asarray(actions, dtype=np.float64)
+        if actions.shape != (len(env_ids), SIZE):
+            raise UserError(
+                f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {SIZE})"
+            )
+        if not np.isfinite(actions).all():
+            raise UserError("actions: not finite")
+        for env, action in zip(env_ids, actions, strict=True):
+            self.homes[env].step(action)
+
+    def state(self, env_ids: Sequence[int]) -> WorldState:
+        """See `tpsrl.sim.base.Simulator.state`."""
+        n, capacity, home = len(env_ids), self.home.capacity, self.home
+        base, velocity = np.empty((n, 3)), np.empty((n, 3))
+        arm, ee_pos, ee_quat = np.empty((n, 7)), np.empty((n, 3)), np.empty((n, 4))
+        object_pos = np.full((n, capacity, 3), np.nan)
+        object_quat = np.full((n, capacity, 4), np.nan)
+        held, joints = np.empty(n, dtype=np.int64), np.empty((n, len(JOINTS)))
+        markers = np.empty((n, len(JOINTS), 3))
+        force, total = np.empty(n), np.empty(n)
+        violation, step = np.empty(n, dtype=bool), np.empty(n, dtype=np.int64)
+        for row, env in enumerate(env_ids):
+            one = self.homes[env]
+            data = one.data
+            base[row] = data.qpos[home.base_qpos]
+            velocity[row] = data.qvel[home.base_dof]
+            arm[row] = data.qpos[home.arm_qpos]
+            ee_pos[row] = data.site_xpos[home.cup_site]
+            ee_quat[row] = data.xquat[home.cup_body]
+            bodies = home.slot_body[one.slots]
+            object_pos[row, : len(bodies)] = data.xpos[bodies]
+            object_quat[row, : len(bodies)] = data.xquat[bodies]
+            held[row] = one.held_index()
+            joints[row] = data.qpos[home.joint_qpos]
+            turns = data.xmat[home.marker_body].reshape(-1, 3, 3)
+            markers[row] = data.xpos[home.marker_body] + np.einsum(
+                "kij,kj->ki", turns, home.marker_local
+            )
+            force[row], total[row] = one.force, one.force_total
+            violation[row], step[row] = one.violation, one.steps
+        return WorldState(
+            base=base,
+            base_velocity=velocity,
+            arm=arm,
+            ee_pos=ee_pos,
+            ee_quat=ee_quat,
+            object_pos=object_pos,
+            object_quat=object_quat,
+            held=held,
+            joints=joints,
+            marker_pos=markers,
+            force=force,
+            force_total=total,
+            violation=violation,
+            step=step,
+        )
+
+    def depth(self, env_ids: Sequence[int], height: int = 64, width: int = 64) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.depth`."""
+        out = np.empty((len(env_ids), height, width), dtype=np.float32)
+        for row, env in enumerate(env_ids):
+            one = self.homes[env]
+            pos, mat = self._head_camera(one)
+            self._caster.depth(
+                one.data.geom_xpos, one.data.geom_xmat, one.model.geom_size, pos, mat, out[row]
+            )
+        return out
+
+    def _head_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:
+        turn = one.data.xmat[self._base_body].reshape(3, 3)
+        pos = one.data.xpos[self._base_body] + turn @ self._camera_local_pos
+        return pos, turn @ self._camera_local_mat
+
+    def snapshot(self, env_id: int) -> Snapshot:
+        """See `tpsrl.sim.base.Simulator.snapshot`."""
+        return self.homes[env_id].snapshot()
+
+    def restore(self, env_id: int, snapshot: Snapshot) -> None:
+        """See `tpsrl.sim.base.Simulator.restore`."""
+        self.homes[env_id].restore(snapshot)
+
+    def render(
+        self,
+        env_id: int,
+        camera: str = "third_person",
+        height: int = 360,
+        width: int = 480,
+        markers: Sequence[Sphere] = (),
+    ) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.render`."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """See `tpsrl.sim.base.Simulator.close`."""
+        self.homes = []

@@ -1,0 +1,1 @@
+"""The home: layouts, the Fetch, objects, episodes. Knows no engine and no skill."""

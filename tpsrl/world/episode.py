@@ -1,0 +1,151 @@
+"""Episode records and their files."""
+
+import dataclasses
+import gzip
+import json
+import math
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tpsrl.errors import UserError
+
+FORMAT = "tpsrl-episode/1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectPlacement:
+    """One object at rest: YCB name, centre (m, world), quaternion (w, x, y, z), receptacle."""
+
+    name: str
+    pos: tuple[float, float, float]
+    quat: tuple[float, float, float, float]
+    receptacle: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be moved: index into `Episode.objects`, goal centre (m, world), goal receptacle."""
+
+    object: int
+    goal: tuple[float, float, float]
+    receptacle: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Episode:
+    """One start of one scenario, everything that a simulator needs to reset a home.
+
+    Receptacles are short names of the layout set ("chair", "table_1", ...); `layout` is
+    "SET/NAME", e.g. "replica_cad/v3_sc3_staging_07"; `articulation` maps marker names of
+    `tpsrl.world.state.JOINTS` to start positions (rad or m), absent means closed.
+    """
+
+    id: str
+    scenario: str
+    split: str
+    layout: str
+    robot_start: tuple[float, float, float]
+    objects: tuple[ObjectPlacement, ...]
+    targets: tuple[Target, ...]
+    articulation: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON types."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(record: dict[str, Any], where: str = "episode") -> "Episode":
+        """The episode of a JSON record.
+
+        Raises:
+            UserError: a field is missing, of the wrong type, or not finite; says which.
+        """
+        try:
+            episode = Episode(
+                id=str(record["id"]),
+                scenario=str(record["scenario"]),
+                split=str(record["split"]),
+                layout=str(record["layout"]),
+                robot_start=_floats(record["robot_start"], 3),
+                objects=tuple(
+                    ObjectPlacement(
+                        str(o["name"]), _floats(o["pos"], 3), _floats(o["quat"], 4), str(o["receptacle"])
+                    )
+                    for o in record["objects"]
+                ),
+                targets=tuple(
+                    Target(int(t["object"]), _floats(t["goal"], 3), str(t["receptacle"]))
+                    for t in record["targets"]
+                ),
+                articulation={str(k): _floats([v], 1)[0] for k, v in record["articulation"].items()},
+            )
+        except KeyError as error:
+            raise UserError(f"{where}: field {error} is missing") from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{where}: {error}") from None
+        for target in episode.targets:
+            if not 0 <= target.object < len(episode.objects):
+                raise UserError(
+                    f"{where}: targets.object is {target.object}, "
+                    f"but the episode has objects 0 to {len(episode.objects) - 1}"
+                )
+        return episode
+
+
+def _floats(values: Sequence[float], count: int) -> Any:
+    result = tuple(float(v) for v in values)
+    if len(result) != count or not all(map(math.isfinite, result)):
+        raise ValueError(f"expected {count} finite numbers, got {values!r:.80}")
+    return result
+
+
+def save_episodes(path: str | os.PathLike[str], episodes: Sequence[Episode]) -> None:
+    """Writes a `.jsonl.gz` dataset: a header line, then one episode a line. Atomic."""
+    path = Path(path)
+    header = {"format": FORMAT, "num_episodes": len(episodes)}
+    lines = [json.dumps(r, separators=(",", ":")) for r in [header, *(e.to_json() for e in episodes)]]
+    data = gzip.compress("\n".join(lines).encode() + b"\n", mtime=0)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"episodes: cannot write {path}: {error.strerror}") from None
+
+
+def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
+    """Reads a `.jsonl.gz` dataset.
+
+    Raises:
+        UserError: the file is absent, no gzip, truncated, or a record is not an episode.
+    """
+    try:
+        text = gzip.decompress(Path(path).read_bytes()).decode()
+    except (EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(f"episodes: {path} is corrupt or truncated ({error})") from None
+    except gzip.BadGzipFile as error:
+        raise UserError(f"episodes: {path} is not a gzip file ({error})") from None
+    except OSError as error:
+        raise UserError(f"episodes: cannot read {path}: {error.strerror}") from None
+    records = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise UserError(f"episodes: {path} line {number} is not JSON ({error.msg})") from None
+    if not records or not isinstance(records[0], dict) or records[0].get("format") != FORMAT:
+        raise UserError(f"episodes: {path} is not a {FORMAT} file")
+    if records[0].get("num_episodes") != len(records) - 1:
+        raise UserError(
+            f"episodes: {path} is truncated: {len(records) - 1} of "
+            f"{records[0].get('num_episodes')} episodes"
+        )
+    return [
+        Episode.from_json(record, where=f"episodes: {path} line {number}")
+        for number, record in enumerate(records[1:], start=2)
+    ]

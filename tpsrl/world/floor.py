@@ -1,0 +1,210 @@
+"""Free floor of an apartment: how far every point is from what stands there.
+
+Occupancy is drawn from the boxes of a layout on a grid, for any band of heights, so that the
+base's disc and the arm above it can be asked about separately.
+"""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numba import njit
+from scipy import ndimage
+
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.layouts import LayoutSet, resolve
+
+CELL_M = 0.025
+# Obstacles for the base: HAB's navmesh takes what stands between a step's height and the agent's.
+BASE_BAND_M = (0.05, 1.5)
+_BORDER_M = 0.5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Obstacles:
+    """World boxes of a layout: centres (n, 3), rotations (n, 3, 3), half extents (n, 3)."""
+
+    centre: np.ndarray
+    rotation: np.ndarray
+    half: np.ndarray
+    names: tuple[str, ...]  # "body/box"
+
+
+@functools.lru_cache(maxsize=128)
+def layout_obstacles(layout: str) -> Obstacles:
+    """Every colliding box of "SET/NAME", walls first, moving links closed and last."""
+    layout_set, chosen = resolve(layout)
+    rows: list[tuple[np.ndarray, np.ndarray, tuple[float, ...], str]] = []
+    for wall in layout_set.walls:
+        turn = quat_matrix((math.cos(wall.yaw / 2), 0.0, 0.0, math.sin(wall.yaw / 2)))
+        rows.append((np.array(wall.pos), turn, wall.half, wall.name))
+    links = []
+    for name, body in layout_set.bodies.items():
+        pose = chosen.poses[name]
+        if not (pose.present and body.collide):
+            continue
+        turn, origin = quat_matrix(pose.quat), np.array(pose.pos)
+        for box in body.boxes:
+            rows.append((origin + turn @ box.pos, turn, box.half, f"{name}/{box.name}"))
+        for link in body.links:
+            for box in link.boxes:
+                centre = origin + turn @ np.add(link.pos, box.pos)
+                links.append((centre, turn, box.half, f"{link.name}/{box.name}"))
+    rows += links
+    return Obstacles(
+        np.array([r[0] for r in rows]),
+        np.array([r[1] for r in rows]),
+        np.array([r[2] for r in rows]),
+        tuple(r[3] for r in rows),
+    )
+
+
+@njit(cache=True)
+def _draw(
+    grid: np.ndarray,
+    x0: float,
+    y0: float,
+    cell: float,
+    corners: np.ndarray,
+) -> None:
+    """Fills the cells whose centre is inside a convex polygon (k, 2), counter-clockwise."""
+    k = corners.shape[0]
+    ny, nx = grid.shape
+    ix0 = max(int((corners[:, 0].min() - x0) / cell) - 1, 0)
+    ix1 = min(int((corners[:, 0].max() - x0) / cell) + 2, nx)
+    iy0 = max(int((corners[:, 1].min() - y0) / cell) - 1, 0)
+    iy1 = min(int((corners[:, 1].max() - y0) / cell) + 2, ny)
+    for iy in range(iy0, iy1):
+        py = y0 + (iy + 0.5) * cell
+        for ix in range(ix0, ix1):
+            px = x0 + (ix + 0.5) * cell
+            inside = True
+            for i in range(k):
+                j = (i + 1) % k
+                ex, ey = corners[j, 0] - corners[i, 0], corners[j, 1] - corners[i, 1]
+                # Half a cell of slack keeps thin boxes from falling between centres.
+                side = ex * (py - corners[i, 1]) - ey * (px - corners[i, 0])
+                if side < -0.5 * cell * math.sqrt(ex * ex + ey * ey):
+                    inside = False
+                    break
+            if inside:
+                grid[iy, ix] = True
+
+
+def _outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Floor outline (k, 2) of a box, counter-clockwise, tilted boxes included."""
+    signs = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
+    points = (centre + (signs * half) @ rotation.T)[:, :2]
+    if abs(rotation[2, 2]) > 1 - 1e-9:
+        order = np.argsort(np.arctan2(*(points[::2] - centre[:2]).T[::-1]))
+        return np.ascontiguousarray(points[::2][order])
+    from scipy.spatial import ConvexHull
+
+    return np.ascontiguousarray(points[ConvexHull(points).vertices])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FloorMap:
+    """Distance to the nearest obstacle of one band of heights, on a grid.
+
+    `distance[iy, ix]` is metres from the cell's centre at `origin` + (i + 0.5) `CELL_M`; negative
+    inside obstacles and outside the room.
+    """
+
+    origin: tuple[float, float]
+    distance: np.ndarray
+
+    def clearance(self, x: float, y: float) -> float:
+        """Interpolated distance to the nearest obstacle, metres."""
+        return float(clearance_gradient(self.distance, *self.origin, x, y)[0])
+
+
+@njit(cache=True)
+def clearance_gradient(
+    distance: np.ndarray, x0: float, y0: float, x: float, y: float
+) -> tuple[float, float, float]:
+    """Bilinear distance (m) at (x, y) and its gradient."""
+    fx, fy = (x - x0) / CELL_M - 0.5, (y - y0) / CELL_M - 0.5
+    ny, nx = distance.shape
+    ix = min(max(int(math.floor(fx)), 0), nx - 2)
+    iy = min(max(int(math.floor(fy)), 0), ny - 2)
+    tx = min(max(fx - ix, 0.0), 1.0)
+    ty = min(max(fy - iy, 0.0), 1.0)
+    a, b = distance[iy, ix], distance[iy, ix + 1]
+    c, d = distance[iy + 1, ix], distance[iy + 1, ix + 1]
+    value = (a * (1 - tx) + b * tx) * (1 - ty) + (c * (1 - tx) + d * tx) * ty
+    gx = ((b - a) * (1 - ty) + (d - c) * ty) / CELL_M
+    gy = ((c - a) * (1 - tx) + (d - b) * tx) / CELL_M
+    return value, gx, gy
+
+
+@functools.lru_cache(maxsize=512)
+def floor_map(layout: str, low: float = BASE_BAND_M[0], high: float = BASE_BAND_M[1]) -> FloorMap:
+    """The map of what stands between two heights (m) in "SET/NAME", doors and drawers closed."""
+    layout_set, _ = resolve(layout)
+    obstacles = layout_obstacles(layout)
+    origin, shape = _frame(layout_set)
+    blocked = np.zeros(shape, dtype=np.bool_)
+    reach = np.abs(obstacles.rotation[:, 2, :]) * obstacles.half
+    bottom = obstacles.centre[:, 2] - reach.sum(axis=1)
+    top = obstacles.centre[:, 2] + reach.sum(axis=1)
+    for i in np.flatnonzero((bottom < high) & (top > low)):
+        outline = _outline(obstacles.centre[i], obstacles.rotation[i], obstacles.half[i])
+        _draw(blocked, *origin, CELL_M, outline)
+    blocked |= ~_room_mask(layout_set)
+    outside = ndimage.distance_transform_edt(~blocked) * CELL_M
+    inside = ndimage.distance_transform_edt(blocked) * CELL_M
+    return FloorMap(origin, (outside - inside).astype(np.float32))
+
+
+def _frame(layout_set: LayoutSet) -> tuple[tuple[float, float], tuple[int, int]]:
+    (x0, y0), (x1, y1) = layout_set.floor
+    origin = (x0 - _BORDER_M, y0 - _BORDER_M)
+    shape = (
+        int((y1 - y0 + 2 * _BORDER_M) / CELL_M) + 1,
+        int((x1 - x0 + 2 * _BORDER_M) / CELL_M) + 1,
+    )
+    return origin, shape
+
+
+@functools.lru_cache(maxsize=4)
+def _room_mask_of(name: str) -> np.ndarray:
+    layout_set, _ = resolve(name)
+    (x0, y0), (ny, nx) = _frame(layout_set)
+    xs = x0 + (np.arange(nx) + 0.5) * CELL_M
+    ys = y0 + (np.arange(ny) + 0.5) * CELL_M
+    px, py = np.meshgrid(xs, ys)
+    inside = np.zeros((ny, nx), dtype=bool)
+    room = layout_set.room
+    for (ax, ay), (bx, by) in zip(room, room[1:] + room[:1], strict=True):
+        crosses = (ay > py) != (by > py)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside ^= crosses & (px < (bx - ax) * (py - ay) / (by - ay) + ax)
+    return inside
+
+
+def _room_mask(layout_set: LayoutSet) -> np.ndarray:
+    return _room_mask_of(f"{layout_set.name}/{next(iter(layout_set.layouts))}")
+
+
+@functools.lru_cache(maxsize=128)
+def main_floor(layout: str) -> np.ndarray:
+    """Cells (bool) where the base's disc stands free, of the largest connected part."""
+    free = floor_map(layout).distance >= BASE_RADIUS
+    labels, count = ndimage.label(free)
+    if count == 0:
+        return free
+    sizes = ndimage.sum_labels(free, labels, range(1, count + 1))
+    return labels == 1 + int(np.argmax(sizes))
+
+
+def random_base_pose(layout: str, rng: np.random.Generator) -> tuple[float, float, float]:
+    """A base pose (x, y, yaw) drawn uniformly from the main floor."""
+    cells = np.argwhere(main_floor(layout))
+    iy, ix = cells[rng.integers(len(cells))]
+    x0, y0 = floor_map(layout).origin
+    yaw = rng.uniform(-math.pi, math.pi)
+    return (x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M, float(yaw))
+

@@ -1,0 +1,45 @@
+"""Rotations and boxes, for one or many."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+Vector = Sequence[float]
+
+
+def yaw_quat(yaw: float) -> tuple[float, float, float, float]:
+    """Quaternion (w, x, y, z) of a turn about z, radians."""
+    return (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
+
+
+def quat_matrix(quat: Vector | np.ndarray) -> np.ndarray:
+    """Rotation matrices (..., 3, 3) of quaternions (..., 4), (w, x, y, z), unit or not."""
+    q = np.asarray(quat, dtype=np.float64)
+    q = q / np.linalg.norm(q, axis=-1, keepdims=True)
+    w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def quat_multiply(a: Vector | np.ndarray, b: Vector | np.ndarray) -> np.ndarray:
+    """Hamilton product (4,) of two quaternions (w, x, y, z): first b, then a."""
+    aw, ax, ay, az = a
+    bw, bx, by, bz = b
+    return np.array(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ]
+    )
+
+
+def wrap_angle(angle: float) -> float:
+    """The same angle in [-pi, pi)."""
+    return (angle + math.pi) % (2 * math.pi) - math.pi

@@ -1,0 +1,350 @@
+"""One MJCF of fixed topology for every apartment and episode, and how to pose it.
+
+Everything that an episode changes is a number in a model field (`MUTABLE_FIELDS`), so a home is
+reset without recompiling, and a batch engine can hold a different apartment in each world.
+"""
+
+import dataclasses
+import functools
+
+import mujoco
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import ARM, FLOOR, OBJECT, ROBOT, STATIC, add_fetch
+from tpsrl.world.layouts import BodyKind, Box, Layout, LayoutSet, Link, load_layout_set
+from tpsrl.world.objects import ObjectKind, object_kind
+from tpsrl.world.state import JOINTS
+
+TIMESTEP_S = 1.0 / 120.0
+SUBSTEPS = 4
+
+# Every model field that is written after compilation; mujoco-warp can batch all but the
+# bounding-volume boxes, which only the C engine has.
+MUTABLE_FIELDS = (
+    "body_pos",
+    "body_quat",
+    "body_mass",
+    "body_subtreemass",
+    "body_inertia",
+    "body_invweight0",
+    "body_gravcomp",
+    "dof_invweight0",
+    "geom_size",
+    "geom_rbound",
+    "geom_aabb",
+    "geom_rgba",
+    "geom_gap",
+    "eq_data",
+    "bvh_aabb",
+)
+
+_PRIMITIVES = ("box", "cylinder", "sphere")
+_PARK_Z = 20.0  # above: the floor is a plane without end, and would push from below
+# Rolling cans come to rest (Bullet's angular damping does the same in HAB), N m s/rad.
+_OBJECT_ANGULAR_DAMPING = 3e-4
+_WOOD, _WHITE, _GREY = (0.72, 0.55, 0.38, 1), (0.93, 0.92, 0.90, 1), (0.62, 0.64, 0.66, 1)
+_COLOURS = {
+    "sofa": (0.36, 0.48, 0.60, 1),
+    "chair_01_0": (0.80, 0.58, 0.34, 1),
+    "chair_01_1": (0.80, 0.58, 0.34, 1),
+    "table_01": (0.70, 0.52, 0.36, 1),
+    "table_02": (0.45, 0.58, 0.44, 1),
+    "table_03": (0.60, 0.66, 0.52, 1),
+    "tvstand": (0.55, 0.35, 0.30, 1),
+    "tv_screen": (0.12, 0.12, 0.14, 1),
+    "beanbag_0": (0.55, 0.42, 0.52, 1),
+    "beanbag_1": (0.55, 0.42, 0.52, 1),
+    "bike_01": (0.70, 0.40, 0.45, 1),
+    "bike_02": (0.70, 0.40, 0.45, 1),
+    "indoor_plant_02": (0.30, 0.52, 0.32, 1),
+    "rug_01": (0.76, 0.70, 0.62, 1),
+    "rug_02": (0.66, 0.68, 0.74, 1),
+    "mat": (0.55, 0.52, 0.50, 1),
+    "fridge": (0.80, 0.84, 0.88, 1),
+    "kitchen_counter": (0.86, 0.80, 0.70, 1),
+    "kitchenCupboard_01": (0.86, 0.80, 0.70, 1),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlotPools:
+    """How many object slots of each primitive a home has.
+
+    Pools are larger than the number of objects, since an episode's mix of boxes and cylinders
+    varies: with 18 and 16 for 30 objects, the generator redraws one Tidy House in four.
+    """
+
+    box: int
+    cylinder: int
+    sphere: int
+
+    @property
+    def total(self) -> int:
+        """All slots."""
+        return self.box + self.cylinder + self.sphere
+
+
+# By the number of objects an episode may have: 12 for training, HAB's 30.
+POOLS = {12: SlotPools(9, 8, 2), 30: SlotPools(20, 18, 2)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Home:
+    """A compiled home with the addresses of its parts; shared by all homes of an engine.
+
+    `slot_*` are indexed by slot (boxes first, then cylinders, then spheres), `joint_*` and
+    `marker_*` follow `JOINTS`.
+    """
+
+    layout_set: LayoutSet
+    pools: SlotPools
+    capacity: int
+    model: mujoco.MjModel
+    base_qpos: np.ndarray  # (3,)
+    base_dof: np.ndarray  # (3,)
+    arm_qpos: np.ndarray  # (7,)
+    slot_body: np.ndarray
+    slot_geom: np.ndarray
+    slot_qpos: np.ndarray  # first of seven
+    slot_dof: np.ndarray  # first of six
+    slot_weld: np.ndarray  # equality id
+    joint_qpos: np.ndarray  # (5,)
+    marker_body: np.ndarray  # (5,)
+    marker_local: np.ndarray  # (5, 3)
+    cup_site: int
+    cup_geom: int
+    cup_body: int
+    head_camera: int
+    robot_geom: np.ndarray  # (ngeom,) bool
+    floor_geom: int
+    geom_slot: np.ndarray  # (ngeom,) slot of an object's geom, else -1
+    wall_geom: np.ndarray  # (ngeom,) bool
+
+    def apply_layout(self, model: mujoco.MjModel, layout: Layout) -> None:
+        """Poses the furniture. Data of the model must be forwarded with sleep switched off."""
+        for name in self.layout_set.bodies:
+            pose = layout.poses[name]
+            body = model.body(name).id
+            model.body_pos[body], model.body_quat[body] = pose.pos, pose.quat
+
+    def assign_slots(self, episode: Episode) -> list[int]:
+        """The slot of each object of the episode, in the episode's order.
+
+        Raises:
+            UserError: the episode has more objects of one primitive than there are slots.
+        """
+        free = {}
+        start = 0
+        for primitive in _PRIMITIVES:
+            count = getattr(self.pools, primitive)
+            free[primitive] = list(range(start, start + count))
+            start += count
+        slots = []
+        for placement in episode.objects:
+            pool = free[object_kind(placement.name).primitive]
+            if not pool:
+                primitive = object_kind(placement.name).primitive
+                raise UserError(
+                    f"episode {episode.id}: objects: more than {getattr(self.pools, primitive)} "
+                    f"of primitive {primitive}, which is what a home of {self.capacity} objects holds"
+                )
+            slots.append(pool.pop(0))
+        return slots
+
+    def apply_object(self, model: mujoco.MjModel, slot: int, kind: ObjectKind) -> None:
+        """Gives a slot the size and mass of an object, and everything that follows from them."""
+        body, geom, dof = self.slot_body[slot], self.slot_geom[slot], self.slot_dof[slot]
+        model.geom_size[geom] = kind.size
+        model.geom_rbound[geom] = kind.bounding_radius
+        model.geom_aabb[geom, 3:] = kind.half
+        model.bvh_aabb[model.body_bvhadr[body], 3:] = kind.half
+        model.geom_rgba[geom, :3] = kind.rgb
+        model.geom_rgba[geom, 3] = 1.0
+        model.body_mass[body] = model.body_subtreemass[body] = kind.mass
+        model.body_inertia[body] = kind.inertia
+        model.body_gravcomp[body] = 0.0
+        # What mj_setConst would find at qpos0 for a free body: mean inverse mass and inertia.
+        turn = float(np.mean(1.0 / kind.inertia))
+        model.body_invweight0[body] = 1.0 / kind.mass, turn
+        model.dof_invweight0[dof : dof + 3] = 1.0 / kind.mass
+        model.dof_invweight0[dof + 3 : dof + 6] = turn
+
+    def park(self, model: mujoco.MjModel, slot: int) -> np.ndarray:
+        """Switches a slot off; returns the pose (7,) at which it must be put.
+
+        Parked objects hang weightless, far from each other and from everything else.
+        """
+        body, geom = self.slot_body[slot], self.slot_geom[slot]
+        model.body_gravcomp[body] = 1.0
+        model.geom_rgba[geom, 3] = 0.0
+        return np.array([100.0 + 2.0 * slot, 100.0, _PARK_Z, 1.0, 0.0, 0.0, 0.0])
+
+
+@functools.cache
+def load_home(layout_set: str = "replica_cad", capacity: int = 30) -> Home:
+    """The home for a layout set and a number of objects, compiled once per process.
+
+    Raises:
+        UserError: `capacity` is not one of `POOLS`, or the layout set is unknown.
+    """
+    if capacity not in POOLS:
+        nearest = min(POOLS, key=lambda known: abs(known - capacity))
+        raise UserError(
+            f"slots: a home of {capacity} objects is not built; nearest is {nearest} "
+            f"(valid: {', '.join(map(str, POOLS))})"
+        )
+    pools = POOLS[capacity]
+    layouts = load_layout_set(layout_set)
+    spec = _spec(layouts, pools)
+    return _index(layouts, pools, capacity, spec.compile())
+
+
+def _spec(layouts: LayoutSet, pools: SlotPools) -> mujoco.MjSpec:
+    spec = mujoco.MjSpec()
+    spec.modelname = "tpsrl_home"
+    option = spec.option
+    option.timestep = TIMESTEP_S
+    option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    option.enableflags |= mujoco.mjtEnableBit.mjENBL_SLEEP
+    spec.stat.extent = 1.0
+    _add_shell(spec, layouts)
+    for name, body in layouts.bodies.items():
+        _add_furniture(spec, name, body)
+    add_fetch(spec)
+    slot = 0
+    for primitive in _PRIMITIVES:
+        for _ in range(getattr(pools, primitive)):
+            _add_slot(spec, slot, primitive)
+            slot += 1
+    return spec
+
+
+def _add_shell(spec: mujoco.MjSpec, layouts: LayoutSet) -> None:
+    (x0, y0), (x1, y1) = layouts.floor
+    spec.worldbody.add_geom(
+        name="floor",
+        type=mujoco.mjtGeom.mjGEOM_PLANE,
+        pos=[(x0 + x1) / 2, (y0 + y1) / 2, 0],
+        size=[(x1 - x0) / 2 + 0.3, (y1 - y0) / 2 + 0.3, 0.1],
+        contype=FLOOR,
+        conaffinity=0,
+        rgba=(0.78, 0.72, 0.64, 1),
+    )
+    for box in layouts.walls:
+        _add_box(spec.worldbody, box, box.name, (0.90, 0.89, 0.86, 1), STATIC)
+
+
+def _add_box(
+    body: mujoco.MjsBody, box: Box, name: str, rgba: tuple[float, ...], contype: int
+) -> None:
+    body.add_geom(
+        name=name,
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        pos=box.pos,
+        size=box.half,
+        quat=[np.cos(box.yaw / 2), 0, 0, np.sin(box.yaw / 2)],
+        contype=contype,
+        conaffinity=0,
+        rgba=rgba,
+    )
+
+
+def _add_furniture(spec: mujoco.MjSpec, name: str, kind: BodyKind) -> None:
+    colour = _COLOURS.get(name, _WOOD)
+    body = spec.worldbody.add_body(name=name)
+    for box in kind.boxes:
+        _add_box(body, box, f"{name}/{box.name}", colour, STATIC if kind.collide else 0)
+    for link in kind.links:
+        _add_link(body, link, colour)
+
+
+def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> None:
+    body = parent.add_body(name=link.name, pos=link.pos)
+    hinge = link.joint == "hinge"
+    body.add_joint(
+        name=link.key,
+        type=mujoco.mjtJoint.mjJNT_HINGE if hinge else mujoco.mjtJoint.mjJNT_SLIDE,
+        axis=link.axis,
+        range=link.range,
+        limited=True,
+        # HAB's 0.01 would let a touched door swing for ever: Bullet damps links by 5% a step.
+        damping=2.0 if hinge else 10.0,
+        frictionloss=0.5 if hinge else 2.0,
+    )
+    low = np.min([np.subtract(b.pos, b.half) for b in link.boxes], axis=0)
+    high = np.max([np.add(b.pos, b.half) for b in link.boxes], axis=0)
+    x, y, z = high - low
+    body.explicitinertial = True
+    body.mass, body.ipos = link.mass, (low + high) / 2
+    body.inertia = link.mass / 12 * np.array([y * y + z * z, x * x + z * z, x * x + y * y])
+    shade = tuple(0.94 * c for c in colour[:3])
+    for box in link.boxes:
+        # Contype alone: links meet robot and objects, never the body in which they slide.
+        _add_box(body, box, f"{link.name}/{box.name}", (*shade, 1.0), STATIC)
+
+
+def _add_slot(spec: mujoco.MjSpec, slot: int, primitive: str) -> None:
+    body = spec.worldbody.add_body(name=f"slot_{slot}", pos=[100.0 + 2.0 * slot, 100.0, _PARK_Z])
+    joint = body.add_freejoint()
+    joint.name = f"slot_{slot}"
+    body.add_geom(
+        name=f"slot_{slot}",
+        type=getattr(mujoco.mjtGeom, f"mjGEOM_{primitive.upper()}"),
+        size=[0.05, 0.05, 0.05],
+        mass=0.3,
+        contype=OBJECT,
+        conaffinity=STATIC | ROBOT | OBJECT | FLOOR,
+        friction=[0.9, 0.01, 0.0001],
+        rgba=(0.5, 0.5, 0.5, 0.0),
+    )
+    spec.add_equality(
+        name=f"weld_{slot}",
+        type=mujoco.mjtEq.mjEQ_WELD,
+        objtype=mujoco.mjtObj.mjOBJ_BODY,
+        name1="wrist_roll",
+        name2=f"slot_{slot}",
+        active=False,
+        data=[0, 0, 0, 0.2465, 0, 0, 1, 0, 0, 0, 1, 0],
+        solref=[0.01, 1.0],
+    )
+
+
+def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.MjModel) -> Home:
+    slots = range(pools.total)
+    geom_slot = np.full(model.ngeom, -1, dtype=np.int32)
+    slot_geom = np.array([model.geom(f"slot_{s}").id for s in slots])
+    geom_slot[slot_geom] = np.arange(pools.total)
+    links = [layouts.link(key)[1] for key in JOINTS]
+    slot_dof = np.array([model.jnt_dofadr[model.joint(f"slot_{s}").id] for s in slots])
+    for start in slot_dof:
+        model.dof_damping[start + 3 : start + 6] = _OBJECT_ANGULAR_DAMPING
+    base_joints = [model.joint(n).id for n in ("base_x", "base_y", "base_yaw")]
+    robot_root = model.body("base").id
+    return Home(
+        layout_set=layouts,
+        pools=pools,
+        capacity=capacity,
+        model=model,
+        base_qpos=model.jnt_qposadr[base_joints],
+        base_dof=model.jnt_dofadr[base_joints],
+        arm_qpos=np.array([model.jnt_qposadr[model.joint(j.name).id] for j in ARM]),
+        slot_body=np.array([model.body(f"slot_{s}").id for s in slots]),
+        slot_geom=slot_geom,
+        slot_qpos=np.array([model.jnt_qposadr[model.joint(f"slot_{s}").id] for s in slots]),
+        slot_dof=slot_dof,
+        slot_weld=np.array([model.equality(f"weld_{s}").id for s in slots]),
+        joint_qpos=np.array([model.jnt_qposadr[model.joint(key).id] for key in JOINTS]),
+        marker_body=np.array([model.body(link.name).id for link in links]),
+        marker_local=np.array([link.marker for link in links]),
+        cup_site=model.site("cup").id,
+        cup_geom=model.geom("cup").id,
+        cup_body=model.body("wrist_roll").id,
+        head_camera=model.camera("head").id,
+        robot_geom=model.body_rootid[model.geom_bodyid] == robot_root,
+        floor_geom=model.geom("floor").id,
+        geom_slot=geom_slot,
+        wall_geom=np.array([model.geom(g).name.startswith("wall") for g in range(model.ngeom)]),
+    )

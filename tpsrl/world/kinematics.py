@@ -1,0 +1,146 @@
+"""Forward and inverse kinematics of the Fetch's arm, compiled; everything in the base frame."""
+
+import numpy as np
+from numba import njit
+
+from tpsrl.world.fetch import ARM, CUP, GRIPPER, TORSO
+
+NUM_JOINTS = len(ARM)
+LOWER = np.array([j.limits[0] for j in ARM])
+UPPER = np.array([j.limits[1] for j in ARM])
+_OFFSETS = np.array([np.add(TORSO, ARM[0].offset), *(j.offset for j in ARM[1:])])
+_AXES = np.array([np.argmax(j.axis) for j in ARM])
+_TIP = GRIPPER + CUP
+
+
+@njit(cache=True)
+def arm_frames(q: np.ndarray, pos: np.ndarray, rot: np.ndarray) -> None:
+    """Writes the frames of the seven links: `pos` (7, 3) metres, `rot` (7, 3, 3); `q` (7,) rad."""
+    origin = np.zeros(3)
+    turn = np.eye(3)
+    for i in range(7):
+        for r in range(3):
+            origin[r] += (
+                turn[r, 0] * _OFFSETS[i, 0] + turn[r, 1] * _OFFSETS[i, 1] + turn[r, 2] * _OFFSETS[i, 2]
+            )
+            pos[i, r] = origin[r]
+        c, s = np.cos(q[i]), np.sin(q[i])
+        a = (_AXES[i] + 1) % 3
+        b = (_AXES[i] + 2) % 3
+        for r in range(3):
+            u, v = turn[r, a], turn[r, b]
+            turn[r, a] = c * u + s * v
+            turn[r, b] = c * v - s * u
+            for k in range(3):
+                rot[i, r, k] = turn[r, k]
+
+
+@njit(cache=True)
+def cup_pose(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tip of the cup (3,) and its rotation (3, 3), x pointing out of the cup."""
+    pos = np.empty((7, 3))
+    rot = np.empty((7, 3, 3))
+    arm_frames(q, pos, rot)
+    return pos[6] + rot[6, :, 0] * _TIP, rot[6].copy()
+
+
+@njit(cache=True)
+def _solve(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    """Solves the small symmetric positive system in place by Cholesky's method."""
+    n = rhs.shape[0]
+    for j in range(n):
+        for k in range(j):
+            for i in range(j, n):
+                matrix[i, j] -= matrix[i, k] * matrix[j, k]
+        d = np.sqrt(matrix[j, j])
+        for i in range(j, n):
+            matrix[i, j] /= d
+    for i in range(n):
+        for k in range(i):
+            rhs[i] -= matrix[i, k] * rhs[k]
+        rhs[i] /= matrix[i, i]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            rhs[i] -= matrix[k, i] * rhs[k]
+        rhs[i] /= matrix[i, i]
+    return rhs
+
+
+@njit(cache=True)
+def inverse(
+    start: np.ndarray,
+    point: np.ndarray,
+    axis_cup: np.ndarray,
+    axis_base: np.ndarray,
+    posture: np.ndarray,
+    offset: np.ndarray,
+    iterations: int,
+) -> tuple[bool, np.ndarray]:
+    """Damped least squares with a null-space pull towards `posture`.
+
+    Finds joint positions (7,) that put the point `offset` (3,) of the cup's frame (origin at its
+    tip) at `point` (3,) and turn the direction `axis_cup` (3,) of that frame into `axis_base`
+    (3,); the turn about the axis is left free. Returns whether it came within 3 mm and 1.5
+    degrees, and where it stopped. Damping falls as the error falls.
+    """
+    q = start.copy()
+    pos = np.empty((7, 3))
+    rot = np.empty((7, 3, 3))
+    jac = np.empty((6, 7))
+    error = np.empty(6)
+    for _ in range(iterations):
+        arm_frames(q, pos, rot)
+        turn = rot[6]
+        tip = pos[6] + turn[:, 0] * _TIP + turn @ offset
+        axis = turn @ axis_cup
+        for r in range(3):
+            error[r] = point[r] - tip[r]
+        error[3] = axis[1] * axis_base[2] - axis[2] * axis_base[1]
+        error[4] = axis[2] * axis_base[0] - axis[0] * axis_base[2]
+        error[5] = axis[0] * axis_base[1] - axis[1] * axis_base[0]
+        facing = axis[0] * axis_base[0] + axis[1] * axis_base[1] + axis[2] * axis_base[2]
+        distance = np.sqrt(error[0] ** 2 + error[1] ** 2 + error[2] ** 2)
+        turned = np.sqrt(error[3] ** 2 + error[4] ** 2 + error[5] ** 2)
+        if distance < 0.003 and turned < 0.026 and facing > 0.0:
+            return True, q
+        if facing < 0.0 and turned > 1e-6:
+            for r in range(3, 6):
+                error[r] /= turned
+        scale = min(1.0, 0.15 / max(distance, 1e-9))
+        for r in range(3):
+            error[r] *= scale
+        for i in range(7):
+            direction = rot[i, :, _AXES[i]]
+            d0, d1, d2 = tip[0] - pos[i, 0], tip[1] - pos[i, 1], tip[2] - pos[i, 2]
+            jac[0, i] = direction[1] * d2 - direction[2] * d1
+            jac[1, i] = direction[2] * d0 - direction[0] * d2
+            jac[2, i] = direction[0] * d1 - direction[1] * d0
+            for r in range(3):
+                jac[3 + r, i] = 0.3 * direction[r]
+        for r in range(3, 6):
+            error[r] *= 0.3
+        pull = np.zeros(7)
+        for i in range(7):
+            pull[i] = 0.03 * (posture[i] - q[i])
+        # min |J dq - e|^2 + damping |dq - pull|^2, solved in the 6-d task space.
+        damping = 4e-4 + 2e-3 * min(1.0, distance + 0.3 * turned)
+        normal = np.zeros((6, 6))
+        rhs = np.empty(6)
+        for a in range(6):
+            rhs[a] = error[a]
+            for i in range(7):
+                rhs[a] -= jac[a, i] * pull[i]
+            for b in range(a + 1):
+                total = 0.0
+                for i in range(7):
+                    total += jac[a, i] * jac[b, i]
+                normal[a, b] = total
+                normal[b, a] = total
+            normal[a, a] += damping
+        solution = _solve(normal, rhs)
+        for i in range(7):
+            step = pull[i]
+            for a in range(6):
+                step += jac[a, i] * solution[a]
+            q[i] = min(max(q[i] + min(max(step, -0.4), 0.4), LOWER[i]), UPPER[i])
+    return False, q

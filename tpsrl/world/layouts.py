@@ -1,0 +1,314 @@
+"""Apartments as data: one fixed list of bodies made of boxes, posed anew by every layout.
+
+A `LayoutSet` is the topology (what bodies there are) with its layouts (where they stand). HAB's
+84 ReplicaCAD apartments are the first; another set needs a loader in `_LOADERS` and the same
+names for its articulated parts.
+"""
+
+import dataclasses
+import functools
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from tpsrl.errors import unknown
+from tpsrl.world.geometry import quat_matrix, yaw_quat
+
+Vec3 = tuple[float, float, float]
+Quat = tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Box:
+    """An upright box in the frame of its body (walls: of the world); metres and radians."""
+
+    name: str
+    pos: Vec3
+    half: Vec3
+    yaw: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Link:
+    """A moving part of an articulated body: one slide or hinge joint and its boxes.
+
+    `pos` is the joint in the frame of the body, `marker` the handle point in the link's frame,
+    which is the joint's, unrotated at joint position 0. `key` is the marker's name in HAB.
+    """
+
+    name: str
+    key: str
+    joint: str  # "slide" or "hinge"
+    pos: Vec3
+    axis: Vec3
+    range: tuple[float, float]
+    mass: float
+    boxes: tuple[Box, ...]
+    marker: Vec3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BodyKind:
+    """Boxes of one body, with the links that move relative to it; rugs do not collide."""
+
+    name: str
+    boxes: tuple[Box, ...]
+    collide: bool = True
+    links: tuple[Link, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Receptacle:
+    """A surface on which objects stand: upright box of free space above it, in a body's frame.
+
+    `link` is "" or the name of the moving link that carries it; `surface` is the height on which
+    objects rest, metres in the same frame.
+    """
+
+    name: str
+    bodies: tuple[str, ...]
+    link: str
+    pos: Vec3
+    half: Vec3
+    surface: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pose:
+    """Where a body stands; absent bodies are parked 10 m under the floor."""
+
+    pos: Vec3
+    quat: Quat
+    present: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """One apartment: the pose of every body of its set."""
+
+    name: str
+    family: str
+    split: str
+    poses: Mapping[str, Pose]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LayoutSet:
+    """The topology that all layouts of a set share, and the layouts."""
+
+    name: str
+    bodies: Mapping[str, BodyKind]
+    walls: tuple[Box, ...]
+    floor: tuple[tuple[float, float], tuple[float, float]]  # (x, y) least, (x, y) greatest
+    room: tuple[tuple[float, float], ...]  # corners of the room's outline, counter-clockwise
+    receptacles: Mapping[str, Receptacle]
+    layouts: Mapping[str, Layout]
+
+    def layout(self, name: str) -> Layout:
+        """The layout called `name` (without the set's name).
+
+        Raises:
+            UserError: there is none; names the nearest.
+        """
+        if name not in self.layouts:
+            raise unknown("layout", name, self.layouts)
+        return self.layouts[name]
+
+    def split(self, split: str) -> tuple[Layout, ...]:
+        """The layouts of a split, "train" or "val", in order of name."""
+        chosen = [lay for _, lay in sorted(self.layouts.items()) if lay.split == split]
+        if not chosen:
+            raise unknown("split", split, {lay.split for lay in self.layouts.values()})
+        return tuple(chosen)
+
+    def link(self, key: str) -> tuple[str, Link]:
+        """The body's name and the link whose handle is marker `key`."""
+        for name, body in self.bodies.items():
+            for link in body.links:
+                if link.key == key:
+                    return name, link
+        raise unknown("marker", key, [k.key for b in self.bodies.values() for k in b.links])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlacedReceptacle:
+    """A receptacle of one layout in the world frame, its link at joint position 0.
+
+    `pos` (3,) is the centre of the free box and `rotation` (3, 3) its axes; `marker` is the key
+    of the link that moves it ("" when it stands still).
+    """
+
+    name: str
+    body: str
+    marker: str
+    pos: np.ndarray
+    rotation: np.ndarray
+    half: np.ndarray
+    surface: float
+
+    def contains(self, point: np.ndarray, shift: np.ndarray | float = 0.0) -> bool:
+        """Whether a world point (3,) is inside the box, which has moved by `shift` (3,)."""
+        local = self.rotation.T @ (np.asarray(point) - shift - self.pos)
+        return bool(np.all(np.abs(local) <= self.half))
+
+
+def resolve(layout: str) -> tuple[LayoutSet, Layout]:
+    """The set and the layout of "SET/NAME", as episodes name them."""
+    set_name, _, name = layout.partition("/")
+    layout_set = load_layout_set(set_name)
+    return layout_set, layout_set.layout(name)
+
+
+def placed_receptacles(layout_set: LayoutSet, layout: Layout) -> list[PlacedReceptacle]:
+    """Every receptacle of a layout in the world frame, one for each body that carries it."""
+    placed = []
+    for receptacle in layout_set.receptacles.values():
+        for body in receptacle.bodies:
+            pose = layout.poses[body]
+            if not pose.present:
+                continue
+            offset = np.array(receptacle.pos)
+            base, marker = 0.0, ""
+            for link in layout_set.bodies[body].links:
+                if link.name == receptacle.link:
+                    offset, base, marker = offset + link.pos, link.pos[2], link.key
+            rotation = quat_matrix(pose.quat)
+            placed.append(
+                PlacedReceptacle(
+                    receptacle.name,
+                    body,
+                    marker,
+                    np.array(pose.pos) + rotation @ offset,
+                    rotation,
+                    np.array(receptacle.half),
+                    pose.pos[2] + base + receptacle.surface,
+                )
+            )
+    return placed
+
+
+@functools.cache
+def load_layout_set(name: str) -> LayoutSet:
+    """A layout set by name.
+
+    Raises:
+        UserError: there is none of that name; names the nearest.
+    """
+    if name not in _LOADERS:
+        raise unknown("layout set", name, _LOADERS)
+    return _LOADERS[name]()
+
+
+def _replica_cad() -> LayoutSet:
+    """HAB's 84 apartments; boxes that no robot or camera can tell apart are merged."""
+    packed = resources.files("tpsrl.world").joinpath("data/replica_cad.json.gz").read_bytes()
+    data = json.loads(gzip.decompress(packed))
+    present: dict[str, bool] = {}
+    for scene in data["scenes"]:
+        for body, pose in {**scene["furniture"], **scene["articulated"]}.items():
+            inside = pose["present"] and pose.get("in_room", True)
+            present[body] = present.get(body, False) or inside
+    bodies = {}
+    for body in [*data["body_order"]["furniture"], *data["body_order"]["articulated"]]:
+        if not present[body]:
+            continue  # never inside the rooms in any layout
+        if body in data["articulated"]:
+            bodies[body] = _articulated(body, data["articulated"][body])
+        else:
+            kind = data["furniture"][data["body_type"][body]]
+            bodies[body] = BodyKind(body, _boxes(kind["boxes"]), collide=kind["collide"])
+    shell = data["shell"]["common"]
+    short = data["hab_receptacles"]["short_names"]
+    receptacles = {
+        name: _receptacle(name, data["hab_receptacles"]["receptacles"][full])
+        for name, full in short.items()
+    }
+    (x0, y0), (x1, y1) = shell["bounds"]
+    return LayoutSet(
+        name="replica_cad",
+        bodies=bodies,
+        walls=tuple(Box(w["name"], tuple(w["pos"]), tuple(w["half"]), w["yaw"]) for w in shell["walls"]),
+        floor=((x0, y0), (x1, y1)),
+        room=tuple((x, y) for x, y in shell["polygon_ccw"]),
+        receptacles=receptacles,
+        layouts={s["name"]: _layout(s, bodies) for s in data["scenes"]},
+    )
+
+
+_LOADERS: dict[str, Callable[[], LayoutSet]] = {"replica_cad": _replica_cad}
+
+
+def _boxes(records: list[dict[str, Any]]) -> tuple[Box, ...]:
+    return tuple(Box(r["name"], tuple(r["pos"]), tuple(r["half"])) for r in records)
+
+
+def _hull(name: str, boxes: tuple[Box, ...], offset: Vec3 = (0.0, 0.0, 0.0)) -> Box:
+    """The axis-aligned box around boxes, shifted by `offset`."""
+    low = np.min([np.subtract(b.pos, b.half) for b in boxes], axis=0) + offset
+    high = np.max([np.add(b.pos, b.half) for b in boxes], axis=0) + offset
+    return Box(name, tuple(((low + high) / 2).tolist()), tuple(((high - low) / 2).tolist()))
+
+
+def _articulated(name: str, record: dict[str, Any]) -> BodyKind:
+    if record.get("treat_as") == "static":
+        box = record["aabb_closed"]
+        return BodyKind(name, (Box("hull", tuple(box["pos"]), tuple(box["half"])),))
+    boxes = list(_boxes(record["body_boxes"]))
+    links = []
+    for joint in record["joints"]:
+        link_boxes = _boxes(joint["boxes"])
+        if joint.get("marker") is None:  # HAB never moves it: a closed drawer or door is one box
+            boxes.append(_hull(joint["link"], link_boxes, joint["pos"]))
+            continue
+        links.append(
+            Link(
+                name=joint["link"],
+                key=joint["marker"]["name"],
+                joint=joint["type"],
+                pos=tuple(joint["pos"]),
+                axis=tuple(joint["axis"]),
+                range=tuple(joint["range"]),
+                mass=joint["mass"],
+                boxes=link_boxes,
+                marker=tuple(joint["marker"]["pos"]),
+            )
+        )
+    if name == "fridge":
+        boxes = _merge_fridge(boxes)
+    return BodyKind(name, tuple(boxes), links=tuple(links))
+
+
+def _merge_fridge(boxes: list[Box]) -> list[Box]:
+    """Fills the lower compartment, whose door HAB never opens, and drops a 2 cm drawer rail."""
+    shelf = next(b for b in boxes if b.name == "shelf_bottom")
+    shell = next(b for b in boxes if b.name == "bottom")
+    low = shell.pos[2] - shell.half[2]
+    high = shelf.pos[2] + shelf.half[2]
+    x, y = shell.pos[:2]
+    block = Box("lower", (x, y, (low + high) / 2), (shell.half[0], shell.half[1], (high - low) / 2))
+    gone = ("shelf_bottom", "bottom", "drawer_slide")
+    return [block, *(b for b in boxes if b.name not in gone)]
+
+
+def _receptacle(name: str, record: dict[str, Any]) -> Receptacle:
+    return Receptacle(
+        name=name,
+        bodies=tuple(record["instances"]),
+        link="" if record["link"] == "body" else record["link"],
+        pos=tuple(record["pos"]),
+        half=tuple(record["half"]),
+        surface=record["surface_z"],
+    )
+
+
+def _layout(scene: dict[str, Any], bodies: Mapping[str, BodyKind]) -> Layout:
+    poses = {}
+    for name, pose in {**scene["furniture"], **scene["articulated"]}.items():
+        if name in bodies:
+            quat = tuple(pose["quat"]) if "quat" in pose else yaw_quat(pose["yaw"])
+            poses[name] = Pose(tuple(pose["pos"]), quat, pose["present"])
+    return Layout(scene["name"], scene["family"], scene["split"], poses)

@@ -1,0 +1,55 @@
+"""What is true of a batch of homes at one moment."""
+
+import dataclasses
+from typing import Any
+
+# Order of the articulated joints in `WorldState.joints`. The cab names are HAB's markers:
+# cab_push_point_7 is the left top drawer, 6 the middle top, 5 the right top, 4 the right bottom.
+JOINTS = (
+    "fridge_push_point",
+    "cab_push_point_4",
+    "cab_push_point_5",
+    "cab_push_point_6",
+    "cab_push_point_7",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorldState:
+    """Struct of arrays with a leading batch axis n; numpy on CPU, torch on GPU.
+
+    Positions are metres in the world frame (z up, floor at 0), angles radians, quaternions
+    (w, x, y, z). Objects come in the order of `Episode.objects`; rows beyond an episode's last
+    object are NaN.
+    """
+
+    base: Any  # (n, 3) x, y, yaw
+    base_velocity: Any  # (n, 3) world frame, m/s and rad/s
+    arm: Any  # (n, 7) joint positions, shoulder pan first
+    ee_pos: Any  # (n, 3) tip of the suction cup
+    ee_quat: Any  # (n, 4) x axis points out of the cup
+    object_pos: Any  # (n, S, 3) centre of the primitive
+    object_quat: Any  # (n, S, 4)
+    held: Any  # (n,) index of the held object, -1 for none
+    joints: Any  # (n, 5) fridge door (rad) and drawers (m), order of JOINTS
+    marker_pos: Any  # (n, 5, 3) handle points of JOINTS
+    force: Any  # (n,) newton, peak over the substeps of the last control step
+    force_total: Any  # (n,) newton, `force` summed over the control steps since reset
+    violation: Any  # (n,) bool, the last step broke the hold constraint and dropped the object
+    step: Any  # (n,) control steps since reset
+
+    def row(self, index: int) -> "WorldState":
+        """The batch of one that holds home `index`."""
+        fields = (f.name for f in dataclasses.fields(self))
+        return WorldState(**{name: getattr(self, name)[index : index + 1] for name in fields})
+
+
+def world_to_base(base: Any, point: Any) -> Any:
+    """A point (n, 3) of the world frame in the frame of a numpy base pose (n, 3); z stays."""
+    import numpy as np
+
+    delta = point[..., :2] - base[..., :2]
+    cos, sin = np.cos(base[..., 2]), np.sin(base[..., 2])
+    x = cos * delta[..., 0] + sin * delta[..., 1]
+    y = -sin * delta[..., 0] + cos * delta[..., 1]
+    return np.stack([x, y, point[..., 2]], axis=-1)
