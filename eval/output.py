@@ -1,5 +1,6 @@
 """The folder that a run writes: checked before any work, every file whole or not there."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -9,13 +10,14 @@ from typing import Any
 from tpsrl.errors import UserError
 
 
-def prepare(out: str | os.PathLike[str]) -> Path:
-    """Makes the output folder and proves that a file can be written and renamed in it.
+def check(out: str | os.PathLike[str]) -> Path:
+    """Proves that files can be written into an output folder, and leaves nothing behind.
 
     Raises:
         UserError: it cannot.
     """
     folder = Path(out).expanduser()
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     probe = folder / f".probe.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -23,6 +25,10 @@ def prepare(out: str | os.PathLike[str]) -> Path:
         probe.unlink()
     except OSError as error:
         raise UserError(f"out: cannot write into '{out}' ({error.strerror})") from None
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
     return folder
 
 
@@ -30,6 +36,7 @@ def write_text(path: Path, text: str) -> None:
     """Writes a file under another name and renames it, so that it is never half there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from eval.results import EpisodeResult
+from eval.results import EpisodeResult, generic
 
 _LABEL, _PLOT, _ROW, _TOP = 190, 560, 26, 26  # pixels of the chart
 
@@ -89,7 +89,7 @@ def _gridline(share: float, height: int) -> str:
 def _stage_row(stage: dict[str, Any], top: int) -> str:
     middle = top + _ROW / 2
     label = escape(f"{stage['index'] + 1}  {stage['name']}")
-    counts = f"{stage['succeeded']} of {stage['reached']}"
+    counts = f"{stage['succeeded']} of {stage['reached']}, skill {stage['skill_succeeded']}"
     parts = [
         f'<text x="0" y="{middle + 4}">{label}</text>',
         f'<rect class="bar" x="{_LABEL}" y="{top + 4}" width="{_PLOT * stage["cumulative"]:.1f}"'
@@ -118,12 +118,12 @@ def _causes(causes: Sequence[dict[str, Any]]) -> str:
             str(cause["count"]),
             _stage_label(cause["stage"], cause["name"]),
             f"<code>{escape(cause['predicate'])}</code>",
-            escape(cause["end"]),
+            escape(cause["reason"]),
             escape(signed(cause["margin"], cause["unit"])),
         ]
         for cause in causes
     ]
-    return _table(["#episodes", "stage", "what did not hold", "how it ended", "#margin"], rows)
+    return _table(["#episodes", "stage", "what did not hold", "why", "#margin"], rows)
 
 
 def _stage_label(stage: int, name: str) -> str:
@@ -148,11 +148,15 @@ def _episodes(results: Sequence[EpisodeResult]) -> str:
     rows = []
     for r in results:
         name = f'<a href="{escape(r.video)}">{escape(r.id)}</a>' if r.video else escape(r.id)
-        mark = '<span class="good">success</span>' if r.success else '<span class="bad">failed</span>'
+        mark = _span("good", "success") if r.success else _span("bad", "failed")
         forces = [f"{r.force_peak_n / 1000:.2f} kN", f"{r.force_total_n / 1000:.1f} kN"]
         goals, steps = f"{r.goals_met}/{r.goals}", str(r.steps)
         rows.append([name, escape(r.layout), mark, goals, steps, *forces, _cause_text(r)])
     return _table(heads, rows)
+
+
+def _span(kind: str, text: str) -> str:
+    return f'<span class="{kind}">{escape(text)}</span>'
 
 
 def _cause_text(result: EpisodeResult) -> str:
@@ -161,7 +165,8 @@ def _cause_text(result: EpisodeResult) -> str:
         return ""
     margin = signed(cause.margin, cause.unit)
     stage = _stage_label(cause.stage, cause.name)
-    return f"{stage}: <code>{escape(cause.predicate)}</code> {escape(margin)} ({escape(cause.end)})"
+    text = f"<code>{escape(generic(cause.predicate))}</code> {escape(margin)}"
+    return f"{stage}: {text} ({escape(cause.reason)})" if stage else f"{text} ({cause.reason})"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

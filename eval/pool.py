@@ -4,7 +4,7 @@ import dataclasses
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -15,7 +15,9 @@ from tpsrl.errors import RunError, UserError
 Factory = Callable[[], Callable[[Any], Any]]
 
 
-def run(factory: Factory, tasks: Sequence[Any], processes: int) -> Iterator[tuple[int, Any]]:
+def run(
+    factory: Factory, tasks: Sequence[Any], processes: int
+) -> Generator[tuple[int, Any], None, None]:
     """Yields (index of the task, result) in the order in which the tasks get done.
 
     With one process the tasks run here, one after another; with more, each of so many spawned

@@ -5,24 +5,26 @@ report however many processes ran the episodes; times are kept elsewhere.
 """
 
 import dataclasses
+import itertools
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from eval.intervals import wilson
-from eval.results import Cause, EpisodeResult
+from eval.results import EpisodeResult, StageResult, generic
 
 
 def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """The report of at least one episode, as JSON types.
 
-    Keys beside the header's: `success`, `goals_met` (share of the scenario's goals that hold at the
-    end), `stages`, `handoffs`, `propagation`, `first_causes`, `steps` and `force`. What needs
-    skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`, `loss`)
-    is None here: a chain alone cannot measure it.
+    Keys beside the header's: `success`, `goals_met` (share of the objects that are at their goals
+    at the end), `stages`, `handoffs`, `propagation`, `first_causes`, `steps` and `force`. What
+    needs skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`,
+    `loss`) is None here: a chain alone cannot measure it.
     """
-    stages = stage_rates(results)
+    stages, links = stage_rates(results), handoffs(results)
     successes = [r.success for r in results]
     return {
         **header,
@@ -30,11 +32,11 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
         "success": dataclasses.asdict(wilson(sum(successes), len(successes))),
         "goals_met": sum(r.goals_met for r in results) / max(1, sum(r.goals for r in results)),
         "stages": stages,
-        "handoffs": _handoffs(stages),
+        "handoffs": links,
         "propagation": {
             "measured": sum(successes) / len(successes),
             "product_isolated": None,
-            "product_conditional": _product(stages),
+            "product_conditional": _product(stages, links),
             "loss": None,
         },
         "first_causes": first_causes(results),
@@ -47,66 +49,86 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
 
 
 def stage_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
-    """For each stage of the plan: how many episodes reached it, and how many of these did it.
+    """For each stage of the plan: how many episodes ran it, and how many of these did it.
 
-    `rate` is succeeded / reached with its Wilson interval; `cumulative` is succeeded / all episodes.
-    Stages that have the same index but other skills in other episodes are kept apart.
+    `rate` is succeeded / reached with its Wilson interval, by the plan's predicates;
+    `skill_succeeded` counts by the skill's own thresholds. `cumulative` is the share of all
+    episodes in which this stage and every one before it succeeded. Stages of one index but with
+    different names in different episodes are kept apart.
     """
-    groups: dict[tuple[int, str, str], list[bool]] = defaultdict(list)
+    groups: dict[tuple[int, str, str], list[tuple[StageResult, bool]]] = defaultdict(list)
     for result in results:
+        whole = True
         for index, stage in enumerate(result.stages):
-            outcomes = groups[index, stage.name, stage.skill]
-            if stage.reached:
-                outcomes.append(stage.succeeded)
+            whole = whole and stage.succeeded
+            groups[index, stage.name, stage.skill].append((stage, whole))
     rows = []
     for (index, name, skill), outcomes in sorted(groups.items()):
-        rate = wilson(sum(outcomes), len(outcomes))
-        row = {"index": index, "name": name, "skill": skill}
-        row |= {"reached": len(outcomes), "succeeded": sum(outcomes), "rate": rate.mean}
+        reached = [o for o, _ in outcomes if o.reached]
+        succeeded = sum(o.succeeded for o in reached)
+        rate = wilson(succeeded, len(reached))
+        row: dict[str, Any] = {"index": index, "name": name, "skill": skill}
+        row |= {"reached": len(reached), "succeeded": succeeded, "rate": rate.mean}
         row |= {"ci_low": rate.ci_low, "ci_high": rate.ci_high}
-        rows.append(row | {"cumulative": sum(outcomes) / len(results)})
+        row["cumulative"] = sum(whole for _, whole in outcomes) / len(results)
+        row["skill_succeeded"] = sum(o.skill_success for o in reached)
+        rows.append(row)
     return rows
 
 
-def first_causes(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
-    """Failures grouped by stage, predicate and end, the most frequent first.
+def handoffs(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+    """For each pair of consecutive stages: how the second fared where the first had succeeded.
 
-    `margin` is the median over the group.
+    `n` counts the episodes in which it had and the second one was run. The interval belongs to the
+    tax, so it is None with it.
     """
-    groups: dict[tuple[Any, ...], list[Cause]] = defaultdict(list)
-    for cause in (r.first_cause for r in results if r.first_cause is not None):
-        key = (cause.stage, cause.name, cause.skill, cause.predicate, cause.end, cause.unit)
-        groups[key].append(cause)
+    groups: dict[tuple[int, str, str], list[bool]] = defaultdict(list)
+    for result in results:
+        for index, (first, second) in enumerate(itertools.pairwise(result.stages)):
+            group = groups[index, first.name, second.name]
+            if first.succeeded and second.reached:
+                group.append(second.succeeded)
     rows = []
-    for (stage, name, skill, predicate, end, unit), causes in groups.items():
-        margins = [c.margin for c in causes if c.margin is not None]
-        margin = statistics.median(margins) if margins else None
-        row = {"stage": stage, "name": name, "skill": skill, "predicate": predicate, "end": end}
-        rows.append(row | {"margin": margin, "unit": unit, "count": len(causes)})
-    return sorted(rows, key=lambda r: (-r["count"], r["stage"], r["predicate"], r["end"], r["unit"]))
-
-
-def _handoffs(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each stage that follows another; the tax awaits skills run in isolation."""
-    rows = []
-    for before, after in zip(stages, stages[1:], strict=False):
-        if after["index"] != before["index"] + 1:
-            continue
-        row = {"index": before["index"], "from": before["name"], "to": after["name"]}
-        row |= {"n": after["reached"], "rate_after_handoff": after["rate"]}
+    for (index, before, after), outcomes in sorted(groups.items()):
+        row: dict[str, Any] = {"index": index, "from": before, "to": after, "n": len(outcomes)}
+        row["rate_after_handoff"] = wilson(sum(outcomes), len(outcomes)).mean
         rows.append(row | dict.fromkeys(("rate_isolated", "tax", "ci_low", "ci_high")))
     return rows
 
 
-def _product(stages: Sequence[dict[str, Any]]) -> float | None:
-    """Product of the stages' rates; None unless all episodes share one sequence of stages."""
-    if not stages or [stage["index"] for stage in stages] != list(range(len(stages))):
+def first_causes(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+    """Failures grouped by stage, predicate and reason, the most frequent first.
+
+    `margin` is the median over the group.
+    """
+    groups: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for cause in (r.first_cause for r in results if r.first_cause is not None):
+        kind = (cause.stage, cause.name, cause.skill, generic(cause.predicate))
+        groups[*kind, cause.reason, cause.unit].append(cause.margin)
+    rows = []
+    for (stage, name, skill, predicate, reason, unit), margins in groups.items():
+        finite = [margin for margin in margins if math.isfinite(margin)]
+        row = {"stage": stage, "name": name, "skill": skill, "predicate": predicate}
+        row |= {"reason": reason, "margin": statistics.median(finite) if finite else None}
+        rows.append(row | {"unit": unit, "count": len(margins)})
+    order = ("stage", "predicate", "reason", "unit")
+    return sorted(rows, key=lambda row: (-row["count"], *(row[key] for key in order)))
+
+
+def _product(stages: Sequence[dict[str, Any]], links: Sequence[dict[str, Any]]) -> float | None:
+    """The first stage's rate times those after each handoff.
+
+    0 from the first factor that is 0; None where a factor was never measured, and unless all
+    episodes share one sequence of stages.
+    """
+    if [stage["index"] for stage in stages] != list(range(len(stages))):
         return None
     product = 1.0
-    for stage in stages:
-        if product == 0.0 or stage["rate"] is None:
-            return 0.0
-        product *= stage["rate"]
+    rates = [stage["rate"] for stage in stages[:1]] + [link["rate_after_handoff"] for link in links]
+    for rate in rates:
+        if rate is None or rate == 0.0:
+            return rate
+        product *= rate
     return product
 
 

@@ -1,35 +1,28 @@
 """What an evaluation keeps of an episode."""
 
 import dataclasses
+import re
 from typing import Any
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
-    """Why an episode failed first: the predicate that did not hold, and how far it was off.
-
-    `stage` counts from 0 (-1: no stage, as when the plan was not found). `end` says how the stage
-    ended: "timeout", "stop", ... `margin` is negative by what is missing, in `unit`.
-    """
-
-    stage: int
-    name: str
-    skill: str
-    end: str
-    predicate: str
-    margin: float | None
-    unit: str
+from planner.entities import short_name
+from planner.trace import Cause, Trace
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageResult:
-    """One step of the plan, in its order; `end` is "" and `steps` 0 where it was not reached."""
+    """One step of the first plan, by its last execution.
+
+    `succeeded` says that the plan's effects held after it, `skill_success` that the skill met its
+    own, narrower thresholds; `ended_by` is "" where it was never run. `steps` of all executions.
+    """
 
     name: str
     skill: str
     reached: bool
     succeeded: bool
-    end: str
+    skill_success: bool
+    ended_by: str
+    attempts: int
     steps: int
 
 
@@ -37,24 +30,58 @@ class StageResult:
 class EpisodeResult:
     """One evaluated episode.
 
-    `goals` of the scenario, of which `goals_met` hold at the end. Forces in newton: the largest of
-    a control step, and the sum over control steps.
+    `goals` are the atoms of the scenario's goal, of which `goals_met` hold at the end. Forces in
+    newton: the largest of a control step, and the sum over control steps.
     """
 
-    index: int
     id: str
     layout: str
     success: bool
+    ended_by: str
     steps: int
+    plans: int
     goals: int
     goals_met: int
     stages: tuple[StageResult, ...]
     first_cause: Cause | None
-    replans: int
     force_peak_n: float
     force_total_n: float
     video: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
-        return dataclasses.asdict(self)
+        cause = self.first_cause
+        stages = [dataclasses.asdict(stage) for stage in self.stages]
+        record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return record | {"stages": stages, "first_cause": cause and cause.to_json()}
+
+
+def from_trace(trace: Trace, video: str | None = None) -> EpisodeResult:
+    """What is kept of a trace. Only placements count as goals, not that the hand is empty."""
+    placed = [margin.holds for atom, margin in trace.goal.items() if atom.startswith("object_at")]
+    outcomes = [{k: v for k, v in o.items() if k != "index"} for o in trace.outcomes()]
+    return EpisodeResult(
+        id=trace.episode.id,
+        layout=trace.episode.layout,
+        success=trace.success,
+        ended_by=trace.ended_by,
+        steps=trace.steps,
+        plans=trace.plans,
+        goals=len(placed),
+        goals_met=sum(placed),
+        stages=tuple(StageResult(**outcome) for outcome in outcomes),
+        first_cause=None if trace.success else trace.first_cause or _end_as_cause(trace),
+        force_peak_n=trace.force_peak_n,
+        force_total_n=trace.force_total_n,
+        video=video,
+    )
+
+
+def generic(predicate: str) -> str:
+    """A predicate without the names that differ between episodes: "holding(obj_0, robot_0)"."""
+    return re.sub(r"\w+", lambda word: short_name(word.group()), predicate)
+
+
+def _end_as_cause(trace: Trace) -> Cause:
+    """Where everything came out right and yet the episode failed, its end is the cause."""
+    return Cause(-1, "", "", "stop", -1.0, "bool", trace.ended_by, trace.steps)

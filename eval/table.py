@@ -12,7 +12,11 @@ from eval.page import percent, signed
 
 
 def show(console: Console, report: dict[str, Any]) -> None:
-    """Prints stages, first causes and the overall success."""
+    """Prints stages, first causes and the overall success.
+
+    Columns: `done` counts success by the plan's predicates, `skill` by the skill's own thresholds,
+    `chain` is the share of all episodes in which every stage so far succeeded.
+    """
     parts: list[Any] = [_stages(report["stages"])]
     if report["first_causes"]:
         parts.append(_causes(report["first_causes"]))
@@ -22,7 +26,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     table = _table("Stages")
-    for head in ("", "stage", "reached", "done", "rate", "95% interval", "of all"):
+    for head in ("", "stage", "reached", "done", "skill", "rate", "95% interval", "chain"):
         table.add_column(head, justify="left" if head == "stage" else "right", no_wrap=True)
     for stage in stages:
         interval = f"{percent(stage['ci_low'])} to {percent(stage['ci_high'])}"
@@ -31,6 +35,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
             Text(stage["name"]),
             str(stage["reached"]),
             str(stage["succeeded"]),
+            str(stage["skill_succeeded"]),
             percent(stage["rate"]),
             "-" if stage["rate"] is None else interval,
             percent(stage["cumulative"]),
@@ -40,7 +45,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
 
 def _causes(causes: Sequence[dict[str, Any]]) -> Table:
     table = _table("First causes of failure")
-    for head in ("count", "stage", "what did not hold", "how it ended", "margin"):
+    for head in ("count", "stage", "what did not hold", "why", "margin"):
         table.add_column(head, justify="right" if head in ("count", "margin") else "left")
     for cause in causes:
         number = "" if cause["stage"] < 0 else f"{cause['stage'] + 1} "
@@ -48,7 +53,7 @@ def _causes(causes: Sequence[dict[str, Any]]) -> Table:
             str(cause["count"]),
             Text(number + cause["name"]),
             Text(cause["predicate"]),
-            Text(cause["end"]),
+            Text(cause["reason"]),
             signed(cause["margin"], cause["unit"]),
         )
     return table

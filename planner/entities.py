@@ -40,12 +40,15 @@ class Entities:
 
     Targets come first, in target order, as `obj_TARGET_NAME`; then `goal_TARGET`; then clutter as
     `clutter_OBJECT_NAME`; then, for every object that is no target, `home_OBJECT`, the place where
-    it stood at the start, to which it is returned when it was taken by mistake.
+    it stood at the start, to which it is returned when it was taken by mistake; then the handles
+    of `JOINTS` and the robot.
     """
 
     def __init__(self, episode: Episode) -> None:
         self.episode = episode
-        targets = {target.object: number for number, target in reversed([*enumerate(episode.targets)])}
+        targets = {
+            target.object: number for number, target in reversed([*enumerate(episode.targets)])
+        }
         self.objects = tuple(
             Entity(_object_name(episode, index, targets), MOVABLE, object=index)
             for index in range(len(episode.objects))

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from planner.entities import CAB, FRIDGE, ROBOT, Entities
+from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity
 from planner.predicates import Atom, PredicateThresholds, Scene, evaluate
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState
@@ -14,16 +14,18 @@ from tpsrl.world.state import JOINTS, WorldState
 class Problem:
     """Initial facts and goal atoms over the entities of an episode.
 
+    `declared` are the entities that the problem is about, in the order of preference in search.
     The goal's order is the order in which search achieves its atoms.
     """
 
     entities: Entities
+    declared: tuple[Entity, ...]
     init: tuple[Atom, ...]
     goal: tuple[Atom, ...]
 
     def text(self, domain: str = "home_assistant") -> str:
-        """The problem in PDDL; the markers are constants of the domain."""
-        objects = [f"{e.name} - {e.type}" for e in self.entities if e.joint < 0]
+        """The problem in PDDL; the handles are constants of the domain."""
+        objects = [f"{e.name} - {e.type}" for e in self.declared if e.joint < 0]
         lines = [
             f"(define (problem {_identifier(self.entities.episode.id)})",
             f"  (:domain {domain})",
@@ -58,20 +60,24 @@ def problem_from_episode(
     entities = Entities(episode)
     observed = start_world(episode) if world is None else world
     scene = Scene(observed, entities, thresholds or PredicateThresholds())
-    own_goals = [(entities.objects[goal.object].name, goal.name) for goal in entities.goals]
-    home_owners = [(entities.objects[home.object].name, home.name) for home in entities.homes]
+    homes = [home for home in entities.homes if home.object == observed.held[0]]
+    declared = [e for e in entities if e in homes or not e.name.startswith("home_")]
+    pairs = [(entities.objects[g.object].name, g.name) for g in [*entities.goals, *homes]]
     candidates: list[Atom] = [("not_holding", ROBOT)]
     candidates += [("holding", obj.name, ROBOT) for obj in entities.objects]
-    candidates += [("goal_of", goal, obj) for obj, goal in [*own_goals, *home_owners]]
-    candidates += [("object_at", obj, goal) for obj, goal in own_goals]
+    candidates += [("goal_of", goal, obj) for obj, goal in pairs]
+    candidates += [("object_at", obj, goal) for obj, goal in pairs]
     for marker in entities.markers:
         kind = {FRIDGE: "fridge", CAB: "cab"}[marker.type]
         candidates += [(f"opened_{kind}", marker.name), (f"closed_{kind}", marker.name)]
-        things = [*entities.objects, *entities.goals, *entities.homes]
+        things = [*entities.objects, *entities.goals, *homes]
         candidates += [("in", thing.name, marker.name) for thing in things]
-    goal: list[Atom] = [("object_at", obj, goal) for obj, goal in own_goals]
+    goal: list[Atom] = [
+        ("object_at", entities.objects[g.object].name, g.name) for g in entities.goals
+    ]
     return Problem(
         entities,
+        declared=tuple(declared),
         init=tuple(atom for atom in candidates if evaluate(atom, scene).holds),
         goal=(*goal, ("not_holding", ROBOT)),
     )

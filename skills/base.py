@@ -76,7 +76,7 @@ class Skill(Protocol):
         """Named results for a batch of one; "success" is among them, the others are its parts."""
         ...
 
-    def failure(self, goal: SkillGoal, world: WorldState) -> str:
+    def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
         """Why the skill can no longer succeed ("dropped", "wrong_object"), or ""."""
         ...
 

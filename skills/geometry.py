@@ -37,4 +37,3 @@ def rest_distance(base: Any, ee_pos: Any) -> Any:
     return xp.sqrt(
         (cos * dx + sin * dy - x) ** 2 + (cos * dy - sin * dx - y) ** 2 + (ee_pos[..., 2] - z) ** 2
     )
-

@@ -49,6 +49,6 @@ class Navigate:
             }
         )
 
-    def failure(self, goal: SkillGoal, world: WorldState) -> str:
+    def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
         """Always "": a robot that can still drive can still arrive."""
         return ""

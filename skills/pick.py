@@ -58,7 +58,7 @@ class Pick:
             }
         )
 
-    def failure(self, goal: SkillGoal, world: WorldState) -> str:
+    def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
         """ "wrong_object" when another object is held, "dropped" when the hold broke."""
         if picked_wrong(world.held, np.asarray([goal.object]))[0]:
             return "wrong_object"

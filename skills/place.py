@@ -69,13 +69,13 @@ class Place:
             }
         )
 
-    def failure(self, goal: SkillGoal, world: WorldState) -> str:
+    def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
         """ "dropped" when the hold broke, "wrong_drop" when it was let go off the goal for good."""
         if world.violation[0]:
             return "dropped"
         position = np.asarray([goal.position])
         object_pos = world.object_pos[:, goal.object]
         wrong = dropped_wrong(
-            world.base, world.ee_pos, world.held, object_pos, position, SkillThresholds()
+            world.base, world.ee_pos, world.held, object_pos, position, thresholds
         )
         return "wrong_drop" if wrong[0] else ""

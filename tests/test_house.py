@@ -87,12 +87,13 @@ def test_an_upward_import_is_found(name: str, code: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The names in the wheel built from a copy of the packages."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
+    """The names of the files in the packages, and of those in the wheel built from a copy."""
     copy = tmp_path_factory.mktemp("source")
     for package in PACKAGES:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, copy / package, ignore=ignore)
+    files = {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()}
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, copy)
     options = ["--no-deps", "--no-build-isolation", "--no-index", "-w", str(copy / "dist")]
@@ -100,23 +101,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     build = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert build.returncode == 0, build.stderr
     (path,) = (copy / "dist").glob("*.whl")
-    return zipfile.ZipFile(path).namelist()
+    return files, set(zipfile.ZipFile(path).namelist())
 
 
-def test_the_wheel_holds_every_file_of_the_packages(wheel: list[str]) -> None:
-    files = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+def test_the_wheel_holds_every_file_of_the_packages(wheel: tuple[set[str], set[str]]) -> None:
+    files, names = wheel
     kinds = {Path(name).suffix for name in files}
     assert {".py", ".yaml", ".pddl", ".gz"} <= kinds
-    assert files - set(wheel) == set()
+    assert files - names == set()
 
 
-def test_the_wheel_holds_the_licence_and_nothing_but_the_packages(wheel: list[str]) -> None:
-    tops = {name.split("/")[0] for name in wheel}
+def test_the_wheel_holds_the_licence_and_nothing_but_the_packages(
+    wheel: tuple[set[str], set[str]],
+) -> None:
+    _, names = wheel
+    tops = {name.split("/")[0] for name in names}
     (info,) = (top for top in tops if top.endswith(".dist-info"))
     assert tops == {*PACKAGES, info}
-    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"} <= set(wheel)
+    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"} <= names

@@ -57,7 +57,7 @@ def test_another_error_of_a_worker_arrives_with_its_traceback() -> None:
 def test_workers_end_when_the_caller_stops_listening() -> None:
     results = pool.run(Pids(), [0, 1, 2, 3], 2)
     _, pid = next(results)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

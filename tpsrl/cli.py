@@ -29,9 +29,9 @@ COMMANDS = {
         "SCENARIO [key=value ...]",
         "generate and check a dataset of episodes",
     ),
-    "bench": (
-        "tpsrl.commands.bench",
-        "sim [key=value ...]",
+    "bench sim": (
+        "tpsrl.sim.bench",
+        "[key=value ...]",
         "measure how fast this machine simulates",
     ),
     "doctor": (
@@ -68,7 +68,8 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"tpsrl {tpsrl.__version__}")
         return 0
-    name, rest = arguments[0], arguments[1:]
+    words = 2 if arguments[0] in {name.split()[0] for name in COMMANDS if " " in name} else 1
+    name, rest = " ".join(arguments[:words]), arguments[words:]
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     module = importlib.import_module(COMMANDS[name][0])

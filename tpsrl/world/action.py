@@ -1,4 +1,4 @@
-"""The one action layout of all skills: (n, 11) in [-1, 1], all parts applied in one control step."""
+"""The action layout of all skills: (n, 11) in [-1, 1], all parts applied in one control step."""
 
 ARM = slice(0, 7)  # joint target deltas, +-1 is +-0.0125 rad
 GRIP = 7  # >= 0 grasps on contact, < 0 releases

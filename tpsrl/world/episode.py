@@ -27,7 +27,7 @@ class ObjectPlacement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be moved: index into `Episode.objects`, goal centre (m, world), goal receptacle."""
+    """What is to be moved: index into `Episode.objects`, goal centre (m, world), its receptacle."""
 
     object: int
     goal: tuple[float, float, float]
@@ -72,7 +72,10 @@ class Episode:
                 robot_start=_floats(record["robot_start"], 3),
                 objects=tuple(
                     ObjectPlacement(
-                        str(o["name"]), _floats(o["pos"], 3), _floats(o["quat"], 4), str(o["receptacle"])
+                        str(o["name"]),
+                        _floats(o["pos"], 3),
+                        _floats(o["quat"], 4),
+                        str(o["receptacle"]),
                     )
                     for o in record["objects"]
                 ),
@@ -80,7 +83,9 @@ class Episode:
                     Target(int(t["object"]), _floats(t["goal"], 3), str(t["receptacle"]))
                     for t in record["targets"]
                 ),
-                articulation={str(k): _floats([v], 1)[0] for k, v in record["articulation"].items()},
+                articulation={
+                    str(k): _floats([v], 1)[0] for k, v in record["articulation"].items()
+                },
             )
         except KeyError as error:
             raise UserError(f"{where}: field {error} is missing") from None
@@ -106,7 +111,9 @@ def save_episodes(path: str | os.PathLike[str], episodes: Sequence[Episode]) -> 
     """Writes a `.jsonl.gz` dataset: a header line, then one episode a line. Atomic."""
     path = Path(path)
     header = {"format": FORMAT, "num_episodes": len(episodes)}
-    lines = [json.dumps(r, separators=(",", ":")) for r in [header, *(e.to_json() for e in episodes)]]
+    lines = [
+        json.dumps(r, separators=(",", ":")) for r in [header, *(e.to_json() for e in episodes)]
+    ]
     data = gzip.compress("\n".join(lines).encode() + b"\n", mtime=0)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -93,7 +93,7 @@ def _draw(
                 grid[iy, ix] = True
 
 
-def _outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.ndarray:
+def outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Floor outline (k, 2) of a box, counter-clockwise, tilted boxes included."""
     signs = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
     points = (centre + (signs * half) @ rotation.T)[:, :2]
@@ -128,8 +128,8 @@ def clearance_gradient(
     """Bilinear distance (m) at (x, y) and its gradient."""
     fx, fy = (x - x0) / CELL_M - 0.5, (y - y0) / CELL_M - 0.5
     ny, nx = distance.shape
-    ix = min(max(int(math.floor(fx)), 0), nx - 2)
-    iy = min(max(int(math.floor(fy)), 0), ny - 2)
+    ix = min(max(math.floor(fx), 0), nx - 2)
+    iy = min(max(math.floor(fy), 0), ny - 2)
     tx = min(max(fx - ix, 0.0), 1.0)
     ty = min(max(fy - iy, 0.0), 1.0)
     a, b = distance[iy, ix], distance[iy, ix + 1]
@@ -151,8 +151,8 @@ def floor_map(layout: str, low: float = BASE_BAND_M[0], high: float = BASE_BAND_
     bottom = obstacles.centre[:, 2] - reach.sum(axis=1)
     top = obstacles.centre[:, 2] + reach.sum(axis=1)
     for i in np.flatnonzero((bottom < high) & (top > low)):
-        outline = _outline(obstacles.centre[i], obstacles.rotation[i], obstacles.half[i])
-        _draw(blocked, *origin, CELL_M, outline)
+        corners = outline(obstacles.centre[i], obstacles.rotation[i], obstacles.half[i])
+        _draw(blocked, *origin, CELL_M, corners)
     blocked |= ~_room_mask(layout_set)
     outside = ndimage.distance_transform_edt(~blocked) * CELL_M
     inside = ndimage.distance_transform_edt(blocked) * CELL_M
@@ -207,4 +207,3 @@ def random_base_pose(layout: str, rng: np.random.Generator) -> tuple[float, floa
     x0, y0 = floor_map(layout).origin
     yaw = rng.uniform(-math.pi, math.pi)
     return (x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M, float(yaw))
-

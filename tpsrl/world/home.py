@@ -148,7 +148,7 @@ class Home:
                 primitive = object_kind(placement.name).primitive
                 raise UserError(
                     f"episode {episode.id}: objects: more than {getattr(self.pools, primitive)} "
-                    f"of primitive {primitive}, which is what a home of {self.capacity} objects holds"
+                    f"of primitive {primitive}, all that a home of {self.capacity} objects holds"
                 )
             slots.append(pool.pop(0))
         return slots
@@ -203,6 +203,7 @@ def load_home(layout_set: str = "replica_cad", capacity: int = 30) -> Home:
 
 def _spec(layouts: LayoutSet, pools: SlotPools) -> mujoco.MjSpec:
     spec = mujoco.MjSpec()
+    spec.compiler.degree = False
     spec.modelname = "tpsrl_home"
     option = spec.option
     option.timestep = TIMESTEP_S

@@ -20,9 +20,8 @@ def arm_frames(q: np.ndarray, pos: np.ndarray, rot: np.ndarray) -> None:
     turn = np.eye(3)
     for i in range(7):
         for r in range(3):
-            origin[r] += (
-                turn[r, 0] * _OFFSETS[i, 0] + turn[r, 1] * _OFFSETS[i, 1] + turn[r, 2] * _OFFSETS[i, 2]
-            )
+            for k in range(3):
+                origin[r] += turn[r, k] * _OFFSETS[i, k]
             pos[i, r] = origin[r]
         c, s = np.cos(q[i]), np.sin(q[i])
         a = (_AXES[i] + 1) % 3

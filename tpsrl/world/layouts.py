@@ -231,7 +231,9 @@ def _replica_cad() -> LayoutSet:
     return LayoutSet(
         name="replica_cad",
         bodies=bodies,
-        walls=tuple(Box(w["name"], tuple(w["pos"]), tuple(w["half"]), w["yaw"]) for w in shell["walls"]),
+        walls=tuple(
+            Box(w["name"], tuple(w["pos"]), tuple(w["half"]), w["yaw"]) for w in shell["walls"]
+        ),
         floor=((x0, y0), (x1, y1)),
         room=tuple((x, y) for x, y in shell["polygon_ccw"]),
         receptacles=receptacles,

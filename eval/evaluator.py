@@ -1,0 +1,228 @@
+"""Runs the episodes of an evaluation and writes what came of them."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import tpsrl
+from eval import agents, output, page, pool, report, table
+from eval.episodes import digest, obtain
+from eval.results import EpisodeResult, from_trace
+from eval.settings import EvalSettings
+from skills.base import SkillPolicy
+from tpsrl import config, machine
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One episode to run; `video` is the file to film it into, if at all."""
+
+    episode: Episode
+    video: Path | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a worker says of an episode, and how long it took it."""
+
+    result: EpisodeResult
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Factory:
+    """Builds in each worker one simulator, which its episodes use in turn."""
+
+    settings: EvalSettings
+
+    def __call__(self) -> Callable[[Task], Outcome]:
+        """The function that runs one task."""
+        from tpsrl import sim
+
+        settings = self.settings
+        simulator = sim.make(
+            settings.engine,
+            num_envs=1,
+            slots=settings.scenario.num_objects,
+            filter_base=settings.protocol.filter_base,
+        )
+        # Policies are made anew for every episode, so that nothing is left over from the last one.
+        return lambda task: run_episode(settings, simulator, agents.make(settings.agent), task)
+
+
+def evaluate(
+    settings: EvalSettings,
+    console: Console | None = None,
+    factory: Callable[[EvalSettings], pool.Factory] = Factory,
+) -> dict[str, Any]:
+    """Runs the episodes, writes the files, prints the table, and returns the report.
+
+    Files appear in the output folder only when all episodes are done. `factory` makes what each
+    worker is built by; it and what it makes travel to the workers by pickle.
+
+    Raises:
+        UserError: the output folder cannot be written, or an episode is not valid.
+        RunError: a worker failed or died.
+    """
+    console = console or Console()
+    out = output.check(settings.out or f"out/{settings.scenario.name}")
+    episodes = obtain(
+        settings.scenario.name,
+        settings.split,
+        settings.seed,
+        settings.num_episodes,
+        settings.episodes,
+        settings.scenario.num_objects,
+    )
+    settings = dataclasses.replace(
+        settings,
+        num_episodes=len(episodes),
+        processes=min(settings.processes or machine.cores(), len(episodes)),
+        out=str(out),
+    )
+    films = out / f".videos.{os.getpid()}.tmp"
+    try:
+        started = time.perf_counter()
+        outcomes = _run_all(settings, factory(settings), episodes, films, console)
+        seconds = time.perf_counter() - started
+        results = [outcome.result for outcome in outcomes]
+        summary = report.summarise(_header(settings, episodes), results)
+        output.write_text(out / "config.yaml", config.to_yaml(settings))
+        output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
+        output.write_json(out / "timing.json", _timing(settings, outcomes, seconds))
+        _move_videos(films, out / "videos", settings.scenario.name)
+        output.write_text(out / "report.html", page.render(summary, results))
+        output.write_json(out / "report.json", summary)
+    finally:
+        shutil.rmtree(films, ignore_errors=True)
+    table.show(console, summary)
+    _tell_where(console, out, results)
+    return summary
+
+
+def _run_all(
+    settings: EvalSettings,
+    factory: pool.Factory,
+    episodes: Sequence[Episode],
+    films: Path,
+    console: Console,
+) -> list[Outcome]:
+    """The outcomes in the order of the episodes, with a progress bar on a terminal."""
+    if settings.videos > 0:
+        films.mkdir(parents=True)
+    tasks = [
+        Task(episode, films / f"{episode.id}.mp4" if number < settings.videos else None)
+        for number, episode in enumerate(episodes)
+    ]
+    done: dict[int, Outcome] = {}
+    work = pool.run(factory, tasks, settings.processes or 1)
+    with contextlib.closing(work), _progress(console) as progress:
+        bar = progress.add_task(f"{settings.scenario.title}", total=len(tasks), good=0)
+        for index, outcome in work:
+            done[index] = outcome
+            good = sum(o.result.success for o in done.values())
+            progress.update(bar, completed=len(done), good=good)
+    return [done[index] for index in range(len(tasks))]
+
+
+def _progress(console: Console) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[good]} succeeded"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def run_episode(
+    settings: EvalSettings,
+    simulator: Simulator,
+    policies: Mapping[str, SkillPolicy],
+    task: Task,
+) -> Outcome:
+    """Runs one episode under the protocol, and films it if the task says so.
+
+    Raises:
+        UserError: the episode is not valid; names it.
+    """
+    from planner.executor import Executor
+
+    started = time.perf_counter()
+    protocol, episode = settings.protocol, task.episode
+    executor = Executor(
+        simulator,
+        policies,
+        limits=protocol.limits,
+        rules=protocol.rules(settings.replan),
+        thresholds=protocol.skills,
+        predicates=protocol.predicates,
+    )
+    try:
+        if task.video is None:
+            trace, video = executor.run(episode), None
+        else:
+            from eval.film import Film
+
+            with Film(simulator, episode, task.video, settings.video_stride) as film:
+                trace = executor.run(episode, film.on_step)
+            video = f"videos/{task.video.name}"
+    except UserError as error:
+        raise UserError(f"episode {episode.id}: {error}") from None
+    return Outcome(from_trace(trace, video), time.perf_counter() - started)
+
+
+def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """What was run: with the results, all that a report depends on."""
+    return {
+        "scenario": settings.scenario.name,
+        "title": settings.scenario.title,
+        "protocol": settings.protocol.name,
+        "protocol_changes": settings.protocol.changes(),
+        "agent": settings.agent,
+        "engine": settings.engine,
+        "split": settings.split,
+        "seed": settings.seed,
+        "replan": settings.replan,
+        "dataset": digest(episodes),
+        "version": tpsrl.__version__,
+    }
+
+
+def _timing(settings: EvalSettings, outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
+    steps = sum(outcome.result.steps for outcome in outcomes)
+    return {
+        "processes": settings.processes,
+        "seconds": round(seconds, 2),
+        "control_steps_per_second": round(steps / seconds, 1),
+        "episode_seconds": [round(outcome.seconds, 2) for outcome in outcomes],
+    }
+
+
+def _move_videos(films: Path, videos: Path, scenario: str) -> None:
+    """Puts the new videos in the place of those of an earlier run."""
+    for old in videos.glob(f"{scenario}_*.mp4"):
+        old.unlink()
+    if films.is_dir():
+        videos.mkdir(parents=True, exist_ok=True)
+        for film in sorted(films.iterdir()):
+            film.replace(videos / film.name)
+
+
+def _tell_where(console: Console, out: Path, results: Sequence[EpisodeResult]) -> None:
+    paths = [out / "report.html", out / "report.json"]
+    paths += [out / result.video for result in results if result.video]
+    for path in paths:
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,204 @@
+"""A plan: its steps, what each asks for and brings about, and which feeds which."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import networkx as nx
+from pddlpy.pddl import Operator
+
+from planner.conditions import Clause, clauses, fired_effects
+from planner.entities import GOAL, Entities, short_name
+from planner.predicates import Atom, text
+from planner.problem import Problem
+from skills.base import SkillGoal
+from tpsrl.errors import unknown
+from tpsrl.world.state import WorldState
+
+# Which skill carries out which action.
+SKILLS = {
+    "nav": "navigate",
+    "nav_to_receptacle": "navigate",
+    "nav_to_receptacle_by_name": "navigate",
+    "pick": "pick",
+    "place": "place",
+    "open_fridge": "open_fridge",
+    "open_fridge_by_name": "open_fridge",
+    "close_fridge": "close_fridge",
+    "close_fridge_by_name": "close_fridge",
+    "open_cab": "open_drawer",
+    "open_cab_by_name": "open_drawer",
+    "close_cab": "close_drawer",
+    "close_cab_by_name": "close_drawer",
+}
+
+# The first added atom in this order is what an action is for.
+_PURPOSE = ("object_at", "holding", "robot_at", "opened", "closed", "not_holding", "in")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """One action of a plan.
+
+    `preconditions` are clauses that must all hold, without those that nothing in the problem can
+    violate; `adds` are the atoms that become true, the purpose of the action first; `deletes` are
+    the atoms that search takes to become false. Deletes are bookkeeping, not promises: a robot
+    that drives to the next table may still be within 2 m of the last one.
+    """
+
+    index: int
+    action: str
+    args: tuple[str, ...]
+    skill: str
+    preconditions: tuple[Clause, ...]
+    adds: tuple[Atom, ...]
+    deletes: tuple[Atom, ...]
+
+    @property
+    def name(self) -> str:
+        """The stage's name, the same in every episode: "nav obj_0", "place obj_0"."""
+        return f"{self.action} {short_name(self.args[0])}"
+
+    @property
+    def text(self) -> str:
+        """The action as it reads: "place(obj_0_004_sugar_box, goal_0, robot_0)"."""
+        return text((self.action, *self.args))
+
+    @property
+    def purpose(self) -> Atom:
+        """The atom that the action is for."""
+        return self.adds[0]
+
+
+class Plan:
+    """Steps in order, as a graph.
+
+    `graph` has a node per step (attribute `step`), an edge from each step to the next (`order`
+    True), and an edge from the step that establishes an atom to each step that needs it (a causal
+    link; `atoms` lists what it carries).
+    """
+
+    def __init__(self, steps: Sequence[Step], problem: Problem) -> None:
+        self.steps = tuple(steps)
+        self.problem = problem
+        self.graph = _graph(self.steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, index: int) -> Step:
+        return self.steps[index]
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the steps."""
+        return [step.name for step in self.steps]
+
+    def describe(self) -> str:
+        """The plan for people: each step with its skill, preconditions, effects and links."""
+        if not self.steps:
+            return "nothing to do: the goal holds"
+        lines = []
+        for step in self.steps:
+            lines.append(f"{step.index + 1:3d}. {step.text}  [{step.skill}]")
+            needs = [clause_text(clause) for clause in step.preconditions] or ["nothing"]
+            lines += [f"       needs   {need}{self._source(step, need)}" for need in needs]
+            lines += [f"       makes   {text(atom)}" for atom in step.adds]
+            lines += [f"       ends    {text(atom)}" for atom in step.deletes]
+        goal = " and ".join(text(atom) for atom in self.problem.goal)
+        return "\n".join([*lines, f"goal  {goal}"])
+
+    def _source(self, step: Step, need: str) -> str:
+        """Which step a precondition comes from, "" when from the start."""
+        for producer, _, link in self.graph.in_edges(step.index, data=True):
+            if need in link["atoms"]:
+                return f"  (from step {producer + 1})"
+        return ""
+
+
+def make_step(
+    index: int,
+    action: Operator,
+    args: tuple[str, ...],
+    facts: tuple[frozenset[Atom], Iterable[Atom]],
+    entities: Entities,
+) -> Step:
+    """The step for pddlpy's grounded action.
+
+    `facts` are the atoms that hold before it, and all that can ever hold in the problem.
+
+    Raises:
+        UserError: no skill carries out the action.
+    """
+    before, reachable = facts
+    if action.operator_name not in SKILLS:
+        raise unknown("domain action", action.operator_name, SKILLS)
+    needed = [
+        clause
+        for clause in clauses(action.precondition)
+        if all(literal.holds or literal.atom in reachable for literal in clause)
+    ]
+    adds, deletes = fired_effects(action, before)
+    return Step(
+        index=index,
+        action=action.operator_name,
+        args=args,
+        skill=SKILLS[action.operator_name],
+        preconditions=tuple(sorted(needed, key=_clause_order)),
+        adds=tuple(sorted(adds, key=_purpose_order)),
+        deletes=tuple(sorted(deletes)),
+    )
+
+
+def skill_goal(step: Step, entities: Entities, world: WorldState) -> SkillGoal:
+    """What a skill has to do for a step, with positions as they are in a world of batch one.
+
+    Navigating to an object names it, so that a policy can look at it; navigating to a goal or a
+    handle names no object.
+    """
+    first = entities[step.args[0]]
+    if step.skill == "navigate":
+        x, y, z = (float(v) for v in entities.position(first, world))
+        is_object = first.joint < 0 and first.type != GOAL
+        marker = first.name if first.joint >= 0 else ""
+        return SkillGoal(first.object if is_object else -1, (x, y, z), marker)
+    if step.skill == "pick":
+        return SkillGoal(first.object)
+    if step.skill == "place":
+        return SkillGoal(first.object, entities[step.args[1]].position)
+    return SkillGoal(marker=first.name)
+
+
+def clause_text(clause: Clause) -> str:
+    """A clause as it reads: "not in(a, b) or not closed_cab(b)"."""
+    return " or ".join(("" if lit.holds else "not ") + text(lit.atom) for lit in clause)
+
+
+def _graph(steps: Sequence[Step]) -> Any:
+    graph = nx.DiGraph()
+    last_change: dict[Atom, int] = {}
+    for step in steps:
+        graph.add_node(step.index, step=step)
+        if step.index > 0:
+            graph.add_edge(step.index - 1, step.index, order=True, atoms=[])
+        for clause in step.preconditions:
+            producers = {last_change[lit.atom] for lit in clause if lit.atom in last_change}
+            for producer in producers:
+                if not graph.has_edge(producer, step.index):
+                    graph.add_edge(producer, step.index, order=False, atoms=[])
+                graph.edges[producer, step.index]["atoms"].append(clause_text(clause))
+        last_change.update(dict.fromkeys([*step.adds, *step.deletes], step.index))
+    return graph
+
+
+def _clause_order(clause: Clause) -> tuple[bool, Clause]:
+    """Plain facts in the domain's order, then the clauses that quantifiers expanded to, sorted."""
+    return (len(clause) > 1, clause if len(clause) > 1 else ())
+
+
+def _purpose_order(atom: Atom) -> tuple[int, Atom]:
+    ranks = [rank for rank, name in enumerate(_PURPOSE) if atom[0].startswith(name)]
+    return (min(ranks, default=len(_PURPOSE)), atom)

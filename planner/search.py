@@ -1,0 +1,164 @@
+"""From a problem to a plan: pddlpy parses, grounds and searches.
+
+pddlpy grounds quantifiers and conditional effects itself (a test holds it to that), so nothing is
+compiled away beforehand. Its breadth-first search over a whole Tidy House does not end, though;
+so goals are achieved one by one in the problem's order, each by pddlpy's search over the few
+actions that can contribute. HAB's domains have no dead ends, so an early choice never has to be
+taken back, and each stretch of the plan is a shortest one.
+
+Plans are deterministic: actions are tried in the order of the domain file, then of the problem's
+entities, and breadth-first search returns the first shortest plan in that order.
+"""
+
+import copy
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pddlpy
+from pddlpy.diagnostics import diagnose
+from pddlpy.pddl import Operator
+from pddlpy.planning import BFSPlanner, GroundedTask, PlannerError, State, validate_requirements
+
+from planner.conditions import Literal, clauses, possible, possible_effects, satisfied
+from planner.plan import Plan, Step, make_step
+from planner.predicates import Atom, text
+from planner.problem import Problem
+from tpsrl.errors import UserError
+
+DOMAIN = Path(__file__).with_name("domain.pddl")
+HABITAT_DOMAIN = Path(__file__).with_name("domain_habitat.pddl")
+
+
+class UnsolvableError(UserError):
+    """No plan reaches the goal."""
+
+
+def plan(problem: Problem, domain: Path = DOMAIN) -> Plan:
+    """The plan for a problem; empty when its goal holds already.
+
+    Raises:
+        UnsolvableError: no plan reaches the goal; names the atom.
+        UserError: the domain or the problem is malformed.
+    """
+    task = _ground(problem, domain)
+    reachable = _reachable(task)
+    task.actions = [a for a in task.actions if possible(clauses(a.precondition), reachable)]
+    for atom in problem.goal:
+        if atom not in reachable:
+            raise UnsolvableError(f"plan: no action can reach {text(atom)} from the start")
+    state = task.initial
+    steps: list[Step] = []
+    for count in range(1, len(problem.goal) + 1):
+        for action in _achieve(task, state, problem.goal[:count], reachable):
+            arguments = _arguments(task, action)
+            facts = (state.atoms, reachable)
+            steps.append(make_step(len(steps), action, arguments, facts, problem.entities))
+            state = state.apply(action)
+    return Plan(steps, problem)
+
+
+def _ground(problem: Problem, domain: Path) -> GroundedTask:
+    """pddlpy's task, its actions in the order of preference."""
+    with tempfile.TemporaryDirectory() as folder:
+        problem_file = Path(folder) / "problem.pddl"
+        problem_file.write_text(problem.text(), encoding="utf-8")
+        try:
+            _check(domain, problem_file)
+            parsed = pddlpy.DomainProblem(str(domain), str(problem_file))
+            validate_requirements(parsed)
+            task = GroundedTask(parsed)
+        except OSError as error:
+            raise UserError(f"domain: cannot read {domain}: {error.strerror}") from None
+        except PlannerError as error:
+            raise UserError(f"domain: {domain.name}: {error}") from None
+    action_rank = {name: rank for rank, name in enumerate(parsed.operators())}
+    entity_rank = {entity.name: rank for rank, entity in enumerate(problem.entities)}
+
+    def preference(action: Operator) -> tuple[object, ...]:
+        terms = _arguments(task, action)
+        ranks = [entity_rank.get(term, len(entity_rank)) for term in terms]
+        return (action_rank[action.operator_name], ranks, terms)
+
+    task.actions.sort(key=preference)
+    return task
+
+
+_checked: set[tuple[Path, int]] = set()
+
+
+def _check(domain: Path, problem_file: Path) -> None:
+    """Has pddlpy look for mistakes, which its parser alone passes over; once for each domain."""
+    key = (domain, domain.stat().st_mtime_ns)
+    if key in _checked:
+        return
+    issues = diagnose(str(domain), str(problem_file))["issues"]
+    errors = [issue["message"] for issue in issues if issue["severity"] == "error"]
+    if errors:
+        raise UserError(f"domain: {domain}: {' '.join(errors[0].split())}")
+    _checked.add(key)
+
+
+def _arguments(task: GroundedTask, action: Operator) -> tuple[str, ...]:
+    """The entities of a grounded action in the order of its parameters."""
+    lifted = task.domainproblem.domain.operators[action.operator_name]
+    return tuple(str(action.variable_list[name]) for name in lifted.variable_list)
+
+
+def _reachable(task: GroundedTask) -> set[Atom]:
+    """Every fact that could ever become true if nothing were ever deleted."""
+    reachable = set(task.initial.atoms)
+    while True:
+        before = len(reachable)
+        for action in task.actions:
+            if possible(clauses(action.precondition), reachable):
+                effects = possible_effects(action, reachable)
+                reachable |= {effect.atom for effect in effects if effect.holds}
+        if len(reachable) == before:
+            return reachable
+
+
+def _achieve(
+    task: GroundedTask, state: State, goals: Sequence[Atom], reachable: set[Atom]
+) -> Sequence[Operator]:
+    """A shortest way from a state, where all but the last of the goals hold, to all of them."""
+    helpful = _contributing(task.actions, state.atoms, goals, reachable)
+    for actions in (helpful, task.actions):
+        stretch = copy.copy(task)
+        stretch.initial, stretch.goals, stretch.actions = state, set(goals), actions
+        found = _Search(stretch).solve(task.domainproblem)
+        if found is not None:
+            return found.actions
+    last = text(goals[-1])
+    raise UnsolvableError(f"plan: no plan reaches {last} while keeping the goals before it")
+
+
+def _contributing(
+    actions: Sequence[Operator],
+    facts: frozenset[Atom],
+    goals: Sequence[Atom],
+    reachable: set[Atom],
+) -> list[Operator]:
+    """The actions that bring about what the goals lack, or what such actions lack in turn."""
+    wanted = {Literal(goal, True) for goal in goals if goal not in facts}
+    effects = [possible_effects(action, reachable) for action in actions]
+    chosen: set[int] = set()
+    while True:
+        helpful = [n for n, effect in enumerate(effects) if n not in chosen and effect & wanted]
+        if not helpful:
+            return [actions[n] for n in sorted(chosen)]
+        chosen.update(helpful)
+        for n in helpful:
+            for clause in clauses(actions[n].precondition):
+                if not any(satisfied(literal, facts) for literal in clause):
+                    wanted.update(clause)
+
+
+class _Search(BFSPlanner):
+    """pddlpy's breadth-first search over a task that is grounded already."""
+
+    def __init__(self, task: GroundedTask) -> None:
+        self._task = task
+
+    def prepare(self, domainproblem: pddlpy.DomainProblem) -> GroundedTask:
+        return self._task

@@ -1,0 +1,36 @@
+"""The classical sense-plan-act skills (HAB's TP-SPA): baseline, demonstrators, no training.
+
+They plan with the state of the world and a model of the home, and act through the same action
+interface, physics and limits as a learned policy.
+"""
+
+from collections.abc import Callable
+
+from skills.base import SkillPolicy
+from tpsrl.errors import unknown
+
+
+def _makers() -> dict[str, Callable[[], SkillPolicy]]:
+    from skills.scripted.navigate import ScriptedNavigate
+    from skills.scripted.pick import ScriptedPick
+    from skills.scripted.place import ScriptedPlace
+    from skills.scripted.reset_arm import ScriptedResetArm
+
+    return {
+        "navigate": ScriptedNavigate,
+        "pick": ScriptedPick,
+        "place": ScriptedPlace,
+        "reset_arm": ScriptedResetArm,
+    }
+
+
+def make(name: str) -> SkillPolicy:
+    """The scripted policy of a skill.
+
+    Raises:
+        UserError: there is none of that name; names the nearest.
+    """
+    makers = _makers()
+    if name not in makers:
+        raise unknown("skill", name, makers)
+    return makers[name]()

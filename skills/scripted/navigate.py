@@ -1,0 +1,56 @@
+"""Navigate: drive to a base pose from which the object can be grasped, or put down."""
+
+import numpy as np
+
+from skills.scripted.grasps import plan_pick, plan_place
+from skills.scripted.navigation import plan_drive
+from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.scene import Scene
+from tpsrl.world.reach import stances
+
+_TRIES = 3
+
+
+class ScriptedNavigate(Routine):
+    """Chooses the stance that makes the next manipulation quickest, and drives there."""
+
+    def run(self) -> Steps:
+        """See `Routine.run`."""
+        for _ in range(_TRIES):
+            scene = self.look()
+            legs = self._legs(scene)
+            if legs is None:
+                self.note("no_path")
+                return
+            try:
+                yield from self.drive(legs)
+                return
+            except Blocked:
+                self.note("blocked_drive")
+
+    def _legs(self, scene: Scene) -> list | None:
+        """Legs to the best stance, [] for the present one, None when nothing can be reached."""
+        goal = np.array(self.goal.position, dtype=np.float64)
+        if scene.held is not None:
+            reach = plan_place(scene, goal)
+        elif self.goal.object >= 0:
+            reach = plan_pick(scene, self.goal.object, self._destination())
+        else:
+            reach = None
+        if reach is not None:
+            return reach.legs or []
+        self.note("no_reach")
+        footprint = scene.footprint(scene.arm)
+        for stance in stances(scene.layout, goal, (0.7, 0.85, 1.0, 1.2, 1.4)):
+            if footprint.margin(*stance) > 0.02:
+                legs = plan_drive(footprint, scene.base, stance)
+                if legs is not None:
+                    return legs
+        return None
+
+    def _destination(self) -> np.ndarray | None:
+        """Where the object is to go, if it is one of the episode's targets."""
+        for target in self.episode.targets:
+            if target.object == self.goal.object:
+                return np.array(target.goal)
+        return None

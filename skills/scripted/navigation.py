@@ -1,0 +1,320 @@
+"""Driving: A* over (x, y, heading) with the robot's whole footprint, and a path follower.
+
+Costs are control steps at HAB's greatest speeds (0.083 m and 4.8 degrees a step). The lattice has
+cells of 5 cm and the 16 headings of the moves (1, 0), (2, 1), (1, 1), ...
+"""
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numba import njit
+
+from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.footprint import Footprint, pose_margin
+from tpsrl.world.geometry import wrap_angle
+
+_CELL = 0.05
+_MOVES = np.array(
+    [
+        [1, 0], [2, 1], [1, 1], [1, 2], [0, 1], [-1, 2], [-1, 1], [-2, 1],
+        [-1, 0], [-2, -1], [-1, -1], [-1, -2], [0, -1], [1, -2], [1, -1], [2, -1],
+    ]
+)  # fmt: skip
+_HEADINGS = np.arctan2(_MOVES[:, 1], _MOVES[:, 0])
+_STEP_M = BASE_LINEAR_MPS / CONTROL_HZ
+_STEP_RAD = BASE_ANGULAR_RPS / CONTROL_HZ
+_BACKWARD = 1.5  # looking where one drives is worth some detour
+_MARGIN_M = 0.02
+_STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
+
+# Follower: braking deceleration (m/s2, rad/s2) and when a leg counts as done.
+_BRAKE_MPS2, _BRAKE_RPS2 = 9.0, 12.0
+_ARRIVED_M, _TURNED_RAD = 0.025, 0.03
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leg:
+    """Turn on the spot to `heading`, then drive `direction` (+1, -1) straight to (x, y)."""
+
+    x: float
+    y: float
+    heading: float
+    direction: int
+
+
+def plan_drive(
+    footprint: Footprint, start: np.ndarray, goal: np.ndarray, margin: float = _MARGIN_M
+) -> list[Leg] | None:
+    """Legs from a base pose (3,) to another, or None; the last leg only turns.
+
+    Margins are relaxed to what start and goal themselves have, so a robot that stands close to
+    something can leave.
+    """
+    ends = min(footprint.margin(*start), footprint.margin(*goal))
+    for allowed in (margin, 0.005, min(ends, 0.0) - 0.01):
+        cells = _astar(start, goal, footprint.arguments(), allowed)
+        if len(cells):
+            return _legs(footprint, np.vstack([start, cells[1:], goal]), allowed)
+    return None
+
+
+def drive_steps(legs: list[Leg], start: np.ndarray) -> float:
+    """About how many control steps the legs take from a base pose (3,)."""
+    x, y, yaw = start
+    total = 0.0
+    for leg in legs:
+        turn = abs(wrap_angle(leg.heading - yaw))
+        length = math.hypot(leg.x - x, leg.y - y)
+        total += turn / _STEP_RAD + length / _STEP_M + _STOP_STEPS
+        x, y, yaw = leg.x, leg.y, leg.heading
+    return total
+
+
+def _legs(footprint: Footprint, poses: np.ndarray, margin: float) -> list[Leg]:
+    """Straightens a lattice path: from each pose the farthest one that a single leg reaches."""
+    legs: list[Leg] = []
+    at, yaw = 0, float(poses[0, 2])
+    last = len(poses) - 1
+    scene = footprint.arguments()
+    while at < last:
+        chosen = None
+        for to in range(last, at, -1):
+            leg = _leg(poses[at], poses[to], yaw)
+            if leg is None:
+                continue
+            ends = (poses[at, 0], poses[at, 1], yaw, leg.x, leg.y, leg.heading)
+            if to == at + 1 or _leg_free(*ends, scene, margin):
+                chosen = (to, leg)
+                break
+        if chosen is None:  # the same place: the lattice only turned
+            at += 1
+            continue
+        at, leg = chosen
+        yaw = leg.heading
+        legs.append(leg)
+    legs.append(Leg(float(poses[-1, 0]), float(poses[-1, 1]), float(poses[-1, 2]), 1))
+    return legs
+
+
+def _leg(start: np.ndarray, end: np.ndarray, yaw: float) -> Leg | None:
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    if math.hypot(dx, dy) < 0.02:
+        return None
+    forward = math.atan2(dy, dx)
+    turn = abs(wrap_angle(forward - yaw))
+    # Backing up pays when turning round would take longer than the drive itself.
+    backward = math.pi - turn
+    if turn / _STEP_RAD > backward / _STEP_RAD + (_BACKWARD - 1) * math.hypot(dx, dy) / _STEP_M + 8:
+        return Leg(float(end[0]), float(end[1]), wrap_angle(forward + math.pi), -1)
+    return Leg(float(end[0]), float(end[1]), forward, 1)
+
+
+@njit(cache=True)
+def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: float) -> bool:
+    turn = (b - a + math.pi) % (2 * math.pi) - math.pi
+    count = int(math.ceil(abs(turn) / 0.12))
+    for i in range(1, count + 1):
+        if pose_margin(x, y, a + turn * i / count, *scene) < margin:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _leg_free(
+    x: float, y: float, yaw: float, x1: float, y1: float, heading: float, scene: tuple, margin: float
+) -> bool:
+    if not _turn_free(x, y, yaw, heading, scene, margin):
+        return False
+    length = math.hypot(x1 - x, y1 - y)
+    count = int(math.ceil(length / 0.04))
+    for i in range(1, count + 1):
+        t = i / count
+        if pose_margin(x + t * (x1 - x), y + t * (y1 - y), heading, *scene) < margin:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _cost_to_go(disc: np.ndarray, x0: float, y0: float, gx: float, gy: float, least: float) -> np.ndarray:
+    """Metres to the goal on the lattice's cells for the disc alone (Dijkstra), inf if cut off."""
+    ny, nx = disc.shape[0] // 2, disc.shape[1] // 2
+    cost = np.full((ny, nx), np.inf)
+    iy = min(max(int((gy - y0) / _CELL), 0), ny - 1)
+    ix = min(max(int((gx - x0) / _CELL), 0), nx - 1)
+    cost[iy, ix] = 0.0
+    queue = [(0.0, iy, ix)]
+    while len(queue):
+        c, iy, ix = heapq.heappop(queue)
+        if c > cost[iy, ix]:
+            continue
+        for dy in range(-1, 2):
+            for dx in range(-1, 2):
+                jy, jx = iy + dy, ix + dx
+                if jy < 0 or jx < 0 or jy >= ny or jx >= nx:
+                    continue
+                # The finer map has its nodes at a quarter of the coarse cell.
+                if disc[2 * jy, 2 * jx] < least:
+                    continue
+                new = c + _CELL * math.sqrt(dx * dx + dy * dy)
+                if new < cost[jy, jx] - 1e-9:
+                    cost[jy, jx] = new
+                    heapq.heappush(queue, (new, jy, jx))
+    return cost
+
+
+@njit(cache=True)
+def _nearest_heading(yaw: float) -> int:
+    best, at = 10.0, 0
+    for h in range(16):
+        d = abs((yaw - _HEADINGS[h] + math.pi) % (2 * math.pi) - math.pi)
+        if d < best:
+            best, at = d, h
+    return at
+
+
+@njit(cache=True)
+def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
+    """Lattice poses (k, 3) from start to goal, both approximate, or (0, 3)."""
+    x0, y0, disc = scene[0], scene[1], scene[2]
+    ahead = _cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS + margin - 0.03)
+    ny, nx = ahead.shape
+    best = np.full(ny * nx * 16, np.inf)
+    parent = np.full(ny * nx * 16, -1)
+    checked = np.zeros(ny * nx * 16, dtype=np.int8)  # 0 unknown, 1 free, 2 blocked
+    iy, ix = int((start[1] - y0) / _CELL), int((start[0] - x0) / _CELL)
+    gy, gx = int((goal[1] - y0) / _CELL), int((goal[0] - x0) / _CELL)
+    if not (0 <= iy < ny and 0 <= ix < nx and 0 <= gy < ny and 0 <= gx < nx):
+        return np.empty((0, 3))
+    first = (iy * nx + ix) * 16 + _nearest_heading(start[2])
+    last = (gy * nx + gx) * 16 + _nearest_heading(goal[2])
+    best[first] = 0.0
+    checked[first] = 1
+    checked[last] = 1
+    queue = [(ahead[iy, ix] / _STEP_M, first)]
+    turn_cost = 2 * math.pi / 16 / _STEP_RAD + 1.0
+    while len(queue):
+        f, state = heapq.heappop(queue)
+        if state == last:
+            break
+        h = state % 16
+        ix = (state // 16) % nx
+        iy = state // (16 * nx)
+        if f > best[state] + ahead[iy, ix] / _STEP_M + 1e-6:
+            continue
+        for move in range(4):
+            jx, jy, k = ix, iy, h
+            if move == 0:
+                jx, jy = ix + _MOVES[h, 0], iy + _MOVES[h, 1]
+            elif move == 1:
+                jx, jy = ix - _MOVES[h, 0], iy - _MOVES[h, 1]
+            elif move == 2:
+                k = (h + 1) % 16
+            else:
+                k = (h + 15) % 16
+            if jx < 0 or jy < 0 or jx >= nx or jy >= ny or not np.isfinite(ahead[jy, jx]):
+                continue
+            length = math.sqrt((jx - ix) ** 2 + (jy - iy) ** 2) * _CELL
+            cost = turn_cost
+            if move == 0:
+                cost = length / _STEP_M
+            elif move == 1:
+                cost = _BACKWARD * length / _STEP_M
+            to = (jy * nx + jx) * 16 + k
+            if best[state] + cost >= best[to] - 1e-9:
+                continue
+            if checked[to] == 0:
+                free = (
+                    pose_margin(
+                        x0 + (jx + 0.5) * _CELL, y0 + (jy + 0.5) * _CELL, _HEADINGS[k], *scene
+                    )
+                    >= margin
+                )
+                checked[to] = 1 if free else 2
+            if checked[to] == 2:
+                continue
+            best[to] = best[state] + cost
+            parent[to] = state
+            heapq.heappush(queue, (best[to] + ahead[jy, jx] / _STEP_M, to))
+    if not np.isfinite(best[last]):
+        return np.empty((0, 3))
+    count, at = 0, last
+    while at >= 0:
+        count += 1
+        at = parent[at]
+    path = np.empty((count, 3))
+    at = last
+    for i in range(count - 1, -1, -1):
+        path[i, 0] = x0 + ((at // 16) % nx + 0.5) * _CELL
+        path[i, 1] = y0 + (at // (16 * nx) + 0.5) * _CELL
+        path[i, 2] = _HEADINGS[at % 16]
+        at = parent[at]
+    return path
+
+
+def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray], float]:
+    """A quick estimate of the steps from `start` (3,) to any base pose; inf if cut off."""
+    x0, y0, disc = footprint.origin[0], footprint.origin[1], footprint.disc
+    metres = _cost_to_go(disc, x0, y0, start[0], start[1], BASE_RADIUS)
+
+    def steps(pose: np.ndarray) -> float:
+        length = metres[int((pose[1] - y0) / _CELL), int((pose[0] - x0) / _CELL)]
+        turns = abs(wrap_angle(pose[2] - start[2]))
+        if length > 0.3:
+            there = math.atan2(pose[1] - start[1], pose[0] - start[0])
+            turns = abs(wrap_angle(there - start[2])) + abs(wrap_angle(pose[2] - there))
+        return float(length / _STEP_M + turns / _STEP_RAD + 2 * _STOP_STEPS)
+
+    return steps
+
+
+class Follower:
+    """Drives along legs; gives the two base entries of the action, step by step."""
+
+    def __init__(self, legs: list[Leg]) -> None:
+        self._legs = list(legs)
+        self._turning = True
+
+    @property
+    def done(self) -> bool:
+        """Whether the last leg has been driven."""
+        return not self._legs
+
+    def command(self, base: np.ndarray, velocity: np.ndarray) -> tuple[float, float]:
+        """(linear, angular) in [-1, 1] for a base pose (3,) and velocity (3,)."""
+        while self._legs:
+            leg = self._legs[0]
+            final = len(self._legs) == 1
+            dx, dy = leg.x - base[0], leg.y - base[1]
+            cos, sin = math.cos(leg.heading), math.sin(leg.heading)
+            ahead = (dx * cos + dy * sin) * leg.direction
+            error = wrap_angle(leg.heading - base[2])
+            if final:
+                if abs(error) < _TURNED_RAD and abs(velocity[2]) < 0.3:
+                    self._legs.pop(0)
+                    continue
+                return 0.0, _turn(error)
+            if self._turning:
+                if abs(error) > _TURNED_RAD + 0.02:
+                    return 0.0, _turn(error)
+                self._turning = False
+            if ahead < _ARRIVED_M:
+                self._legs.pop(0)
+                self._turning = True
+                continue
+            # Steer at the end point while it is far, keep the heading when it is near.
+            if ahead > 0.25:
+                aim = math.atan2(dy * leg.direction, dx * leg.direction)
+                error = wrap_angle(aim - base[2])
+            speed = min(BASE_LINEAR_MPS, math.sqrt(2 * _BRAKE_MPS2 * ahead))
+            speed *= max(0.2, math.cos(min(3.0 * abs(error), math.pi / 2)))
+            return leg.direction * speed / BASE_LINEAR_MPS, _turn(error)
+        return 0.0, 0.0
+
+
+def _turn(error: float) -> float:
+    rate = min(BASE_ANGULAR_RPS, math.sqrt(2 * _BRAKE_RPS2 * abs(error)), 12.0 * abs(error))
+    return math.copysign(rate / BASE_ANGULAR_RPS, error)

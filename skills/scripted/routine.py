@@ -1,0 +1,173 @@
+"""A controller written as a generator: it yields actions and receives world states."""
+
+import abc
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from skills.base import SkillGoal
+from skills.scripted.motion import plan_path
+from skills.scripted.navigation import Follower, Leg
+from skills.scripted.scene import Scene, look
+from tpsrl.world import action as act
+from tpsrl.world.collision import REST, ArmChecker
+from tpsrl.world.episode import Episode
+from tpsrl.world.kinematics import LOWER, UPPER
+from tpsrl.world.state import WorldState
+
+Steps = Generator[np.ndarray, WorldState, None]
+
+_LEASH_RAD = 0.1  # the engine's own: commands do not run ahead of a blocked arm
+_SETTLED_RAD = 0.012
+_SETTLE_STEPS = 15
+_BLOCKED_STEPS = 12
+PATH_MARGINS_M = (0.02, 0.008, 0.0)
+
+
+class Blocked(Exception):
+    """The arm or base does not get on; the routine plans anew."""
+
+
+class Routine(abc.ABC):
+    """Base of the scripted skills: `run` is the skill, as a generator of actions."""
+
+    def __init__(self) -> None:
+        self._steps: Steps | None = None
+        self._diagnosis: dict[str, Any] = {}
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """Starts the skill from a world state of batch one."""
+        self.episode, self.goal, self.world = episode, goal, world
+        self.grip = 1.0 if world.held[0] >= 0 else -1.0
+        self._command = np.array(world.arm[0], dtype=np.float64)
+        self._diagnosis = {}
+        self._steps = self.run()
+        self._started = False
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """The action (11,) for this control step; sets stop once the routine has ended."""
+        self.world = world
+        if self._steps is not None:
+            try:
+                if self._started:
+                    return self._steps.send(world)
+                self._started = True
+                return next(self._steps)
+            except StopIteration:
+                self._steps = None
+        final = self.still()
+        final[act.STOP] = 1.0
+        return final
+
+    def diagnosis(self) -> dict[str, Any]:
+        """What the routine could not do, {} when nothing."""
+        return dict(self._diagnosis)
+
+    @abc.abstractmethod
+    def run(self) -> Steps:
+        """The skill; yields one action a control step."""
+
+    # -- pieces that skills are made of --------------------------------------------------------
+
+    def note(self, problem: str) -> None:
+        """Counts a problem for the diagnosis."""
+        self._diagnosis[problem] = self._diagnosis.get(problem, 0) + 1
+
+    def look(self) -> Scene:
+        """The scene as it is now."""
+        return look(self.episode, self.world)
+
+    def still(self) -> np.ndarray:
+        """The action that moves nothing and keeps the grip."""
+        action = np.zeros(act.SIZE)
+        action[act.GRIP] = self.grip
+        action[act.STOP] = -1.0
+        return action
+
+    def wait(self, steps: int) -> Steps:
+        """Stands still."""
+        for _ in range(steps):
+            self.world = yield self.still()
+
+    def drive(self, legs: list[Leg]) -> Steps:
+        """Drives along legs.
+
+        Raises:
+            Blocked: the base stopped getting on.
+        """
+        follower = Follower(legs)
+        slow = 0
+        while True:
+            base, velocity = self.world.base[0], self.world.base_velocity[0]
+            linear, angular = follower.command(base, velocity)
+            if follower.done:
+                return
+            moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
+            slow = 0 if moving else slow + 1
+            if slow > _BLOCKED_STEPS:
+                raise Blocked("drive")
+            action = self.still()
+            action[act.BASE] = linear, angular
+            self.world = yield action
+
+    def follow(self, path: np.ndarray, until_held: bool = False) -> Steps:
+        """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
+
+        Ends early when something is held, if `until_held`.
+
+        Raises:
+            Blocked: the arm stays behind its command.
+        """
+        behind = 0
+        for waypoint in path:
+            while True:
+                if until_held and self.world.held[0] >= 0:
+                    return
+                delta = waypoint - self._command
+                span = float(np.abs(delta).max())
+                if span < 1e-6:
+                    break
+                step = delta * min(1.0, act.ARM_DELTA_RAD / span)
+                action = self.still()
+                action[act.ARM] = step / act.ARM_DELTA_RAD
+                arm = np.asarray(self.world.arm[0])
+                self._command = np.clip(
+                    np.clip(self._command + step, arm - _LEASH_RAD, arm + _LEASH_RAD), LOWER, UPPER
+                )
+                lag = float(np.abs(self._command - arm).max())
+                behind = behind + 1 if lag > 0.8 * _LEASH_RAD else 0
+                if behind > _BLOCKED_STEPS:
+                    raise Blocked("arm")
+                self.world = yield action
+
+    def settle(self) -> Steps:
+        """Waits until the arm has caught up with its command, half a second at most."""
+        for _ in range(_SETTLE_STEPS):
+            if float(np.abs(self._command - self.world.arm[0]).max()) < _SETTLED_RAD:
+                return
+            self.world = yield self.still()
+
+    def resync(self) -> None:
+        """Takes the arm's present posture for what was commanded."""
+        self._command = np.array(self.world.arm[0], dtype=np.float64)
+
+    def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
+        """A free path (k, 7) from where the arm is, with the widest margin for which there is one."""
+        start = np.array(self.world.arm[0])
+        for margin in PATH_MARGINS_M:
+            path = plan_path(checker, start, posture, margin)
+            if path is not None:
+                if margin < PATH_MARGINS_M[0]:
+                    self.note(f"path_margin_{margin}")
+                return path[1:]
+        return None
+
+    def to_rest(self) -> Steps:
+        """Brings the arm to its resting posture, straight if no free path is found."""
+        scene = self.look()
+        path = self.path_to(REST, scene.checker(scene.base))
+        if path is None:
+            self.note("no_path_to_rest")
+            path = REST[None]
+        yield from self.follow(path)

@@ -1,0 +1,112 @@
+"""What the classical planner believes of one home: furniture, objects, and what is held."""
+
+import dataclasses
+
+import numpy as np
+
+from tpsrl.world.collision import (
+    ARM_SPHERES,
+    ArmChecker,
+    Bodies,
+    Spheres,
+    held_spheres,
+    object_bodies,
+)
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import CUP, GRIPPER
+from tpsrl.world.footprint import Footprint, make_footprint
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.objects import ObjectKind, object_kind
+from tpsrl.world.reach import static_bodies
+from tpsrl.world.state import WorldState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Held:
+    """The held object: index, pose relative to the cup's tip, and the spheres that fill it."""
+
+    index: int
+    kind: ObjectKind
+    offset: np.ndarray  # (3,) centre in the cup's frame
+    rotation: np.ndarray  # (3, 3) object axes in the cup's frame
+    spheres: Spheres
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scene:
+    """One home at one moment, batch of one; see `look`."""
+
+    layout: str
+    kinds: tuple[ObjectKind, ...]
+    base: np.ndarray  # (3,)
+    arm: np.ndarray  # (7,)
+    position: np.ndarray  # (n, 3)
+    rotation: np.ndarray  # (n, 3, 3)
+    objects: Bodies
+    held: Held | None
+
+    @property
+    def spheres(self) -> Spheres:
+        """Arm and held object."""
+        return ARM_SPHERES if self.held is None else ARM_SPHERES.plus(self.held.spheres)
+
+    def loose(self, without: int = -1) -> np.ndarray:
+        """Indices of the objects that are obstacles: neither held nor `without`."""
+        gone = {without, self.held.index if self.held else -1}
+        return np.array([i for i in range(len(self.kinds)) if i not in gone], dtype=np.int64)
+
+    def obstacles(self, without: int = -1) -> Bodies:
+        """Furniture, then the objects of `loose`."""
+        return static_bodies(self.layout).plus(_rows(self.objects, self.loose(without)))
+
+    def checker(
+        self, base: np.ndarray, spheres: Spheres | None = None, touching: int = -1
+    ) -> ArmChecker:
+        """Collision checks at a base pose; the tool may touch object `touching`."""
+        loose = self.loose()
+        static = static_bodies(self.layout)
+        near, rows = static.plus(_rows(self.objects, loose)).seen_from(base)
+        target = -1
+        if touching >= 0:
+            row = len(static.kind) + int(np.flatnonzero(loose == touching)[0])
+            found = np.flatnonzero(rows == row)
+            target = int(found[0]) if len(found) else -1
+        return ArmChecker(self.spheres if spheres is None else spheres, near, target)
+
+    def footprint(self, posture: np.ndarray) -> Footprint:
+        """What the robot takes up while it drives with the arm in `posture`."""
+        rows = _rows(self.objects, self.loose())
+        return make_footprint(self.layout, posture, rows, self.spheres)
+
+
+def look(episode: Episode, world: WorldState) -> Scene:
+    """The scene of a world state of batch one."""
+    kinds = tuple(object_kind(o.name) for o in episode.objects)
+    count = len(kinds)
+    position = np.asarray(world.object_pos[0, :count])
+    quat = np.asarray(world.object_quat[0, :count])
+    objects = object_bodies(list(kinds), position, quat)
+    index = int(world.held[0])
+    held = None
+    if index >= 0:
+        cup = quat_matrix(world.ee_quat[0])
+        offset = cup.T @ (position[index] - world.ee_pos[0])
+        rotation = cup.T @ objects.rotation[index]
+        tip = np.array([GRIPPER + CUP, 0.0, 0.0])
+        held = Held(
+            index, kinds[index], offset, rotation, held_spheres(kinds[index], tip + offset, rotation)
+        )
+    return Scene(
+        episode.layout,
+        kinds,
+        np.asarray(world.base[0]),
+        np.asarray(world.arm[0]),
+        position,
+        objects.rotation,
+        objects,
+        held,
+    )
+
+
+def _rows(bodies: Bodies, rows: np.ndarray) -> Bodies:
+    return Bodies(bodies.kind[rows], bodies.centre[rows], bodies.rotation[rows], bodies.half[rows])

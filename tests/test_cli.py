@@ -1,0 +1,134 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpsrl import cli
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("eval", "plan", "episodes", "bench sim", "doctor"):
+        assert f"  {name} " in printed
+
+
+def test_no_command_prints_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "usage: tpsrl COMMAND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["eval", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = ["mujoco", "numba", "torch", "scipy", "imageio"]
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({arguments}) == 0; "
+        f"assert not [m for m in {heavy} if m in sys.modules]"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["eval", "plan", "episodes", "doctor"])
+def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert f"usage: tpsrl {command}" in printed
+    assert ("seed=0" in printed) == (command != "doctor")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evl"], "command: unknown value 'evl'; did you mean 'eval'?"),
+        (["bench", "sin"], "command: unknown value 'bench sin'; did you mean 'bench sim'?"),
+        (["eval"], "scenario: choose one of tidy_house"),
+        (["eval", "tidy_hose"], "scenario: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
+        (["eval", "pick"], "scenario: unknown value 'pick'; did you mean 'tidy_house'?"),
+        (
+            ["eval", "tidy_house", "split=test"],
+            "unknown value 'test'; did you mean 'train'?",
+        ),
+        (["eval", "tidy_house", "protocol=hab"], "did you mean 'habitat'?"),
+        (["eval", "tidy_house", "epsiodes=x"], "unknown key 'epsiodes'; did you mean 'episodes'?"),
+        (["eval", "tidy_house", "num_episodes=-1"], "num_episodes: -1 is out of range"),
+        (["eval", "tidy_house", "--seed=3"], "eval: unknown flag '--seed=3'"),
+        (["eval", "tidy_house", "val"], "eval: unexpected argument 'val'"),
+        (["plan", "tidy_house", "episode=x"], "episode: 'x' is not a whole number"),
+        (["plan", "tidy_house", "episodes=/nowhere/x.gz"], "episodes: cannot read /nowhere/x.gz"),
+        (["doctor", "please"], "doctor: unexpected argument 'please'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("tpsrl: error: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_an_output_folder_that_is_a_file_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert cli.main(["eval", "tidy_house", f"out={tmp_path}/file"]) == 2
+    assert capsys.readouterr().err.startswith(f"tpsrl: error: out: cannot write into '{tmp_path}/")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        ("KeyboardInterrupt()", 130, "tpsrl: interrupted\n"),
+        ("RunError('a worker died')", 1, "tpsrl: error: a worker died\n"),
+        ("UserError('seed: too odd')", 2, "tpsrl: error: seed: too odd\n"),
+    ],
+)
+def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, message: str) -> None:
+    done = run_python(
+        "import sys\n"
+        "from tpsrl import cli\n"
+        "from tpsrl.errors import RunError, UserError\n"
+        "def end(arguments):\n"
+        f"    raise {raised}\n"
+        "cli._dispatch = end\n"
+        "sys.exit(cli.main([]))"
+    )
+    assert (done.returncode, done.stderr) == (code, message)
+
+
+def test_a_reader_that_has_enough_causes_no_traceback() -> None:
+    command = f"{sys.executable} -m tpsrl --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
+
+
+def test_doctor_finds_that_this_machine_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "the embedded engine can run" in printed
+    assert "libx264" in printed
+
+
+def test_doctor_names_a_missing_package_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import importlib.metadata
+
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["numpy>=999", "no-such-one"])
+    assert cli.main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "missing: numpy: pip install 'numpy>=999'" in printed
+    assert "missing: no-such-one: pip install 'no-such-one'" in printed

@@ -1,0 +1,391 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from kinematic_home import Drive, Fold, Grab, Idle, KinematicHome, Put, Quit, make_episode
+
+from planner.executor import ExecutionLimits, ExecutionRules, Executor, apply_mask
+from planner.trace import Trace, load_snapshots, save_snapshots
+from skills.base import SkillPolicy
+from skills.registry import get
+from tpsrl.errors import UserError
+from tpsrl.world import action as layout
+from tpsrl.world.episode import ObjectPlacement
+
+
+def policies(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
+    return {"navigate": Drive(), "pick": Grab(), "place": Put(), "reset_arm": Fold(), **changes}
+
+
+def execute(home: KinematicHome | None = None, episode=None, acting=None, **options) -> Trace:
+    executor = Executor(home or KinematicHome(), acting or policies(), **options)
+    return executor.run(episode or make_episode())
+
+
+def ended(trace: Trace) -> list[str]:
+    return [stage.ended_by for stage in trace.stages]
+
+
+def test_executor_moves_every_target_to_its_goal():
+    home = KinematicHome()
+    trace = execute(home)
+    assert trace.success and trace.ended_by == "stop"
+    assert trace.first_cause is None and trace.causes == []
+    assert ended(trace) == ["success"] * 8
+    assert np.allclose(home.objects[:2], [[0, -2, 0.8], [1, -2, 0.8]], atol=0.03)
+    assert np.allclose(home.objects[2], [2, 2, 0.8])
+
+
+def test_steps_of_stages_and_the_wait_add_up_to_the_steps_of_the_simulator():
+    home = KinematicHome()
+    trace = execute(home, limits=ExecutionLimits(wait_end_steps=7))
+    in_stages = sum(stage.steps + stage.reset_steps for stage in trace.stages)
+    assert trace.steps == len(home.actions) == in_stages + 7 + 1
+
+
+def test_stop_is_called_once_at_the_very_end():
+    home = KinematicHome()
+    execute(home)
+    stops = [index for index, action in enumerate(home.actions) if action[layout.STOP] > 0]
+    navigation_stops = 4
+    assert len(stops) == navigation_stops + 1
+    assert stops[-1] == len(home.actions) - 1
+
+
+def test_masked_grip_keeps_the_hand_as_it_is():
+    home = KinematicHome()
+    trace = execute(home)
+    start = 0
+    for stage in trace.stages:
+        grips = {action[layout.GRIP] for action in home.actions[start : start + stage.steps]}
+        if stage.skill == "navigate":
+            assert grips == ({1.0} if stage.before.held >= 0 else {-1.0})
+        start += stage.steps + stage.reset_steps
+    assert {stage.before.held for stage in trace.stages if stage.skill == "navigate"} == {-1, 0, 1}
+
+
+def test_mask_stands_still_where_a_skill_may_not_act():
+    wild = np.full(layout.SIZE, 3.0)
+    masked = apply_mask(wild, get("navigate").mask(), holding=False)
+    assert masked[layout.ARM].tolist() == [0.0] * 7
+    assert masked[layout.GRIP] == -1.0
+    assert masked[layout.BASE].tolist() == [1.0, 1.0]
+    assert masked[layout.STOP] == 1.0
+    assert apply_mask(wild, get("pick").mask(), holding=False)[layout.STOP] == -1.0
+
+
+def test_navigation_that_never_arrives_times_out_with_its_margin():
+    trace = execute(
+        acting=policies(navigate=Idle()),
+        episode=make_episode(1, 1, robot_start=(0.0, -1.0, 0.0)),
+        limits=ExecutionLimits(navigate_steps=9),
+    )
+    stage = trace.stages[0]
+    assert (stage.ended_by, stage.steps) == ("timeout", 9)
+    cause = trace.first_cause
+    assert cause is not None
+    assert (cause.stage, cause.skill, cause.reason, cause.unit) == (0, "navigate", "timeout", "m")
+    assert cause.predicate == "robot_at(obj_0_003_cracker_box, robot_0)"
+    assert cause.margin == pytest.approx(2.0 - 3.0)
+
+
+def test_limits_are_per_skill():
+    limits = ExecutionLimits(navigate_steps=30, skill_steps=4)
+    trace = execute(acting=policies(pick=Idle()), limits=limits)
+    assert [s.steps for s in trace.stages if s.skill == "pick"] == [4, 4]
+
+
+def test_fixed_plan_skips_what_cannot_start_and_goes_on_with_the_next_object():
+    class GrabSecondOnly(Grab):
+        def grip(self) -> float:
+            return 1.0 if self.goal.object == 1 else -1.0
+
+    trace = execute(acting=policies(pick=GrabSecondOnly()))
+    assert trace.stages[3].ended_by == "precondition" and trace.stages[3].steps == 0
+    assert [o["succeeded"] for o in trace.outcomes()] == [True, False, True, False] + [True] * 4
+    assert [o["reached"] for o in trace.outcomes()] == [True, True, True, False] + [True] * 4
+    assert not trace.success and trace.ended_by == "stop"
+    cause = trace.first_cause
+    assert cause is not None
+    assert (cause.name, cause.reason) == ("pick obj_0", "timeout")
+    assert [c.reason for c in trace.causes] == ["timeout", "precondition"]
+
+
+def test_skill_that_stops_without_success_is_named_and_diagnosed():
+    trace = execute(acting=policies(pick=Quit()))
+    assert (trace.stages[1].ended_by, trace.stages[1].steps) == ("skill_stop", 1)
+    assert trace.stages[1].diagnosis == {"gave_up": True}
+
+
+def test_timeout_ends_the_episode_only_when_the_limits_say_so():
+    acting = policies(pick=Idle())
+    going_on = execute(acting=acting, limits=ExecutionLimits(skill_steps=5))
+    ending = execute(acting=acting, limits=ExecutionLimits(skill_steps=5, end_on_timeout=True))
+    assert len(going_on.stages) == 8 and going_on.ended_by == "stop"
+    assert len(ending.stages) == 2 and ending.ended_by == "timeout"
+    assert ending.first_cause is not None
+    assert ending.first_cause.reason == "timeout"
+    assert ending.first_cause.predicate.startswith("holding")
+
+
+def test_wrong_object_fails_the_pick_at_once():
+    trace = execute(acting=policies(pick=Grab({1: 1})), episode=crowded())
+    assert trace.stages[1].ended_by == "wrong_object"
+    assert trace.stages[1].after is not None and trace.stages[1].after.held == 1
+
+
+def crowded():
+    """The first target with clutter beside it."""
+    episode = make_episode(2, 1)
+    beside = ObjectPlacement("004_sugar_box", (0.2, 2.0, 0.8), (1.0, 0.0, 0.0, 0.0), "table_1")
+    return dataclasses.replace(episode, objects=(episode.objects[0], beside))
+
+
+def test_replanning_returns_a_wrong_object_to_its_place_first():
+    home = KinematicHome()
+    trace = execute(home, crowded(), policies(pick=Grab({1: 1})), rules=ExecutionRules(replan=True))
+    names = [stage.name for stage in trace.stages]
+    assert names[2:4] == ["nav home_1", "place clutter_1"]
+    assert trace.success and trace.plans == 2
+    assert np.allclose(home.objects[1], [0.2, 2.0, 0.8], atol=0.03)
+
+
+def test_replanning_repeats_a_failed_pick_and_marks_its_cause_recovered():
+    class SecondTry(Grab):
+        def grip(self) -> float:
+            return -1.0 if self.begun == 1 else 1.0
+
+    trace = execute(acting=policies(pick=SecondTry()), rules=ExecutionRules(replan=True))
+    assert [s.name for s in trace.stages][:4] == ["nav obj_0", "pick obj_0"] * 2
+    assert trace.success and trace.first_cause is None
+    assert [(c.name, c.recovered) for c in trace.causes] == [("pick obj_0", True)]
+    assert trace.outcomes()[1]["attempts"] == 2
+    assert [s.plan for s in trace.stages][:4] == [0, 0, 1, 1]
+
+
+def test_replanning_gives_up_after_its_limit():
+    rules = ExecutionRules(replan=True, max_replans=3)
+    trace = execute(acting=policies(pick=Quit()), rules=rules)
+    assert trace.plans == 4 and not trace.success
+    assert trace.first_cause is not None and trace.first_cause.name == "pick obj_0"
+
+
+def drop_during_second_navigation() -> dict:
+    steps = sum(s.steps + s.reset_steps for s in execute().stages[:2])
+    return {steps + 3: KinematicHome.drop}
+
+
+def test_drop_while_driving_is_the_first_cause_of_the_place_that_never_started():
+    trace = execute(KinematicHome(drop_during_second_navigation()))
+    assert ended(trace)[2:4] == ["dropped", "precondition"]
+    cause = trace.first_cause
+    assert cause is not None
+    assert (cause.name, cause.reason) == ("nav goal_0", "dropped")
+    assert cause.predicate == "holding(obj_0_003_cracker_box, robot_0)"
+
+
+def test_replanning_fetches_a_dropped_object_from_the_floor():
+    home = KinematicHome(drop_during_second_navigation())
+    trace = execute(home, rules=ExecutionRules(replan=True))
+    assert trace.success
+    assert np.allclose(home.objects[0], [0, -2, 0.8], atol=0.03)
+
+
+def test_skill_and_stage_success_are_told_apart():
+    trace = execute(acting=policies(place=Put(offset_m=0.2)))
+    place = trace.stages[3]
+    assert place.ended_by == "wrong_drop" and not place.skill_success
+    assert place.succeeded and trace.success
+    assert not place.results["at_goal"].holds
+    assert place.results["at_goal"].margin == pytest.approx(-0.05, abs=0.03)
+
+
+def knock_off_first_object(home: KinematicHome) -> None:
+    home.objects[0] = [3.0, 0.0, 0.1]
+
+
+def test_lost_goal_is_blamed_on_the_stage_that_lost_it():
+    steps = sum(s.steps + s.reset_steps for s in execute().stages[:5])
+    trace = execute(KinematicHome({steps + 2: knock_off_first_object}))
+    assert ended(trace) == ["success"] * 8 and not trace.success
+    cause = trace.first_cause
+    assert cause is not None
+    assert (cause.name, cause.reason) == ("pick obj_1", "lost")
+    assert cause.predicate == "object_at(obj_0_003_cracker_box, goal_0)"
+
+
+def test_replanning_restores_a_lost_goal_at_the_end():
+    steps = sum(s.steps + s.reset_steps for s in execute().stages[:5])
+    home = KinematicHome({steps + 2: knock_off_first_object})
+    trace = execute(home, rules=ExecutionRules(replan=True))
+    assert trace.success and trace.plans == 2
+
+
+def test_goal_lost_in_the_final_wait_is_blamed_on_the_stage_that_made_it():
+    settled = sum(s.steps + s.reset_steps for s in execute().stages)
+    trace = execute(KinematicHome({settled + 5: knock_off_first_object}))
+    assert not trace.success
+    assert trace.first_cause is not None
+    assert (trace.first_cause.name, trace.first_cause.reason) == ("place obj_0", "lost")
+
+
+def test_force_over_the_instant_limit_ends_the_episode():
+    def hit(home: KinematicHome) -> None:
+        home.force = 12_000.0
+
+    trace = execute(KinematicHome({4: hit}))
+    assert trace.ended_by == "force_limit" and trace.steps == 4 and not trace.success
+    cause = trace.first_cause
+    assert cause is not None
+    assert (cause.reason, cause.predicate, cause.unit) == ("force_limit", "force", "N")
+    assert cause.margin == pytest.approx(-2000.0)
+    assert trace.stages[0].force_peak_n == 12_000.0
+
+
+def test_force_over_the_accumulated_limit_ends_the_episode():
+    def lean(home: KinematicHome) -> None:
+        home.force = 600.0
+
+    limits = ExecutionLimits(force_total_n=1000.0)
+    trace = execute(KinematicHome({3: lean, 6: lean}), limits=limits)
+    assert trace.ended_by == "force_limit" and trace.steps == 6
+    assert trace.stages[0].force_sum_n == 1200.0
+
+
+def test_episode_steps_end_the_episode_without_a_stop():
+    home = KinematicHome()
+    trace = execute(home, limits=ExecutionLimits(episode_steps=50))
+    assert trace.ended_by == "episode_steps" and trace.steps == 50 == len(home.actions)
+    assert trace.first_cause is not None and trace.first_cause.reason == "episode_steps"
+
+
+def test_final_wait_is_cut_short_to_leave_room_for_the_stop():
+    needed = sum(s.steps + s.reset_steps for s in execute().stages)
+    trace = execute(limits=ExecutionLimits(episode_steps=needed + 4))
+    assert trace.success and trace.steps == needed + 4
+    late = execute(limits=ExecutionLimits(episode_steps=needed))
+    assert not late.success and late.ended_by == "episode_steps"
+
+
+def test_reset_arm_runs_only_away_from_rest():
+    class Leave(Put):
+        """Lets go and stops there."""
+
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            action[layout.STOP] = 1.0 if self.done else -1.0
+            if self.done:
+                action[:3] = 0.0
+            return action
+
+    fold = Fold()
+    execute(acting=policies(reset_arm=fold))
+    assert fold.begun == 0
+
+    trace = execute(acting=policies(place=Leave(), reset_arm=fold))
+    assert fold.begun == 2
+    assert [s.reset_steps > 0 for s in trace.stages] == [False, False, False, True] * 2
+    without = execute(acting=policies(place=Leave()), rules=ExecutionRules(add_arm_rest=False))
+    assert all(s.reset_steps == 0 for s in without.stages)
+
+
+def test_navigation_stop_is_ignored_far_from_the_goal_when_asked():
+    class StopEarly(Drive):
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            action[layout.STOP] = 1.0
+            return action
+
+    acting = policies(navigate=StopEarly())
+    ignoring = execute(acting=acting, rules=ExecutionRules(nav_stop_within_m=1.4))
+    assert ended(ignoring)[0] == "success"
+    assert ended(execute(acting=acting))[0] == "skill_stop"
+
+
+def test_policies_get_depth_when_asked():
+    class Look(Drive):
+        def act(self, world, depth=None):
+            assert depth.shape == (32, 48)
+            return super().act(world, depth)
+
+    rules = ExecutionRules(depth=(32, 48))
+    assert execute(acting=policies(navigate=Look()), rules=rules).success
+
+
+def test_snapshots_hold_the_home_at_every_handoff(tmp_path):
+    home = KinematicHome()
+    trace = execute(home, rules=ExecutionRules(snapshots=True))
+    assert sorted(trace.snapshots) == list(range(len(trace.stages) + 1))
+    save_snapshots(tmp_path / "0.npz", trace.snapshots)
+    loaded = load_snapshots(tmp_path / "0.npz")
+    for index, stage in enumerate(trace.stages):
+        home.restore(0, loaded[index])
+        assert tuple(home.base) == stage.before.base
+        assert home.held == stage.before.held
+        assert tuple(map(tuple, home.objects)) == stage.before.objects
+    assert loaded[3].episode == trace.episode and loaded[3].engine == "kinematic"
+
+
+def test_damaged_snapshot_file_is_a_user_error(tmp_path):
+    trace = execute(rules=ExecutionRules(snapshots=True))
+    path = tmp_path / "0.npz"
+    save_snapshots(path, trace.snapshots)
+    path.write_bytes(path.read_bytes()[:400])
+    with pytest.raises(UserError, match="no snapshot file"):
+        load_snapshots(path)
+    with pytest.raises(UserError, match="cannot read"):
+        load_snapshots(tmp_path / "none.npz")
+
+
+def test_trace_is_strict_json_and_the_same_on_every_run():
+    first = json.dumps(execute().to_json(), allow_nan=False)
+    second = json.dumps(execute().to_json(), allow_nan=False)
+    assert first == second
+    record = json.loads(first)
+    assert record["success"] is True and record["first_cause"] is None
+    assert len(record["stages"]) == 8 and record["outcomes"][7]["name"] == "place obj_1"
+    margin = record["stages"][0]["effects"]["robot_at(obj_0_003_cracker_box, robot_0)"]
+    assert margin["holds"] is True and margin["unit"] == "m"
+
+
+def test_hook_sees_every_control_step_with_its_predicate():
+    seen = []
+    executor = Executor(KinematicHome(), policies(), limits=ExecutionLimits(wait_end_steps=3))
+    trace = executor.run(
+        make_episode(), lambda world, info: seen.append((int(world.step[0]), info))
+    )
+    assert [step for step, _ in seen] == list(range(1, trace.steps + 1))
+    infos = [info for _, info in seen]
+    assert {info.total for info in infos} == {8}
+    assert [info.phase for info in infos[-4:]] == ["wait"] * 4
+    drive = [info for info in infos if info.index == 0]
+    assert drive[0].predicate == "robot_at(obj_0_003_cracker_box, robot_0)"
+    assert drive[-1].margin.margin == pytest.approx(2.0 - 0.6, abs=0.06)
+    assert [info.phase_step for info in drive] == list(range(1, len(drive) + 1))
+
+
+def test_goal_that_holds_already_needs_no_step():
+    episode = make_episode(1, 1)
+    there = dataclasses.replace(episode.objects[0], pos=episode.targets[0].goal)
+    trace = execute(episode=dataclasses.replace(episode, objects=(there,)))
+    assert trace.success and trace.stages == [] and trace.steps == 31
+
+
+def test_missing_policy_is_a_user_error():
+    acting = policies()
+    del acting["place"]
+    with pytest.raises(UserError, match="unknown value 'place'"):
+        execute(acting=acting)
+    del acting["reset_arm"]
+    with pytest.raises(UserError, match="unknown value 'reset_arm'"):
+        execute(acting=acting)
+
+
+def test_action_that_is_not_finite_is_a_user_error():
+    class Broken(Drive):
+        def act(self, world, depth=None):
+            return np.full(layout.SIZE, np.nan)
+
+    with pytest.raises(UserError, match="Broken returned"):
+        execute(acting=policies(navigate=Broken()))

@@ -1,0 +1,426 @@
+import dataclasses
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pddlpy
+import pytest
+from kinematic_home import LAYOUT, make_episode
+from pddlpy.planning import BFSPlanner, GroundedTask, State
+
+from planner.conditions import satisfied
+from planner.plan import Plan, skill_goal
+from planner.problem import Problem, problem_from_episode, start_world
+from planner.search import DOMAIN, HABITAT_DOMAIN, UnsolvableError, plan
+from tpsrl.errors import UserError
+from tpsrl.world.episode import Episode, ObjectPlacement, Target
+from tpsrl.world.layouts import placed_receptacles, resolve
+from tpsrl.world.state import JOINTS
+
+TIDY_HOUSE = [
+    stage
+    for n in range(5)
+    for stage in (f"nav obj_{n}", f"pick obj_{n}", f"nav goal_{n}", f"place obj_{n}")
+]
+
+
+def receptacle(name: str) -> tuple[float, float, float]:
+    layout_set, layout = resolve(LAYOUT)
+    placed = next(r for r in placed_receptacles(layout_set, layout) if r.name == name)
+    x, y, z = (float(v) for v in placed.pos)
+    return x, y, z
+
+
+def placement(name: str, where: str) -> ObjectPlacement:
+    return ObjectPlacement(name, receptacle(where), (1.0, 0.0, 0.0, 0.0), where)
+
+
+def tidy_house(seed: int = 0) -> Episode:
+    """30 objects; five of them, in no order, are targets."""
+    episode = make_episode(30, 0)
+    chosen = np.random.default_rng(seed).permutation(30)[:5]
+    targets = tuple(Target(int(i), (float(i), -2.0, 0.8), "table_2") for i in chosen)
+    return dataclasses.replace(episode, targets=targets)
+
+
+def set_table(**articulation: float) -> Episode:
+    """HAB's Set Table: a bowl in a drawer and an apple in the fridge, both to the table."""
+    x, y, z = receptacle("table_1")
+    return make_episode(
+        objects=(placement("024_bowl", "drawer_right_top"), placement("013_apple", "fridge")),
+        targets=(Target(0, (x, y, z), "table_1"), Target(1, (x, y + 0.4, z), "table_1")),
+        articulation=articulation,
+    )
+
+
+def parse(tmp_path: Path, domain: str, problem: str) -> pddlpy.DomainProblem:
+    (tmp_path / "d.pddl").write_text(domain)
+    (tmp_path / "p.pddl").write_text(problem)
+    return pddlpy.DomainProblem(str(tmp_path / "d.pddl"), str(tmp_path / "p.pddl"))
+
+
+def task_of(problem: Problem, domain: Path, tmp_path: Path) -> GroundedTask:
+    return GroundedTask(parse(tmp_path, domain.read_text(), problem.text()))
+
+
+# What we rely on in pddlpy.
+
+SMALL = """(define (domain d)
+  (:requirements :strips :typing :negative-preconditions :universal-preconditions
+                 :conditional-effects)
+  (:types thing - object box - thing)
+  (:predicates (at ?x - thing) (wet ?x - thing) (shut ?b - box) (in ?x - thing ?b - box))
+  (:action go :parameters (?x - thing) :precondition (and)
+    :effect (and (forall (?y - thing) (not (at ?y))) (at ?x)))
+  (:action take :parameters (?x - thing)
+    :precondition (forall (?b - box) (not (and (in ?x ?b) (shut ?b)))) :effect (wet ?x))
+  (:action pour :parameters (?b - box) :precondition (and)
+    :effect (forall (?y - thing) (when (in ?y ?b) (wet ?y)))))"""
+SMALL_PROBLEM = """(define (problem p) (:domain d) (:objects a b - thing c e - box)
+  (:init (at a) (in a c) (in b e) (shut c)) (:goal (and (wet a) (at b))))"""
+
+
+def small(tmp_path: Path, action: str, argument: str) -> tuple[State, object]:
+    task = GroundedTask(parse(tmp_path, SMALL, SMALL_PROBLEM))
+    chosen = [
+        a
+        for a in task.actions
+        if a.operator_name == action and argument in a.variable_list.values()
+    ]
+    assert len(chosen) == 1
+    return task.initial, chosen[0]
+
+
+def test_pddlpy_grounds_universal_effects_and_adds_after_deleting(tmp_path):
+    state, go = small(tmp_path, "go", "b")
+    after = state.apply(go)
+    assert {atom for atom in after if atom[0] == "at"} == {("at", "b")}
+    assert after.apply(go) == after
+
+
+def test_pddlpy_grounds_universal_preconditions(tmp_path):
+    state, take_from_shut = small(tmp_path, "take", "a")
+    _, take_from_open = small(tmp_path, "take", "b")
+    assert not state.applicable(take_from_shut)
+    assert state.applicable(take_from_open)
+
+
+def test_pddlpy_grounds_conditional_effects_under_quantifiers(tmp_path):
+    state, pour = small(tmp_path, "pour", "c")
+    assert {atom for atom in state.apply(pour) if atom[0] == "wet"} == {("wet", "a")}
+
+
+def test_pddlpy_parser_passes_over_mistakes_that_its_diagnosis_finds(tmp_path):
+    from pddlpy.diagnostics import diagnose
+
+    parse(tmp_path, SMALL.replace(":effect (wet ?x)", ":effect (whet ?x)"), SMALL_PROBLEM)
+    verdict = diagnose(str(tmp_path / "d.pddl"), str(tmp_path / "p.pddl"))
+    assert not verdict["valid"] and "whet" in verdict["issues"][0]["message"]
+
+
+# HAB's scenarios.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tidy_house_with_30_objects_gets_habs_skill_sequence_in_target_order(seed):
+    found = plan(problem_from_episode(tidy_house(seed)))
+    assert found.stages == TIDY_HOUSE
+    assert [s.skill for s in found] == ["navigate", "pick", "navigate", "place"] * 5
+
+
+def test_set_table_opens_drawer_and_fridge_before_picking():
+    assert plan(problem_from_episode(set_table())).stages == [
+        "nav_to_receptacle cab_push_point_5",
+        "open_cab cab_push_point_5",
+        "nav obj_0",
+        "pick obj_0",
+        "nav goal_0",
+        "place obj_0",
+        "nav_to_receptacle fridge_push_point",
+        "open_fridge fridge_push_point",
+        "nav obj_1",
+        "pick obj_1",
+        "nav goal_1",
+        "place obj_1",
+    ]
+
+
+def test_habs_own_domain_leaves_the_fridge_shut():
+    stages = plan(problem_from_episode(set_table()), HABITAT_DOMAIN).stages
+    assert "open_cab cab_push_point_5" in stages
+    assert "open_fridge fridge_push_point" not in stages
+
+
+def test_all_navigation_first_is_a_plan_in_habs_own_domain_only(tmp_path):
+    problem = problem_from_episode(make_episode(2, 2))
+    order = ["nav obj_0", "nav obj_1", "nav goal_0", "nav goal_1"]
+    order += ["pick obj_0", "place obj_0", "pick obj_1", "place obj_1"]
+
+    def works(domain: Path) -> bool:
+        task = task_of(problem, domain, tmp_path)
+        state = task.initial
+        for name in order:
+            action, short = name.split()
+            number = short[-1]
+            terms = {short if short.startswith("goal") else f"{short}_003_cracker_box"}
+            terms |= {f"goal_{number}"} if action == "place" else set()
+            chosen = next(
+                a
+                for a in task.actions
+                if a.operator_name == action and terms <= set(a.variable_list.values())
+            )
+            if not state.applicable(chosen):
+                return False
+            state = state.apply(chosen)
+        return task.is_goal(state)
+
+    assert works(HABITAT_DOMAIN)
+    assert not works(DOMAIN)
+
+
+def test_open_drawer_and_fridge_need_no_opening():
+    stages = plan(
+        problem_from_episode(set_table(cab_push_point_5=0.0, fridge_push_point=1.5))
+    ).stages
+    assert "open_fridge fridge_push_point" not in stages
+    assert "open_cab cab_push_point_5" in stages
+
+
+def test_goal_in_a_closed_fridge_has_it_opened_before_the_hand_is_full():
+    episode = make_episode(1, 1)
+    goal = dataclasses.replace(episode.targets[0], goal=receptacle("fridge"))
+    stages = plan(problem_from_episode(dataclasses.replace(episode, targets=(goal,)))).stages
+    assert stages.index("open_fridge fridge_push_point") < stages.index("pick obj_0")
+    assert stages[-1] == "place obj_0"
+
+
+def test_plan_from_a_later_state_does_only_what_is_left():
+    episode = make_episode(3, 3)
+    world = start_world(episode)
+    world.object_pos[0, 0] = episode.targets[0].goal
+    held = dataclasses.replace(world, held=np.array([2]))
+    assert plan(problem_from_episode(episode, held)).stages == [
+        "nav goal_2",
+        "place obj_2",
+        "nav obj_1",
+        "pick obj_1",
+        "nav goal_1",
+        "place obj_1",
+    ]
+
+
+def test_clutter_in_the_hand_goes_back_to_where_it_stood():
+    episode = make_episode(3, 1)
+    held = dataclasses.replace(start_world(episode), held=np.array([2]))
+    found = plan(problem_from_episode(episode, held))
+    assert found.stages[:2] == ["nav home_2", "place clutter_2"]
+    goal = skill_goal(found[1], found.problem.entities, held)
+    assert (goal.object, goal.position) == (2, episode.objects[2].pos)
+
+
+# Plans in general.
+
+
+def random_problem(seed: int) -> Problem:
+    """A few objects on tables, in drawers and in the fridge, some open, perhaps one in hand."""
+    rng = np.random.default_rng(seed)
+    places = ["drawer_right_top", "drawer_left_top", "fridge", "table_1", "table_2", "sofa"]
+    count = int(rng.integers(2, 5))
+    start = rng.choice(places, count)
+    targets = rng.permutation(count)[: rng.integers(1, min(count, 2) + 1)]
+    episode = make_episode(
+        objects=tuple(placement("013_apple", str(where)) for where in start),
+        targets=tuple(Target(int(i), receptacle(str(rng.choice(places))), "any") for i in targets),
+        articulation={name: float(rng.choice([0.0, 0.2, 1.5])) for name in JOINTS},
+    )
+    world = start_world(episode)
+    held = np.array([int(rng.integers(-2, count))]).clip(-1)
+    if held[0] >= 0:
+        world.object_pos[0, held[0]] = [9.0, 9.0, 1.0]
+    return problem_from_episode(episode, dataclasses.replace(world, held=held))
+
+
+def replay(found: Plan) -> set[tuple[str, ...]]:
+    """The facts after a plan, by the steps' own preconditions and effects."""
+    facts = set(found.problem.init)
+    for step in found:
+        for clause in step.preconditions:
+            assert any(satisfied(literal, facts) for literal in clause), (step.text, clause)
+        facts = (facts - set(step.deletes)) | set(step.adds)
+        assert sum(atom[0] == "robot_at" for atom in facts) <= 1
+        assert sum(atom[0] in ("holding", "not_holding") for atom in facts) == 1
+    return facts
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plans_carry_out_and_are_as_short_as_a_search_over_everything(seed, tmp_path):
+    problem = random_problem(seed)
+    found = plan(problem)
+    assert set(problem.goal) <= replay(found)
+    task = task_of(problem, DOMAIN, tmp_path)
+    names = {e.name for e in problem.declared if not e.name.startswith("clutter")}
+    names |= {atom[1] for atom in problem.init if atom[0] == "holding"}
+    task.actions = [
+        a
+        for a in task.actions
+        if not a.operator_name.startswith("close") and not a.operator_name.endswith("by_name")
+        if set(a.variable_list.values()) <= names
+    ]
+
+    class Whole(BFSPlanner):
+        def prepare(self, domainproblem):
+            return task
+
+    shortest = Whole().solve(None)
+    assert shortest is not None and len(found) == len(shortest)
+
+
+def test_plan_is_the_same_whatever_the_hash_seed():
+    code = (
+        "import test_planner_search as t\n"
+        "from planner.problem import problem_from_episode as p\n"
+        "print(t.plan(p(t.tidy_house())).describe(), t.plan(p(t.set_table())).describe())"
+    )
+    root = Path(__file__).parents[1]
+    path = os.pathsep.join([str(root), str(root / "tests")])
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1] and b"open_fridge" in runs[0]
+
+
+def test_goal_that_holds_gives_an_empty_plan():
+    episode = make_episode(1, 1)
+    there = dataclasses.replace(episode.objects[0], pos=episode.targets[0].goal)
+    found = plan(problem_from_episode(dataclasses.replace(episode, objects=(there,))))
+    assert len(found) == 0 and "nothing to do" in found.describe()
+
+
+def test_unreachable_goal_is_a_user_error_of_one_line():
+    problem = problem_from_episode(make_episode(1, 1))
+    stuck = dataclasses.replace(
+        problem, init=tuple(atom for atom in problem.init if atom[0] != "goal_of")
+    )
+    with pytest.raises(UnsolvableError, match=r"no action can reach object_at\(obj_0") as error:
+        plan(stuck)
+    assert "\n" not in str(error.value)
+
+
+def test_two_goals_for_one_object_cannot_both_be_kept():
+    episode = make_episode(1, 1)
+    second = dataclasses.replace(episode.targets[0], goal=(5.0, 5.0, 0.8))
+    both = dataclasses.replace(episode, targets=(episode.targets[0], second))
+    with pytest.raises(UnsolvableError, match="while keeping the goals before it"):
+        plan(problem_from_episode(both))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(:action pick", "(:acton pick", "line"),
+        ("(holding ?obj ?robot)\n", "(holdin ?obj ?robot)\n", "holdin"),
+        (":universal-preconditions", "", "universal-preconditions"),
+        ("(:action nav\n", "(:action navigate\n", "did you mean 'nav"),
+    ],
+)
+def test_malformed_domain_is_a_user_error_of_one_line(tmp_path, old, new, message):
+    text = DOMAIN.read_text()
+    assert old in text
+    path = tmp_path / "domain.pddl"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UserError, match=message) as error:
+        plan(problem_from_episode(make_episode(1, 1)), path)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_domain_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="cannot read"):
+        plan(problem_from_episode(make_episode(1, 1)), tmp_path / "none.pddl")
+
+
+# The problem and the plan as data.
+
+
+def test_problem_states_what_the_geometry_says():
+    init = set(problem_from_episode(set_table(fridge_push_point=1.5)).init)
+    assert init == {
+        ("not_holding", "robot_0"),
+        ("goal_of", "goal_0", "obj_0_024_bowl"),
+        ("goal_of", "goal_1", "obj_1_013_apple"),
+        ("in", "obj_0_024_bowl", "cab_push_point_5"),
+        ("in", "obj_1_013_apple", "fridge_push_point"),
+        ("opened_fridge", "fridge_push_point"),
+        *(("closed_cab", f"cab_push_point_{n}") for n in range(4, 8)),
+    }
+
+
+def test_problem_text_survives_pddlpy(tmp_path):
+    problem = problem_from_episode(make_episode(4, 2, id="Set Table #7/ä"))
+    parsed = parse(tmp_path, DOMAIN.read_text(), problem.text())
+    assert {tuple(atom.predicate) for atom in parsed.initialstate()} == set(problem.init)
+    assert {tuple(atom.predicate) for atom in parsed.goals()} == set(problem.goal)
+    assert parsed.worldobjects()["clutter_3_003_cracker_box"] == "movable_entity_type"
+
+
+def test_causal_links_run_from_producers_to_consumers():
+    found = plan(problem_from_episode(set_table()))
+    links = {
+        (found[a].name, found[b].name): data["atoms"]
+        for a, b, data in found.graph.edges(data=True)
+        if data["atoms"]
+    }
+    assert links["open_cab cab_push_point_5", "pick obj_0"] == [
+        "not in(obj_0_024_bowl, cab_push_point_5) or not closed_cab(cab_push_point_5)"
+    ]
+    assert links["pick obj_0", "place obj_0"] == ["holding(obj_0_024_bowl, robot_0)"]
+    assert links["nav goal_0", "place obj_0"] == ["robot_at(goal_0, robot_0)"]
+    assert links["place obj_0", "pick obj_1"] == ["not_holding(robot_0)"]
+
+
+def test_graph_orders_the_steps():
+    found = plan(problem_from_episode(tidy_house()))
+    assert list(nx.topological_sort(found.graph)) == list(range(20))
+    order = [(a, b) for a, b, data in found.graph.edges(data=True) if data["order"]]
+    assert order == list(itertools.pairwise(range(20)))
+    assert [found.graph.nodes[n]["step"] for n in found.graph] == list(found)
+
+
+def test_clauses_about_receptacles_are_left_out_where_nothing_can_lie_in_one():
+    pick = plan(problem_from_episode(tidy_house()))[1]
+    assert [clause[0].atom[0] for clause in pick.preconditions] == ["robot_at", "not_holding"]
+
+
+def test_skill_goals_take_positions_from_the_world():
+    episode = set_table()
+    found = plan(problem_from_episode(episode))
+    world = start_world(episode)
+    world.object_pos[0, 0] = [1.0, 2.0, 3.0]
+    world.marker_pos[0, 2] = [4.0, 5.0, 6.0]
+    goals = [skill_goal(step, found.problem.entities, world) for step in found.steps[:6]]
+    assert (goals[0].object, goals[0].position, goals[0].marker) == (
+        -1,
+        (4.0, 5.0, 6.0),
+        "cab_push_point_5",
+    )
+    assert goals[1].marker == "cab_push_point_5"
+    assert (goals[2].object, goals[2].position) == (0, (1.0, 2.0, 3.0))
+    assert (goals[3].object, goals[3].position) == (0, None)
+    assert (goals[4].object, goals[4].position) == (-1, episode.targets[0].goal)
+    assert (goals[5].object, goals[5].position) == (0, episode.targets[0].goal)
+
+
+def test_description_shows_what_each_step_needs_and_from_where():
+    text = plan(problem_from_episode(tidy_house())).describe()
+    assert text.count("[pick]") == 5
+    assert "needs   holding(obj_0_003_cracker_box, robot_0)  (from step 2)" in text
+    assert "makes   object_at(obj_0_003_cracker_box, goal_0)" in text

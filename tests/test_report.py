@@ -1,0 +1,164 @@
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from eval import output, page, table
+from eval.intervals import wilson
+from eval.report import summarise
+from eval.results import EpisodeResult, StageResult
+from planner.trace import Cause
+from tpsrl.errors import UserError
+
+HEADER: dict[str, Any] = {
+    "scenario": "tidy_house",
+    "title": "Tidy House",
+    "protocol": "habitat",
+    "protocol_changes": {},
+    "agent": "scripted",
+    "engine": "mujoco",
+    "split": "val",
+    "seed": 0,
+    "replan": False,
+    "version": "0",
+}
+STAGES = (("navigate 1", "navigate"), ("pick 1", "pick"), ("navigate 2", "navigate"))
+
+
+def episode(index: int, done: int, margin: float = -0.1, **changes: Any) -> EpisodeResult:
+    """An episode that got `done` of three stages done; the next one ran out of time."""
+    stages = tuple(
+        StageResult(name, skill, i <= done, i < done, i < done, "success" if i < done else "", 1, 9)
+        for i, (name, skill) in enumerate(STAGES)
+    )
+    failed = done < len(STAGES)
+    cause = Cause(done, *STAGES[done], "holding", margin, "m", "timeout", 9) if failed else None
+    fields: dict[str, Any] = {
+        "id": f"e{index}",
+        "layout": "set/one",
+        "success": not failed,
+        "ended_by": "stop",
+        "steps": 100 * (index + 1),
+        "goals": 5,
+        "goals_met": done,
+        "stages": stages,
+        "first_cause": cause,
+        "plans": 1,
+        "force_peak_n": 10.0 * index,
+        "force_total_n": 0.0,
+    }
+    return EpisodeResult(**(fields | changes))
+
+
+def test_stage_counts_are_those_of_a_hand_counted_case() -> None:
+    # Four episodes: two whole, one stopped at the second stage, one at the first.
+    report = summarise(HEADER, [episode(0, 3), episode(1, 3), episode(2, 1), episode(3, 0)])
+    counted = [(s["reached"], s["succeeded"], s["cumulative"]) for s in report["stages"]]
+    assert counted == [(4, 3, 0.75), (3, 2, 0.5), (2, 2, 0.5)]
+    assert report["stages"][1]["rate"] == 2 / 3
+    assert report["stages"][1]["ci_low"] == wilson(2, 3).ci_low
+    assert report["success"]["mean"] == 0.5
+    assert report["success"]["ci_high"] == wilson(2, 4).ci_high
+
+
+def test_product_of_conditional_rates_is_the_share_that_finished_the_plan() -> None:
+    report = summarise(HEADER, [episode(0, 3), episode(1, 2), episode(2, 1), episode(3, 3)])
+    assert report["propagation"]["product_conditional"] == pytest.approx(0.5)
+    assert report["propagation"]["measured"] == 0.5
+
+
+def test_a_stage_that_nobody_reached_has_no_rate() -> None:
+    report = summarise(HEADER, [episode(0, 0), episode(1, 0)])
+    last = report["stages"][2]
+    assert (last["reached"], last["rate"], last["ci_low"]) == (0, None, None)
+    assert report["propagation"]["product_conditional"] == 0.0
+
+
+def test_handoffs_join_consecutive_stages_and_leave_the_isolated_rate_open() -> None:
+    report = summarise(HEADER, [episode(0, 3), episode(1, 1)])
+    first, second = report["handoffs"]
+    assert (first["from"], first["to"], first["n"]) == ("navigate 1", "pick 1", 2)
+    assert first["rate_after_handoff"] == 0.5
+    assert (second["from"], second["n"], second["rate_after_handoff"]) == ("pick 1", 1, 1.0)
+    assert first["rate_isolated"] is None and first["tax"] is None
+
+
+def test_equal_first_causes_are_counted_together_with_their_median_margin() -> None:
+    results = [episode(0, 1, -0.1), episode(1, 1, -0.5), episode(2, 1, -0.2), episode(3, 0, -7.0)]
+    causes = summarise(HEADER, results)["first_causes"]
+    assert [(c["stage"], c["count"], c["margin"]) for c in causes] == [(1, 3, -0.2), (0, 1, -7.0)]
+    assert causes[0]["predicate"] == "holding" and causes[0]["reason"] == "timeout"
+
+
+def test_every_failed_episode_is_in_exactly_one_first_cause() -> None:
+    results = [episode(i, i % 4) for i in range(11)]
+    causes = summarise(HEADER, results)["first_causes"]
+    assert sum(c["count"] for c in causes) == sum(not r.success for r in results)
+
+
+def test_stages_that_differ_between_episodes_are_kept_apart() -> None:
+    other = episode(
+        1, 3, stages=(StageResult("open 1", "open", True, True, True, "success", 1, 4),)
+    )
+    report = summarise(HEADER, [episode(0, 3), other])
+    assert [s["name"] for s in report["stages"]] == ["navigate 1", "open 1", "pick 1", "navigate 2"]
+    assert report["propagation"]["product_conditional"] is None
+
+
+def test_spread_uses_the_nearest_rank() -> None:
+    report = summarise(HEADER, [episode(i, 3) for i in range(10)])
+    assert report["steps"] == {"mean": 550.0, "median": 550.0, "p90": 900, "max": 1000}
+
+
+def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
+    results = [episode(0, 3, video="videos/a.mp4"), episode(1, 1)]
+    html = page.render(summarise(HEADER, results), results)
+    assert "http" not in html and "<script" not in html and "<link" not in html
+    body = html[html.index("<main>") : html.index("</main>") + 7].replace("video controls", "video")
+    tree = xml.etree.ElementTree.fromstring(body)
+    assert [v.get("src") for v in tree.iter("video")] == ["videos/a.mp4"]
+    assert len(list(tree.iter("circle"))) == len(STAGES)
+
+
+def test_page_shows_names_as_text_not_as_markup() -> None:
+    results = [episode(0, 1, id="<b>bold</b>")]
+    html = page.render(summarise(HEADER, results), results)
+    assert "&lt;b&gt;bold&lt;/b&gt;" in html and "<b>bold" not in html
+
+
+def test_page_says_when_the_protocol_was_changed() -> None:
+    results = [episode(0, 3)]
+    header = HEADER | {"protocol_changes": {"limits.total": 4000}}
+    assert "limits.total=4000" in page.render(summarise(header, results), results)
+
+
+def test_table_names_stages_causes_and_success(capsys: pytest.CaptureFixture[str]) -> None:
+    table.show(Console(width=100), summarise(HEADER, [episode(0, 3), episode(1, 1)]))
+    printed = capsys.readouterr().out
+    assert "pick 1" in printed and "holding" in printed and "-0.1 m" in printed
+    assert "full success 50.0% (1 of 2 episodes, 95% interval 9.5% to 90.5%)" in printed
+
+
+def test_a_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    output.write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        output.write_json(path, {"a": float("nan")})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"^out: cannot write into "):
+        output.check(tmp_path / "file" / "below")
+
+
+def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    assert output.check(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
+    output.check(tmp_path / "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]

@@ -1,0 +1,127 @@
+"""Episodes on demand: generated, checked in the simulator, and kept in a cache."""
+
+import collections
+import concurrent.futures
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import tpsrl.sim
+from tpsrl import machine
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim.settle import settle
+from tpsrl.world.episode import Episode, load_episodes, save_episodes
+from tpsrl.world.generator import VERSION, Source, make_episode
+from tpsrl.world.home import POOLS
+
+_WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
+
+Progress = Callable[[int], None]
+
+
+def load(
+    scenario: str,
+    split: str,
+    num_episodes: int,
+    seed: int = 0,
+    num_objects: int = 30,
+    processes: int | None = None,
+) -> list[Episode]:
+    """The first `num_episodes` episodes of a seed, from the cache or else made now.
+
+    The cache is a file a source in `cache_folder()`, which grows when more are asked for.
+
+    Raises:
+        UserError: an argument is out of range, or the cache cannot be written.
+    """
+    source = Source(scenario, split, seed, num_objects)
+    source.check()
+    path = cache_folder() / f"{scenario}_{split}_{seed}_{num_objects}_v{VERSION}.jsonl.gz"
+    episodes = _cached(path)
+    if len(episodes) < num_episodes:
+        more, _ = generate(source, range(len(episodes), num_episodes), processes)
+        episodes += more
+        try:
+            save_episodes(path, episodes)
+        except UserError as error:
+            raise UserError(f"{error}; set TPSRL_CACHE to a folder that can be written") from None
+    return episodes[:num_episodes]
+
+
+def cache_folder() -> Path:
+    """Where generated datasets are kept: $TPSRL_CACHE, or ~/.cache/tpsrl."""
+    return Path(os.environ.get("TPSRL_CACHE") or Path.home() / ".cache" / "tpsrl") / "episodes"
+
+
+def _cached(path: Path) -> list[Episode]:
+    if not path.exists():
+        return []
+    try:
+        return load_episodes(path)
+    except UserError as error:
+        print(f"cache: made anew, since {error}", file=sys.stderr)
+        return []
+
+
+def generate(
+    source: Source,
+    indices: Iterable[int],
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Episode], collections.Counter[str]]:
+    """Episodes of a source, and how many drafts were thrown away for which reason.
+
+    The result does not depend on `processes` (all cores by default); `progress` is called with
+    the number of episodes done.
+
+    Raises:
+        UserError: the source is out of range.
+        RunError: an episode cannot be made, or a process died.
+    """
+    source.check()
+    indices = list(indices)
+    workers = machine.cores() if processes is None else processes
+    workers = max(1, min(workers, len(indices) // _WORTH_A_PROCESS))
+    if workers == 1:
+        _start(source)
+        return _collect(map(_make, indices), progress)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, context, _start, (source,)) as pool:
+        try:
+            return _collect(pool.map(_make, indices), progress)
+        except concurrent.futures.process.BrokenProcessPool:
+            raise RunError("episodes: a generating process died; is there enough memory?") from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_source: Source | None = None
+_simulator: tpsrl.sim.Simulator | None = None
+
+
+def _start(source: Source) -> None:
+    """Makes this process ready to generate."""
+    global _source, _simulator
+    _source = source
+    slots = min(capacity for capacity in POOLS if capacity >= source.num_objects)
+    _simulator = tpsrl.sim.make(slots=slots, layout_set=source.layout_set)
+
+
+def _make(index: int) -> tuple[Episode, collections.Counter[str]]:
+    assert _source is not None and _simulator is not None
+    simulator = _simulator
+    return make_episode(_source, index, lambda draft: settle(simulator, draft))
+
+
+def _collect(
+    results: Iterable[tuple[Episode, collections.Counter[str]]], progress: Progress | None
+) -> tuple[list[Episode], collections.Counter[str]]:
+    episodes, reasons = [], collections.Counter[str]()
+    for episode, discarded in results:
+        episodes.append(episode)
+        reasons.update(discarded)
+        if progress is not None:
+            progress(len(episodes))
+    return episodes, reasons

@@ -1,0 +1,130 @@
+"""Whether a base pose is free for the base's disc and the arm above it, at every height."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numba import njit
+
+from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import clearance_gradient, floor_map
+from tpsrl.world.kinematics import arm_frames
+
+SLAB_M = 0.1
+_SLABS = 17  # up to 1.7 m, above the elbow's highest
+
+
+@functools.lru_cache(maxsize=64)
+def slab_distances(layout: str) -> np.ndarray:
+    """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor."""
+    bands = [floor_map(layout, k * SLAB_M, (k + 1) * SLAB_M).distance for k in range(_SLABS)]
+    return np.stack(bands)
+
+
+def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.ndarray, np.ndarray]:
+    """Centres (n, 3) in the base frame and radii (n,) of an arm posture (7,)."""
+    pos, rot = np.empty((7, 3)), np.empty((7, 3, 3))
+    arm_frames(q, pos, rot)
+    centre = pos[spheres.link] + np.einsum("nij,nj->ni", rot[spheres.link], spheres.centre)
+    return centre, spheres.radius
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Footprint:
+    """What the compiled checks need: maps of the layout, spheres of the arm, loose objects."""
+
+    origin: tuple[float, float]
+    disc: np.ndarray  # (ny, nx) distance map of the base's band
+    slabs: np.ndarray  # (17, ny, nx)
+    centre: np.ndarray  # (n, 3) spheres in the base frame
+    radius: np.ndarray  # (n,)
+    object_kind: np.ndarray
+    object_centre: np.ndarray
+    object_rotation: np.ndarray
+    object_half: np.ndarray
+
+    def arguments(self) -> tuple:
+        """The fields, in the order that the compiled functions take them."""
+        return (
+            self.origin[0],
+            self.origin[1],
+            self.disc,
+            self.slabs,
+            self.centre,
+            self.radius,
+            self.object_kind,
+            self.object_centre,
+            self.object_rotation,
+            self.object_half,
+        )
+
+    def margin(self, x: float, y: float, yaw: float) -> float:
+        """Least clearance of the robot at a base pose, metres."""
+        return float(pose_margin(x, y, yaw, *self.arguments()))
+
+
+def make_footprint(
+    layout: str, q: np.ndarray, objects: Bodies, spheres: Spheres = ARM_SPHERES
+) -> Footprint:
+    """The footprint of an arm posture (with a held object, if `spheres` has one) in a layout."""
+    centre, radius = posed_spheres(q, spheres)
+    disc = floor_map(layout)
+    return Footprint(
+        disc.origin,
+        disc.distance,
+        slab_distances(layout),
+        centre,
+        radius,
+        objects.kind,
+        objects.centre,
+        objects.rotation,
+        objects.half,
+    )
+
+
+@njit(cache=True)
+def pose_margin(
+    x: float,
+    y: float,
+    yaw: float,
+    x0: float,
+    y0: float,
+    disc: np.ndarray,
+    slabs: np.ndarray,
+    centre: np.ndarray,
+    radius: np.ndarray,
+    kind: np.ndarray,
+    obstacle: np.ndarray,
+    rotation: np.ndarray,
+    half: np.ndarray,
+) -> float:
+    """Least clearance (m) at a base pose: disc against its band, spheres against their slabs."""
+    least = clearance_gradient(disc, x0, y0, x, y)[0] - BASE_RADIUS
+    if least < 0.0:
+        return least
+    c, s = math.cos(yaw), math.sin(yaw)
+    p = np.empty(3)
+    for i in range(radius.shape[0]):
+        p[0] = x + c * centre[i, 0] - s * centre[i, 1]
+        p[1] = y + s * centre[i, 0] + c * centre[i, 1]
+        p[2] = centre[i, 2]
+        low = max(int((p[2] - radius[i]) / SLAB_M), 0)
+        high = min(int((p[2] + radius[i]) / SLAB_M), slabs.shape[0] - 1)
+        for k in range(low, high + 1):
+            d = clearance_gradient(slabs[k], x0, y0, p[0], p[1])[0] - radius[i]
+            if d < least:
+                least = d
+                if least < 0.0:
+                    return least
+        for j in range(kind.shape[0]):
+            bound = half[j, 0] + half[j, 1] + half[j, 2] + radius[i] + max(least, 0.0)
+            dx, dy, dz = p[0] - obstacle[j, 0], p[1] - obstacle[j, 1], p[2] - obstacle[j, 2]
+            if dx * dx + dy * dy + dz * dz > bound * bound:
+                continue
+            d = distance_to(kind[j], obstacle[j], rotation[j], half[j], p) - radius[i]
+            least = min(least, d)
+        if least < 0.0:
+            return least
+    return least

@@ -1,0 +1,170 @@
+"""Where upright objects fit: a geometric test of what stands in an apartment.
+
+Everything is an upright prism here: a convex outline on the floor and a range of heights. That is
+exact for objects and for all furniture but the few tilted boxes, which count as their hull.
+"""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numba import njit
+
+from tpsrl.world.floor import layout_obstacles, outline
+from tpsrl.world.layouts import PlacedReceptacle
+from tpsrl.world.objects import ObjectKind
+
+_CORNERS = 16  # of the polygon around a circle
+_SUPPORT_SLACK_M = 0.003  # what ends below this height over a surface carries or is the surface
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prism:
+    """A convex outline (k, 2), counter-clockwise, between two heights; metres, world frame."""
+
+    corners: np.ndarray
+    low: float
+    high: float
+
+
+@njit(cache=True)
+def gap(a: np.ndarray, b: np.ndarray) -> float:
+    """Greatest separation (m) of two convex polygons along any of their edges' normals.
+
+    At most their distance where they are apart, minus the depth where they overlap (separating
+    axis theorem).
+    """
+    best = -1e9
+    for first, second in ((a, b), (b, a)):
+        n = first.shape[0]
+        for i in range(n):
+            j = (i + 1) % n
+            nx, ny = first[j, 1] - first[i, 1], first[i, 0] - first[j, 0]
+            length = math.sqrt(nx * nx + ny * ny)
+            if length < 1e-9:
+                continue
+            least = 1e9
+            for k in range(second.shape[0]):
+                dx, dy = second[k, 0] - first[i, 0], second[k, 1] - first[i, 1]
+                least = min(least, (nx * dx + ny * dy) / length)
+            best = max(best, least)
+    return best
+
+
+@njit(cache=True)
+def _any_closer(
+    corners: np.ndarray,
+    low: float,
+    high: float,
+    others: np.ndarray,
+    start: np.ndarray,
+    lows: np.ndarray,
+    highs: np.ndarray,
+    bounds: np.ndarray,
+    margin: float,
+) -> bool:
+    x0, x1 = corners[:, 0].min() - margin, corners[:, 0].max() + margin
+    y0, y1 = corners[:, 1].min() - margin, corners[:, 1].max() + margin
+    for i in range(lows.shape[0]):
+        if lows[i] >= high + margin or highs[i] <= low:
+            continue
+        if bounds[i, 0] > x1 or bounds[i, 1] < x0 or bounds[i, 2] > y1 or bounds[i, 3] < y0:
+            continue
+        if gap(corners, others[start[i] : start[i + 1]]) < margin:
+            return True
+    return False
+
+
+class Crowd:
+    """Prisms that must keep apart; asks fast whether one more fits."""
+
+    def __init__(self, prisms: list[Prism]) -> None:
+        self._prisms = list(prisms)
+        self._packed: tuple[np.ndarray, ...] | None = None
+
+    def add(self, prism: Prism) -> None:
+        """One more that later ones must keep apart from."""
+        self._prisms.append(prism)
+        self._packed = None
+
+    def fits(self, prism: Prism, margin: float) -> bool:
+        """Whether the prism keeps `margin` metres to the side and above from all others."""
+        if not self._prisms:
+            return True
+        if self._packed is None:
+            self._packed = _pack(self._prisms)
+        low = prism.low + _SUPPORT_SLACK_M
+        return not _any_closer(prism.corners, low, prism.high, *self._packed, margin)
+
+
+def _pack(prisms: list[Prism]) -> tuple[np.ndarray, ...]:
+    corners = [p.corners for p in prisms]
+    bounds = [(c[:, 0].min(), c[:, 0].max(), c[:, 1].min(), c[:, 1].max()) for c in corners]
+    return (
+        np.concatenate(corners),
+        np.cumsum([0, *(len(c) for c in corners)]),
+        np.array([p.low for p in prisms]),
+        np.array([p.high for p in prisms]),
+        np.array(bounds),
+    )
+
+
+@functools.lru_cache(maxsize=128)
+def furniture(layout: str) -> Crowd:
+    """Walls and furniture of "SET/NAME", doors and drawers closed. Shared: do not add to it."""
+    obstacles = layout_obstacles(layout)
+    reach = (np.abs(obstacles.rotation[:, 2, :]) * obstacles.half).sum(axis=1)
+    return Crowd(
+        [
+            Prism(outline(centre, turn, half), float(centre[2] - r), float(centre[2] + r))
+            for centre, turn, half, r in zip(
+                obstacles.centre, obstacles.rotation, obstacles.half, reach, strict=True
+            )
+        ]
+    )
+
+
+def footprint(kind: ObjectKind, x: float, y: float, yaw: float, surface: float) -> Prism:
+    """The prism of an upright object that stands at (x, y) on a surface of that height."""
+    hx, hy, hz = kind.half
+    if kind.primitive == "box":
+        flat = np.array([[-hx, -hy], [hx, -hy], [hx, hy], [-hx, hy]])
+        c, s = math.cos(yaw), math.sin(yaw)
+        flat = flat @ np.array([[c, s], [-s, c]])
+    else:
+        flat = _circle(hx)
+    return Prism(flat + np.array([x, y]), surface, surface + 2 * hz)
+
+
+def any_yaw(kind: ObjectKind, x: float, y: float, surface: float) -> Prism:
+    """The prism of all upright poses of an object at (x, y)."""
+    hx, hy, hz = kind.half
+    radius = math.hypot(hx, hy) if kind.primitive == "box" else hx
+    return Prism(_circle(radius) + np.array([x, y]), surface, surface + 2 * hz)
+
+
+def _circle(radius: float) -> np.ndarray:
+    """Corners (k, 2) of the polygon around a circle."""
+    angles = np.arange(_CORNERS) * (2 * math.pi / _CORNERS)
+    outer = radius / math.cos(math.pi / _CORNERS)
+    return outer * np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def draw_on(
+    receptacle: PlacedReceptacle, prism: Prism, rng: np.random.Generator
+) -> np.ndarray | None:
+    """A shift (2,) that moves a prism to where its outline is inside a receptacle's box.
+
+    Uniform over all such places, as HAB's sampler; None where the outline does not fit.
+    """
+    local = prism.corners @ receptacle.rotation[:2, :2]
+    low, high = local.min(axis=0), local.max(axis=0)
+    room = receptacle.half[:2] - (high - low) / 2
+    if (room < 0).any():
+        return None
+    centre = rng.uniform(-room, room)
+    shift: np.ndarray = receptacle.pos[:2] + receptacle.rotation[:2, :2] @ (
+        centre - (low + high) / 2
+    )
+    return shift
