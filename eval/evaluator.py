@@ -101,7 +101,7 @@ def evaluate(
         output.write_text(out / "config.yaml", config.to_yaml(settings))
         output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
         output.write_json(out / "timing.json", _timing(settings, outcomes, seconds))
-        _move_videos(films, out / "videos", settings.scenario.name)
+        _move_videos(films, out / "videos")
         output.write_text(out / "report.html", page.render(summary, results))
         output.write_json(out / "report.json", summary)
     finally:
@@ -122,11 +122,12 @@ def _run_all(
     if settings.videos > 0:
         films.mkdir(parents=True)
     tasks = [
-        Task(episode, films / f"{episode.id}.mp4" if number < settings.videos else None)
+        Task(episode, films / f"{number:04d}.mp4" if number < settings.videos else None)
         for number, episode in enumerate(episodes)
     ]
     done: dict[int, Outcome] = {}
-    work = pool.run(factory, tasks, settings.processes or 1)
+    names = [f"episode {episode.id}" for episode in episodes]
+    work = pool.run(factory, tasks, settings.processes or 1, names)
     with contextlib.closing(work), _progress(console) as progress:
         bar = progress.add_task(f"{settings.scenario.title}", total=len(tasks), good=0)
         for index, outcome in work:
@@ -211,14 +212,16 @@ def _timing(settings: EvalSettings, outcomes: Sequence[Outcome], seconds: float)
     }
 
 
-def _move_videos(films: Path, videos: Path, scenario: str) -> None:
+def _move_videos(films: Path, videos: Path) -> None:
     """Puts the new videos in the place of those of an earlier run."""
-    for old in videos.glob(f"{scenario}_*.mp4"):
+    for old in videos.glob("[0-9][0-9][0-9][0-9].mp4"):
         old.unlink()
     if films.is_dir():
         videos.mkdir(parents=True, exist_ok=True)
         for film in sorted(films.iterdir()):
             film.replace(videos / film.name)
+    elif videos.is_dir() and not any(videos.iterdir()):
+        videos.rmdir()
 
 
 def _tell_where(console: Console, out: Path, results: Sequence[EpisodeResult]) -> None:

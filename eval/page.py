@@ -90,6 +90,8 @@ def _stage_row(stage: dict[str, Any], top: int) -> str:
     middle = top + _ROW / 2
     label = escape(f"{stage['index'] + 1}  {stage['name']}")
     counts = f"{stage['succeeded']} of {stage['reached']}, skill {stage['skill_succeeded']}"
+    if not stage["reached"]:
+        counts = "never run"
     parts = [
         f'<text x="0" y="{middle + 4}">{label}</text>',
         f'<rect class="bar" x="{_LABEL}" y="{top + 4}" width="{_PLOT * stage["cumulative"]:.1f}"'

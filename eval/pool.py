@@ -16,9 +16,11 @@ Factory = Callable[[], Callable[[Any], Any]]
 
 
 def run(
-    factory: Factory, tasks: Sequence[Any], processes: int
+    factory: Factory, tasks: Sequence[Any], processes: int, names: Sequence[str] = ()
 ) -> Generator[tuple[int, Any], None, None]:
     """Yields (index of the task, result) in the order in which the tasks get done.
+
+    `names` of the tasks are for messages.
 
     With one process the tasks run here, one after another; with more, each of so many spawned
     processes calls `factory` once and then works on one task at a time.
@@ -32,7 +34,8 @@ def run(
         for index, task in enumerate(tasks):
             yield index, work(task)
     else:
-        yield from _run_spawned(factory, tasks, min(processes, len(tasks)))
+        names = names or [f"task {index}" for index in range(len(tasks))]
+        yield from _run_spawned(factory, tasks, min(processes, len(tasks)), names)
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,12 +43,13 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     index: int | None = None  # of the task that it works on
+    name: str = ""  # of that task
 
 
 def _run_spawned(
-    factory: Factory, tasks: Sequence[Any], processes: int
+    factory: Factory, tasks: Sequence[Any], processes: int, names: Sequence[str]
 ) -> Iterator[tuple[int, Any]]:
-    todo = iter(enumerate(tasks))
+    todo = iter([(index, *pair) for index, pair in enumerate(zip(names, tasks, strict=True))])
     workers: dict[Connection, _Worker] = {}
     try:
         for _ in range(processes):
@@ -76,12 +80,11 @@ def _start(factory: Factory) -> _Worker:
     return _Worker(process, ours)
 
 
-def _hand_out(worker: _Worker, todo: Iterator[tuple[int, Any]]) -> None:
-    item = next(todo, None)
-    worker.index = None if item is None else item[0]
-    if item is not None:
+def _hand_out(worker: _Worker, todo: Iterator[tuple[int, str, Any]]) -> None:
+    worker.index, worker.name, task = next(todo, (None, "", None))
+    if worker.index is not None:
         try:
-            worker.pipe.send(item[1])
+            worker.pipe.send(task)
         except BrokenPipeError:
             raise _died(worker) from None
 
@@ -94,7 +97,7 @@ def _receive(worker: _Worker) -> Any:
     if kind == "user error":
         raise UserError(value)
     if kind == "error":
-        raise RunError(f"task {worker.index} failed in a worker:\n{value}")
+        raise RunError(f"{worker.name} failed in a worker:\n{value}")
     return value
 
 
@@ -103,7 +106,7 @@ def _died(worker: _Worker) -> RunError:
     code = worker.process.exitcode or 0
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
-    return RunError(f"a worker process died ({how}) while working on task {worker.index}{hint}")
+    return RunError(f"a worker process died ({how}) while working on {worker.name}{hint}")
 
 
 def _work(factory: Factory, pipe: Connection) -> None:

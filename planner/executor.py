@@ -265,10 +265,10 @@ class _Run:
         """Why a skill ends after this control step, "" while it goes on."""
         if self.over:
             return self.over
-        if stage.results["success"].holds:
-            return "success"
         if carried >= 0 and self.world.held[0] != carried:
             return "dropped"
+        if stage.results["success"].holds:
+            return "success"
         failure = skill.failure(goal, self.world, self.executor.thresholds)
         return failure or ("skill_stop" if stop else "")
 

@@ -1,0 +1,235 @@
+import dataclasses
+import json
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import imageio_ffmpeg
+import kinematic_home as fake
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from eval import episodes, film
+from eval.evaluator import Outcome, Task, evaluate, run_episode
+from eval.protocols import Protocol
+from eval.settings import EvalSettings
+from planner.executor import ExecutionLimits, StepInfo
+from planner.predicates import PredicateThresholds
+from skills.base import Margin, SkillThresholds
+from tpsrl import config
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim import datasets
+from tpsrl.world.episode import save_episodes
+from tpsrl.world.generator import Source
+
+
+class Home(fake.KinematicHome):
+    """A home without physics that has pictures: grey ones."""
+
+    def render(self, env_id: int, *args: object, **named: object) -> np.ndarray:
+        return np.full((90, 120, 3), 128, dtype=np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fake:
+    """Builds workers with a home without physics; in odd episodes the robot places beside goals."""
+
+    settings: EvalSettings
+
+    def __call__(self) -> Callable[[Task], Outcome]:
+        return self.work
+
+    def work(self, task: Task) -> Outcome:
+        odd = int(task.episode.id[-1]) % 2 == 1
+        policies = {
+            "navigate": fake.Drive(),
+            "pick": fake.Grab(),
+            "place": fake.Put(offset_m=1.0 if odd else 0.0),
+            "reset_arm": fake.Fold(),
+        }
+        return run_episode(self.settings, Home(), policies, task)
+
+
+class Dying(Fake):
+    """A worker whose process is killed in its second episode."""
+
+    def work(self, task: Task) -> Outcome:
+        if task.episode.id == "test/1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().work(task)
+
+
+class Refusing(Fake):
+    """A worker that finds its second episode invalid."""
+
+    def work(self, task: Task) -> Outcome:
+        if task.episode.id == "test/1":
+            raise UserError("episode test/1: object 3 overlaps the sofa")
+        return super().work(task)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    path = tmp_path / "data.jsonl.gz"
+    save_episodes(path, [fake.make_episode(2, 1, id=f"test/{i}") for i in range(3)])
+    return path
+
+
+def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
+    fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}"]
+    return config.load(EvalSettings, [*fixed, *overrides])
+
+
+def quiet() -> Console:
+    return Console(quiet=True)
+
+
+def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path: Path) -> None:
+    outputs = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        evaluate(settings(dataset, out, f"processes={processes}"), quiet(), Fake)
+        names = ("report.json", "report.html", "episodes.jsonl")
+        outputs.append([(out / name).read_bytes() for name in names])
+    assert outputs[0] == outputs[1]
+
+
+def test_the_files_hold_what_was_run(dataset: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    report = evaluate(settings(dataset, out, "processes=1", "num_episodes=2"), quiet(), Fake)
+    assert json.loads((out / "report.json").read_text()) == report
+    records = [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
+    assert [r["id"] for r in records] == ["test/0", "test/1"]
+    assert [r["success"] for r in records] == [True, False]
+    assert yaml.safe_load((out / "config.yaml").read_text())["num_episodes"] == 2
+    assert len(json.loads((out / "timing.json").read_text())["episode_seconds"]) == 2
+    assert not (out / "videos").exists()
+
+
+def test_as_many_episodes_are_filmed_as_were_asked_for(dataset: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    evaluate(settings(dataset, out, "processes=1", "videos=2", "video_stride=10"), quiet(), Fake)
+    assert sorted(p.name for p in (out / "videos").iterdir()) == ["0000.mp4", "0001.mp4"]
+    record = json.loads((out / "episodes.jsonl").read_text().splitlines()[1])
+    assert record["video"] == "videos/0001.mp4"
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(out / record["video"]))
+    assert frames == math.ceil(record["steps"] / 10)
+    evaluate(settings(dataset, out, "processes=1", "num_episodes=1"), quiet(), Fake)
+    assert not (out / "videos").exists()
+
+
+def test_the_report_counts_and_names_what_failed(dataset: Path, tmp_path: Path) -> None:
+    report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
+    assert report["success"]["mean"] == 2 / 3
+    assert [s["name"] for s in report["stages"]][:4] == [
+        "nav obj_0",
+        "pick obj_0",
+        "nav goal_0",
+        "place obj_0",
+    ]
+    causes = report["first_causes"]
+    assert sum(c["count"] for c in causes) == 1
+    assert all(c["predicate"] and c["reason"] for c in causes)
+    assert all("cracker" not in c["predicate"] for c in causes)
+
+
+def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
+    limited = settings(dataset, tmp_path / "out", "processes=1", "protocol.limits.episode_steps=20")
+    report = evaluate(limited, quiet(), Fake)
+    assert report["success"]["mean"] == 0.0
+    assert [(c["reason"], c["count"]) for c in report["first_causes"]] == [("episode_steps", 3)]
+    assert report["protocol_changes"] == {"limits.episode_steps": 20}
+
+
+def test_a_dead_worker_ends_the_run_and_leaves_no_files(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"died \(signal SIGKILL\) while working on episode test/1"):
+        evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
+    dataset: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    evaluate(settings(dataset, out, "processes=1"), quiet(), Fake)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(UserError, match="overlaps the sofa"):
+        evaluate(settings(dataset, out, "processes=1", "videos=1"), quiet(), Refusing)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_path: Path) -> None:
+    path = tmp_path / "two.jsonl.gz"
+    drawn, _ = datasets.generate(Source("tidy_house", "val", 7), range(2), processes=1)
+    save_episodes(path, drawn)
+    outputs = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        few = f"processes={processes}", "protocol.limits.episode_steps=150"
+        report = evaluate(settings(path, out, *few), quiet())
+        assert report["steps"]["max"] == 150
+        assert report["stages"][0]["reached"] == 2
+        outputs.append([(out / name).read_bytes() for name in ("report.json", "episodes.jsonl")])
+    assert outputs[0] == outputs[1]
+
+
+def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds 3 episodes, 6 were asked for"):
+        evaluate(settings(dataset, tmp_path / "out", "num_episodes=6"), quiet(), Fake)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_of_another_split_is_refused(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="test/0 is of tidy_house, split val, not"):
+        evaluate(settings(dataset, tmp_path / "out", "split=train"), quiet(), Fake)
+
+
+def test_the_digest_tells_datasets_apart() -> None:
+    one, other = fake.make_episode(), fake.make_episode(robot_start=(0.0, 0.1, 0.0))
+    assert episodes.digest([one]) == episodes.digest([fake.make_episode()])
+    assert episodes.digest([one]) != episodes.digest([other])
+    assert episodes.digest([one, other]) != episodes.digest([other, one])
+
+
+def test_protocol_habitat_has_the_benchmarks_numbers() -> None:
+    protocol = config.load_preset("protocol", "habitat", Protocol)
+    assert protocol.skills == SkillThresholds(1.5, 0.261799, 0.15, 0.15, 0.15)
+    assert protocol.predicates == PredicateThresholds(2.0, 0.3, 0.35, 0.15, 1.07, 0.15)
+    assert protocol.limits == ExecutionLimits(300, 200, 50, 3000, 30, 1e4, 1e5)
+    assert protocol.rules(replan=False).add_arm_rest
+    assert protocol.changes() == {}
+
+
+def test_a_caption_names_the_step_and_what_it_lacks() -> None:
+    home, episode = fake.KinematicHome(), fake.make_episode()
+    home.reset([0], [episode])
+    info = StepInfo(
+        index=1,
+        total=8,
+        name="pick obj_0",
+        action="pick(obj_0_003_cracker_box, robot_0)",
+        skill="pick",
+        phase="skill",
+        phase_step=30,
+        phase_limit=200,
+        episode_step=90,
+        predicate="robot_at(obj_0_003_cracker_box, robot_0)",
+        margin=Margin(False, -1.204, "m"),
+    )
+    caption = film.caption(episode, home.state([0]), info)
+    assert caption.title == "2/8  pick(obj_0_003_cracker_box, robot_0)"
+    assert caption.results == [("robot_at(obj_0, robot_0): 1.20 m short", False)]
+    assert "step 90, 3.0 s" in caption.status and "holds nothing" in caption.status
+
+
+def test_each_target_and_its_goal_carry_one_colour() -> None:
+    home, episode = fake.KinematicHome(), fake.make_episode(num_objects=3, num_targets=2)
+    home.reset([0], [episode])
+    spheres = film.markers(episode, home.state([0]))
+    assert [s.pos for s in spheres[::2]] == [t.goal for t in episode.targets]
+    assert [s.pos[:2] for s in spheres[1::2]] == [(0.0, 2.0), (1.0, 2.0)]
+    assert spheres[0].rgb == spheres[1].rgb != spheres[2].rgb == spheres[3].rgb

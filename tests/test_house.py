@@ -1,12 +1,16 @@
 import ast
+import itertools
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tpsrl", "skills", "planner", "eval", "configs")
@@ -84,6 +88,17 @@ def test_every_module_belongs_to_a_layer() -> None:
 )
 def test_an_upward_import_is_found(name: str, code: str) -> None:
     assert upward_imports(name, ast.parse(code)) != []
+
+
+def test_every_dependency_is_pinned_inside_its_range() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [Requirement(r) for r in itertools.chain(project["dependencies"], *extras)]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    versions = {canonicalize_name(p.name): str(p.specifier).removeprefix("==") for p in pins}
+    loose = [r.name for r in wanted if versions.get(canonicalize_name(r.name)) not in r.specifier]
+    assert loose == []
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,11 @@
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +64,46 @@ def test_workers_end_when_the_caller_stops_listening() -> None:
     results.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from test_pool import Sleepers\n"
+        "from eval import pool\n"
+        "if __name__ == '__main__':\n"
+        "    list(pool.run(Sleepers(sys.argv[2]), [0, 1], 2))\n"
+    )
+    script = tmp_path / "main.py"
+    script.write_text(code)
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    command = [sys.executable, str(script), str(Path(__file__).parent), str(pids)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
+        while len(list(pids.iterdir())) < 2:
+            assert parent.poll() is None
+            time.sleep(0.02)
+        parent.send_signal(signal.SIGINT)
+        _, errors = parent.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    for file in pids.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.name), 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sleepers:
+    """Leaves its process number in a folder, and sleeps."""
+
+    folder: str
+
+    def __call__(self) -> Callable[[int], None]:
+        return self.sleep
+
+    def sleep(self, task: int) -> None:
+        (Path(self.folder) / str(os.getpid())).touch()
+        time.sleep(60)
 
 
 class Pids:

@@ -5,14 +5,20 @@ look at where the object is to go, since the angle of the cup to the object stay
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from skills.scripted.navigation import Leg, drive_field, drive_steps, plan_drive
+from skills.scripted.navigation import Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import floor_map
+from tpsrl.world.footprint import Footprint
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.objects import ObjectKind
 from tpsrl.world.reach import (
@@ -28,17 +34,21 @@ from tpsrl.world.reach import (
 )
 
 STANDOFFS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95)
-_PITCHES = tuple(math.radians(p) for p in (90, 70, 55, 40, 25, 8))
+_PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 8))
 _TURNS = (0.0, 0.45, -0.45)
-LIFT_M = 0.08
+LIFTS_M = (0.08, 0.05, 0.03)
 RELEASE_M = 0.005  # objects fall this far, which no can minds
-_CONTACT_MARGIN_M = 0.004
+CONTACT_MARGIN_M = 0.003
 _MARGIN_M = 0.015
 _FOOTPRINT_MARGIN_M = 0.025
 _SIDE_HEIGHT_M = 0.09  # lower objects have no side to hold on to
 _STEEP = math.radians(50)
-_MAX_STANCES = 90
-_MAX_LEGS = 6
+_MAX_STANCES = 120
+_MAX_DRIVES = 8
+_LEAST_ARM_STEPS = 60.0  # no reach and return takes less
+# The last stretch may be driven with the arm already over the furniture (m).
+_ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
+_FACING = (0.0, 0.2, -0.2)  # within HAB's 15 degrees of the object (rad)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,14 +61,67 @@ class Touch:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reach:
-    """A base pose with two arm postures: near the object (`ready`) and at it (`there`)."""
+class CupTarget:
+    """A cup pose, free to turn about one axis, and how to come to it; world frame.
 
+    The point `offset` (3,) of the cup's frame is to be at `point` (3,), the direction `axis_cup`
+    of that frame is to be `axis`; the ready pose is the same, moved by `shift`.
+    """
+
+    point: np.ndarray
+    axis_cup: np.ndarray
+    axis: np.ndarray
+    offset: np.ndarray
+    shift: np.ndarray
+
+    def posture(
+        self, base: np.ndarray, shift: float, checker: ArmChecker, margin: float, near: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """The free posture nearest to `near` (7,) for the pose moved by `shift` times the shift.
+
+        From a base pose (3,); returns the greatest joint difference (rad, inf for none) and it.
+        """
+        point = point_to_base(base, self.point + shift * self.shift)
+        axis = to_base(base, self.axis)
+        if self.offset is NO_OFFSET and too_far(point, axis):
+            return np.inf, near
+        seeds = np.vstack([near[None], seeds_towards(point)]) if near is not REST else seeds_towards(point)
+        return best_posture(
+            point, self.axis_cup, axis, self.offset, seeds, checker.arguments(), checker.target,
+            margin, near,
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reach:
+    """How to bring the cup to a target: drive, raise the arm, drive on, lower it.
+
+    `legs` lead to the pose `first` (3,) with the arm as it is (None: it is there already); from
+    it `advance` metres straight on lead to `stance` (3,), driven with the arm in `ready` (7,).
+    """
+
+    target: CupTarget
+    legs: list[Leg] | None
+    first: np.ndarray
+    advance: float
     stance: np.ndarray
-    legs: list[Leg] | None  # None: stay
     ready: np.ndarray
     there: np.ndarray
     steps: float
+
+
+def destination(episode: Episode, index: int) -> np.ndarray | None:
+    """Where object `index` is to go (3,), if it is one of the episode's targets."""
+    for target in episode.targets:
+        if target.object == index:
+            return np.array(target.goal)
+    return None
+
+
+def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
+    """The base pose (3,) `distance` metres straight ahead."""
+    step = distance * np.array([math.cos(pose[2]), math.sin(pose[2]), 0.0])
+    return np.asarray(pose) + step
 
 
 def touches(kind: ObjectKind, rotation: np.ndarray, toward: float) -> list[Touch]:
@@ -102,38 +165,29 @@ def _side(kind: ObjectKind, rotation: np.ndarray, heading: float) -> tuple[np.nd
 def plan_pick(scene: Scene, index: int, goal: np.ndarray | None) -> Reach | None:
     """The quickest way to grasp object `index`, or None.
 
-    With a `goal` (3,) only grasps count with which the object can also be put there; if there is
-    none such, any grasp is better than none.
+    With a `goal` (3,) grasps are preferred with which the object can also be put there.
     """
     placeable: dict[tuple[float, float], bool] = {}
     kind, rotation, centre = scene.kinds[index], scene.rotation[index], scene.position[index]
 
-    def usable(touch: Touch) -> bool:
-        if goal is None:
-            return True
+    def usable(touch: Touch, goal: np.ndarray) -> bool:
         key = (touch.pitch, round(float(touch.point[2]), 3))
         if key not in placeable:
             placeable[key] = _placeable(scene, index, touch, goal)
         return placeable[key]
 
-    def options(stance: np.ndarray) -> list[Touch]:
+    def targets(stance: np.ndarray, wanted: np.ndarray | None) -> list[CupTarget]:
         toward = math.atan2(centre[1] - stance[1], centre[0] - stance[0])
-        return touches(kind, rotation, toward)
+        return [
+            CupTarget(centre + t.point, CUP_AXIS, t.axis, NO_OFFSET, -APPROACH_M * t.axis)
+            for t in touches(kind, rotation, toward)
+            if wanted is None or usable(t, wanted)
+        ]
 
-    for look_ahead in (True, False):
-        if look_ahead or goal is not None:
-            found = _search(
-                scene,
-                centre,
-                lambda stance, ahead=look_ahead: [
-                    (centre + t.point, CUP_AXIS, t.axis, NO_OFFSET, -APPROACH_M * t.axis)
-                    for t in options(stance)
-                    if not ahead or usable(t)
-                ],
-                touching=index,
-            )
-            if found is not None:
-                return found
+    for wanted in (goal, None) if goal is not None else (None,):
+        found = _search(scene, centre, functools.partial(targets, wanted=wanted), touching=index)
+        if found is not None:
+            return found
     return None
 
 
@@ -143,14 +197,14 @@ def plan_place(scene: Scene, goal: np.ndarray) -> Reach | None:
     if held is None:
         return None
     up = held.rotation @ _upright_axis(held.kind, scene.rotation[held.index])
-    over = np.array([0.0, 0.0, LIFT_M])
     lowered = np.asarray(goal) + np.array([0.0, 0.0, RELEASE_M])
-    return _search(
-        scene,
-        np.asarray(goal),
-        lambda stance: [(lowered, up, np.array([0.0, 0.0, 1.0]), held.offset, over)],
-        touching=-1,
-    )
+    for lift in LIFTS_M:
+        over = np.array([0.0, 0.0, lift])
+        target = CupTarget(lowered, up, np.array([0.0, 0.0, 1.0]), held.offset, over)
+        found = _search(scene, np.asarray(goal), lambda _, t=target: [t], touching=-1)
+        if found is not None:
+            return found
+    return None
 
 
 def _upright_axis(kind: ObjectKind, rotation: np.ndarray) -> np.ndarray:
@@ -167,98 +221,103 @@ def _placeable(scene: Scene, index: int, touch: Touch, goal: np.ndarray) -> bool
     obstacles = scene.obstacles(without=index)
     for stance in stances(scene.layout, goal, STANDOFFS, directions=16):
         near, _ = obstacles.seen_from(stance)
-        arguments = ArmChecker(ARM_SPHERES, near).arguments()
-        centre = point_to_base(stance, goal)
-        axis = np.array([math.cos(touch.pitch), 0.0, -math.sin(touch.pitch)])
-        tip = centre + np.array([-outward, 0.0, touch.point[2]])
-        if too_far(tip, axis):
-            continue
-        seeds = seeds_towards(tip)
-        for lift in (LIFT_M, 0.0):
-            point = tip + np.array([0.0, 0.0, lift])
-            cost, _ = best_posture(
-                point, CUP_AXIS, axis, NO_OFFSET, seeds, arguments, -1, _CONTACT_MARGIN_M, REST
-            )
-            if not np.isfinite(cost):
-                break
-        else:
+        checker = ArmChecker(ARM_SPHERES, near)
+        toward = math.atan2(goal[1] - stance[1], goal[0] - stance[0])
+        level = np.array([math.cos(toward), math.sin(toward), 0.0])
+        down = np.array([0.0, 0.0, -1.0])
+        axis = math.cos(touch.pitch) * level + math.sin(touch.pitch) * down
+        point = goal - outward * level - touch.point[2] * down
+        target = CupTarget(point, CUP_AXIS, axis, NO_OFFSET, -LIFTS_M[0] * down)
+        if all(
+            np.isfinite(target.posture(stance, shift, checker, CONTACT_MARGIN_M, REST)[0])
+            for shift in (1.0, 0.0)
+        ):
             return True
     return False
 
 
-def _search(scene: Scene, point: np.ndarray, options, touching: int) -> Reach | None:
-    """Tries the present base pose and those around `point`; the cheapest that works.
-
-    `options(stance)` lists cup poses: point to bring, axis in the cup's frame, where it points
-    (world), offset of the point in the cup's frame, and the shift from there to the ready pose.
-    """
+def _search(
+    scene: Scene,
+    point: np.ndarray,
+    targets: Callable[[np.ndarray], list[CupTarget]],
+    touching: int,
+) -> Reach | None:
+    """The cheapest way among the present base pose and those around `point`, or None."""
     footprint = scene.footprint(scene.arm)
-    field = drive_field(footprint, scene.base)
-    candidates = [(0.0, scene.base)]
-    for stance in stances(scene.layout, point, STANDOFFS):
-        for turn in (0.0, 0.2, -0.2):
-            pose = stance + np.array([0.0, 0.0, turn])
-            if footprint.margin(*pose) < _FOOTPRINT_MARGIN_M:
-                continue
-            drive = field(pose)
-            if np.isfinite(drive):
-                candidates.append((drive, pose))
-                break
-    candidates.sort(key=lambda c: c[0])
-    found: list[tuple[float, np.ndarray, np.ndarray, np.ndarray]] = []
+    found: list[Reach] = []
     best = np.inf
-    for drive, stance in candidates[:_MAX_STANCES]:
-        if drive >= best:
+    for drive, first, advance in _candidates(scene, footprint, point)[:_MAX_STANCES]:
+        if drive + _LEAST_ARM_STEPS >= best:
             break
-        if stance is scene.base and not _near_enough(scene.base, point):
-            continue
-        result = _postures(scene, stance, options(stance), touching)
-        if result is not None:
-            steps, ready, there = result
-            found.append((drive + steps, stance, ready, there))
-            best = min(best, drive + steps)
-    found.sort(key=lambda f: f[0])
-    for steps, stance, ready, there in found[:_MAX_LEGS]:
-        if stance is scene.base:
-            return Reach(stance, None, ready, there, steps)
-        legs = plan_drive(footprint, scene.base, stance)
+        reach = _postures(scene, first, advance, targets, touching)
+        if reach is not None:
+            found.append(dataclasses.replace(reach, steps=drive + reach.steps))
+            best = min(best, drive + reach.steps)
+    found.sort(key=lambda reach: reach.steps)
+    for reach in found[:_MAX_DRIVES]:
+        if reach.first is scene.base:
+            return reach
+        legs = plan_drive(footprint, scene.base, reach.first)
         if legs is not None:
-            return Reach(stance, legs, ready, there, steps + 0 * drive_steps(legs, scene.base))
+            return dataclasses.replace(reach, legs=legs)
     return None
 
 
-def _near_enough(base: np.ndarray, point: np.ndarray) -> bool:
-    bearing = math.atan2(point[1] - base[1], point[0] - base[0])
-    near = math.hypot(point[0] - base[0], point[1] - base[1]) < 1.05
-    return near and abs(wrap_angle(bearing - base[2])) < 1.2
+def _candidates(
+    scene: Scene, footprint: Footprint, point: np.ndarray
+) -> list[tuple[float, np.ndarray, float]]:
+    """(steps to get there, base pose for the arm as it is, advance), cheapest first."""
+    field = drive_field(footprint, scene.base)
+    floor = floor_map(scene.layout)
+    found: list[tuple[float, np.ndarray, float]] = []
+    for advance in _ADVANCES:
+        final = ahead(scene.base, advance)
+        bearing = math.atan2(point[1] - final[1], point[0] - final[0])
+        off = abs(wrap_angle(bearing - final[2]))
+        distance = math.hypot(point[0] - final[0], point[1] - final[1])
+        clear = advance == 0.0 or floor.clearance(final[0], final[1]) > BASE_RADIUS + 0.01
+        if 0.4 < distance < 1.05 and off < 1.0 and clear:
+            found.append((_advance_steps(advance), scene.base, advance))
+    for stance in stances(scene.layout, point, STANDOFFS):
+        for turn in _FACING:
+            for advance in _ADVANCES:
+                first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
+                if footprint.margin(*first) >= _FOOTPRINT_MARGIN_M:
+                    drive = field(first) + _advance_steps(advance) + 10.0
+                    if np.isfinite(drive):
+                        found.append((drive, first, advance))
+                    break
+    found.sort(key=lambda candidate: candidate[0])
+    return found
 
 
-def _postures(scene: Scene, stance: np.ndarray, options, touching: int):
-    """(steps, ready, there) of the quickest cup pose at a stance, or None."""
-    checker = scene.checker(stance, touching=touching)
-    arguments = checker.arguments()
-    apart = scene.checker(stance).arguments()
-    best, chosen = np.inf, None
-    for point, axis_cup, axis_world, offset, shift in options:
-        axis = to_base(stance, axis_world)
-        local = point_to_base(stance, point)
-        if offset is NO_OFFSET and too_far(local, axis):
-            continue
-        back = local + to_base(stance, shift)
-        cost, ready = best_posture(
-            back, axis_cup, axis, offset, seeds_towards(back), apart, -1, _MARGIN_M, REST
-        )
+def _advance_steps(advance: float) -> float:
+    return 2.0 * (advance / 0.083 + 6.0) if advance else 0.0
+
+
+def _postures(
+    scene: Scene,
+    first: np.ndarray,
+    advance: float,
+    targets: Callable[[np.ndarray], list[CupTarget]],
+    touching: int,
+) -> Reach | None:
+    """The quickest target at a stance; `steps` counts the arm alone, there and back."""
+    stance = ahead(first, advance) if advance else first
+    contact = scene.checker(stance, touching=touching)
+    apart = scene.checker(stance)
+    way = [scene.checker(ahead(first, t * advance)) for t in (0.0, 0.34, 0.67) if advance]
+    best: Reach | None = None
+    for target in targets(stance):
+        cost, ready = target.posture(stance, 1.0, apart, _MARGIN_M, REST)
         steps = 2 * cost / ARM_DELTA_RAD
-        if steps >= best:
+        if not np.isfinite(steps) or (best is not None and steps >= best.steps):
             continue
-        # From the ready posture the last stretch must be short in joint space as well.
-        cost, there = best_posture(
-            local, axis_cup, axis, offset, ready[None], arguments, checker.target,
-            _CONTACT_MARGIN_M, ready,
-        )  # fmt: skip
-        if cost > 0.9:
+        if not all(checker.free(ready, _MARGIN_M) for checker in way):
             continue
+        cost, there = target.posture(stance, 0.0, contact, CONTACT_MARGIN_M, ready)
         steps += 2 * cost / ARM_DELTA_RAD
-        if steps < best:
-            best, chosen = steps, (steps, ready, there)
-    return chosen
+        # The last stretch must be short in joint space as well, or the cup leaves its line.
+        if cost < 0.7 and (best is None or steps < best.steps):
+            best = Reach(target, None, first, advance, stance, ready, there, steps)
+    return best

@@ -30,6 +30,8 @@ def plan_path(
     scene = checker.arguments()
     if not checker.free(goal, margin):
         return None
+    if np.abs(goal - start).max() < 1e-6:
+        return start[None]
     escape = _escape(checker, start, margin)
     if escape is None:
         return None
@@ -53,17 +55,17 @@ def duration(path: np.ndarray) -> float:
 
 def _escape(checker: ArmChecker, start: np.ndarray, margin: float) -> np.ndarray | None:
     """Way-points (k, 7) from start to the nearest posture found that keeps the margin."""
-    if checker.free(start, margin):
+    now = checker.clearance(start)
+    if now >= margin:
         return start[None]
     rng = np.random.default_rng(0)
-    now = checker.clearance(start)
-    for reach in (0.1, 0.2, 0.35, 0.5):
+    for reach in (0.08, 0.15, 0.3, 0.5):
         best, chosen = margin, None
-        for _ in range(60):
+        for _ in range(80):
             q = np.clip(start + rng.uniform(-reach, reach, 7), LOWER, UPPER)
             value = checker.clearance(q)
-            middle = checker.clearance((start + q) / 2)
-            if value >= best and middle >= min(now, margin) - 0.005:
+            # On the way it may not come nearer than it is already.
+            if value >= best and checker.clearance((start + q) / 2) >= now - 0.003:
                 best, chosen = value, q
         if chosen is not None:
             return np.stack([start, chosen])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skills.scripted.grasps import plan_pick, plan_place
+from skills.scripted.grasps import destination, plan_pick, plan_place
 from skills.scripted.navigation import plan_drive
 from skills.scripted.routine import Blocked, Routine, Steps
 from skills.scripted.scene import Scene
@@ -34,7 +34,9 @@ class ScriptedNavigate(Routine):
         if scene.held is not None:
             reach = plan_place(scene, goal)
         elif self.goal.object >= 0:
-            reach = plan_pick(scene, self.goal.object, self._destination())
+            reach = plan_pick(
+                scene, self.goal.object, destination(self.episode, self.goal.object)
+            )
         else:
             reach = None
         if reach is not None:
@@ -46,11 +48,4 @@ class ScriptedNavigate(Routine):
                 legs = plan_drive(footprint, scene.base, stance)
                 if legs is not None:
                     return legs
-        return None
-
-    def _destination(self) -> np.ndarray | None:
-        """Where the object is to go, if it is one of the episode's targets."""
-        for target in self.episode.targets:
-            if target.object == self.goal.object:
-                return np.array(target.goal)
         return None

@@ -28,7 +28,9 @@ _HEADINGS = np.arctan2(_MOVES[:, 1], _MOVES[:, 0])
 _STEP_M = BASE_LINEAR_MPS / CONTROL_HZ
 _STEP_RAD = BASE_ANGULAR_RPS / CONTROL_HZ
 _BACKWARD = 1.5  # looking where one drives is worth some detour
-_MARGIN_M = 0.02
+_MARGIN_M = 0.025
+_LEAVE_M = 0.5
+_GREED = 1.3  # weight of the heuristic: paths at most that much longer, found far sooner
 _STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 
 # Follower: braking deceleration (m/s2, rad/s2) and when a leg counts as done.
@@ -51,15 +53,28 @@ def plan_drive(
 ) -> list[Leg] | None:
     """Legs from a base pose (3,) to another, or None; the last leg only turns.
 
-    Margins are relaxed to what start and goal themselves have, so a robot that stands close to
-    something can leave.
+    Within `_LEAVE_M` of start and goal no more is asked for than they have themselves, so a robot
+    that stands close to something can leave.
     """
-    ends = min(footprint.margin(*start), footprint.margin(*goal))
-    for allowed in (margin, 0.005, min(ends, 0.0) - 0.01):
-        cells = _astar(start, goal, footprint.arguments(), allowed)
+    scene = footprint.arguments()
+    for allowed in (margin, 0.005):
+        cells = _astar(start, goal, scene, allowed)
         if len(cells):
             return _legs(footprint, np.vstack([start, cells[1:], goal]), allowed)
     return None
+
+
+@njit(cache=True)
+def _required(
+    x: float, y: float, start: np.ndarray, own: float, goal: np.ndarray, last: float, margin: float
+) -> float:
+    """The margin asked for at (x, y): near start and goal no more than they have themselves."""
+    need = margin
+    if own < margin and (x - start[0]) ** 2 + (y - start[1]) ** 2 < _LEAVE_M**2:
+        need = min(need, own - 0.004)
+    if last < margin and (x - goal[0]) ** 2 + (y - goal[1]) ** 2 < _LEAVE_M**2:
+        need = min(need, last - 0.004)
+    return need
 
 
 def drive_steps(legs: list[Leg], start: np.ndarray) -> float:
@@ -87,7 +102,7 @@ def _legs(footprint: Footprint, poses: np.ndarray, margin: float) -> list[Leg]:
             if leg is None:
                 continue
             ends = (poses[at, 0], poses[at, 1], yaw, leg.x, leg.y, leg.heading)
-            if to == at + 1 or _leg_free(*ends, scene, margin):
+            if to == at + 1 or _leg_free(*ends, scene, margin, poses[0], poses[-1]):
                 chosen = (to, leg)
                 break
         if chosen is None:  # the same place: the lattice only turned
@@ -115,6 +130,7 @@ def _leg(start: np.ndarray, end: np.ndarray, yaw: float) -> Leg | None:
 
 @njit(cache=True)
 def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: float) -> bool:
+    """Whether turning on the spot the short way from heading a to b keeps the margin."""
     turn = (b - a + math.pi) % (2 * math.pi) - math.pi
     count = int(math.ceil(abs(turn) / 0.12))
     for i in range(1, count + 1):
@@ -125,15 +141,30 @@ def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: flo
 
 @njit(cache=True)
 def _leg_free(
-    x: float, y: float, yaw: float, x1: float, y1: float, heading: float, scene: tuple, margin: float
+    x: float,
+    y: float,
+    yaw: float,
+    x1: float,
+    y1: float,
+    heading: float,
+    scene: tuple,
+    margin: float,
+    start: np.ndarray,
+    goal: np.ndarray,
 ) -> bool:
-    if not _turn_free(x, y, yaw, heading, scene, margin):
+    """Whether turning to `heading` at (x, y) and driving straight to (x1, y1) keeps the margin."""
+    own = pose_margin(start[0], start[1], start[2], *scene)
+    end = pose_margin(goal[0], goal[1], goal[2], *scene)
+    if not _turn_free(
+        x, y, yaw, heading, scene, _required(x, y, start, own, goal, end, margin)
+    ):
         return False
     length = math.hypot(x1 - x, y1 - y)
     count = int(math.ceil(length / 0.04))
     for i in range(1, count + 1):
-        t = i / count
-        if pose_margin(x + t * (x1 - x), y + t * (y1 - y), heading, *scene) < margin:
+        px, py = x + i / count * (x1 - x), y + i / count * (y1 - y)
+        need = _required(px, py, start, own, goal, end, margin)
+        if pose_margin(px, py, heading, *scene) < need:
             return False
     return True
 
@@ -180,7 +211,8 @@ def _nearest_heading(yaw: float) -> int:
 def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
     """Lattice poses (k, 3) from start to goal, both approximate, or (0, 3)."""
     x0, y0, disc = scene[0], scene[1], scene[2]
-    ahead = _cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS + margin - 0.03)
+    ahead = _cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS + min(margin, 0.01) - 0.03)
+    ahead *= _GREED
     ny, nx = ahead.shape
     best = np.full(ny * nx * 16, np.inf)
     parent = np.full(ny * nx * 16, -1)
@@ -191,6 +223,8 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
         return np.empty((0, 3))
     first = (iy * nx + ix) * 16 + _nearest_heading(start[2])
     last = (gy * nx + gx) * 16 + _nearest_heading(goal[2])
+    own = pose_margin(start[0], start[1], start[2], *scene)
+    end = pose_margin(goal[0], goal[1], goal[2], *scene)
     best[first] = 0.0
     checked[first] = 1
     checked[last] = 1
@@ -227,12 +261,9 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
             if best[state] + cost >= best[to] - 1e-9:
                 continue
             if checked[to] == 0:
-                free = (
-                    pose_margin(
-                        x0 + (jx + 0.5) * _CELL, y0 + (jy + 0.5) * _CELL, _HEADINGS[k], *scene
-                    )
-                    >= margin
-                )
+                x, y = x0 + (jx + 0.5) * _CELL, y0 + (jy + 0.5) * _CELL
+                need = _required(x, y, start, own, goal, end, margin)
+                free = pose_margin(x, y, _HEADINGS[k], *scene) >= need
                 checked[to] = 1 if free else 2
             if checked[to] == 2:
                 continue

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from skills.scripted.grasps import APPROACH_M, LIFT_M, Reach, plan_pick
+from skills.scripted.grasps import LIFTS_M, Reach, destination, plan_pick
 from skills.scripted.routine import Blocked, Routine, Steps
-from tpsrl.world.kinematics import LOWER, UPPER, cup_pose
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, best_posture
+from tpsrl.world.kinematics import cup_pose, inverse
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _TRIES = 3
+_LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
 
 
@@ -30,24 +31,13 @@ class ScriptedPick(Routine):
 
     def _grasp(self) -> Steps:
         self.grip = -1.0
-        scene = self.look()
-        reach = plan_pick(scene, self.goal.object, self._destination())
+        index, goal = self.goal.object, destination(self.episode, self.goal.object)
+        reach = yield from self.reach(lambda scene: plan_pick(scene, index, goal))
         if reach is None:
             self.note("no_grasp")
             yield from self.to_rest()
             return
-        if reach.legs:
-            self.note("moved_base")
-            yield from self.to_rest()
-            yield from self.drive(reach.legs)
-            reach = plan_pick(self.look(), self.goal.object, self._destination()) or reach
-        scene = self.look()
-        path = self.path_to(reach.ready, scene.checker(scene.base))
-        if path is None:
-            self.note("no_path_to_object")
-            path = reach.ready[None]
-        yield from self.follow(path)
-        self.grip = 1.0
+        self.grip, self.phase = 1.0, "contact"
         yield from self.follow(self._contact_path(reach), until_held=True)
         if self.world.held[0] < 0:
             yield from self.wait(2)
@@ -58,37 +48,38 @@ class ScriptedPick(Routine):
         self.resync()
 
     def _contact_path(self, reach: Reach) -> np.ndarray:
-        """From ready through the planned contact straight on by `_PRESS_M`."""
-        tip, turn = cup_pose(reach.there)
-        axis = turn[:, 0]
-        postures = [reach.ready + t * (reach.there - reach.ready) for t in (0.5, 1.0)]
-        no_scene = self.look().checker(np.array([1e3, 1e3, 0.0])).arguments()
-        beyond, q = best_posture(
-            tip + _PRESS_M * axis, CUP_AXIS, axis, NO_OFFSET, reach.there[None], no_scene, -1,
-            -1.0, reach.there,
-        )  # fmt: skip
-        if np.isfinite(beyond):
-            postures.append(q)
-        return np.clip(np.array(postures), LOWER, UPPER)
+        """Through the planned contact, seen from where the base really is, and `_PRESS_M` on."""
+        scene = self.look()
+        contact = scene.checker(scene.base, touching=self.goal.object)
+        cost, there = reach.target.posture(scene.base, 0.0, contact, 0.0, self._command)
+        if cost > 0.8:
+            there = reach.there
+        tip, turn = cup_pose(there)
+        axis = turn[:, 0].copy()
+        ok, beyond = inverse(
+            there, tip + _PRESS_M * axis, CUP_AXIS, axis, there, NO_OFFSET, 40, 0.3
+        )
+        half = (self._command + there) / 2
+        return np.array([half, there, beyond] if ok else [half, there])
 
     def _lift(self) -> Steps:
         """Straight up from where the object stood, so that it drags along nothing."""
         self.resync()
+        self.phase = "lift"
         scene = self.look()
         tip, turn = cup_pose(scene.arm)
         checker = scene.checker(scene.base)
-        for height in (LIFT_M, APPROACH_M / 2):
-            cost, q = best_posture(
-                tip + np.array([0.0, 0.0, height]), CUP_AXIS, turn[:, 0].copy(), NO_OFFSET,
-                scene.arm[None], checker.arguments(), -1, 0.0, scene.arm,
+        found = []
+        for height in LIFTS_M:
+            ok, q = inverse(
+                scene.arm, tip + np.array([0.0, 0.0, height]), CUP_AXIS, turn[:, 0].copy(),
+                scene.arm, NO_OFFSET, 60, 0.3,
             )  # fmt: skip
-            if cost < 0.9:
-                yield from self.follow(q[None])
-                return
-        self.note("no_lift")
-
-    def _destination(self) -> np.ndarray | None:
-        for target in self.episode.targets:
-            if target.object == self.goal.object:
-                return np.array(target.goal)
-        return None
+            if ok and checker.free(q, 0.0):
+                found.append((float(np.abs(q - scene.arm).max()), q))
+        if not found:
+            self.note("no_lift")
+            return
+        # The highest of the quick ones.
+        quick = [q for cost, q in found if cost < _LIFT_RAD]
+        yield from self.follow((quick[0] if quick else min(found, key=lambda f: f[0])[1])[None])

@@ -31,31 +31,25 @@ class ScriptedPlace(Routine):
 
     def _put_down(self) -> Steps:
         goal = np.array(self.goal.position, dtype=np.float64)
-        reach = plan_place(self.look(), goal)
+        reach = yield from self.reach(lambda scene: plan_place(scene, goal))
         if reach is None:
             self.note("no_place")
             yield from self.to_rest()
             return
-        if reach.legs:
-            self.note("moved_base")
-            yield from self.to_rest()
-            yield from self.drive(reach.legs)
-            reach = plan_place(self.look(), goal) or reach
+        self.phase = "lower"
         scene = self.look()
-        path = self.path_to(reach.ready, scene.checker(scene.base))
-        if path is None:
-            self.note("no_path_to_goal")
-            path = reach.ready[None]
-        yield from self.follow(path)
-        yield from self.follow(reach.there[None])
+        checker = scene.checker(scene.base)
+        cost, there = reach.target.posture(scene.base, 0.0, checker, -0.01, self._command)
+        yield from self.follow((there if cost < 0.8 else reach.there)[None])
         yield from self.settle()
         yield from self.wait(2)
-        self.grip = -1.0
-        yield from self.wait(4)
+        self.grip, self.phase = -1.0, "release"
+        yield from self.wait(3)
 
     def _retreat(self) -> Steps:
         """Back along the cup's axis, so that the object is left standing."""
         self.resync()
+        self.phase = "retreat"
         scene = self.look()
         tip, turn = cup_pose(scene.arm)
         axis = turn[:, 0].copy()

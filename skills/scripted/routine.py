@@ -1,19 +1,23 @@
 """A controller written as a generator: it yields actions and receives world states."""
 
 import abc
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
 
 from skills.base import SkillGoal
+from skills.scripted.grasps import Reach, ahead
 from skills.scripted.motion import plan_path
 from skills.scripted.navigation import Follower, Leg
 from skills.scripted.scene import Scene, look
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
-from tpsrl.world.kinematics import LOWER, UPPER
+from tpsrl.world.fetch import BASE_RADIUS, REST_EE
+from tpsrl.world.floor import floor_map
+from tpsrl.world.kinematics import LOWER, UPPER, inverse
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
@@ -22,7 +26,18 @@ _LEASH_RAD = 0.1  # the engine's own: commands do not run ahead of a blocked arm
 _SETTLED_RAD = 0.012
 _SETTLE_STEPS = 15
 _BLOCKED_STEPS = 12
+_PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 PATH_MARGINS_M = (0.02, 0.008, 0.0)
+# Around the resting point, inside the 0.15 m that count as at rest.
+_REST_SHIFTS = (
+    (0.0, 0.0, 0.0),
+    (0.0, 0.0, 0.11),
+    (0.08, 0.0, 0.08),
+    (0.11, 0.0, 0.0),
+    (0.05, 0.0, -0.1),
+    (0.0, 0.1, 0.05),
+    (0.0, -0.1, 0.05),
+)
 
 
 class Blocked(Exception):
@@ -35,13 +50,15 @@ class Routine(abc.ABC):
     def __init__(self) -> None:
         self._steps: Steps | None = None
         self._diagnosis: dict[str, Any] = {}
+        self._phases: dict[str, int] = {}
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """Starts the skill from a world state of batch one."""
         self.episode, self.goal, self.world = episode, goal, world
         self.grip = 1.0 if world.held[0] >= 0 else -1.0
         self._command = np.array(world.arm[0], dtype=np.float64)
-        self._diagnosis = {}
+        self._diagnosis, self._phases = {}, {}
+        self.phase = "start"
         self._steps = self.run()
         self._started = False
 
@@ -50,10 +67,10 @@ class Routine(abc.ABC):
         self.world = world
         if self._steps is not None:
             try:
-                if self._started:
-                    return self._steps.send(world)
+                action = self._steps.send(world) if self._started else next(self._steps)
                 self._started = True
-                return next(self._steps)
+                self._phases[self.phase] = self._phases.get(self.phase, 0) + 1
+                return action
             except StopIteration:
                 self._steps = None
         final = self.still()
@@ -61,8 +78,8 @@ class Routine(abc.ABC):
         return final
 
     def diagnosis(self) -> dict[str, Any]:
-        """What the routine could not do, {} when nothing."""
-        return dict(self._diagnosis)
+        """How often what went wrong, and control steps by phase ("phases")."""
+        return {**self._diagnosis, "phases": dict(self._phases)}
 
     @abc.abstractmethod
     def run(self) -> Steps:
@@ -97,7 +114,7 @@ class Routine(abc.ABC):
             Blocked: the base stopped getting on.
         """
         follower = Follower(legs)
-        slow = 0
+        slow = pushed = 0
         while True:
             base, velocity = self.world.base[0], self.world.base_velocity[0]
             linear, angular = follower.command(base, velocity)
@@ -105,7 +122,8 @@ class Routine(abc.ABC):
                 return
             moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
             slow = 0 if moving else slow + 1
-            if slow > _BLOCKED_STEPS:
+            pushed = pushed + 1 if self.world.force[0] > _PUSH_N else 0
+            if slow > _BLOCKED_STEPS or pushed > _PUSH_STEPS:
                 raise Blocked("drive")
             action = self.still()
             action[act.BASE] = linear, angular
@@ -155,19 +173,84 @@ class Routine(abc.ABC):
     def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
         """A free path (k, 7) from where the arm is, with the widest margin for which there is one."""
         start = np.array(self.world.arm[0])
-        for margin in PATH_MARGINS_M:
+        touching = min(checker.clearance(start), 0.0) - 0.004
+        for margin in (*PATH_MARGINS_M, touching):
             path = plan_path(checker, start, posture, margin)
             if path is not None:
                 if margin < PATH_MARGINS_M[0]:
-                    self.note(f"path_margin_{margin}")
+                    self.note("tight_path" if margin >= 0 else "touching_path")
                 return path[1:]
         return None
 
     def to_rest(self) -> Steps:
-        """Brings the arm to its resting posture, straight if no free path is found."""
+        """Brings the cup near its resting point: by the shortest free way, else backing off first.
+
+        The skill asks for the end effector within 0.15 m of the point, in any posture, so the
+        nearest posture is looked for; the resting posture itself is the last resort.
+        """
+        self.phase = "rest"
+        for backing in (0.0, 0.15, 0.25, 0.4):
+            if backing:
+                self.note("backed_off")
+                self.phase = "back_off"
+                yield from self.back_off(backing)
+                self.phase = "rest"
+            scene = self.look()
+            checker = scene.checker(scene.base)
+            for posture in rest_postures(checker, scene.arm, scene.held is not None):
+                path = self.path_to(posture, checker)
+                if path is not None:
+                    yield from self.follow(path)
+                    return
+        self.note("no_path_to_rest")
+        yield from self.follow(REST[None])
+
+    def back_off(self, distance: float) -> Steps:
+        """Drives straight back, as far as the floor allows."""
+        base = self.world.base[0]
+        end = ahead(base, -distance)
+        if floor_map(self.episode.layout).clearance(end[0], end[1]) > BASE_RADIUS:
+            yield from self.drive([Leg(end[0], end[1], base[2], -1)])
+
+    def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
+        """Drives and moves the arm to the ready posture of what `plan` finds; None: nothing."""
+        reach = plan(self.look())
+        if reach is None:
+            return None
+        self.phase = "drive"
+        if reach.legs is not None:
+            self.note("moved_base")
+            yield from self.to_rest()
+            yield from self.drive(reach.legs)
+            scene = self.look()
+            again = plan(scene)
+            if again is not None and again.legs is None:
+                reach = again
+        self.phase = "ready"
         scene = self.look()
-        path = self.path_to(REST, scene.checker(scene.base))
+        path = self.path_to(reach.ready, scene.checker(scene.base))
         if path is None:
-            self.note("no_path_to_rest")
-            path = REST[None]
+            self.note("no_path_to_ready")
+            path = reach.ready[None]
         yield from self.follow(path)
+        if reach.advance:
+            self.phase = "advance"
+            end, yaw = reach.stance, reach.stance[2]
+            yield from self.drive([Leg(end[0], end[1], yaw, 1), Leg(end[0], end[1], yaw, 1)])
+        return reach
+
+
+def rest_postures(checker: ArmChecker, arm: np.ndarray, holding: bool) -> list[np.ndarray]:
+    """Postures with the cup near the resting point, quickest from `arm` (7,) first.
+
+    With an object in the cup the higher ones are preferred: it hangs below.
+    """
+    found = [(float(np.abs(REST - arm).max()), REST)]
+    for shift in _REST_SHIFTS:
+        point = np.add(REST_EE, shift)
+        ok, q = inverse(arm, point, CUP_AXIS, CUP_AXIS, REST, NO_OFFSET, 60, 0.0)
+        if ok and checker.free(q, PATH_MARGINS_M[0]):
+            low = 0.3 if holding and shift[2] < 0 else 0.0
+            found.append((float(np.abs(q - arm).max()) + low, q))
+    found.sort(key=lambda f: f[0])
+    return [q for _, q in found]

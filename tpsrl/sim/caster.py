@@ -250,6 +250,7 @@ def _cast(
     half = np.empty(3)
     rect = np.empty(4, np.int64)
     bounds = np.empty((9, 3))
+    counts = np.empty(3, np.int64)
     edges = np.empty((4, 8), np.float32)
     spans = np.empty((2, height), np.float32)
     for index in range(visible.size):
@@ -288,13 +289,15 @@ def _cast(
             rays[2, k] = axes[2, k] + x0 * axes[0, k] + y0 * axes[1, k]
         if kind == PLANE:
             rect[0], rect[1], rect[2], rect[3] = 0, height, 0, width
-            _draw_plane(u, ids, g, o, rays, size[g], 1.0 / far, rect, bounds, edges, spans, columns)
+            _draw_plane(
+                u, ids, g, o, rays, size[g], 1.0 / far, rect, bounds, counts, edges, spans, columns
+            )
             continue
         _half_extents(kind, size[g], half)
         if not _project(centre, axes, half, x0, y0, dx, dy, height, width, rect):
             continue
         if kind == BOX:
-            _draw_box(u, ids, g, o, rays, half, rect, bounds, edges, spans, columns)
+            _draw_box(u, ids, g, o, rays, half, rect, bounds, counts, edges, spans, columns)
         elif kind == CYLINDER:
             _draw_cylinder(u, ids, g, o, rays, size[g, 0], size[g, 1], rect, columns)
         else:
@@ -438,17 +441,18 @@ def _plane_bound(bound: Any, rays: Any, k: int, scale: float) -> None:
 
 
 @numba.njit(**_JIT)
-def _add_edge(edges: Any, lefts: int, rights: int, p: float, q: float, s: float) -> tuple[int, int]:
+def _add_edge(edges: Any, counts: Any, p: float, q: float, s: float) -> None:
     """Adds the half plane p c + q r + s >= 0 of pixels as a bound on c that is linear in r."""
     if p >= 0.0:
         p = max(p, 1e-12)
-        edges[0, lefts] = -q / p
-        edges[1, lefts] = -s / p
-        return lefts + 1, rights
-    p = min(p, -1e-12)
-    edges[2, rights] = -q / p
-    edges[3, rights] = -s / p
-    return lefts, rights + 1
+        edges[0, counts[1]] = -q / p
+        edges[1, counts[1]] = -s / p
+        counts[1] += 1
+    else:
+        p = min(p, -1e-12)
+        edges[2, counts[2]] = -q / p
+        edges[3, counts[2]] = -s / p
+        counts[2] += 1
 
 
 @numba.njit(**_JIT)
@@ -461,6 +465,7 @@ def _draw_box(
     half: Any,
     rect: Any,
     bounds: Any,
+    counts: Any,
     edges: Any,
     spans: Any,
     columns: Any,
@@ -491,19 +496,19 @@ def _draw_box(
     if uppers == 0:
         _draw_inside(u, ids, g, bounds)
         return
-    lefts = rights = 0
+    counts[0] = uppers
+    counts[1] = counts[2] = 0
     for i in range(uppers):
         for j in range(3, 3 + lowers):
             if (upper_axes >> (2 * i)) & 3 != (lower_axes >> (2 * (j - 3))) & 3:
-                lefts, rights = _add_edge(
+                _add_edge(
                     edges,
-                    lefts,
-                    rights,
+                    counts,
                     bounds[i, 0] - bounds[j, 0],
                     bounds[i, 1] - bounds[j, 1],
                     bounds[i, 2] - bounds[j, 2],
                 )
-    _fill(u, ids, g, rect, bounds, uppers, edges, lefts, rights, spans, columns)
+    _fill(u, ids, g, rect, bounds, counts, edges, spans, columns)
 
 
 @numba.njit(**_JIT)
@@ -517,6 +522,7 @@ def _draw_plane(
     floor: float,
     rect: Any,
     bounds: Any,
+    counts: Any,
     edges: Any,
     spans: Any,
     columns: Any,
@@ -525,21 +531,22 @@ def _draw_plane(
         return
     _plane_bound(bounds[0], rays, 2, -1.0 / max(o[2], _TINY))
     p, q, s = bounds[0]
-    lefts, rights = _add_edge(edges, 0, 0, p, q, s - floor)
+    counts[0] = 1
+    counts[1] = counts[2] = 0
+    _add_edge(edges, counts, p, q, s - floor)
     for k in range(2):
         if size[k] > 0.0:
             for sign in (-1.0, 1.0):
                 # sign * (o_k u + d_k) <= size_k u, with the plane's own u.
                 w = size[k] - sign * o[k]
-                lefts, rights = _add_edge(
+                _add_edge(
                     edges,
-                    lefts,
-                    rights,
+                    counts,
                     w * p - sign * rays[0, k],
                     w * q - sign * rays[1, k],
                     w * s - sign * rays[2, k],
                 )
-    _fill(u, ids, g, rect, bounds, 1, edges, lefts, rights, spans, columns)
+    _fill(u, ids, g, rect, bounds, counts, edges, spans, columns)
 
 
 @numba.njit(**_JIT)
@@ -549,14 +556,13 @@ def _fill(
     g: int,
     rect: Any,
     bounds: Any,
-    uppers: int,
+    counts: Any,
     edges: Any,
-    lefts: int,
-    rights: int,
     spans: Any,
     columns: Any,
 ) -> None:
-    """Draws min(bounds[:uppers]) into the pixels between all left and right edges."""
+    """Draws min(bounds) into the pixels between all edges; counts are bounds, lefts, rights."""
+    uppers, lefts, rights = counts[0], counts[1], counts[2]
     p0, q0, s0 = _f4(bounds[0, 0]), _f4(bounds[0, 1]), _f4(bounds[0, 2])
     p1, q1, s1 = _f4(bounds[1, 0]), _f4(bounds[1, 1]), _f4(bounds[1, 2])
     p2, q2, s2 = _f4(bounds[2, 0]), _f4(bounds[2, 1]), _f4(bounds[2, 2])
@@ -576,8 +582,8 @@ def _fill(
     for j in range(begins.size):
         r = rect[0] + j
         y = rows[j]
-        begin = int(math.ceil(begins[j]))
-        end = int(math.floor(max(ends[j], _f4(-1.0)))) + 1
+        begin = math.ceil(begins[j])
+        end = math.floor(max(ends[j], _f4(-1.0))) + 1
         if begin >= end:
             continue
         row = u[r, begin:end]

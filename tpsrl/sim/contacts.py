@@ -35,7 +35,7 @@ def robot_force(
         if start < 0 or robot[a] == robot[b]:
             continue
         other = b if robot[a] else a
-        if other == floor or other == held:
+        if other in (floor, held):
             continue
         rows = 1 if dim[i] == 1 else 2 * (dim[i] - 1)
         force = 0.0

@@ -1,6 +1,5 @@
 """One home in MuJoCo C: its model copy, its data, and what the engine does not hold."""
 
-import math
 from typing import Any
 
 import mujoco
@@ -8,15 +7,14 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.base_filter import filter_velocity
 from tpsrl.sim.contacts import robot_force, touched_slot, worst_overlap
+from tpsrl.sim.control import command
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import BASE_RADIUS, REST_ARM
+from tpsrl.world.fetch import REST_ARM
 from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.geometry import quat_multiply
 from tpsrl.world.home import MUTABLE_FIELDS, SUBSTEPS, Home
-from tpsrl.world.kinematics import LOWER, UPPER
 from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import object_kind
 from tpsrl.world.state import JOINTS
@@ -26,8 +24,7 @@ ENGINE = f"mujoco-{mujoco.__version__}/1"
 _FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
 _OVERLAP_LIMIT_M = 0.01
-# Commands run ahead of a blocked arm by at most this much, so that it does not wind up.
-_LEASH_RAD = 0.1
+_NO_FLOOR = FloorMap((0.0, 0.0), np.zeros((2, 2), dtype=np.float32))
 _SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
 _SCALARS = ("ntree_awake", "nbody_awake", "nparent_awake", "nv_awake", "time")
 
@@ -41,8 +38,16 @@ class MujocoHome:
         self.model = home.model.__copy__()
         self.data = mujoco.MjData(self.model)
         self._arrays = _data_arrays(self.data)
+        # The engine's own arrays never move, so views of them last as long as the data.
+        self.base = _run(self.data.qpos, home.base_qpos)
+        self.base_velocity = _run(self.data.qvel, home.base_dof)
+        self.arm = _run(self.data.qpos, home.arm_qpos)
+        self.qpos, self.xpos, self.xquat = self.data.qpos, self.data.xpos, self.data.xquat
+        self.cup_pos = self.data.site_xpos[home.cup_site]
+        self._arm_ctrl, self._base_ctrl = self.data.ctrl[:7], self.data.ctrl[7:10]
+        self._ramp = np.empty((SUBSTEPS, 7))
         self.episode: Episode | None = None
-        self._floor: FloorMap | None = None
+        self._floor = _NO_FLOOR
         self.slots = np.zeros(0, dtype=np.int64)
         self._clear()
 
@@ -104,7 +109,7 @@ class MujocoHome:
             self._home.apply_object(self.model, slot, object_kind(placement.name))
         self.slots = np.array(slots, dtype=np.int64)
         self.episode = episode
-        self._floor = floor_map(episode.layout) if self._filter_base else None
+        self._floor = floor_map(episode.layout) if self._filter_base else _NO_FLOOR
 
     def _refuse_overlap(self, episode: Episode) -> None:
         contact = self.data.contact
@@ -127,14 +132,24 @@ class MujocoHome:
     def step(self, action: np.ndarray) -> None:
         """One control step: `SUBSTEPS` physics steps under one action (11,)."""
         home, model, data = self._home, self.model, self.data
-        action = np.clip(action, -1.0, 1.0)
-        self._command(action)
+        command(
+            action,
+            self.base,
+            self.arm,
+            self.arm_target,
+            self._ramp,
+            self._base_ctrl,
+            self._filter_base,
+            self._floor.distance,
+            *self._floor.origin,
+        )
         self.violation = False
         if self.held >= 0 and action[act.GRIP] < 0.0:
             self._release()
         held_geom = int(home.slot_geom[self.held]) if self.held >= 0 else -1
         peak = 0.0
-        for _ in range(SUBSTEPS):
+        for arm in self._ramp:
+            self._arm_ctrl[:] = arm
             mujoco.mj_step(model, data)
             if data.ncon:
                 contact = data.contact
@@ -158,23 +173,6 @@ class MujocoHome:
         elif action[act.GRIP] >= 0.0 and data.ncon:
             self._grasp()
 
-    def _command(self, action: np.ndarray) -> None:
-        home, data = self._home, self.data
-        arm = data.qpos[home.arm_qpos]
-        target = self.arm_target + action[act.ARM] * act.ARM_DELTA_RAD
-        target = np.minimum(np.maximum(target, arm - _LEASH_RAD), arm + _LEASH_RAD)
-        self.arm_target = np.minimum(np.maximum(target, LOWER), UPPER)
-        data.ctrl[:7] = self.arm_target
-        x, y, yaw = data.qpos[home.base_qpos].tolist()
-        speed = float(action[8]) * act.BASE_LINEAR_MPS
-        turn = float(action[9]) * act.BASE_ANGULAR_RPS
-        heading = yaw + 0.5 * turn / act.CONTROL_HZ
-        vx, vy = speed * math.cos(heading), speed * math.sin(heading)
-        if self._floor is not None and speed != 0.0:
-            x0, y0 = self._floor.origin
-            vx, vy = filter_velocity(self._floor.distance, x0, y0, x, y, vx, vy, BASE_RADIUS)
-        data.ctrl[7:10] = vx, vy, turn
-
     def _grasp(self) -> None:
         home, model, data = self._home, self.model, self.data
         contact = data.contact
@@ -191,13 +189,14 @@ class MujocoHome:
         weld[6:10] = quat_multiply(inverse, data.xquat[body])
         weld[10] = 1.0
         data.eq_active[home.slot_weld[slot]] = True
-        # Out of the cup's reach for contacts, or the weld would fight them.
-        model.geom_gap[home.cup_geom] = 1.0
+        # Contacts with a margin of -1 m never form: the weld would fight them.
+        model.geom_margin[home.cup_geom] = -1.0
         self.held = int(slot)
 
     def _release(self) -> None:
         self.data.eq_active[self._home.slot_weld[self.held]] = False
-        self.model.geom_gap[self._home.cup_geom] = self._home.model.geom_gap[self._home.cup_geom]
+        cup = self._home.cup_geom
+        self.model.geom_margin[cup] = self._home.model.geom_margin[cup]
         self.held = -1
 
     def _watch_hold(self) -> None:
@@ -260,9 +259,16 @@ class MujocoHome:
         return int(np.flatnonzero(self.slots == self.held)[0]) if self.held >= 0 else -1
 
 
+def _run(values: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """A view of neighbouring entries."""
+    start = int(entries[0])
+    assert np.array_equal(entries, np.arange(start, start + len(entries)))
+    return values[start : start + len(entries)]
+
+
 def _data_arrays(data: Any) -> tuple[str, ...]:
     """Names of the data's own arrays; the arena's are made anew by every step."""
-    arena = ("efc_", "iefc_", "efm_", "island_", "map_", "ifrc_", "iacc")
+    arena = ("efc_", "iefc_", "efm_", "island_", "map_", "ifrc_", "iacc", "tree_isl", "dof_isl")
     names = []
     for name in dir(data):
         if name.startswith(("_", *arena)):

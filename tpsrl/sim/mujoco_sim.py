@@ -7,7 +7,9 @@ import numpy as np
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.sim.caster import Caster
+from tpsrl.sim.control import all_finite
 from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.sim.observe import observe
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
 from tpsrl.world.geometry import quat_matrix
@@ -52,12 +54,10 @@ class MujocoSimulator:
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         """See `tpsrl.sim.base.Simulator.step`."""
-        actions = np.asarray(actions, dtype=np.float64)
+        actions = np.ascontiguousarray(actions, dtype=np.float64)
         if actions.shape != (len(env_ids), SIZE):
-            raise UserError(
-                f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {SIZE})"
-            )
-        if not np.isfinite(actions).all():
+            raise UserError(f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {SIZE})")
+        if not all_finite(actions):
             raise UserError("actions: not finite")
         for env, action in zip(env_ids, actions, strict=True):
             self.homes[env].step(action)
@@ -67,28 +67,33 @@ class MujocoSimulator:
         n, capacity, home = len(env_ids), self.home.capacity, self.home
         base, velocity = np.empty((n, 3)), np.empty((n, 3))
         arm, ee_pos, ee_quat = np.empty((n, 7)), np.empty((n, 3)), np.empty((n, 4))
-        object_pos = np.full((n, capacity, 3), np.nan)
-        object_quat = np.full((n, capacity, 4), np.nan)
+        object_pos, object_quat = np.empty((n, capacity, 3)), np.empty((n, capacity, 4))
         held, joints = np.empty(n, dtype=np.int64), np.empty((n, len(JOINTS)))
         markers = np.empty((n, len(JOINTS), 3))
         force, total = np.empty(n), np.empty(n)
         violation, step = np.empty(n, dtype=bool), np.empty(n, dtype=np.int64)
+        moving = (base, velocity, arm, joints, markers, held)
+        poses = (ee_pos, ee_quat, object_pos, object_quat)
         for row, env in enumerate(env_ids):
             one = self.homes[env]
-            data = one.data
-            base[row] = data.qpos[home.base_qpos]
-            velocity[row] = data.qvel[home.base_dof]
-            arm[row] = data.qpos[home.arm_qpos]
-            ee_pos[row] = data.site_xpos[home.cup_site]
-            ee_quat[row] = data.xquat[home.cup_body]
-            bodies = home.slot_body[one.slots]
-            object_pos[row, : len(bodies)] = data.xpos[bodies]
-            object_quat[row, : len(bodies)] = data.xquat[bodies]
-            held[row] = one.held_index()
-            joints[row] = data.qpos[home.joint_qpos]
-            turns = data.xmat[home.marker_body].reshape(-1, 3, 3)
-            markers[row] = data.xpos[home.marker_body] + np.einsum(
-                "kij,kj->ki", turns, home.marker_local
+            observe(
+                row,
+                one.held,
+                one.base,
+                one.arm,
+                one.base_velocity,
+                one.qpos,
+                home.joint_qpos,
+                one.xpos,
+                one.xquat,
+                home.slot_body,
+                one.slots,
+                home.marker_body,
+                home.marker_local,
+                home.cup_body,
+                one.cup_pos,
+                moving,
+                poses,
             )
             force[row], total[row] = one.force, one.force_total
             violation[row], step[row] = one.violation, one.steps

@@ -15,7 +15,7 @@ import numpy as np
 
 from tpsrl.sim.base import Sphere
 from tpsrl.sim.cameras import CameraPose, look_at
-from tpsrl.sim.caster import BOX, CAPSULE, CYLINDER, PLANE, SPHERE, Caster
+from tpsrl.sim.caster import BOX, CAPSULE, CYLINDER, PLANE, Caster
 
 _FAR_M = 25.0
 _SHADOW_PIXELS = 640
@@ -176,7 +176,9 @@ class Shader:
         return np.isin(self._cutaway, self._cutaway[self._barriers[crossed]])
 
     @staticmethod
-    def _lamp(camera_pos: np.ndarray, camera_mat: np.ndarray, focus: np.ndarray | None) -> CameraPose:
+    def _lamp(
+        camera_pos: np.ndarray, camera_mat: np.ndarray, focus: np.ndarray | None
+    ) -> CameraPose:
         """The lamp hangs over the focus, or over a point 2.5 m ahead of the camera."""
         ahead = -camera_mat[:, 2]
         level = np.array([ahead[0], ahead[1], 0.0])
@@ -265,7 +267,7 @@ def _open_sky(
     Alchemy screen-space ambient obscurance algorithm, HPG 2011, eq. 10). Returns (h, w, 2).
     """
     height, width = u.shape[0] // every, u.shape[1] // every
-    points = np.empty((height, width, 3), np.float32)
+    points = np.full((height, width, 3), 1e6, np.float32)  # far off where nothing is seen
     normals = np.zeros((height, width, 3), np.float32)
     raw = np.ones((height, width), np.float32)
     result = np.ones((height, width, 2), np.float32)
@@ -275,7 +277,6 @@ def _open_sky(
             result[r, c, 1] = u[y, x]
             g = ids[y, x]
             if g < 0:
-                points[r, c, 0] = 1e6
                 continue
             wx, wy, wz, nx, ny, nz = _surface(
                 y, x, 1.0 / u[y, x], g, kinds, pos, mat, size, cam, axes, tan_half, *u.shape
@@ -345,9 +346,9 @@ def _sky_at(sky: Any, r: int, c: int, every: int, here: float) -> float:
 @numba.njit(**_INLINE)
 def _planks(x: float, y: float, width: float) -> float:
     """Brightness of a floor of 0.15 x 1.3 m boards; `width` is a pixel's width in metres."""
-    lane = int(math.floor(y * (1.0 / 0.15)))
+    lane = math.floor(y * (1.0 / 0.15))
     place = x * (1.0 / 1.3) + 0.37 * (lane & 7)
-    board = int(math.floor(place))
+    board = math.floor(place)
     across = y - 0.15 * lane
     along = 1.3 * (place - board)
     nearest = min(min(across, 0.15 - across), min(along, 1.3 - along))
@@ -506,7 +507,19 @@ def _light(
                     total_r, total_g, total_b = total_r + back_r, total_g + back_g, total_b + back_b
                     continue
                 x, y, z, nx, ny, nz = _surface(
-                    r, c, 1.0 / u[r, c], g, kinds, pos, mat, size, cam, axes, tan_half, height, width
+                    r,
+                    c,
+                    1.0 / u[r, c],
+                    g,
+                    kinds,
+                    pos,
+                    mat,
+                    size,
+                    cam,
+                    axes,
+                    tan_half,
+                    height,
+                    width,
                 )
                 if g != last_g or nx * last_x + ny * last_y + nz * last_z < 0.98:
                     open_sky = _sky_at(sky, r, c, coarse, u[r, c])

@@ -11,8 +11,11 @@ from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import clearance_gradient, floor_map
 from tpsrl.world.kinematics import arm_frames
+from tpsrl.world.reach import static_bodies
 
 SLAB_M = 0.1
+_OPEN_M = 0.06
+_HOPELESS_M = -0.08  # a collision; how deep does not matter
 _SLABS = 17  # up to 1.7 m, above the elbow's highest
 
 
@@ -40,10 +43,11 @@ class Footprint:
     slabs: np.ndarray  # (17, ny, nx)
     centre: np.ndarray  # (n, 3) spheres in the base frame
     radius: np.ndarray  # (n,)
-    object_kind: np.ndarray
-    object_centre: np.ndarray
-    object_rotation: np.ndarray
-    object_half: np.ndarray
+    kind: np.ndarray  # furniture boxes, then loose objects, exactly; world frame
+    obstacle: np.ndarray
+    rotation: np.ndarray
+    half: np.ndarray
+    static: int  # how many of them are furniture
 
     def arguments(self) -> tuple:
         """The fields, in the order that the compiled functions take them."""
@@ -54,10 +58,11 @@ class Footprint:
             self.slabs,
             self.centre,
             self.radius,
-            self.object_kind,
-            self.object_centre,
-            self.object_rotation,
-            self.object_half,
+            self.kind,
+            self.obstacle,
+            self.rotation,
+            self.half,
+            self.static,
         )
 
     def margin(self, x: float, y: float, yaw: float) -> float:
@@ -71,16 +76,19 @@ def make_footprint(
     """The footprint of an arm posture (with a held object, if `spheres` has one) in a layout."""
     centre, radius = posed_spheres(q, spheres)
     disc = floor_map(layout)
+    static = static_bodies(layout)
+    bodies = static.plus(objects)
     return Footprint(
         disc.origin,
         disc.distance,
         slab_distances(layout),
         centre,
         radius,
-        objects.kind,
-        objects.centre,
-        objects.rotation,
-        objects.half,
+        bodies.kind,
+        bodies.centre,
+        bodies.rotation,
+        bodies.half,
+        len(static.kind),
     )
 
 
@@ -99,8 +107,13 @@ def pose_margin(
     obstacle: np.ndarray,
     rotation: np.ndarray,
     half: np.ndarray,
+    static: int,
 ) -> float:
-    """Least clearance (m) at a base pose: disc against its band, spheres against their slabs."""
+    """Least clearance (m) at a base pose: disc against its band, spheres against everything.
+
+    The maps of the slabs answer for spheres in the open; near furniture they are too coarse in
+    height, and the boxes themselves are asked.
+    """
     least = clearance_gradient(disc, x0, y0, x, y)[0] - BASE_RADIUS
     if least < 0.0:
         return least
@@ -112,19 +125,21 @@ def pose_margin(
         p[2] = centre[i, 2]
         low = max(int((p[2] - radius[i]) / SLAB_M), 0)
         high = min(int((p[2] + radius[i]) / SLAB_M), slabs.shape[0] - 1)
+        open_by = 1e9
         for k in range(low, high + 1):
             d = clearance_gradient(slabs[k], x0, y0, p[0], p[1])[0] - radius[i]
-            if d < least:
-                least = d
-                if least < 0.0:
-                    return least
-        for j in range(kind.shape[0]):
+            open_by = min(open_by, d)
+        first = 0
+        if open_by > _OPEN_M:
+            least = min(least, open_by)
+            first = static
+        for j in range(first, kind.shape[0]):
             bound = half[j, 0] + half[j, 1] + half[j, 2] + radius[i] + max(least, 0.0)
             dx, dy, dz = p[0] - obstacle[j, 0], p[1] - obstacle[j, 1], p[2] - obstacle[j, 2]
             if dx * dx + dy * dy + dz * dz > bound * bound:
                 continue
             d = distance_to(kind[j], obstacle[j], rotation[j], half[j], p) - radius[i]
             least = min(least, d)
-        if least < 0.0:
+        if least < _HOPELESS_M:
             return least
     return least

@@ -11,8 +11,10 @@ import mujoco
 import numpy as np
 
 from tpsrl.errors import UserError
+from tpsrl.world.bvh import Tree, build
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import ARM, FLOOR, OBJECT, ROBOT, STATIC, add_fetch
+from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import BodyKind, Box, Layout, LayoutSet, Link, load_layout_set
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
@@ -21,7 +23,7 @@ TIMESTEP_S = 1.0 / 120.0
 SUBSTEPS = 4
 
 # Every model field that is written after compilation; mujoco-warp can batch all but the
-# bounding-volume boxes, which only the C engine has.
+# bounding volumes (bvh_*), which only the C engine has.
 MUTABLE_FIELDS = (
     "body_pos",
     "body_quat",
@@ -34,13 +36,20 @@ MUTABLE_FIELDS = (
     "geom_size",
     "geom_rbound",
     "geom_aabb",
+    "geom_pos",
+    "geom_quat",
     "geom_rgba",
-    "geom_gap",
+    "geom_margin",
     "eq_data",
+    "bvh_child",
+    "bvh_nodeid",
     "bvh_aabb",
 )
 
 _PRIMITIVES = ("box", "cylinder", "sphere")
+# The compiler notes which geoms are turned like their body, and the engine then ignores later
+# changes of their rotation; so none is.
+_ANY_YAW = 0.3
 _PARK_Z = 20.0  # above: the floor is a plane without end, and would push from below
 # Rolling cans come to rest (Bullet's angular damping does the same in HAB), N m s/rad.
 _OBJECT_ANGULAR_DAMPING = 3e-4
@@ -121,13 +130,21 @@ class Home:
     floor_geom: int
     geom_slot: np.ndarray  # (ngeom,) slot of an object's geom, else -1
     wall_geom: np.ndarray  # (ngeom,) bool
+    furniture_geom: np.ndarray  # geoms of all bodies' own boxes, in the order of the layout set
 
     def apply_layout(self, model: mujoco.MjModel, layout: Layout) -> None:
         """Poses the furniture. Data of the model must be forwarded with sleep switched off."""
-        for name in self.layout_set.bodies:
-            pose = layout.poses[name]
-            body = model.body(name).id
-            model.body_pos[body], model.body_quat[body] = pose.pos, pose.quat
+        pos, quat, tree = _posed(self.layout_set.name, self.capacity, layout.name)
+        model.geom_pos[self.furniture_geom] = pos
+        model.geom_quat[self.furniture_geom] = quat
+        nodes = slice(model.body_bvhadr[0], model.body_bvhadr[0] + model.body_bvhnum[0])
+        model.bvh_child[nodes] = tree.child
+        model.bvh_nodeid[nodes] = tree.nodeid
+        model.bvh_aabb[nodes] = tree.aabb
+        for name, kind in self.layout_set.bodies.items():
+            if kind.links:
+                pose, body = layout.poses[name], model.body(name).id
+                model.body_pos[body], model.body_quat[body] = pose.pos, pose.quat
 
     def assign_slots(self, episode: Episode) -> list[int]:
         """The slot of each object of the episode, in the episode's order.
@@ -162,6 +179,7 @@ class Home:
         model.bvh_aabb[model.body_bvhadr[body], 3:] = kind.half
         model.geom_rgba[geom, :3] = kind.rgb
         model.geom_rgba[geom, 3] = 1.0
+        model.body_subtreemass[0] += kind.mass - model.body_mass[body]
         model.body_mass[body] = model.body_subtreemass[body] = kind.mass
         model.body_inertia[body] = kind.inertia
         model.body_gravcomp[body] = 0.0
@@ -254,12 +272,16 @@ def _add_box(
 
 
 def _add_furniture(spec: mujoco.MjSpec, name: str, kind: BodyKind) -> None:
+    """Boxes of the world body, which costs a third of the broad phase that bodies would cost."""
     colour = _COLOURS.get(name, _WOOD)
-    body = spec.worldbody.add_body(name=name)
     for box in kind.boxes:
-        _add_box(body, box, f"{name}/{box.name}", colour, STATIC if kind.collide else 0)
-    for link in kind.links:
-        _add_link(body, link, colour)
+        turned = dataclasses.replace(box, yaw=_ANY_YAW)
+        contype = STATIC if kind.collide else 0
+        _add_box(spec.worldbody, turned, f"{name}/{box.name}", colour, contype)
+    if kind.links:
+        body = spec.worldbody.add_body(name=name)
+        for link in kind.links:
+            _add_link(body, link, colour)
 
 
 def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> None:
@@ -309,8 +331,12 @@ def _add_slot(spec: mujoco.MjSpec, slot: int, primitive: str) -> None:
         name2=f"slot_{slot}",
         active=False,
         data=[0, 0, 0, 0.2465, 0, 0, 1, 0, 0, 0, 1, 0],
-        solref=[0.01, 1.0],
     )
+
+
+def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
+    """Every box that stands still with its body, with the body's name."""
+    return [(name, box) for name, kind in layouts.bodies.items() for box in kind.boxes]
 
 
 def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.MjModel) -> Home:
@@ -322,6 +348,7 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
     slot_dof = np.array([model.jnt_dofadr[model.joint(f"slot_{s}").id] for s in slots])
     for start in slot_dof:
         model.dof_damping[start + 3 : start + 6] = _OBJECT_ANGULAR_DAMPING
+    boxes = _furniture_boxes(layouts)
     base_joints = [model.joint(n).id for n in ("base_x", "base_y", "base_yaw")]
     robot_root = model.body("base").id
     return Home(
@@ -348,4 +375,23 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
         floor_geom=model.geom("floor").id,
         geom_slot=geom_slot,
         wall_geom=np.array([model.geom(g).name.startswith("wall") for g in range(model.ngeom)]),
+        furniture_geom=np.array([model.geom(f"{name}/{box.name}").id for name, box in boxes]),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _posed(layout_set: str, capacity: int, layout: str) -> tuple[np.ndarray, np.ndarray, Tree]:
+    """Positions and quaternions of the furniture's geoms, and the tree of what stands still."""
+    home = load_home(layout_set, capacity)
+    model, poses = home.model, home.layout_set.layout(layout).poses
+    boxes = [(poses[name], box) for name, box in _furniture_boxes(home.layout_set)]
+    quat = np.array([pose.quat for pose, _ in boxes])
+    pos = np.array([pose.pos + quat_matrix(pose.quat) @ box.pos for pose, box in boxes])
+    centre, turn = model.geom_pos.copy(), model.geom_quat.copy()
+    centre[home.furniture_geom], turn[home.furniture_geom] = pos, quat
+    collide = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    collide[home.floor_geom] = False
+    still = np.flatnonzero(collide & (model.geom_bodyid == 0))
+    reach = np.einsum("gij,gj->gi", np.abs(quat_matrix(turn[still])), model.geom_size[still])
+    tree = build(centre[still] - reach, centre[still] + reach, still, home.floor_geom)
+    return pos, quat, tree

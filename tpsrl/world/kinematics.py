@@ -74,20 +74,27 @@ def inverse(
     posture: np.ndarray,
     offset: np.ndarray,
     iterations: int,
+    weight: float = 0.3,
 ) -> tuple[bool, np.ndarray]:
     """Damped least squares with a null-space pull towards `posture`.
 
     Finds joint positions (7,) that put the point `offset` (3,) of the cup's frame (origin at its
     tip) at `point` (3,) and turn the direction `axis_cup` (3,) of that frame into `axis_base`
-    (3,); the turn about the axis is left free. Returns whether it came within 3 mm and 1.5
-    degrees, and where it stopped. Damping falls as the error falls.
+    (3,); the turn about the axis is left free, and with `weight` 0 the whole orientation. Once
+    within 3 mm and 1.5 degrees it slides on towards `posture` while that brings the greatest
+    joint difference down. Returns whether it got there, and the joint positions. Damping falls as
+    the error falls.
     """
     q = start.copy()
+    best = np.inf
+    kept = start.copy()
+    stale = 0
     pos = np.empty((7, 3))
     rot = np.empty((7, 3, 3))
     jac = np.empty((6, 7))
     error = np.empty(6)
-    for _ in range(iterations):
+    before = np.inf
+    for iteration in range(iterations):
         arm_frames(q, pos, rot)
         turn = rot[6]
         tip = pos[6] + turn[:, 0] * _TIP + turn @ offset
@@ -100,8 +107,24 @@ def inverse(
         facing = axis[0] * axis_base[0] + axis[1] * axis_base[1] + axis[2] * axis_base[2]
         distance = np.sqrt(error[0] ** 2 + error[1] ** 2 + error[2] ** 2)
         turned = np.sqrt(error[3] ** 2 + error[4] ** 2 + error[5] ** 2)
+        if weight == 0.0:
+            turned, facing = 0.0, 1.0
         if distance < 0.003 and turned < 0.026 and facing > 0.0:
-            return True, q
+            cost = np.max(np.abs(q - posture))
+            if cost < best - 0.005:
+                best = cost
+                kept = q.copy()
+                stale = 0
+            else:
+                stale += 1
+                if stale > 3:
+                    break
+        elif iteration % 10 == 9:
+            # Out of reach, or stuck at a limit: not worth the rest of the iterations.
+            now = distance + 0.3 * turned + (1.0 if facing < 0.0 else 0.0)
+            if now > 0.6 * before:
+                break
+            before = now
         if facing < 0.0 and turned > 1e-6:
             for r in range(3, 6):
                 error[r] /= turned
@@ -115,14 +138,15 @@ def inverse(
             jac[1, i] = direction[2] * d0 - direction[0] * d2
             jac[2, i] = direction[0] * d1 - direction[1] * d0
             for r in range(3):
-                jac[3 + r, i] = 0.3 * direction[r]
+                jac[3 + r, i] = weight * direction[r]
         for r in range(3, 6):
-            error[r] *= 0.3
+            error[r] *= weight
         pull = np.zeros(7)
+        gain = 0.03 if best == np.inf else 0.12
         for i in range(7):
-            pull[i] = 0.03 * (posture[i] - q[i])
+            pull[i] = gain * (posture[i] - q[i])
         # min |J dq - e|^2 + damping |dq - pull|^2, solved in the 6-d task space.
-        damping = 4e-4 + 2e-3 * min(1.0, distance + 0.3 * turned)
+        damping = 4e-4 + 2e-3 * min(1.0, distance + weight * turned)
         normal = np.zeros((6, 6))
         rhs = np.empty(6)
         for a in range(6):
@@ -142,4 +166,4 @@ def inverse(
             for a in range(6):
                 step += jac[a, i] * solution[a]
             q[i] = min(max(q[i] + min(max(step, -0.4), 0.4), LOWER[i]), UPPER[i])
-    return False, q
+    return best < np.inf, kept if best < np.inf else q

@@ -69,7 +69,7 @@ def best_posture(
     chosen = near.copy()
     for s in range(seeds.shape[0]):
         seed = seeds[s]
-        ok, q = inverse(seed, point, axis_cup, axis_base, seed, offset, _ITERATIONS)
+        ok, q = inverse(seed, point, axis_cup, axis_base, near, offset, _ITERATIONS, 0.3)
         if not ok:
             continue
         cost = np.max(np.abs(q - near))

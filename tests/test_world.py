@@ -1,0 +1,235 @@
+import mujoco
+import numpy as np
+import pytest
+from homes import LAYOUT_A, LAYOUT_B, box_in_front, episode, on_floor, pick_up, roomiest
+
+import tpsrl.sim
+from tpsrl.errors import UserError
+from tpsrl.world.episode import Episode
+from tpsrl.world.floor import floor_map, layout_obstacles, main_floor
+from tpsrl.world.generator import SCENARIOS
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.home import MUTABLE_FIELDS, POOLS, _spec, load_home
+from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
+from tpsrl.world.objects import object_kind, object_kinds
+
+# Fields that mujoco-warp 3.17 declares as array("*", ...) in its Model, read from
+# mujoco_warp/_src/types.py of the wheel.
+WARP_BATCHED_FIELDS = {
+    "body_gravcomp",
+    "body_inertia",
+    "body_invweight0",
+    "body_ipos",
+    "body_iquat",
+    "body_mass",
+    "body_pos",
+    "body_quat",
+    "body_subtreemass",
+    "dof_armature",
+    "dof_damping",
+    "dof_dampingpoly",
+    "dof_frictionloss",
+    "dof_invweight0",
+    "dof_solimp",
+    "dof_solref",
+    "eq_data",
+    "eq_solimp",
+    "eq_solref",
+    "geom_aabb",
+    "geom_adhesion",
+    "geom_dataid",
+    "geom_friction",
+    "geom_gap",
+    "geom_margin",
+    "geom_matid",
+    "geom_pos",
+    "geom_quat",
+    "geom_rbound",
+    "geom_rgba",
+    "geom_size",
+    "geom_solimp",
+    "geom_solmix",
+    "geom_solref",
+    "geom_surfacevel",
+    "jnt_actfrcrange",
+    "jnt_axis",
+    "jnt_margin",
+    "jnt_pos",
+    "jnt_range",
+    "jnt_solimp",
+    "jnt_solref",
+    "jnt_stiffness",
+    "jnt_stiffnesspoly",
+}
+# Only MuJoCo C has bounding volume trees over bodies.
+C_ENGINE_FIELDS = {"bvh_child", "bvh_nodeid", "bvh_aabb"}
+
+
+def array_fields(model: mujoco.MjModel) -> dict[str, np.ndarray]:
+    names = (n for n in dir(model) if not n.startswith("_"))
+    fields = {n: getattr(model, n) for n in names}
+    return {n: v.copy() for n, v in fields.items() if isinstance(v, np.ndarray)}
+
+
+@pytest.mark.parametrize("name", sorted(object_kinds()))
+def test_a_resized_slot_equals_a_compiled_one_in_every_field(name: str) -> None:
+    kind = object_kind(name)
+    home = load_home("replica_cad", 12)
+    slot = {"box": 0, "cylinder": POOLS[12].box, "sphere": POOLS[12].box + POOLS[12].cylinder}
+    slot = slot[kind.primitive]
+    spec = _spec(home.layout_set, home.pools)
+    geom = spec.geom(f"slot_{slot}")
+    geom.size, geom.mass, geom.rgba = kind.size, kind.mass, (*kind.rgb, 1.0)
+    compiled = array_fields(spec.compile())
+    # Damping of the slots is set after compilation, once and for all.
+    compiled["dof_damping"] = home.model.dof_damping
+    resized = home.model.__copy__()
+    home.apply_object(resized, slot, kind)
+    for field, value in array_fields(resized).items():
+        np.testing.assert_allclose(value, compiled[field], rtol=1e-6, atol=1e-9, err_msg=field)
+
+
+def test_mutable_fields_are_exactly_those_that_an_episode_changes() -> None:
+    simulator = tpsrl.sim.make(slots=12)
+    pristine = array_fields(simulator.home.model)
+    changed = set()
+    for chosen in (box_in_front(LAYOUT_A), box_in_front(LAYOUT_B)):
+        simulator.reset([0], [chosen])
+        pick_up(simulator)
+        now = array_fields(simulator.homes[0].model)
+        changed |= {n for n, v in now.items() if not np.array_equal(v, pristine[n])}
+    assert changed == set(MUTABLE_FIELDS)
+
+
+def test_mujoco_warp_can_batch_every_mutable_field() -> None:
+    assert set(MUTABLE_FIELDS) - C_ENGINE_FIELDS <= WARP_BATCHED_FIELDS
+
+
+def test_a_change_of_layout_leaves_nothing_of_the_last_one_behind() -> None:
+    x, y = roomiest(LAYOUT_B)
+    there = episode(LAYOUT_B, (x, y, 0.5), on_floor("010_potted_meat_can", x + 0.6, y))
+    used = tpsrl.sim.make(slots=12)
+    used.reset([0], [box_in_front(LAYOUT_A)])
+    used.step([0] * 1, np.zeros((1, 11)))
+    for _ in range(40):  # until all but the robot sleeps
+        used.step([0], np.zeros((1, 11)))
+    assert used.homes[0].data.ntree_awake == 1
+    fresh = tpsrl.sim.make(slots=12)
+    for simulator in (used, fresh):
+        simulator.reset([0], [there])
+        for _ in range(3):
+            simulator.step([0], np.zeros((1, 11)))
+    for field in ("geom_xpos", "geom_xmat", "xpos", "xmat", "qpos", "qvel", "site_xpos"):
+        old, new = (getattr(s.homes[0].data, field) for s in (used, fresh))
+        np.testing.assert_array_equal(old, new, err_msg=field)
+    np.testing.assert_array_equal(used.depth([0]), fresh.depth([0]))
+
+
+@pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
+def test_geoms_stand_where_the_layout_says(layout: str) -> None:
+    simulator = tpsrl.sim.make(slots=12)
+    simulator.reset([0], [episode(layout, (*roomiest(layout), 0.0))])
+    model, data = simulator.homes[0].model, simulator.homes[0].data
+    obstacles = layout_obstacles(layout)
+    for i, name in enumerate(obstacles.names):
+        geom = model.geom(name).id
+        np.testing.assert_allclose(data.geom_xpos[geom], obstacles.centre[i], atol=1e-9)
+        turn = data.geom_xmat[geom].reshape(3, 3)
+        np.testing.assert_allclose(turn, obstacles.rotation[i], atol=1e-9)
+
+
+def test_the_tree_over_the_furniture_finds_the_same_contacts_as_all_pairs() -> None:
+    home = load_home("replica_cad", 12)
+    rng = np.random.default_rng(5)
+    found = 0
+    for layout in (LAYOUT_A, LAYOUT_B):
+        model = home.model.__copy__()
+        home.apply_layout(model, resolve(layout)[1])
+        model.opt.enableflags &= ~int(mujoco.mjtEnableBit.mjENBL_SLEEP)
+        data = mujoco.MjData(model)
+        (x0, y0), (x1, y1) = home.layout_set.floor
+        for _ in range(40):
+            mujoco.mj_resetData(model, data)
+            data.qpos[home.base_qpos] = rng.uniform((x0, y0, -3), (x1, y1, 3))
+            data.qpos[home.arm_qpos] = rng.uniform(-1.5, 1.5, 7)
+            for start in home.slot_qpos:
+                data.qpos[start : start + 3] = rng.uniform((x0, y0, 0), (x1, y1, 1.2))
+            pairs = []
+            for flag in (0, int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)):
+                model.opt.disableflags = flag
+                mujoco.mj_forward(model, data)
+                pairs.append(sorted(map(tuple, data.contact.geom.tolist())))
+            assert pairs[0] == pairs[1]
+            found += len(pairs[0])
+    assert found > 500
+
+
+def test_splits_follow_the_families_of_layouts() -> None:
+    layouts = load_layout_set("replica_cad")
+    assert len(layouts.split("train")) == 63
+    assert {lay.family for lay in layouts.split("val")} == {"sc3"}
+    assert not {"sc3"} & {lay.family for lay in layouts.split("train")}
+
+
+def test_an_unknown_split_or_layout_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'val'"):
+        load_layout_set("replica_cad").split("vall")
+    with pytest.raises(UserError, match="did you mean 'v3_sc3_staging_07'"):
+        resolve("replica_cad/v3_sc3_stagin_07")
+
+
+def test_a_home_of_an_unknown_size_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="nearest is 12"):
+        load_home("replica_cad", 14)
+
+
+def test_every_layout_has_the_open_receptacles_of_tidy_house() -> None:
+    layouts = load_layout_set("replica_cad")
+    for layout in layouts.layouts.values():
+        names = {r.name for r in placed_receptacles(layouts, layout)}
+        assert set(SCENARIOS["tidy_house"].starts) <= names
+
+
+def test_a_receptacle_contains_its_centre_and_nothing_beyond_its_half_extents() -> None:
+    layouts, layout = resolve(LAYOUT_A)
+    for receptacle in placed_receptacles(layouts, layout):
+        assert receptacle.contains(receptacle.pos)
+        for axis in range(3):
+            edge = receptacle.rotation[:, axis] * receptacle.half[axis]
+            assert receptacle.contains(receptacle.pos + 0.99 * edge)
+            assert not receptacle.contains(receptacle.pos + 1.01 * edge)
+
+
+def test_the_floor_map_measures_the_distance_to_the_nearest_box() -> None:
+    floor, obstacles = floor_map(LAYOUT_A), layout_obstacles(LAYOUT_A)
+    upright = np.abs(obstacles.rotation[:, 2, 2]) > 1 - 1e-9
+    reach = np.where(upright, obstacles.half[:, 2], np.linalg.norm(obstacles.half, axis=1))
+    inside = (obstacles.centre[:, 2] - reach < 1.5) & (obstacles.centre[:, 2] + reach > 0.05)
+    rng = np.random.default_rng(0)
+    cells = np.argwhere(main_floor(LAYOUT_A))
+    for iy, ix in cells[rng.integers(len(cells), size=50)]:
+        x, y = (floor.origin[0] + (ix + 0.5) * 0.025, floor.origin[1] + (iy + 0.5) * 0.025)
+        local = np.einsum(
+            "nji,nj->ni", obstacles.rotation, np.array([x, y, 0.0]) - obstacles.centre
+        )
+        gap = np.maximum(np.abs(local[:, :2]) - obstacles.half[:, :2], 0.0)
+        nearest = np.hypot(*gap[inside & upright].T).min()
+        # Cells touched by a box count as full: up to a cell's diagonal of difference.
+        assert floor.clearance(x, y) == pytest.approx(nearest, abs=0.045)
+
+
+def test_quaternion_matrices_of_many_equal_those_of_each() -> None:
+    quats = np.random.default_rng(0).normal(size=(5, 4))
+    many = quat_matrix(quats)
+    for quat, turn in zip(quats, many, strict=True):
+        expected = np.empty(9)
+        mujoco.mju_quat2Mat(expected, quat / np.linalg.norm(quat))
+        np.testing.assert_allclose(turn.ravel(), expected, atol=1e-12)
+
+
+def test_more_objects_of_a_primitive_than_slots_are_refused() -> None:
+    x, y = roomiest(LAYOUT_A)
+    cans = [on_floor("005_tomato_soup_can", x + 0.1 * i, y - 0.6) for i in range(9)]
+    crowded: Episode = episode(LAYOUT_A, (x, y, 0.0), *cans)
+    with pytest.raises(UserError, match="more than 8 of primitive cylinder"):
+        tpsrl.sim.make(slots=12).reset([0], [crowded])
