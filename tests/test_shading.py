@@ -23,8 +23,8 @@ def scene(geoms: str):
 
 def render(scene_, camera, cutaway=None, **options):
     model, data = scene_
-    shader = Shader(model.geom_type, model.geom_rgba, cutaway=cutaway, floor_bounds=(0, 0, 0, 0))
-    geoms = (data.geom_xpos, data.geom_xmat, model.geom_size)
+    shader = Shader(model.geom_type, cutaway=cutaway, floor_bounds=(0, 0, 0, 0))
+    geoms = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
     options = {"height": 90, "width": 120, **options}
     return shader.render(*geoms, camera.pos, camera.mat, **options).astype(int)
 
@@ -33,9 +33,9 @@ def test_picture_has_the_asked_shape_and_is_repeatable():
     model = furnished_model()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    shader = Shader(model.geom_type, model.geom_rgba)
+    shader = Shader(model.geom_type)
     camera = third_person_camera(ROBOT_POSE, (0, -1.5, 0.8), ROOMS)
-    geoms = (data.geom_xpos, data.geom_xmat, model.geom_size)
+    geoms = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
     first = shader.render(*geoms, camera.pos, camera.mat, height=70, width=90)
     assert first.shape == (70, 90, 3) and first.dtype == np.uint8
     assert np.array_equal(first, shader.render(*geoms, camera.pos, camera.mat, height=70, width=90))
@@ -137,7 +137,7 @@ def test_supersampling_smooths_edges():
 
 def test_unknown_geom_type_is_a_user_error():
     with pytest.raises(UserError, match="geom type"):
-        Shader(np.array([7]), np.ones((1, 4)))
+        Shader(np.array([7]))
 
 
 def in_picture(camera, point) -> bool:

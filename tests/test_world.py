@@ -2,11 +2,12 @@ import mujoco
 import numpy as np
 import pytest
 from homes import LAYOUT_A, LAYOUT_B, box_in_front, episode, on_floor, pick_up, roomiest
+from scipy import spatial
 
 import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
-from tpsrl.world.floor import floor_map, layout_obstacles, main_floor
+from tpsrl.world.floor import CELL_M, floor_map, layout_obstacles, main_floor
 from tpsrl.world.generator import SCENARIOS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.home import MUTABLE_FIELDS, POOLS, _spec, load_home
@@ -61,8 +62,9 @@ WARP_BATCHED_FIELDS = {
     "jnt_stiffness",
     "jnt_stiffnesspoly",
 }
-# Only MuJoCo C has bounding volume trees over bodies.
-C_ENGINE_FIELDS = {"bvh_child", "bvh_nodeid", "bvh_aabb"}
+# Only MuJoCo C has bounding volume trees over bodies, and inertia kept from compilation; and
+# dof_length, one for all worlds in mujoco-warp, only weighs rotations when bodies fall asleep.
+C_ENGINE_FIELDS = {"bvh_child", "bvh_nodeid", "bvh_aabb", "dof_M0", "dof_length"}
 
 
 def array_fields(model: mujoco.MjModel) -> dict[str, np.ndarray]:
@@ -98,7 +100,8 @@ def test_mutable_fields_are_exactly_those_that_an_episode_changes() -> None:
         pick_up(simulator)
         now = array_fields(simulator.homes[0].model)
         changed |= {n for n, v in now.items() if not np.array_equal(v, pristine[n])}
-    assert changed == set(MUTABLE_FIELDS)
+    # No layout of ReplicaCAD turns the two bodies that are left as bodies, fridge and counter.
+    assert changed | {"body_quat"} == set(MUTABLE_FIELDS)
 
 
 def test_mujoco_warp_can_batch_every_mutable_field() -> None:
@@ -200,22 +203,24 @@ def test_a_receptacle_contains_its_centre_and_nothing_beyond_its_half_extents() 
             assert not receptacle.contains(receptacle.pos + 1.01 * edge)
 
 
-def test_the_floor_map_measures_the_distance_to_the_nearest_box() -> None:
-    floor, obstacles = floor_map(LAYOUT_A), layout_obstacles(LAYOUT_A)
-    upright = np.abs(obstacles.rotation[:, 2, 2]) > 1 - 1e-9
-    reach = np.where(upright, obstacles.half[:, 2], np.linalg.norm(obstacles.half, axis=1))
-    inside = (obstacles.centre[:, 2] - reach < 1.5) & (obstacles.centre[:, 2] + reach > 0.05)
+@pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
+def test_the_floor_map_measures_the_distance_to_the_nearest_box(layout: str) -> None:
+    floor, obstacles = floor_map(layout), layout_obstacles(layout)
+    filled = []
+    for centre, turn, half in zip(
+        obstacles.centre, obstacles.rotation, obstacles.half, strict=True
+    ):
+        axes = [np.linspace(-h, h, max(2, int(h / 0.01))) for h in half]
+        points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 3) @ turn.T + centre
+        filled.append(points[(points[:, 2] > 0.05) & (points[:, 2] < 1.5), :2])
+    boxes = spatial.cKDTree(np.concatenate(filled))
+    cells = np.argwhere(main_floor(layout))
     rng = np.random.default_rng(0)
-    cells = np.argwhere(main_floor(LAYOUT_A))
-    for iy, ix in cells[rng.integers(len(cells), size=50)]:
-        x, y = (floor.origin[0] + (ix + 0.5) * 0.025, floor.origin[1] + (iy + 0.5) * 0.025)
-        local = np.einsum(
-            "nji,nj->ni", obstacles.rotation, np.array([x, y, 0.0]) - obstacles.centre
-        )
-        gap = np.maximum(np.abs(local[:, :2]) - obstacles.half[:, :2], 0.0)
-        nearest = np.hypot(*gap[inside & upright].T).min()
-        # Cells touched by a box count as full: up to a cell's diagonal of difference.
-        assert floor.clearance(x, y) == pytest.approx(nearest, abs=0.045)
+    for iy, ix in cells[rng.integers(len(cells), size=200)]:
+        x, y = floor.origin[0] + (ix + 0.5) * CELL_M, floor.origin[1] + (iy + 0.5) * CELL_M
+        nearest = boxes.query([x, y])[0]
+        # A touched cell counts as full, and tilted boxes count with their whole outline.
+        assert nearest - 0.06 <= floor.clearance(x, y) <= nearest + 0.02
 
 
 def test_quaternion_matrices_of_many_equal_those_of_each() -> None:

@@ -38,13 +38,15 @@ _PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 8))
 _TURNS = (0.0, 0.45, -0.45)
 LIFTS_M = (0.08, 0.05, 0.03)
 RELEASE_M = 0.005  # objects fall this far, which no can minds
-CONTACT_MARGIN_M = 0.003
-_MARGIN_M = 0.015
+# Margins at the touch and at the ready pose: wider for a base pose that is yet to be driven to,
+# which will be missed by a centimetre or two.
+CONTACT_MARGIN_M, _MARGIN_M = 0.004, 0.02
+_CONTACT_MARGIN_HERE_M, _MARGIN_HERE_M = 0.0, 0.006
 _FOOTPRINT_MARGIN_M = 0.025
 _SIDE_HEIGHT_M = 0.09  # lower objects have no side to hold on to
 _STEEP = math.radians(50)
 _MAX_STANCES = 120
-_MAX_DRIVES = 8
+_MAX_DRIVES = 4
 _LEAST_ARM_STEPS = 60.0  # no reach and return takes less
 # The last stretch may be driven with the arm already over the furniture (m).
 _ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
@@ -282,13 +284,23 @@ def _candidates(
         for turn in _FACING:
             for advance in _ADVANCES:
                 first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
-                if footprint.margin(*first) >= _FOOTPRINT_MARGIN_M:
+                if _enterable(footprint, first):
                     drive = field(first) + _advance_steps(advance) + 10.0
                     if np.isfinite(drive):
                         found.append((drive, first, advance))
                     break
     found.sort(key=lambda candidate: candidate[0])
     return found
+
+
+def _enterable(footprint: Footprint, pose: np.ndarray) -> bool:
+    """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
+    if footprint.margin(*pose) < _FOOTPRINT_MARGIN_M:
+        return False
+    turns = (pose + np.array([0.0, 0.0, turn]) for turn in (0.4, -0.4))
+    return footprint.margin(*ahead(pose, -0.15)) >= 0.0 or all(
+        footprint.margin(*turned) >= 0.0 for turned in turns
+    )
 
 
 def _advance_steps(advance: float) -> float:
@@ -303,19 +315,23 @@ def _postures(
     touching: int,
 ) -> Reach | None:
     """The quickest target at a stance; `steps` counts the arm alone, there and back."""
+    here = first is scene.base
+    margin, touch_margin = _MARGIN_M, CONTACT_MARGIN_M
+    if here:
+        margin, touch_margin = _MARGIN_HERE_M, _CONTACT_MARGIN_HERE_M
     stance = ahead(first, advance) if advance else first
     contact = scene.checker(stance, touching=touching)
     apart = scene.checker(stance)
     way = [scene.checker(ahead(first, t * advance)) for t in (0.0, 0.34, 0.67) if advance]
     best: Reach | None = None
     for target in targets(stance):
-        cost, ready = target.posture(stance, 1.0, apart, _MARGIN_M, REST)
+        cost, ready = target.posture(stance, 1.0, apart, margin, REST)
         steps = 2 * cost / ARM_DELTA_RAD
         if not np.isfinite(steps) or (best is not None and steps >= best.steps):
             continue
-        if not all(checker.free(ready, _MARGIN_M) for checker in way):
+        if not all(checker.free(ready, margin) for checker in way):
             continue
-        cost, there = target.posture(stance, 0.0, contact, CONTACT_MARGIN_M, ready)
+        cost, there = target.posture(stance, 0.0, contact, touch_margin, ready)
         steps += 2 * cost / ARM_DELTA_RAD
         # The last stretch must be short in joint space as well, or the cup leaves its line.
         if cost < 0.7 and (best is None or steps < best.steps):

@@ -29,7 +29,10 @@ _STEP_M = BASE_LINEAR_MPS / CONTROL_HZ
 _STEP_RAD = BASE_ANGULAR_RPS / CONTROL_HZ
 _BACKWARD = 1.5  # looking where one drives is worth some detour
 _MARGIN_M = 0.025
-_LEAVE_M = 0.5
+_LEAVE_M = 0.4
+_TOUCH_M = -0.02  # spheres are a little fatter than what they stand for
+_NARROW_M = (0.0, -0.015)  # asked for in passages; the base itself is 3 cm slimmer than its disc
+_MAX_POPS = 60_000  # a goal that takes more is walled in
 _GREED = 1.3  # weight of the heuristic: paths at most that much longer, found far sooner
 _STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 
@@ -57,7 +60,7 @@ def plan_drive(
     that stands close to something can leave.
     """
     scene = footprint.arguments()
-    for allowed in (margin, 0.005):
+    for allowed in (margin, *_NARROW_M):
         cells = _astar(start, goal, scene, allowed)
         if len(cells):
             return _legs(footprint, np.vstack([start, cells[1:], goal]), allowed)
@@ -71,9 +74,9 @@ def _required(
     """The margin asked for at (x, y): near start and goal no more than they have themselves."""
     need = margin
     if own < margin and (x - start[0]) ** 2 + (y - start[1]) ** 2 < _LEAVE_M**2:
-        need = min(need, own - 0.004)
+        need = min(need, max(own, _TOUCH_M) - 0.004)
     if last < margin and (x - goal[0]) ** 2 + (y - goal[1]) ** 2 < _LEAVE_M**2:
-        need = min(need, last - 0.004)
+        need = min(need, max(last, _TOUCH_M) - 0.004)
     return need
 
 
@@ -90,42 +93,68 @@ def drive_steps(legs: list[Leg], start: np.ndarray) -> float:
 
 
 def _legs(footprint: Footprint, poses: np.ndarray, margin: float) -> list[Leg]:
-    """Straightens a lattice path: from each pose the farthest one that a single leg reaches."""
+    """Straightens a lattice path: from each pose on to the farthest that a single leg reaches.
+
+    A leg must also be able to turn to the heading that the path has where it ends, so that the
+    way on stays as free as the lattice found it.
+    """
+    scene = (footprint.arguments(), margin, poses[0], poses[-1])
     legs: list[Leg] = []
     at, yaw = 0, float(poses[0, 2])
     last = len(poses) - 1
-    scene = footprint.arguments()
     while at < last:
-        chosen = None
-        for to in range(last, at, -1):
-            leg = _leg(poses[at], poses[to], yaw)
-            if leg is None:
-                continue
-            ends = (poses[at, 0], poses[at, 1], yaw, leg.x, leg.y, leg.heading)
-            if to == at + 1 or _leg_free(*ends, scene, margin, poses[0], poses[-1]):
-                chosen = (to, leg)
-                break
-        if chosen is None:  # the same place: the lattice only turned
-            at += 1
+        to, chosen = _farthest(poses, at, yaw, scene)
+        if chosen is None and abs(wrap_angle(yaw - poses[at, 2])) > 1e-6:
+            yaw = float(poses[at, 2])  # back to the path's own heading, which is known to be free
+            legs.append(Leg(float(poses[at, 0]), float(poses[at, 1]), yaw, 1))
             continue
-        at, leg = chosen
-        yaw = leg.heading
-        legs.append(leg)
+        if chosen is None:
+            to = at + 1
+            chosen = _lattice_step(poses[at], poses[to])
+        if chosen is not None:
+            legs.append(chosen)
+            yaw = chosen.heading
+        else:
+            yaw = float(poses[to, 2])
+            legs.append(Leg(float(poses[to, 0]), float(poses[to, 1]), yaw, 1))
+        at = to
     legs.append(Leg(float(poses[-1, 0]), float(poses[-1, 1]), float(poses[-1, 2]), 1))
     return legs
 
 
-def _leg(start: np.ndarray, end: np.ndarray, yaw: float) -> Leg | None:
+def _farthest(poses: np.ndarray, at: int, yaw: float, scene: tuple) -> tuple[int, Leg | None]:
+    """The farthest pose on the path that one free leg reaches, and the leg."""
+    for to in range(len(poses) - 1, at, -1):
+        for leg in _variants(poses[at], poses[to], yaw):
+            ends = (poses[at, 0], poses[at, 1], yaw, leg.x, leg.y, leg.heading, poses[to, 2])
+            if _leg_free(*ends, *scene):
+                return to, leg
+    return at, None
+
+
+def _variants(start: np.ndarray, end: np.ndarray, yaw: float) -> list[Leg]:
+    """Driving forwards and backwards from a pose to another, the quicker first; [] for no way."""
     dx, dy = end[0] - start[0], end[1] - start[1]
-    if math.hypot(dx, dy) < 0.02:
+    length = math.hypot(dx, dy)
+    if length < 0.03:
+        return []
+    x, y, forward = float(end[0]), float(end[1]), math.atan2(dy, dx)
+    found = []
+    for direction, heading in ((1, forward), (-1, wrap_angle(forward + math.pi))):
+        turns = abs(wrap_angle(heading - yaw)) + abs(wrap_angle(end[2] - heading))
+        cost = turns / _STEP_RAD + (1.0 if direction > 0 else _BACKWARD) * length / _STEP_M
+        found.append((cost, Leg(x, y, heading, direction)))
+    return [leg for _, leg in sorted(found, key=lambda f: f[0])]
+
+
+def _lattice_step(start: np.ndarray, end: np.ndarray) -> Leg | None:
+    """The leg of one move of the lattice, None for a turn."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    if math.hypot(dx, dy) < 0.01:
         return None
-    forward = math.atan2(dy, dx)
-    turn = abs(wrap_angle(forward - yaw))
-    # Backing up pays when turning round would take longer than the drive itself.
-    backward = math.pi - turn
-    if turn / _STEP_RAD > backward / _STEP_RAD + (_BACKWARD - 1) * math.hypot(dx, dy) / _STEP_M + 8:
-        return Leg(float(end[0]), float(end[1]), wrap_angle(forward + math.pi), -1)
-    return Leg(float(end[0]), float(end[1]), forward, 1)
+    along = dx * math.cos(end[2]) + dy * math.sin(end[2])
+    heading = math.atan2(dy, dx) if along >= 0 else math.atan2(-dy, -dx)
+    return Leg(float(end[0]), float(end[1]), heading, 1 if along >= 0 else -1)
 
 
 @njit(cache=True)
@@ -147,12 +176,13 @@ def _leg_free(
     x1: float,
     y1: float,
     heading: float,
+    final: float,
     scene: tuple,
     margin: float,
     start: np.ndarray,
     goal: np.ndarray,
 ) -> bool:
-    """Whether turning to `heading` at (x, y) and driving straight to (x1, y1) keeps the margin."""
+    """Whether turning to `heading`, driving straight to (x1, y1), turning to `final` is free."""
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
     if not _turn_free(
@@ -166,7 +196,8 @@ def _leg_free(
         need = _required(px, py, start, own, goal, end, margin)
         if pose_margin(px, py, heading, *scene) < need:
             return False
-    return True
+    need = _required(x1, y1, start, own, goal, end, margin)
+    return _turn_free(x1, y1, heading, final, scene, need)
 
 
 @njit(cache=True)
@@ -230,7 +261,9 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
     checked[last] = 1
     queue = [(ahead[iy, ix] / _STEP_M, first)]
     turn_cost = 2 * math.pi / 16 / _STEP_RAD + 1.0
-    while len(queue):
+    popped = 0
+    while len(queue) and popped < _MAX_POPS:
+        popped += 1
         f, state = heapq.heappop(queue)
         if state == last:
             break

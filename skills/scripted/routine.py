@@ -220,7 +220,6 @@ class Routine(abc.ABC):
         self.phase = "drive"
         if reach.legs is not None:
             self.note("moved_base")
-            yield from self.to_rest()
             yield from self.drive(reach.legs)
             scene = self.look()
             again = plan(scene)

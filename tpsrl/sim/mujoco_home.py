@@ -75,10 +75,10 @@ class MujocoHome:
         taken = set(self.slots.tolist())
         for slot in range(home.pools.total):
             if slot not in taken:
-                start = home.slot_qpos[slot]
+                start = int(home.slot_qpos[slot])
                 data.qpos[start : start + 7] = home.park(model, slot)
         for slot, placement in zip(self.slots, episode.objects, strict=True):
-            start = home.slot_qpos[slot]
+            start = int(home.slot_qpos[slot])
             data.qpos[start : start + 7] = (*placement.pos, *placement.quat)
         for key, value in episode.articulation.items():
             data.qpos[home.joint_qpos[JOINTS.index(key)]] = value

@@ -10,6 +10,7 @@ from tpsrl.sim.caster import Caster
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.observe import observe
+from tpsrl.sim.pictures import Pictures
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
 from tpsrl.world.geometry import quat_matrix
@@ -33,6 +34,7 @@ class MujocoSimulator:
         self.homes = [MujocoHome(self.home, filter_base) for _ in range(num_envs)]
         model = self.home.model
         self._caster = Caster(model.geom_type)
+        self._pictures = Pictures(self.home, num_envs)
         self._camera_local_pos = model.cam_pos[self.home.head_camera].copy()
         self._camera_local_mat = quat_matrix(model.cam_quat[self.home.head_camera])
         self._base_body = model.body("base").id
@@ -51,6 +53,7 @@ class MujocoSimulator:
         """See `tpsrl.sim.base.Simulator.reset`."""
         for env, episode in zip(env_ids, episodes, strict=True):
             self.homes[env].reset(episode)
+            self._pictures.cut(env)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         """See `tpsrl.sim.base.Simulator.step`."""
@@ -137,6 +140,7 @@ class MujocoSimulator:
     def restore(self, env_id: int, snapshot: Snapshot) -> None:
         """See `tpsrl.sim.base.Simulator.restore`."""
         self.homes[env_id].restore(snapshot)
+        self._pictures.cut(env_id)
 
     def render(
         self,
@@ -147,7 +151,9 @@ class MujocoSimulator:
         markers: Sequence[Sphere] = (),
     ) -> np.ndarray:
         """See `tpsrl.sim.base.Simulator.render`."""
-        raise NotImplementedError
+        one = self.homes[env_id]
+        head = self._head_camera(one)
+        return self._pictures.take(env_id, one, head, camera, height, width, markers)
 
     def close(self) -> None:
         """See `tpsrl.sim.base.Simulator.close`."""

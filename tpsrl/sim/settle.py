@@ -1,6 +1,7 @@
 """Lets drafted episodes come to rest in a simulator, and refuses those that do not."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,6 @@ def _complaint(
     return state
 
 
-def _rounded(values: np.ndarray) -> tuple[float, ...]:
+def _rounded(values: np.ndarray) -> Any:
     """Micrometres: more would make episodes depend on a machine's rounding."""
     return tuple(round(float(v), 6) for v in values)

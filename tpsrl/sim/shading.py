@@ -39,14 +39,12 @@ class Shader:
     def __init__(
         self,
         kinds: np.ndarray,
-        rgba: np.ndarray,
         visible: np.ndarray | None = None,
         cutaway: np.ndarray | None = None,
         floor_bounds: tuple[float, float, float, float] | None = None,
     ) -> None:
         """Args:
             kinds: (G,) MuJoCo geom types.
-            rgba: (G, 4) colours, 0 to 1; geoms with alpha 0 are not drawn.
             visible: (G,) bool, which geoms are ever drawn; all by default.
             cutaway: (G,) int, groups of geoms (a wall, a piece of furniture) that are left out
                 together where a box of theirs stands between the camera and its focus; -1 is
@@ -56,15 +54,11 @@ class Shader:
         Raises:
             UserError: a visible geom has an unknown type.
         """
-        rgba = np.asarray(rgba, dtype=np.float32)
-        shown = rgba[:, 3] > 0
-        if visible is not None:
-            shown &= np.asarray(visible, bool)
         self._kinds = np.asarray(kinds, dtype=np.int32).copy()
-        self._caster = Caster(self._kinds, shown, _FAR_M)
-        self._albedo = np.ascontiguousarray(rgba[:, :3] ** 2.2)
-        self._cutaway = np.full(len(rgba), -1) if cutaway is None else np.asarray(cutaway, int)
-        self._barriers = np.flatnonzero((self._cutaway >= 0) & shown & (self._kinds == BOX))
+        self._caster = Caster(self._kinds, visible, _FAR_M)
+        none = np.full(len(self._kinds), -1)
+        self._cutaway = none if cutaway is None else np.asarray(cutaway, int)
+        self._barriers = np.flatnonzero((self._cutaway >= 0) & (self._kinds == BOX))
         self._floor = np.array(floor_bounds or (-1e3, -1e3, 1e3, 1e3), dtype=np.float64)
 
     def render(
@@ -72,6 +66,7 @@ class Shader:
         pos: np.ndarray,
         mat: np.ndarray,
         size: np.ndarray,
+        rgba: np.ndarray,
         camera_pos: np.ndarray,
         camera_mat: np.ndarray,
         height: int = 360,
@@ -87,6 +82,7 @@ class Shader:
 
         Args:
             pos, mat, size, camera_pos, camera_mat, fov_deg: as in `Caster.depth`.
+            rgba: (G, 4) colours, 0 to 1; geoms with alpha 0 are not drawn.
             focus: (3,) or (K, 3) points (robot, cup) that cut-away geoms may not hide; without
                 any, none is cut away.
             hide: (G,) bool, geoms left out of this picture.
@@ -96,6 +92,8 @@ class Shader:
         camera_mat = np.ascontiguousarray(camera_mat, dtype=np.float64).reshape(3, 3)
         camera_pos = np.ascontiguousarray(camera_pos, dtype=np.float64)
         drawn = self._caster.visible
+        drawn = drawn[rgba[drawn, 3] > 0]
+        albedo = np.asarray(rgba, dtype=np.float32)[:, :3] ** _f4(2.2)
         if hide is not None:
             drawn = drawn[~np.asarray(hide, bool)[drawn]]
         if focus is not None:
@@ -124,8 +122,9 @@ class Shader:
         _light(
             u,
             ids,
+            _outlines(u, 2.0 * tan_half / columns),
             *geoms,
-            self._albedo,
+            albedo,
             sky,
             coarse,
             camera_pos,
@@ -441,29 +440,35 @@ def _reflected(
     )
 
 
-@numba.njit(**_INLINE)
-def _outline(u: Any, r: int, c: int, step: float) -> float:
-    """How dark the outline is at a ray, 0 to 1.
+@numba.njit(**_JIT)
+def _outlines(u: Any, step: float) -> Any:
+    """How dark the outline is at each ray, 0 to 1 (H, W) float32.
 
     On a plane inverse depth is linear in the pixel, so its second difference shows only edges:
     jumps by its size, creases by the change of slope per pixel.
     """
-    if r == 0 or c == 0 or r == u.shape[0] - 1 or c == u.shape[1] - 1:
-        return 0.0
-    here = u[r, c]
-    twice = here + here
-    inverse = 1.0 / here
-    across = (twice - u[r, c - 1] - u[r, c + 1]) * inverse
-    down = (twice - u[r - 1, c] - u[r + 1, c]) * inverse
-    jump = min(max(max(across, down) - 0.02, 0.0) * 12.0, 0.55)
-    crease = max(abs(across), abs(down)) * (1.0 / step)
-    return max(jump, min(max(crease - 0.25, 0.0) * 0.4, 0.22))
+    height, width = u.shape
+    dark = np.zeros((height, width), np.float32)
+    per_step = _f4(1.0 / step)
+    for r in range(1, height - 1):
+        here, left, right = u[r, 1:-1], u[r, :-2], u[r, 2:]
+        above, below, row = u[r - 1, 1:-1], u[r + 1, 1:-1], dark[r, 1:-1]
+        for c in range(row.size):
+            twice, inverse = here[c] + here[c], _f4(1.0) / here[c]
+            across = (twice - left[c] - right[c]) * inverse
+            down = (twice - above[c] - below[c]) * inverse
+            jump = (max(across, down) - _f4(0.02)) * _f4(12.0)
+            crease = (max(abs(across), abs(down)) * per_step - _f4(0.25)) * _f4(0.4)
+            jump = min(max(jump, _f4(0.0)), _f4(0.55))
+            row[c] = max(jump, min(max(crease, _f4(0.0)), _f4(0.22)))
+    return dark
 
 
 @numba.njit(**_JIT)
 def _light(
     u: Any,
     ids: Any,
+    dark: Any,
     kinds: Any,
     pos: Any,
     mat: Any,
@@ -481,7 +486,7 @@ def _light(
     floor: Any,
     light: Any,
 ) -> None:
-    """Writes linear colours (H, W, 3), each the mean of its rays.
+    """Writes linear colours (H, W, 3), each the mean of its rays; `dark` are their outlines.
 
     Where all rays of a pixel meet one face, only the first is lit.
     """
@@ -497,7 +502,7 @@ def _light(
             last_g = -2
             last_x = last_y = last_z = 0.0
             rays = every * every
-            if every > 1 and _is_plain(u, ids, row * every, column * every, every, step):
+            if every > 1 and _is_plain(ids, dark, row * every, column * every, every):
                 rays = 1
             for ray in range(rays):
                 r = row * every + ray // every
@@ -532,7 +537,7 @@ def _light(
                     green += haze * (back_g - green)
                     blue += haze * (back_b - blue)
                     last_g, last_x, last_y, last_z = g, nx, ny, nz
-                bright = 1.0 if rays < every * every else 1.0 - _outline(u, r, c, step)
+                bright = 1.0 if rays < every * every else 1.0 - dark[r, c]
                 total_r, total_g, total_b = (
                     total_r + bright * red,
                     total_g + bright * green,
@@ -544,16 +549,14 @@ def _light(
 
 
 @numba.njit(**_INLINE)
-def _is_plain(u: Any, ids: Any, r0: int, c0: int, every: int, step: float) -> bool:
+def _is_plain(ids: Any, dark: Any, r0: int, c0: int, every: int) -> bool:
     """Whether all rays of a pixel meet one geom, away from its edges."""
     g = ids[r0, c0]
-    dark = 0.0
-    same = True
     for r in range(r0, r0 + every):
         for c in range(c0, c0 + every):
-            same &= ids[r, c] == g
-            dark += _outline(u, r, c, step)
-    return same and dark == 0.0
+            if ids[r, c] != g or dark[r, c] > 0.0:
+                return False
+    return True
 
 
 @numba.njit(**_JIT)

@@ -1,5 +1,6 @@
 """Episode records and their files."""
 
+import contextlib
 import dataclasses
 import gzip
 import json
@@ -121,7 +122,8 @@ def save_episodes(path: str | os.PathLike[str], episodes: Sequence[Episode]) -> 
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise UserError(f"episodes: cannot write {path}: {error.strerror}") from None
 
 

@@ -75,6 +75,9 @@ def make_footprint(
 ) -> Footprint:
     """The footprint of an arm posture (with a held object, if `spheres` has one) in a layout."""
     centre, radius = posed_spheres(q, spheres)
+    # What stays above the base's disc is free wherever the disc is: its band reaches 1.5 m.
+    over = np.hypot(centre[:, 0], centre[:, 1]) + radius > BASE_RADIUS
+    centre, radius = centre[over], radius[over]
     disc = floor_map(layout)
     static = static_bodies(layout)
     bodies = static.plus(objects)

@@ -23,7 +23,7 @@ from tpsrl.world.objects import TIDY_HOUSE, ObjectKind, object_kind
 from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, furniture
 from tpsrl.world.reach import reachable, static_bodies
 
-VERSION = 1  # of what comes out; part of the cache's key
+VERSION = 2  # of what comes out; part of the cache's key
 DROP_M = 0.001  # objects are put this high over a surface before they settle
 _MARGIN_M = 0.005  # between objects, and from furniture
 _ARM_MARGIN_M = 0.02  # of the rest arm from furniture at the robot's start

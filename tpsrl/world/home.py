@@ -23,7 +23,8 @@ TIMESTEP_S = 1.0 / 120.0
 SUBSTEPS = 4
 
 # Every model field that is written after compilation; mujoco-warp can batch all but the
-# bounding volumes (bvh_*), which only the C engine has.
+# bounding volumes (bvh_*) and dof_M0, which only the C engine has, and dof_length, which only
+# weighs how fast a body may turn and yet fall asleep.
 MUTABLE_FIELDS = (
     "body_pos",
     "body_quat",
@@ -33,6 +34,8 @@ MUTABLE_FIELDS = (
     "body_invweight0",
     "body_gravcomp",
     "dof_invweight0",
+    "dof_M0",
+    "dof_length",
     "geom_size",
     "geom_rbound",
     "geom_aabb",
@@ -188,6 +191,10 @@ class Home:
         model.body_invweight0[body] = 1.0 / kind.mass, turn
         model.dof_invweight0[dof : dof + 3] = 1.0 / kind.mass
         model.dof_invweight0[dof + 3 : dof + 6] = turn
+        # The engine takes the inertia matrix of a free body from here, not from its mass.
+        model.dof_M0[dof : dof + 3] = kind.mass
+        model.dof_M0[dof + 3 : dof + 6] = kind.inertia
+        model.dof_length[dof + 3 : dof + 6] = kind.bounding_radius
 
     def park(self, model: mujoco.MjModel, slot: int) -> np.ndarray:
         """Switches a slot off; returns the pose (7,) at which it must be put.

@@ -311,6 +311,12 @@ def _layout(scene: dict[str, Any], bodies: Mapping[str, BodyKind]) -> Layout:
     poses = {}
     for name, pose in {**scene["furniture"], **scene["articulated"]}.items():
         if name in bodies:
-            quat = tuple(pose["quat"]) if "quat" in pose else yaw_quat(pose["yaw"])
+            quat = _unit(pose["quat"]) if "quat" in pose else yaw_quat(pose["yaw"])
             poses[name] = Pose(tuple(pose["pos"]), quat, pose["present"])
     return Layout(scene["name"], scene["family"], scene["split"], poses)
+
+
+def _unit(quat: list[float]) -> Quat:
+    """Exactly of length one: the file's numbers are rounded."""
+    w, x, y, z = (np.array(quat) / np.linalg.norm(quat)).tolist()
+    return (w, x, y, z)

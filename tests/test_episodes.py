@@ -1,0 +1,390 @@
+import dataclasses
+import gzip
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from homes import IDLE
+
+import tpsrl.sim
+from tpsrl.errors import UserError
+from tpsrl.sim import datasets
+from tpsrl.sim.settle import settle
+from tpsrl.world.episode import Episode, load_episodes, save_episodes
+from tpsrl.world.floor import BASE_RADIUS, floor_map
+from tpsrl.world.generator import SCENARIOS, Source, make_episode
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
+from tpsrl.world.objects import TIDY_HOUSE, object_kind
+from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, gap
+
+COUNT = 21
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Episode]:
+    made, _ = datasets.generate(Source("tidy_house", "val"), range(COUNT), processes=1)
+    return made
+
+
+# -- what a Tidy House episode is --------------------------------------------------------------
+
+
+def test_an_episode_has_30_objects_of_the_nine_kinds_and_5_targets(episodes: list[Episode]) -> None:
+    for episode in episodes:
+        assert len(episode.objects) == 30
+        assert {o.name for o in episode.objects} <= set(TIDY_HOUSE)
+        assert len({t.object for t in episode.targets}) == 5
+        assert episode.articulation == {}
+
+
+def test_goals_are_on_another_receptacle_than_starts(episodes: list[Episode]) -> None:
+    for episode in episodes:
+        for target in episode.targets:
+            assert target.receptacle != episode.objects[target.object].receptacle
+
+
+def test_21_validation_episodes_cover_the_21_validation_layouts(episodes: list[Episode]) -> None:
+    names = {f"replica_cad/{lay.name}" for lay in load_layout_set("replica_cad").split("val")}
+    assert {e.layout for e in episodes} == names
+
+
+def test_objects_and_goals_are_inside_the_receptacles_they_name(episodes: list[Episode]) -> None:
+    for episode in episodes:
+        layout_set, layout = resolve(episode.layout)
+        receptacles = placed_receptacles(layout_set, layout)
+        places = [(o.receptacle, o.pos, o.name) for o in episode.objects]
+        for t in episode.targets:
+            places.append((t.receptacle, t.goal, episode.objects[t.object].name))
+        for receptacle, pos, name in places:
+            bottom = np.array(pos) - (0, 0, object_kind(name).half[2])
+            fits = [
+                abs(bottom[2] - r.surface) < 0.004
+                and (np.abs(r.rotation.T @ (bottom - r.pos))[:2] < r.half[:2]).all()
+                for r in receptacles
+                if r.name == receptacle
+            ]
+            assert any(fits), (episode.id, receptacle, name)
+
+
+def test_starts_and_goals_keep_apart(episodes: list[Episode]) -> None:
+    for episode in episodes:
+        prisms = []
+        for o in episode.objects:
+            turn = quat_matrix(o.quat)
+            yaw, kind = math.atan2(turn[1, 0], turn[0, 0]), object_kind(o.name)
+            prisms.append(footprint(kind, o.pos[0], o.pos[1], yaw, o.pos[2] - kind.half[2]))
+        for t in episode.targets:
+            kind = object_kind(episode.objects[t.object].name)
+            prisms.append(any_yaw(kind, t.goal[0], t.goal[1], t.goal[2] - kind.half[2]))
+        for i, first in enumerate(prisms):
+            for second in prisms[:i]:
+                level = first.low < second.high and second.low < first.high
+                assert not level or gap(first.corners, second.corners) > 0.003
+
+
+def test_the_robot_starts_on_the_free_floor(episodes: list[Episode]) -> None:
+    for episode in episodes:
+        x, y, _ = episode.robot_start
+        assert floor_map(episode.layout).clearance(x, y) >= BASE_RADIUS - 0.03
+
+
+def test_objects_stay_where_the_episode_says(episodes: list[Episode]) -> None:
+    simulator = tpsrl.sim.make(slots=30)
+    for episode in episodes[:7]:
+        simulator.reset([0], [episode])
+        for _ in range(30):
+            simulator.step([0], IDLE[None])
+        state = simulator.state([0])
+        placed = np.array([o.pos for o in episode.objects])
+        assert np.abs(state.object_pos[0] - placed).max() < 0.002
+        assert state.force_total[0] == 0.0
+
+
+def test_training_homes_get_episodes_of_12_objects() -> None:
+    source = Source("tidy_house", "train", seed=4, num_objects=12)
+    made, _ = datasets.generate(source, range(3), processes=1)
+    assert [len(e.objects) for e in made] == [12, 12, 12]
+    families = {resolve(e.layout)[1].family for e in made}
+    assert families <= {"sc0", "sc1", "sc2"}
+
+
+def test_the_scenario_equals_that_of_the_layout_data() -> None:
+    packed = Path(datasets.__file__).parents[1] / "world/data/replica_cad.json.gz"
+    task = json.loads(gzip.decompress(packed.read_bytes()))["hab_receptacles"]["tasks"][
+        "tidy_house"
+    ]
+    scenario = SCENARIOS["tidy_house"]
+    assert sorted(scenario.objects) == sorted(task["objects"])
+    assert sorted(scenario.starts) == sorted(task["start_receptacles"])
+    assert sorted(scenario.goals) == sorted(task["goal_receptacles"])
+    assert scenario.num_targets == task["num_targets"]
+
+
+# -- determinism -------------------------------------------------------------------------------
+
+
+def test_an_episode_does_not_depend_on_how_many_are_made(episodes: list[Episode]) -> None:
+    made, _ = datasets.generate(Source("tidy_house", "val"), [9, 4], processes=1)
+    assert made == [episodes[9], episodes[4]]
+
+
+def test_two_processes_make_the_same_episodes_as_one(
+    episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "_WORTH_A_PROCESS", 2)
+    made, _ = datasets.generate(Source("tidy_house", "val"), range(4), processes=2)
+    assert made == episodes[:4]
+
+
+def test_another_seed_makes_other_episodes(episodes: list[Episode]) -> None:
+    made, _ = datasets.generate(Source("tidy_house", "val", seed=1), [0], processes=1)
+    assert made[0].objects != episodes[0].objects
+    assert made[0].id != episodes[0].id
+
+
+def test_an_episode_is_drawn_again_until_it_settles() -> None:
+    simulator = tpsrl.sim.make(slots=30)
+    answers = iter(["start: an object moved", "goal: an object tilted"])
+
+    def fussy(draft: Episode) -> Episode | str:
+        return next(answers, None) or settle(simulator, draft)
+
+    made, reasons = make_episode(Source("tidy_house", "val"), 0, fussy)
+    first, _ = make_episode(Source("tidy_house", "val"), 0, lambda d: settle(simulator, d))
+    assert made.objects != first.objects
+    assert reasons["start: an object moved"] == reasons["goal: an object tilted"] == 1
+
+
+# -- what does not settle is refused -----------------------------------------------------------
+
+
+def changed(episode: Episode, index: int, **fields: object) -> Episode:
+    objects = list(episode.objects)
+    objects[index] = dataclasses.replace(objects[index], **fields)
+    return dataclasses.replace(episode, objects=tuple(objects))
+
+
+def test_settling_refuses_what_falls_topples_or_overlaps(episodes: list[Episode]) -> None:
+    simulator = tpsrl.sim.make(slots=30)
+    good = episodes[0]
+    assert isinstance(settle(simulator, good), Episode)
+    x, y, z = good.objects[0].pos
+    assert settle(simulator, changed(good, 0, pos=(x, y, z + 0.1))) == "start: an object moved"
+    inside = changed(good, 0, pos=(x, y, z - 0.1))
+    assert settle(simulator, inside) == "start: overlap"
+    lying = changed(good, 0, pos=(x, y, 3.0), quat=(0.7071, 0.7071, 0.0, 0.0))
+    assert str(settle(simulator, lying)).startswith("start: an object")
+    goal = dataclasses.replace(good.targets[0], goal=good.objects[7].pos)
+    taken = dataclasses.replace(good, targets=(goal, *good.targets[1:]))
+    assert settle(simulator, taken) in ("goal: overlap", "goal: an object moved")
+
+
+# -- placement ---------------------------------------------------------------------------------
+
+
+def square(x: float, y: float, half: float = 0.5) -> np.ndarray:
+    return np.array([[-half, -half], [half, -half], [half, half], [-half, half]]) + np.array([x, y])
+
+
+def test_the_gap_of_squares_is_their_distance_or_depth() -> None:
+    assert gap(square(0, 0), square(1.3, 0.2)) == pytest.approx(0.3)
+    assert gap(square(0, 0), square(0.8, 0.1)) == pytest.approx(-0.2)
+    assert gap(square(0, 0), square(0, 0, 0.1)) == pytest.approx(-0.6)
+
+
+def test_the_gap_is_positive_exactly_for_polygons_that_are_apart() -> None:
+    rng = np.random.default_rng(2)
+    apart = 0
+    for _ in range(300):
+        a = footprint(object_kind("003_cracker_box"), 0, 0, rng.uniform(-3, 3), 0).corners
+        x, y = rng.uniform(-0.15, 0.15, 2)
+        b = footprint(object_kind("004_sugar_box"), x, y, rng.uniform(-3, 3), 0).corners
+        steps = np.linspace(0, 1, 60)
+        grid = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
+        fill = a[0] + grid[:, :1] * (a[1] - a[0]) + grid[:, 1:] * (a[3] - a[0])
+        inside = np.ones(len(fill), dtype=bool)
+        for p, q in zip(b, np.roll(b, -1, axis=0), strict=True):
+            inside &= np.cross(np.append(q - p, 0), np.c_[fill - p, 0 * fill[:, 0]])[:, 2] >= 0
+        separation = gap(a, b)
+        if abs(separation) > 0.006:
+            assert (separation > 0) == (not inside.any())
+        apart += separation > 0
+    assert 50 < apart < 290
+
+
+def test_a_crowd_lets_in_what_stands_beside_or_above_but_not_within() -> None:
+    crowd = Crowd([Prism(square(0, 0), 0.0, 1.0)])
+    assert not crowd.fits(Prism(square(0.9, 0), 0.5, 2.0), 0.01)
+    assert crowd.fits(Prism(square(1.1, 0), 0.5, 2.0), 0.01)
+    assert not crowd.fits(Prism(square(1.1, 0), 0.5, 2.0), 0.2)
+    assert crowd.fits(Prism(square(0.2, 0), 1.0, 2.0), 0.01)  # it stands on top
+    crowd.add(Prism(square(0.2, 0), 1.0, 2.0))
+    assert not crowd.fits(Prism(square(0.3, 0), 1.5, 1.8), 0.01)
+
+
+def test_draws_on_a_receptacle_fill_it_and_stay_inside() -> None:
+    layout_set, layout = resolve("replica_cad/v3_sc0_staging_05")
+    table = next(r for r in placed_receptacles(layout_set, layout) if r.name == "table_1")
+    box, rng = object_kind("003_cracker_box"), np.random.default_rng(0)
+    local = []
+    for _ in range(500):
+        prism = footprint(box, 0.0, 0.0, rng.uniform(-3, 3), table.surface)
+        shift = draw_on(table, prism, rng)
+        assert shift is not None
+        corners = (prism.corners + shift - table.pos[:2]) @ table.rotation[:2, :2]
+        assert (np.abs(corners) <= table.half[:2] + 1e-9).all()
+        local.append(corners)
+    reach = np.abs(np.array(local)).max(axis=(0, 1))
+    assert (reach > 0.97 * table.half[:2]).all()
+
+
+def test_nothing_is_drawn_on_a_receptacle_that_is_too_small() -> None:
+    layout_set, layout = resolve("replica_cad/v3_sc0_staging_05")
+    sink = next(r for r in placed_receptacles(layout_set, layout) if r.name == "sink")
+    rng = np.random.default_rng(0)
+    assert draw_on(sink, Prism(square(0, 0, 0.3), 0.7, 0.8), rng) is None
+
+
+# -- files and the cache -----------------------------------------------------------------------
+
+
+def test_a_dataset_comes_back_as_it_was_written(episodes: list[Episode], tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "set.jsonl.gz"
+    save_episodes(path, episodes)
+    assert load_episodes(path) == episodes
+    assert [p.name for p in path.parent.iterdir()] == ["set.jsonl.gz"]
+
+
+def lines_of(episodes: list[Episode], tmp_path: Path) -> list[dict]:
+    path = tmp_path / "whole.jsonl.gz"
+    save_episodes(path, episodes[:3])
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def without(field: str) -> Callable[[list[dict]], None]:
+    return lambda lines: lines[2].pop(field)
+
+
+def replaced(field: str, value: object) -> Callable[[list[dict]], None]:
+    return lambda lines: lines[2].__setitem__(field, value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("layout"), r"line 3: field 'layout' is missing"),
+        (without("targets"), r"line 3: field 'targets' is missing"),
+        (replaced("robot_start", [0.0, math.nan, 0.0]), r"line 3: expected 3 finite numbers"),
+        (replaced("robot_start", [0.0, 1.0]), r"line 3: expected 3 finite numbers"),
+        (replaced("objects", 5), r"line 3: "),
+        (replaced("targets", [{"object": 30, "goal": [0, 0, 0], "receptacle": "sofa"}]), "0 to 29"),
+        (lambda lines: lines.pop(), "is truncated: 2 of 3 episodes"),
+        (lambda lines: lines.pop(0), "is not a tpsrl-episode/1 file"),
+        (lambda lines: lines[0].update(format="tpsrl-episode/9"), "is not a tpsrl-episode/1 file"),
+        (lambda lines: lines.clear(), "is not a tpsrl-episode/1 file"),
+    ],
+)
+def test_a_damaged_dataset_is_refused_with_the_place(
+    episodes: list[Episode],
+    tmp_path: Path,
+    damage: Callable[[list[dict]], None],
+    message: str,
+) -> None:
+    lines = lines_of(episodes, tmp_path)
+    damage(lines)
+    path = tmp_path / "set.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    with pytest.raises(UserError, match=message):
+        load_episodes(path)
+
+
+def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl.gz"
+    save_episodes(path, episodes)
+    whole = path.read_bytes()
+    for data, message in (
+        (whole[:-500], "corrupt or truncated"),
+        (whole[:2000] + b"\0" * 40 + whole[2040:], "corrupt or truncated|not a gzip|CRC"),
+        (b"plain text", "not a gzip file"),
+        (b"", "is not a tpsrl-episode/1 file|corrupt"),
+        (gzip.compress(b"\xff\xfe{"), "corrupt"),
+        (gzip.compress(b'{"format": "tpsrl'), "line 1 is not JSON"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=message):
+            load_episodes(path)
+    with pytest.raises(UserError, match="cannot read"):
+        load_episodes(tmp_path / "absent.jsonl.gz")
+
+
+def test_an_unwritable_path_leaves_nothing(episodes: list[Episode], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        save_episodes(tmp_path / "file" / "set.jsonl.gz", episodes)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="cannot write"):
+        save_episodes(tmp_path / "folder", episodes)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_cache_grows_and_is_not_made_twice(
+    cache: Path, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    generate = datasets.generate
+
+    def counting(source: Source, indices: range, processes: int | None) -> object:
+        made.extend(indices)
+        return generate(source, indices, processes)
+
+    monkeypatch.setattr(datasets, "generate", counting)
+    for count in (2, 3, 2):
+        assert datasets.load("tidy_house", "val", count, seed=0, num_objects=12) is not None
+    assert made == [0, 1, 2]
+    assert len(list(cache.rglob("*.jsonl.gz"))) == 1
+
+
+def test_a_damaged_cache_is_made_anew_and_says_so(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = datasets.load("tidy_house", "val", 1, num_objects=12)
+    (file,) = cache.rglob("*.jsonl.gz")
+    file.write_bytes(file.read_bytes()[:-40])
+    assert datasets.load("tidy_house", "val", 1, num_objects=12) == first
+    assert "made anew" in capsys.readouterr().err
+    assert load_episodes(file) == first
+
+
+def test_an_unwritable_cache_names_the_variable_that_moves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="TPSRL_CACHE"):
+        datasets.load("tidy_house", "val", 1, num_objects=12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scenario": "tidy_hose"}, "did you mean 'tidy_house'"),
+        ({"split": "vall"}, "did you mean 'val'"),
+        ({"seed": -1}, "seed: must be at least 0"),
+        ({"num_objects": 31}, "num_objects: must be between 5 and 30"),
+        ({"num_objects": 4}, "num_objects: must be between 5 and 30"),
+    ],
+)
+def test_a_source_out_of_range_is_refused(fields: dict, message: str) -> None:
+    source = dataclasses.replace(Source("tidy_house", "val"), **fields)
+    with pytest.raises(UserError, match=message):
+        datasets.generate(source, [0], processes=1)

@@ -1,0 +1,540 @@
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+from homes import (
+    IDLE,
+    LAYOUT_A,
+    LAYOUT_B,
+    UP,
+    box_in_front,
+    episode,
+    move_arm,
+    on_floor,
+    pick_up,
+    posture_above,
+    repeat,
+    roomiest,
+)
+
+import tpsrl.sim
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Snapshot
+from tpsrl.sim.contacts import robot_force, touched_slot
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode, ObjectPlacement
+from tpsrl.world.fetch import BASE_RADIUS, REST_ARM, REST_EE
+from tpsrl.world.floor import floor_map, random_base_pose
+from tpsrl.world.objects import object_kind
+from tpsrl.world.reach import point_to_base
+
+STEPS = 60
+
+
+def make(**options: object) -> MujocoSimulator:
+    simulator = tpsrl.sim.make(slots=12, **options)
+    assert isinstance(simulator, MujocoSimulator)
+    return simulator
+
+
+@pytest.fixture(scope="module")
+def simulator() -> MujocoSimulator:
+    return make(num_envs=2)
+
+
+# -- snapshots ---------------------------------------------------------------------------------
+
+
+def just_reset(simulator: MujocoSimulator) -> None:
+    simulator.reset([0], [box_in_front()])
+
+
+def holding(simulator: MujocoSimulator) -> None:
+    simulator.reset([0], [box_in_front()])
+    pick_up(simulator)
+
+
+def all_asleep(simulator: MujocoSimulator) -> None:
+    simulator.reset([0], [box_in_front()])
+    repeat(simulator, IDLE, 40)
+    assert simulator.homes[0].data.ntree_awake == 1  # the robot never sleeps
+
+
+def in_mid_air(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    falling = [
+        on_floor("005_tomato_soup_can", x + 0.7, y, lift=0.8),
+        on_floor("003_cracker_box", x + 0.7, y + 0.04, lift=1.1),
+        on_floor("013_apple", x + 0.72, y - 0.02, lift=0.5),
+    ]
+    simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *falling)])
+    repeat(simulator, IDLE, 5)
+    assert simulator.state([0]).object_pos[0, 1, 2] > 0.5
+
+
+def arm_on_object(simulator: MujocoSimulator) -> None:
+    """The cup presses on the box, and the box on the floor."""
+    simulator.reset([0], [box_in_front()])
+    state = simulator.state([0])
+    top = state.object_pos[0, 0] + object_kind("003_cracker_box").half[2] * UP
+    move_arm(simulator, posture_above(state.base[0], top + 0.08 * UP))
+    move_arm(simulator, posture_above(state.base[0], top - 0.02 * UP))
+    assert simulator.state([0]).force[0] > 20
+
+
+def arm_on_furniture(simulator: MujocoSimulator) -> None:
+    """The robot turns its stretched arm against the wall of a cupboard."""
+    x, y = roomiest(LAYOUT_A)
+    simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0))])
+    drive = IDLE.copy()
+    drive[act.BASE] = 0.6, 0.05
+    for _ in range(300):
+        simulator.step([0], drive[None])
+        if simulator.state([0]).force[0] > 100:
+            return
+    raise AssertionError("the arm met nothing")
+
+
+SITUATIONS = {
+    f.__name__: f
+    for f in (just_reset, holding, all_asleep, in_mid_air, arm_on_object, arm_on_furniture)
+}
+
+
+def some_actions() -> np.ndarray:
+    """(STEPS, 11): driving, waving and letting go in the end."""
+    rng = np.random.default_rng(3)
+    actions = np.repeat(rng.uniform(-1, 1, (STEPS // 6, act.SIZE)), 6, axis=0)
+    actions[:, act.BASE] *= 0.3
+    actions[:, act.GRIP] = np.where(np.arange(STEPS) < 40, 1.0, -1.0)
+    return actions
+
+
+def everything(simulator: MujocoSimulator, env: int) -> dict[str, bytes]:
+    """All that can be seen of a home, and all that is in a snapshot of it."""
+    state = simulator.state([env])
+    seen = {f.name: np.asarray(getattr(state, f.name)) for f in dataclasses.fields(state)}
+    seen["depth"] = simulator.depth([env])
+    seen |= simulator.snapshot(env).arrays
+    return {name: value.tobytes() for name, value in seen.items()}
+
+
+def differences(a: dict[str, bytes], b: dict[str, bytes]) -> list[str]:
+    return sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k))
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_restored_home_has_the_same_future_bit_for_bit(
+    simulator: MujocoSimulator, situation: str
+) -> None:
+    SITUATIONS[situation](simulator)
+    snapshot = simulator.snapshot(0)
+    future = []
+    for action in some_actions():
+        simulator.step([0], action[None])
+        future.append(everything(simulator, 0))
+    # Home 1 is in the middle of something else, in another apartment and with other objects.
+    x, y = roomiest(LAYOUT_B)
+    other = [on_floor("024_bowl", x + 0.7, y), on_floor("004_sugar_box", x, y + 0.8)]
+    simulator.reset([1], [episode(LAYOUT_B, (x, y, 1.0), *other)])
+    repeat(simulator, some_actions()[0], 10, env=1)
+    for env in (0, 1):
+        simulator.restore(env, snapshot)
+        for step, action in enumerate(some_actions()):
+            simulator.step([env], action[None])
+            assert differences(everything(simulator, env), future[step]) == [], (env, step)
+
+
+ELSEWHERE = """
+import json, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from test_simulator import everything, make, some_actions
+from tpsrl.sim.base import Snapshot
+from tpsrl.world.episode import Episode
+with np.load(sys.argv[2], allow_pickle=False) as stored:
+    arrays = {name: stored[name] for name in stored.files}
+record = json.loads(str(arrays.pop("episode")))
+simulator = make()
+simulator.restore(0, Snapshot(str(arrays.pop("engine")), Episode.from_json(record), arrays))
+for action in some_actions():
+    simulator.step([0], action[None])
+end = {k: np.frombuffer(v, np.uint8) for k, v in everything(simulator, 0).items()}
+np.savez(sys.argv[3], **end)
+"""
+
+
+def test_a_snapshot_has_the_same_future_in_another_process(
+    simulator: MujocoSimulator, tmp_path: Path
+) -> None:
+    holding(simulator)
+    snapshot = simulator.snapshot(0)
+    np.savez(
+        tmp_path / "snapshot.npz",
+        **snapshot.arrays,
+        engine=np.array(snapshot.engine),
+        episode=np.array(json.dumps(snapshot.episode.to_json())),
+    )
+    for action in some_actions():
+        simulator.step([0], action[None])
+    arguments = [str(Path(__file__).parent), "snapshot.npz", "end.npz"]
+    subprocess.run([sys.executable, "-c", ELSEWHERE, *arguments], cwd=tmp_path, check=True)
+    with np.load(tmp_path / "end.npz") as stored:
+        theirs = {name: stored[name].tobytes() for name in stored.files}
+    assert differences(theirs, everything(simulator, 0)) == []
+
+
+def test_a_snapshot_of_another_engine_or_size_is_refused(simulator: MujocoSimulator) -> None:
+    just_reset(simulator)
+    snapshot = simulator.snapshot(0)
+    foreign = Snapshot("mujoco-1.0/1", snapshot.episode, snapshot.arrays)
+    with pytest.raises(UserError, match=r"engine is 'mujoco-1\.0/1'"):
+        simulator.restore(0, foreign)
+    with pytest.raises(UserError, match="same slots"):
+        tpsrl.sim.make(slots=30).restore(0, snapshot)
+
+
+def test_a_snapshot_holds_all_persistent_arrays_of_the_engine(simulator: MujocoSimulator) -> None:
+    just_reset(simulator)
+    header = Path(mujoco.__file__).parent / "include/mujoco/mjxmacro.h"
+    body = header.read_text().split("#define MJDATA_POINTERS")[1].split("#define")[0]
+    declared = {line.split(",")[1].strip() for line in body.splitlines() if line.count(",") >= 3}
+    data = simulator.homes[0].data
+    filled = {n for n in declared if isinstance(getattr(data, n, None), np.ndarray)}
+    filled = {n for n in filled if getattr(data, n).size}
+    assert len(filled) > 60
+    assert {f"data/{n}" for n in filled} <= simulator.snapshot(0).arrays.keys()
+
+
+# -- independence ------------------------------------------------------------------------------
+
+
+def test_stepping_one_home_leaves_the_others_untouched(simulator: MujocoSimulator) -> None:
+    simulator.reset([0, 1], [box_in_front(), box_in_front(LAYOUT_B)])
+    repeat(simulator, IDLE, 3)
+    before = everything(simulator, 0)
+    for action in some_actions():
+        simulator.step([1], action[None])
+    simulator.reset([1], [box_in_front()])
+    assert differences(before, everything(simulator, 0)) == []
+
+
+def test_homes_stepped_together_equal_homes_stepped_alone(simulator: MujocoSimulator) -> None:
+    alone = make()
+    starts = [box_in_front(), box_in_front(LAYOUT_B)]
+    simulator.reset([1, 0], starts)
+    for action in some_actions()[:20]:
+        simulator.step([1, 0], np.stack([action, -action]))
+    together = [everything(simulator, env) for env in (1, 0)]
+    for start, sign, expected in zip(starts, (1, -1), together, strict=True):
+        alone.reset([0], [start])
+        for action in some_actions()[:20]:
+            alone.step([0], sign * action[None])
+        assert differences(everything(alone, 0), expected) == []
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+
+def test_actions_of_a_wrong_shape_or_not_finite_are_refused(simulator: MujocoSimulator) -> None:
+    just_reset(simulator)
+    with pytest.raises(UserError, match=r"shape is \(1, 10\), expected \(1, 11\)"):
+        simulator.step([0], np.zeros((1, 10)))
+    bad = IDLE.copy()
+    bad[3] = np.nan
+    before = everything(simulator, 0)
+    with pytest.raises(UserError, match="not finite"):
+        simulator.step([0], bad[None])
+    assert differences(before, everything(simulator, 0)) == []
+
+
+def test_an_object_inside_furniture_is_refused_by_name(simulator: MujocoSimulator) -> None:
+    sofa = simulator.home.model.geom("sofa/seat")
+    x, y = roomiest(LAYOUT_A)
+    just_reset(simulator)
+    inside = simulator.homes[0].data.geom_xpos[sofa.id] + 0.02
+    buried = ObjectPlacement("024_bowl", tuple(inside), (1, 0, 0, 0), "sofa")
+    with pytest.raises(UserError, match=r"objects\[0\] \(024_bowl\) overlaps sofa/"):
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), buried)])
+
+
+def test_an_unknown_object_names_the_nearest(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    strange = ObjectPlacement("024_bow", (x, y, 1.0), (1, 0, 0, 0), "floor")
+    with pytest.raises(UserError, match="did you mean '024_bowl'"):
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), strange)])
+
+
+# -- actions -----------------------------------------------------------------------------------
+
+
+def free_robot(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0))])
+
+
+def test_the_rest_arm_puts_the_cup_near_the_rest_point(simulator: MujocoSimulator) -> None:
+    free_robot(simulator)
+    state = simulator.state([0])
+    cup = point_to_base(state.base[0], state.ee_pos[0])
+    assert np.linalg.norm(cup - REST_EE) < 0.06
+
+
+def test_an_arm_action_moves_each_joint_by_its_delta(simulator: MujocoSimulator) -> None:
+    free_robot(simulator)
+    wave = IDLE.copy()
+    wave[act.ARM] = 1, 0.5, 1, 1, -1, -1, 0.25
+    repeat(simulator, wave, 20)
+    repeat(simulator, IDLE, 10)
+    moved = simulator.state([0]).arm[0] - REST_ARM
+    np.testing.assert_allclose(moved, 20 * act.ARM_DELTA_RAD * wave[act.ARM], atol=2e-3)
+
+
+def test_a_moving_arm_follows_its_target_within_a_few_millimetres(
+    simulator: MujocoSimulator,
+) -> None:
+    free_robot(simulator)
+    reach = IDLE.copy()
+    reach[1], reach[3] = 1.0, -0.5
+    posture = make()
+    for _ in range(40):
+        simulator.step([0], reach[None])
+        home = simulator.homes[0]
+        posture.reset([0], [home.episode])
+        posture.homes[0].data.qpos[posture.home.arm_qpos] = home.arm_target
+        mujoco.mj_kinematics(posture.homes[0].model, posture.homes[0].data)
+        wanted = point_to_base(posture.state([0]).base[0], posture.state([0]).ee_pos[0])
+        state = simulator.state([0])
+        assert np.linalg.norm(point_to_base(state.base[0], state.ee_pos[0]) - wanted) < 0.004
+
+
+def test_actions_beyond_one_count_as_one(simulator: MujocoSimulator) -> None:
+    ends = []
+    for scale in (1.0, 5.0):
+        free_robot(simulator)
+        wave = scale * np.ones(act.SIZE)
+        wave[act.BASE] = -scale
+        repeat(simulator, wave, 3)
+        ends.append(everything(simulator, 0))
+    assert differences(*ends) == []
+
+
+def test_full_speed_is_83_millimetres_and_4_8_degrees_a_step() -> None:
+    simulator = make(filter_base=False)
+    free_robot(simulator)
+    drive = IDLE.copy()
+    drive[act.BASE] = 0.4, 0.0
+    repeat(simulator, drive, 12)
+    before = simulator.state([0]).base[0]
+    repeat(simulator, drive, 1)
+    step = simulator.state([0]).base[0] - before
+    assert np.hypot(*step[:2]) == pytest.approx(0.4 * 2.5 / 30, rel=0.01)
+    free_robot(simulator)
+    turn = IDLE.copy()
+    turn[act.BASE] = 0.0, 1.0
+    repeat(simulator, turn, 12)
+    before = simulator.state([0]).base[0]
+    repeat(simulator, turn, 1)
+    step = simulator.state([0]).base[0] - before
+    assert step[2] == pytest.approx(2.5 / 30, rel=0.01)
+
+
+def test_the_stop_part_of_an_action_does_nothing_to_the_world(simulator: MujocoSimulator) -> None:
+    ends = []
+    for stop in (0.0, 1.0):
+        free_robot(simulator)
+        action = IDLE.copy()
+        action[act.STOP] = stop
+        repeat(simulator, action, 2)
+        ends.append(everything(simulator, 0))
+    assert differences(*ends) == []
+
+
+# -- the base and the free floor ---------------------------------------------------------------
+
+
+def wild_drives(simulator: MujocoSimulator, count: int) -> tuple[float, float]:
+    """Least clearance (m) and greatest force (N) of random drives over the free floor."""
+    rng = np.random.default_rng(11)
+    floor = floor_map(LAYOUT_A)
+    least, most = np.inf, 0.0
+    for _ in range(count):
+        start = episode(LAYOUT_A, random_base_pose(LAYOUT_A, rng))
+        simulator.reset([0], [start])
+        drive = IDLE.copy()
+        drive[act.BASE] = rng.uniform(-1, 1), rng.uniform(-0.3, 0.3)
+        for _ in range(15):
+            simulator.step([0], drive[None])
+            x, y, _yaw = simulator.homes[0].base
+            least = min(least, floor.clearance(x, y))
+            most = max(most, simulator.homes[0].force)
+    return least, most
+
+
+def test_the_filtered_base_stays_on_the_free_floor(simulator: MujocoSimulator) -> None:
+    least, _ = wild_drives(simulator, 200)
+    # The disc of 0.3 m, less two cells of the grid.
+    assert least > BASE_RADIUS - 0.05
+
+
+def test_the_unfiltered_base_bumps_into_things() -> None:
+    least, most = wild_drives(make(filter_base=False), 60)
+    assert least < BASE_RADIUS - 0.05
+    assert most > 500
+
+
+# -- suction -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_grasped_without_contact(simulator: MujocoSimulator) -> None:
+    simulator.reset([0], [box_in_front()])
+    state = simulator.state([0])
+    top = state.object_pos[0, 0] + object_kind("003_cracker_box").half[2] * UP
+    move_arm(simulator, posture_above(state.base[0], top + 0.08 * UP))
+    move_arm(simulator, posture_above(state.base[0], top + 0.015 * UP), grip=1.0)
+    grip = IDLE.copy()
+    grip[act.GRIP] = 1.0
+    repeat(simulator, grip, 10)
+    assert simulator.state([0]).held[0] == -1
+    move_arm(simulator, posture_above(state.base[0], top), grip=1.0)
+    repeat(simulator, grip, 5)
+    assert simulator.state([0]).held[0] == 0
+
+
+def test_contact_alone_does_not_grasp(simulator: MujocoSimulator) -> None:
+    arm_on_object(simulator)
+    assert simulator.state([0]).held[0] == -1
+
+
+def test_a_held_object_hangs_at_the_cup_and_carries_its_weight(simulator: MujocoSimulator) -> None:
+    holding(simulator)
+    grip = IDLE.copy()
+    grip[act.GRIP] = 1.0
+    drive = grip.copy()
+    drive[act.BASE] = 0.2, 0.2
+    offset = []
+    for action in [grip] * 10 + [drive] * 30:
+        simulator.step([0], action[None])
+        state = simulator.state([0])
+        offset.append(np.linalg.norm(state.ee_pos[0] - state.object_pos[0, 0]))
+    assert np.ptp(offset) < 0.003
+    assert state.held[0] == 0 and not state.violation[0]
+
+
+def test_release_drops_the_object(simulator: MujocoSimulator) -> None:
+    holding(simulator)
+    height = simulator.state([0]).object_pos[0, 0, 2]
+    repeat(simulator, IDLE, 30)
+    state = simulator.state([0])
+    assert state.held[0] == -1 and not state.violation[0]
+    assert state.object_pos[0, 0, 2] < height - 0.05
+
+
+def test_an_object_falls_as_fast_as_gravity_says(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    for name in ("007_tuna_fish_can", "021_bleach_cleanser", "026_sponge", "013_apple"):
+        dropped = on_floor(name, x + 0.9, y, lift=1.0)
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), dropped)])
+        repeat(simulator, IDLE, 9)
+        fallen = dropped.pos[2] - simulator.state([0]).object_pos[0, 0, 2]
+        # Semi-implicit Euler: n substeps fall g h^2 n (n + 1) / 2.
+        assert fallen == pytest.approx(9.81 / 120**2 * 36 * 37 / 2, rel=1e-3), name
+
+
+def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> None:
+    holding(simulator)
+    home = simulator.homes[0]
+    body = simulator.home.slot_body[home.slots[0]]
+    grip = IDLE.copy()
+    grip[act.GRIP] = 1.0
+    grip[act.BASE] = -0.4, 0.0
+    for _ in range(20):
+        home.data.xfrc_applied[body, 0] = 8000.0
+        simulator.step([0], grip[None])
+        if simulator.state([0]).violation[0]:
+            break
+    state = simulator.state([0])
+    assert state.violation[0] and state.held[0] == -1
+    home.data.xfrc_applied[body] = 0.0
+    repeat(simulator, IDLE, 1)
+    assert not simulator.state([0]).violation[0]
+
+
+def test_the_cup_takes_the_object_that_it_touches_most_deeply() -> None:
+    geom = np.array([[0, 7], [5, 1], [2, 5], [5, 3]], dtype=np.int32)
+    distance = np.array([-0.5, 0.001, -0.002, -0.001])
+    slot = np.array([-1, 0, 1, 2, -1, -1, -1, 3])
+    assert touched_slot(geom, distance, 5, slot) == 1
+    assert touched_slot(geom[:1], distance[:1], 5, slot) == -1
+
+
+# -- forces ------------------------------------------------------------------------------------
+
+
+def force(pairs: list[tuple[int, int]], normal: list[float], held: int = -1) -> float:
+    """`robot_force` of contacts of three dimensions; geoms 0 and 1 are the robot, 2 the floor."""
+    robot = np.array([True, True, False, False, False, False])
+    rows = np.repeat(np.array(normal) / 4, 4)  # four edges of a pyramid
+    address = 4 * np.arange(len(pairs))
+    dim = np.full(len(pairs), 3)
+    return robot_force(np.array(pairs), dim, address, rows, robot, 2, held, 20.0)
+
+
+def test_forces_of_several_contacts_are_summed() -> None:
+    assert force([(0, 3), (4, 1)], [50.0, 70.0]) == pytest.approx(120.0)
+
+
+def test_contributions_under_20_newton_do_not_count() -> None:
+    assert force([(0, 3), (4, 1)], [19.0, 21.0]) == pytest.approx(21.0)
+
+
+def test_floor_self_and_held_object_do_not_count() -> None:
+    assert force([(0, 2), (0, 1), (0, 5)], [500.0, 500.0, 500.0], held=5) == 0.0
+    assert force([(0, 5)], [500.0], held=4) == pytest.approx(500.0)
+
+
+def test_contacts_between_others_do_not_count() -> None:
+    assert force([(3, 4), (2, 5)], [500.0, 500.0]) == 0.0
+
+
+def test_a_contact_without_constraint_rows_does_not_count() -> None:
+    robot = np.array([True, False, False])
+    pairs, dim, address = np.array([[0, 2]]), np.array([3]), np.array([-1])
+    assert robot_force(pairs, dim, address, np.zeros(0), robot, 1, -1, 20.0) == 0.0
+
+
+def test_a_push_against_a_wall_is_measured_as_strong_as_the_base_pushes() -> None:
+    simulator = make(filter_base=False)
+    start, newton = at_a_wall(), 1000.0
+    simulator.reset([0], [start])
+    push = IDLE.copy()
+    # The velocity actuator pulls with gain times the speed that is missing.
+    gain = simulator.home.model.actuator("base_x").gainprm[0]
+    push[8] = -newton / gain / act.BASE_LINEAR_MPS
+    repeat(simulator, push, 90)
+    state = simulator.state([0])
+    assert state.force[0] == pytest.approx(newton, rel=0.03)
+    total = state.force_total[0]
+    repeat(simulator, push, 10)
+    assert simulator.state([0]).force_total[0] - total == pytest.approx(10 * newton, rel=0.03)
+
+
+def at_a_wall() -> Episode:
+    """The robot's back to the middle of a long wall, 2 cm from it, arm pointing away."""
+    layouts = tpsrl.sim.mujoco_sim.load_home("replica_cad", 12).layout_set
+    floor = floor_map(LAYOUT_A)
+    for wall in sorted(layouts.walls, key=lambda w: -max(w.half[:2])):
+        along = wall.yaw if wall.half[0] > wall.half[1] else wall.yaw + np.pi / 2
+        for side in (1, -1):
+            normal = side * np.array([-np.sin(along), np.cos(along)])
+            x, y = np.array(wall.pos[:2]) + normal * (min(wall.half[:2]) + 0.29)
+            inside = floor.clearance(x + normal[0] * 0.3, y + normal[1] * 0.3) > 0.5
+            if inside and floor.clearance(x, y) > 0.26:
+                return episode(LAYOUT_A, (x, y, float(np.arctan2(*normal[::-1]))))
+    raise AssertionError("no wall stands free")

@@ -1,0 +1,97 @@
+"""Colour pictures of the homes of the embedded engine: what is drawn, and from where."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpsrl.errors import unknown
+from tpsrl.sim.base import Sphere
+from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG, CameraPose, third_person_camera
+from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.sim.shading import Shader
+from tpsrl.world.action import CONTROL_HZ
+from tpsrl.world.home import Home
+
+CAMERAS = ("third_person", "head")
+_HEAD_FOV_DEG = 90.0
+_CATCH_UP_S = 0.8  # in which the third-person camera makes 63% of the way to where it belongs
+_CHEST_M = 0.8  # height of the point of the robot that nothing may hide
+
+
+class Pictures:
+    """Takes the pictures; reads homes and never writes to them.
+
+    The third-person camera follows its robot smoothly: it remembers where it stood at the last
+    picture of the home, and how far it moves depends on the control steps since then, so that a
+    second picture of the same moment is the same picture.
+    """
+
+    def __init__(self, home: Home, num_envs: int) -> None:
+        model = home.model
+        (x0, y0), (x1, y1) = home.layout_set.floor
+        self._bounds = (x0, y0, x1, y1)
+        self._shader = Shader(
+            model.geom_type, cutaway=_cutaway_groups(home), floor_bounds=self._bounds
+        )
+        self._last: list[tuple[int, CameraPose] | None] = [None] * num_envs
+
+    def cut(self, env_id: int) -> None:
+        """The next third-person picture of a home is taken from where the camera belongs."""
+        self._last[env_id] = None
+
+    def take(
+        self,
+        env_id: int,
+        one: MujocoHome,
+        head: tuple[np.ndarray, np.ndarray],
+        camera: str,
+        height: int,
+        width: int,
+        markers: Sequence[Sphere],
+    ) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.render`; `head` is the pose of the head camera.
+
+        Raises:
+            UserError: there is no such camera.
+        """
+        if camera not in CAMERAS:
+            raise unknown("camera", camera, CAMERAS)
+        data, model = one.data, one.model
+        scene = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
+        if camera == "head":
+            return self._shader.render(*scene, *head, height, width, _HEAD_FOV_DEG, markers=markers)
+        pose = self._third_person(env_id, one)
+        robot = np.array([*one.base[:2], _CHEST_M])
+        return self._shader.render(
+            *scene,
+            pose.pos,
+            pose.mat,
+            height,
+            width,
+            THIRD_PERSON_FOV_DEG,
+            focus=np.array([robot, one.cup_pos]),
+            markers=markers,
+        )
+
+    def _third_person(self, env_id: int, one: MujocoHome) -> CameraPose:
+        last, previous, follow = self._last[env_id], None, 1.0
+        if last is not None and last[0] <= one.steps:
+            previous = last[1]
+            follow = 1.0 - math.exp((last[0] - one.steps) / (CONTROL_HZ * _CATCH_UP_S))
+        pose = third_person_camera(one.base, one.cup_pos, self._bounds, previous, follow)
+        self._last[env_id] = (one.steps, pose)
+        return pose
+
+
+def _cutaway_groups(home: Home) -> np.ndarray:
+    """(G,) int: one number for each wall and each piece of furniture, -1 for all else."""
+    model = home.model
+    groups: dict[str, int] = {}
+    result = np.full(model.ngeom, -1)
+    for geom in range(model.ngeom):
+        root = model.body_rootid[model.geom_bodyid[geom]]
+        piece = model.geom(geom).name.split("/")[0] if root == 0 else model.body(root).name
+        if home.wall_geom[geom] or piece in home.layout_set.bodies:
+            result[geom] = groups.setdefault(piece, len(groups))
+    return result
