@@ -1,6 +1,5 @@
 """Films an episode: third person beside head depth, with what the current step still lacks."""
 
-import colorsys
 from pathlib import Path
 from types import TracebackType
 
@@ -17,16 +16,13 @@ from tpsrl.world.state import WorldState
 
 _SPEED = 2.0  # times real time
 _DEPTH_SIDE = 128
-_GOAL_RADIUS_M, _OBJECT_RADIUS_M = 0.04, 0.025
-_OVER_OBJECT_M = 0.16
+_GOAL, _OBJECT, _OTHER = (0.15, 0.85, 0.35), (1.0, 0.25, 0.75), (0.55, 0.75, 0.95)
+_GOAL_RADIUS_M, _OBJECT_RADIUS_M, _OTHER_RADIUS_M = 0.06, 0.04, 0.03
+_OVER_OBJECT_M = 0.18
 
 
 class Film:
-    """Records every `stride`-th control step into an mp4; a context manager.
-
-    A target and its goal carry markers of one colour: a sphere at the goal, and a smaller one that
-    hovers over the object.
-    """
+    """Records every `stride`-th control step into an mp4; a context manager."""
 
     def __init__(
         self, simulator: Simulator, episode: Episode, path: Path, stride: int, env_id: int = 0
@@ -48,23 +44,30 @@ class Film:
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
         """What the executor calls after each control step."""
-        self._writer.add(lambda: self._frame(world, info))
+        self._writer.add(lambda: self.frame(world, info))
 
-    def _frame(self, world: WorldState, info: StepInfo) -> np.ndarray:
-        spheres = markers(self._episode, world)
+    def frame(self, world: WorldState, info: StepInfo) -> np.ndarray:
+        """The frame (H, W, 3) uint8 of the home as it is now, which `world` and `info` describe."""
+        spheres = markers(self._episode, world, info.object)
         picture = self._simulator.render(self._env, "third_person", markers=spheres)
         depth = self._simulator.depth([self._env], _DEPTH_SIDE, _DEPTH_SIDE)[0]
         return compose_frame(picture, depth, caption(self._episode, world, info))
 
 
-def markers(episode: Episode, world: WorldState) -> list[Sphere]:
-    """The spheres of goals and targets, for a world of batch one."""
+def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
+    """A sphere at every goal, and one over the object `current` until it is held.
+
+    The goal of the current object is green and larger, the others are pale blue, the object's own
+    marker is pink. `world` is of batch one.
+    """
     spheres = []
-    for number, target in enumerate(episode.targets):
-        colour = colorsys.hsv_to_rgb(number / len(episode.targets), 0.75, 1.0)
-        spheres.append(Sphere(target.goal, _GOAL_RADIUS_M, colour))
-        x, y, z = (float(v) for v in world.object_pos[0, target.object])
-        spheres.append(Sphere((x, y, z + _OVER_OBJECT_M), _OBJECT_RADIUS_M, colour))
+    for target in episode.targets:
+        mine = target.object == current
+        radius, colour = (_GOAL_RADIUS_M, _GOAL) if mine else (_OTHER_RADIUS_M, _OTHER)
+        spheres.append(Sphere(target.goal, radius, colour))
+    if current >= 0 and world.held[0] != current:
+        x, y, z = (float(v) for v in world.object_pos[0, current])
+        spheres.append(Sphere((x, y, z + _OVER_OBJECT_M), _OBJECT_RADIUS_M, _OBJECT))
     return spheres
 
 
@@ -81,6 +84,7 @@ def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
             f"holds {episode.objects[held].name if held >= 0 else 'nothing'}",
             f"force {float(world.force[0]):.0f} N",
         ],
+        legend=[("goal", _GOAL), ("object", _OBJECT), (f"plays at {_SPEED:g}x", None)],
     )
 
 

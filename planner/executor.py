@@ -22,7 +22,7 @@ from planner.problem import problem_from_episode
 from planner.search import UnsolvableError, plan
 from planner.trace import Cause, Observation, Stage, Trace
 from skills.base import Margin, Skill, SkillGoal, SkillPolicy, SkillThresholds
-from skills.geometry import planar_distance, rest_distance
+from skills.geometry import planar_distance
 from skills.registry import get as get_skill
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Simulator
@@ -61,7 +61,7 @@ class ExecutionRules:
     """How a plan is carried out.
 
     `replan` asks for a new plan after a failure, at most `max_replans` times. `add_arm_rest` runs
-    the policy "reset_arm" after each skill that leaves the arm away from rest.
+    the policy "reset_arm" after each skill, as HAB's fixed plan does.
     `nav_stop_within_m` ignores Navigate's stop farther away from its goal (VER deploys with 2 m).
     `snapshots` keeps the home's state at every handoff. `depth` is the (height, width) of the head
     depth that policies get, None for policies that do not look.
@@ -80,7 +80,8 @@ class StepInfo:
     """What goes on in one control step, for captions.
 
     `index` of `total` is the step of the current plan (from 0), `phase` "skill", "reset_arm" or
-    "wait", `margin` that of `predicate`, the atom that the plan's step is for.
+    "wait", `margin` that of `predicate`, the atom that the plan's step is for, `object` the index
+    into `Episode.objects` of what the step is about, -1 for none.
     """
 
     index: int
@@ -94,6 +95,7 @@ class StepInfo:
     episode_step: int
     predicate: str
     margin: Margin
+    object: int = -1
 
 
 OnStep = Callable[[WorldState, StepInfo], None]
@@ -284,9 +286,10 @@ class _Run:
             self._blame(stage, *next(iter(missing.items())), stage.ended_by)
 
     def _reset_arm(self, step: Step, stage: Stage) -> None:
-        """Brings the arm back to rest, with the hand as it is."""
-        if self._at_rest():
-            return
+        """Brings the arm back to rest, with the hand as it is.
+
+        A policy that stops at once, because the arm is well where it is, costs no step.
+        """
         policy = self.executor.policy(RESET_ARM)
         mask = np.zeros(action_layout.SIZE, dtype=bool)
         mask[action_layout.ARM] = True
@@ -295,6 +298,8 @@ class _Run:
         stop = False
         while not stop and not self.over and stage.reset_steps < limit:
             action, stop = self._act(policy, mask)
+            if stop and stage.reset_steps == 0:
+                return
             self._step(action)
             stage.reset_steps += 1
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
@@ -449,10 +454,6 @@ class _Run:
     def _worst_force(self) -> Margin:
         return min(self._forces().values(), key=lambda margin: margin.margin)
 
-    def _at_rest(self) -> bool:
-        away = rest_distance(self.world.base, self.world.ee_pos)[0]
-        return bool(away < self.executor.thresholds.pick_rest_m)
-
     def _too_far_to_stop(self, goal: SkillGoal) -> bool:
         away = planar_distance(self.world.base, np.asarray([goal.position]))[0]
         return bool(away > self.rules.nav_stop_within_m)
@@ -489,6 +490,7 @@ class _Run:
             episode_step=self.trace.steps,
             predicate=text(step.purpose),
             margin=self._atom(step.purpose),
+            object=self.plan.problem.entities[step.args[0]].object,
         )
         self.on_step(self.world, info)
 

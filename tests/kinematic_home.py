@@ -252,5 +252,5 @@ class Fold(_Policy):
         delta = np.array(REST_POINT) - world_to_base(world.base, world.ee_pos)[0]
         action = np.zeros(layout.SIZE)
         action[:3] = np.clip(delta / REACH_STEP_M, -1.0, 1.0)
-        action[layout.STOP] = 1.0 if np.linalg.norm(delta) < 0.02 else -1.0
+        action[layout.STOP] = 1.0 if np.linalg.norm(delta) < 0.15 else -1.0
         return action

@@ -268,7 +268,7 @@ def test_final_wait_is_cut_short_to_leave_room_for_the_stop():
     assert not late.success and late.ended_by == "episode_steps"
 
 
-def test_reset_arm_runs_only_away_from_rest():
+def test_reset_arm_costs_no_step_when_the_arm_is_at_rest():
     class Leave(Put):
         """Lets go and stops there."""
 
@@ -279,12 +279,8 @@ def test_reset_arm_runs_only_away_from_rest():
                 action[:3] = 0.0
             return action
 
-    fold = Fold()
-    execute(acting=policies(reset_arm=fold))
-    assert fold.begun == 0
-
-    trace = execute(acting=policies(place=Leave(), reset_arm=fold))
-    assert fold.begun == 2
+    assert all(s.reset_steps == 0 for s in execute().stages)
+    trace = execute(acting=policies(place=Leave()))
     assert [s.reset_steps > 0 for s in trace.stages] == [False, False, False, True] * 2
     without = execute(acting=policies(place=Leave()), rules=ExecutionRules(add_arm_rest=False))
     assert all(s.reset_steps == 0 for s in without.stages)

@@ -34,7 +34,8 @@ def test_picture_has_the_asked_shape_and_is_repeatable():
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     shader = Shader(model.geom_type)
-    camera = third_person_camera(ROBOT_POSE, (0, -1.5, 0.8), ROOMS)
+    x, y, yaw = ROBOT_POSE
+    camera = look_at((x - 2 * math.cos(yaw), y - 2 * math.sin(yaw), 2.2), (x, y, 0.7))
     geoms = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
     first = shader.render(*geoms, camera.pos, camera.mat, height=70, width=90)
     assert first.shape == (70, 90, 3) and first.dtype == np.uint8
@@ -159,10 +160,11 @@ def test_third_person_camera_keeps_robot_and_workspace_in_view():
         assert -3.2 < camera.pos[0] < 4.9 and -8.4 < camera.pos[1] < 1.4
 
 
-def test_third_person_camera_is_behind_the_robot_and_upright():
+def test_third_person_camera_is_beside_the_robot_a_little_behind_and_upright():
     camera = third_person_camera((0.5, -3.0, 0.7), (1.0, -2.5, 0.8), ROOMS)
     offset = camera.pos[:2] - (0.5, -3.0)
-    assert offset @ (math.cos(0.7), math.sin(0.7)) < -1.5
+    assert -1.5 < offset @ (math.cos(0.7), math.sin(0.7)) < -0.5
+    assert abs(offset @ (-math.sin(0.7), math.cos(0.7))) > 1.5
     assert np.allclose(camera.mat.T @ camera.mat, np.eye(3))
     assert np.linalg.det(camera.mat) == pytest.approx(1.0)
     assert camera.mat[2, 0] == pytest.approx(0.0) and camera.mat[2, 1] > 0

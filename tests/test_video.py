@@ -1,4 +1,4 @@
-import imageio_ffmpeg
+import imageio.v2 as imageio
 import numpy as np
 import pytest
 
@@ -11,10 +11,8 @@ def frame(value: int, height: int = 48, width: int = 64) -> np.ndarray:
 
 
 def read(path) -> tuple[dict, list[np.ndarray]]:
-    reader = imageio_ffmpeg.read_frames(str(path))
-    meta = next(reader)
-    width, height = meta["size"]
-    return meta, [np.frombuffer(f, np.uint8).reshape(height, width, 3) for f in reader]
+    with imageio.get_reader(path, format="FFMPEG") as reader:
+        return reader.get_meta_data(), [np.asarray(picture) for picture in reader]
 
 
 def test_written_video_has_the_frames_size_and_rate(tmp_path):

@@ -7,10 +7,12 @@ from scipy import spatial
 import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import ARM, CAPSULES
 from tpsrl.world.floor import CELL_M, floor_map, layout_obstacles, main_floor
 from tpsrl.world.generator import SCENARIOS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.home import MUTABLE_FIELDS, POOLS, _spec, load_home
+from tpsrl.world.kinematics import LOWER, UPPER, arm_frames
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind, object_kinds
 
@@ -165,6 +167,27 @@ def test_the_tree_over_the_furniture_finds_the_same_contacts_as_all_pairs() -> N
             assert pairs[0] == pairs[1]
             found += len(pairs[0])
     assert found > 500
+
+
+def test_contact_geoms_of_the_arm_are_where_the_kinematics_put_its_capsules() -> None:
+    home = load_home("replica_cad", 12)
+    data = mujoco.MjData(home.model)
+    rng = np.random.default_rng(8)
+    links = [joint.name for joint in ARM]
+    pos, rot = np.empty((7, 3)), np.empty((7, 3, 3))
+    for _ in range(20):
+        posture = rng.uniform(np.maximum(LOWER, -3), np.minimum(UPPER, 3))
+        data.qpos[home.arm_qpos] = posture
+        mujoco.mj_kinematics(home.model, data)
+        arm_frames(posture, pos, rot)
+        for name, start, end, _radius in CAPSULES:
+            link = links.index(name)
+            ends = [pos[link] + rot[link] @ point for point in (start, end)]
+            geom = data.geom(name)
+            axis = geom.xmat.reshape(3, 3)[:, 2]
+            np.testing.assert_allclose(geom.xpos, np.mean(ends, axis=0), atol=1e-9)
+            along = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
+            np.testing.assert_allclose(np.abs(axis @ along), 1.0, atol=1e-9)
 
 
 def test_splits_follow_the_families_of_layouts() -> None:

@@ -30,9 +30,14 @@ COMMANDS = {
         "generate and check a dataset of episodes",
     ),
     "bench sim": (
-        "tpsrl.sim.bench",
+        "tpsrl.commands.bench_sim",
         "[key=value ...]",
         "measure how fast this machine simulates",
+    ),
+    "warmup": (
+        "tpsrl.commands.warmup",
+        "",
+        "compile ahead of time what the first run would compile",
     ),
     "doctor": (
         "tpsrl.commands.doctor",

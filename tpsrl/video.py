@@ -4,11 +4,12 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-import imageio_ffmpeg
+import imageio.v2 as imageio
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -36,12 +37,14 @@ class Caption:
 
     `title` is the plan step ("3/20 pick(003_cracker_box)"), `results` its predicates with their
     margins and whether they hold ("object_at: 0.12 m inside 0.30 m", True), `status` the lines
-    beside the picture (steps, time, force).
+    beside the picture (steps, time, force), `legend` the words of the line below them, each with
+    the colour (0 to 1) of the dot before it, or without dot.
     """
 
     title: str = ""
     results: Sequence[tuple[str, bool]] = ()
     status: Sequence[str] = ()
+    legend: Sequence[tuple[str, tuple[float, float, float] | None]] = ()
 
 
 def colour_depth(depth: np.ndarray) -> np.ndarray:
@@ -87,6 +90,7 @@ def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption)
             break
         _text(draw, (width + _MARGIN, y), line, _TEXT_SIZE, _WHITE, side - 2 * _MARGIN)
         y += _TEXT_SIZE + 5
+    _draw_legend(draw, (width + _MARGIN, height - _SMALL_SIZE - 8), total[0], caption.legend)
     draw.rectangle((0, height, total[0], total[1]), fill=_DARK)
     y = height + _MARGIN - 2
     _text(draw, (_MARGIN, y), caption.title, _TITLE_SIZE, _WHITE, total[0] - 2 * _MARGIN)
@@ -99,6 +103,24 @@ def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption)
         draw.ellipse((x, y + 5, x + 8, y + 13), fill=colour)
         x += 14 + _text(draw, (x + 14, y), text, _TEXT_SIZE, colour, room) + 18
     return np.asarray(frame)
+
+
+def _draw_legend(
+    draw: ImageDraw.ImageDraw,
+    place: tuple[int, int],
+    right: int,
+    legend: Sequence[tuple[str, tuple[float, float, float] | None]],
+) -> None:
+    """Words in a line that ends before `right`, with their dots."""
+    x, y = place
+    for text, colour in legend:
+        if colour is not None:
+            red, green, blue = (round(255 * c) for c in colour)
+            draw.ellipse((x, y + 3, x + 8, y + 11), fill=(red, green, blue))
+            x += 12
+        if x >= right - _MARGIN:
+            return
+        x += _text(draw, (x, y), text, _SMALL_SIZE, _GREY, right - _MARGIN - x) + 12
 
 
 def _draw_scale(frame: Image.Image, draw: ImageDraw.ImageDraw, left: int, side: int) -> None:
@@ -159,7 +181,7 @@ class VideoWriter:
         self.frames = 0
         self._fps, self._every, self._calls = fps, every, 0
         self._temporary = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp.mp4")
-        self._encoder: Generator[None, bytes | None, None] | None = None
+        self._encoder: Any = None  # imageio's writer, from the first frame on
         self._shape: tuple[int, ...] = ()
 
     def __enter__(self) -> "VideoWriter":
@@ -190,9 +212,8 @@ class VideoWriter:
             self._open(picture)
         if picture.shape != self._shape or picture.dtype != np.uint8:
             raise ValueError(f"frame {picture.shape} {picture.dtype} after {self._shape} uint8")
-        assert self._encoder is not None
         try:
-            self._encoder.send(np.ascontiguousarray(picture).tobytes())
+            self._encoder.append_data(picture)
         except OSError as error:
             raise UserError(f"video: cannot write {self.path}: {_first_line(error)}") from None
         self.frames += 1
@@ -202,18 +223,18 @@ class VideoWriter:
         if height % 2 or width % 2 or channels != 3:
             raise ValueError(f"frame {picture.shape} needs even sides and three channels")
         self._shape = picture.shape
-        self._encoder = imageio_ffmpeg.write_frames(
-            str(self._temporary),
-            (width, height),
+        self._encoder = imageio.get_writer(
+            self._temporary,
+            format="FFMPEG",
+            mode="I",
             fps=self._fps,
             codec="libx264",
-            pix_fmt_out="yuv420p",
+            pixelformat="yuv420p",
             quality=None,
             macro_block_size=2,
             ffmpeg_log_level="error",
-            output_params=["-crf", "22", "-preset", "veryfast", "-movflags", "+faststart"],
+            output_params=["-crf", "24", "-preset", "veryfast", "-movflags", "+faststart"],
         )
-        self._encoder.send(None)
 
     def __exit__(
         self,

@@ -6,6 +6,7 @@ look at where the object is to go, since the angle of the cup to the object stay
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 
@@ -45,8 +46,9 @@ _CONTACT_MARGIN_HERE_M, _MARGIN_HERE_M = 0.0, 0.006
 _FOOTPRINT_MARGIN_M = 0.025
 _SIDE_HEIGHT_M = 0.09  # lower objects have no side to hold on to
 _STEEP = math.radians(50)
-_MAX_STANCES = 120
+_MAX_STANCES = 200
 _MAX_DRIVES = 4
+_SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
 _LEAST_ARM_STEPS = 60.0  # no reach and return takes less
 # The last stretch may be driven with the arm already over the furniture (m).
 _ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
@@ -256,12 +258,18 @@ def _search(
             found.append(dataclasses.replace(reach, steps=drive + reach.steps))
             best = min(best, drive + reach.steps)
     found.sort(key=lambda reach: reach.steps)
-    for reach in found[:_MAX_DRIVES]:
+    walled: list[np.ndarray] = []
+    for reach in found:
         if reach.first is scene.base:
             return reach
+        if any(np.abs(reach.first - pose).max() < _SAME_PLACE for pose in walled):
+            continue
         legs = plan_drive(footprint, scene.base, reach.first)
         if legs is not None:
             return dataclasses.replace(reach, legs=legs)
+        walled.append(reach.first)
+        if len(walled) == _MAX_DRIVES:
+            break
     return None
 
 
@@ -281,26 +289,25 @@ def _candidates(
         if 0.4 < distance < 1.05 and off < 1.0 and clear:
             found.append((_advance_steps(advance), scene.base, advance))
     for stance in stances(scene.layout, point, STANDOFFS):
-        for turn in _FACING:
-            for advance in _ADVANCES:
-                first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
-                if _enterable(footprint, first):
-                    drive = field(first) + _advance_steps(advance) + 10.0
-                    if np.isfinite(drive):
-                        found.append((drive, first, advance))
-                    break
+        best = (np.inf, stance, 0.0)
+        for turn, advance in itertools.product(_FACING, _ADVANCES):
+            first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
+            drive = field(first) + _advance_steps(advance) + 10.0
+            if drive < best[0] and drivable(footprint, first, _FOOTPRINT_MARGIN_M):
+                best = (drive, first, advance)
+        if np.isfinite(best[0]):
+            found.append(best)
     found.sort(key=lambda candidate: candidate[0])
     return found
 
 
-def _enterable(footprint: Footprint, pose: np.ndarray) -> bool:
+def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
     """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
-    if footprint.margin(*pose) < _FOOTPRINT_MARGIN_M:
+    if footprint.margin(*pose) < margin:
         return False
     turns = (pose + np.array([0.0, 0.0, turn]) for turn in (0.4, -0.4))
-    return footprint.margin(*ahead(pose, -0.15)) >= 0.0 or all(
-        footprint.margin(*turned) >= 0.0 for turned in turns
-    )
+    backs = all(footprint.margin(*ahead(pose, -d)) >= 0.0 for d in (0.1, 0.2))
+    return backs or all(footprint.margin(*turned) >= 0.0 for turned in turns)
 
 
 def _advance_steps(advance: float) -> float:

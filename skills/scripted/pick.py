@@ -83,3 +83,4 @@ class ScriptedPick(Routine):
         # The highest of the quick ones.
         quick = [q for cost, q in found if cost < _LIFT_RAD]
         yield from self.follow((quick[0] if quick else min(found, key=lambda f: f[0])[1])[None])
+        yield from self.rise()

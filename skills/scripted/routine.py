@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 
 from skills.base import SkillGoal
-from skills.scripted.grasps import Reach, ahead
+from skills.scripted.grasps import Reach, ahead, drivable
 from skills.scripted.motion import plan_path
 from skills.scripted.navigation import Follower, Leg
 from skills.scripted.scene import Scene, look
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import BASE_RADIUS, REST_EE
-from tpsrl.world.floor import floor_map
-from tpsrl.world.kinematics import LOWER, UPPER, inverse
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
+from tpsrl.world.fetch import REST_EE
+from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base
 from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
@@ -28,6 +27,8 @@ _SETTLE_STEPS = 15
 _BLOCKED_STEPS = 12
 _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 PATH_MARGINS_M = (0.02, 0.008, 0.0)
+_BACK_OFFS_M = (0.0, 0.2, 0.35)  # how far to back off before the arm is folded, in turn
+_RISES_M = tuple(0.04 * k for k in range(1, 9))
 # Around the resting point, inside the 0.15 m that count as at rest.
 _REST_SHIFTS = (
     (0.0, 0.0, 0.0),
@@ -183,21 +184,20 @@ class Routine(abc.ABC):
         return None
 
     def to_rest(self) -> Steps:
-        """Brings the cup near its resting point: by the shortest free way, else backing off first.
+        """Brings the cup near its resting point by the shortest free way.
 
         The skill asks for the end effector within 0.15 m of the point, in any posture, so the
-        nearest posture is looked for; the resting posture itself is the last resort.
+        nearest one is looked for with which the robot can drive off. Where there is none, as over
+        a sink with a tall box in the cup, it rises and backs off first.
         """
-        self.phase = "rest"
-        for backing in (0.0, 0.15, 0.25, 0.4):
+        for backing in _BACK_OFFS_M:
             if backing:
-                self.note("backed_off")
-                self.phase = "back_off"
+                yield from self.rise()
                 yield from self.back_off(backing)
-                self.phase = "rest"
+            self.phase = "rest"
             scene = self.look()
             checker = scene.checker(scene.base)
-            for posture in rest_postures(checker, scene.arm, scene.held is not None):
+            for posture in rest_postures(scene, checker, only_drivable=backing < _BACK_OFFS_M[-1]):
                 path = self.path_to(posture, checker)
                 if path is not None:
                     yield from self.follow(path)
@@ -205,11 +205,34 @@ class Routine(abc.ABC):
         self.note("no_path_to_rest")
         yield from self.follow(REST[None])
 
+    def rise(self) -> Steps:
+        """Lifts the cup straight up until the robot could drive off."""
+        self.phase = "rise"
+        scene = self.look()
+        checker = scene.checker(scene.base)
+        tip, turn = cup_pose(scene.arm)
+        axis, q = turn[:, 0].copy(), scene.arm
+        rising = []
+        for height in _RISES_M:
+            if drivable(scene.footprint(q), scene.base, -0.01):
+                break
+            point = tip + np.array([0.0, 0.0, height])
+            ok, q = inverse(q, point, CUP_AXIS, axis, q, NO_OFFSET, 60, 0.05)
+            if not ok or not checker.free(q, min(0.0, checker.clearance(scene.arm)) - 0.005):
+                break
+            rising.append(q)
+        if rising:
+            self.note("rose")
+            yield from self.follow(np.array(rising))
+
     def back_off(self, distance: float) -> Steps:
-        """Drives straight back, as far as the floor allows."""
+        """Drives straight back, if the arm lets it."""
         base = self.world.base[0]
         end = ahead(base, -distance)
-        if floor_map(self.episode.layout).clearance(end[0], end[1]) > BASE_RADIUS:
+        footprint = self.look().footprint(self.world.arm[0])
+        if min(footprint.margin(*ahead(base, -d)) for d in (distance / 2, distance)) > -0.02:
+            self.note("backed_off")
+            self.phase = "back_off"
             yield from self.drive([Leg(end[0], end[1], base[2], -1)])
 
     def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
@@ -239,17 +262,23 @@ class Routine(abc.ABC):
         return reach
 
 
-def rest_postures(checker: ArmChecker, arm: np.ndarray, holding: bool) -> list[np.ndarray]:
-    """Postures with the cup near the resting point, quickest from `arm` (7,) first.
-
-    With an object in the cup the higher ones are preferred: it hangs below.
-    """
-    found = [(float(np.abs(REST - arm).max()), REST)]
+def rest_postures(scene: Scene, checker: ArmChecker, only_drivable: bool) -> list[np.ndarray]:
+    """Postures with the cup near the resting point, the quickest first."""
+    found = []
     for shift in _REST_SHIFTS:
         point = np.add(REST_EE, shift)
-        ok, q = inverse(arm, point, CUP_AXIS, CUP_AXIS, REST, NO_OFFSET, 60, 0.0)
-        if ok and checker.free(q, PATH_MARGINS_M[0]):
-            low = 0.3 if holding and shift[2] < 0 else 0.0
-            found.append((float(np.abs(q - arm).max()) + low, q))
-    found.sort(key=lambda f: f[0])
-    return [q for _, q in found]
+        ok, q = inverse(scene.arm, point, CUP_AXIS, CUP_AXIS, REST, NO_OFFSET, 60, 0.0)
+        if ok and checker.free(q, PATH_MARGINS_M[1]):
+            found.append(q)
+    if checker.free(REST, PATH_MARGINS_M[1]):
+        found.append(REST)
+    found.sort(key=lambda q: float(np.abs(q - scene.arm).max()))
+    if not only_drivable:
+        return found
+    return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]
+
+
+def at_rest(scene: Scene, ee_pos: np.ndarray) -> bool:
+    """Whether the cup is near its resting point (0.15 m) and the robot can drive off like this."""
+    away = float(np.linalg.norm(point_to_base(scene.base, ee_pos) - REST_EE))
+    return away < 0.14 and drivable(scene.footprint(scene.arm), scene.base, 0.0)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 THIRD_PERSON_FOV_DEG = 62.0
-_DISTANCE_M = 2.2  # horizontally from the base
+_DISTANCE_M = 2.3  # horizontally from the base
 _HEIGHT_M = 2.25
 _HIGHEST_M = 3.3
-_AZIMUTHS = (math.radians(-142), math.radians(142))  # behind right, behind left of the robot
+# To the right and to the left, a little behind: the trunk does not hide what the arm does.
+_AZIMUTHS = (math.radians(-115), math.radians(115))
 _OUTSIDE_M = 0.3  # how far the camera may leave the rooms
 
 
@@ -45,7 +46,7 @@ def third_person_camera(
     previous: CameraPose | None = None,
     follow: float = 0.08,
 ) -> CameraPose:
-    """A camera behind and above the robot that keeps it and what it works on in view.
+    """A camera beside and above the robot that keeps it and what it works on in view.
 
     Args:
         base: x, y (m) and yaw (rad) of the robot.
@@ -54,7 +55,7 @@ def third_person_camera(
         bounds: x_min, y_min, x_max, y_max of the rooms; the camera stays about inside and
             rises where that brings it close to the robot.
         previous: the pose of the previous frame; the new one moves a fraction `follow` from it
-            towards where it would be without.
+            towards where it would be without, and the point looked at three times that.
     """
     x, y, yaw = (float(v) for v in base)
     ahead = np.array([math.cos(yaw), math.sin(yaw)])
@@ -79,5 +80,5 @@ def third_person_camera(
     pos = np.array([best[0], best[1], min(_HEIGHT_M + missing, _HIGHEST_M)])
     if previous is not None:
         pos = previous.pos + follow * (pos - previous.pos)
-        target = previous.target + 2 * follow * (target - previous.target)
+        target = previous.target + min(1.0, 3 * follow) * (target - previous.target)
     return look_at(pos, target)

@@ -77,7 +77,7 @@ class MujocoHome:
             if slot not in taken:
                 start = int(home.slot_qpos[slot])
                 data.qpos[start : start + 7] = home.park(model, slot)
-        for slot, placement in zip(self.slots, episode.objects, strict=True):
+        for slot, placement in zip(self.slots.tolist(), episode.objects, strict=True):
             start = int(home.slot_qpos[slot])
             data.qpos[start : start + 7] = (*placement.pos, *placement.quat)
         for key, value in episode.articulation.items():

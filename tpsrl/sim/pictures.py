@@ -12,11 +12,13 @@ from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.shading import Shader
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.home import Home
+from tpsrl.world.layouts import BodyKind
 
 CAMERAS = ("third_person", "head")
 _HEAD_FOV_DEG = 90.0
 _CATCH_UP_S = 0.8  # in which the third-person camera makes 63% of the way to where it belongs
 _CHEST_M = 0.8  # height of the point of the robot that nothing may hide
+_TALL_M = 1.2
 
 
 class Pictures:
@@ -85,13 +87,25 @@ class Pictures:
 
 
 def _cutaway_groups(home: Home) -> np.ndarray:
-    """(G,) int: one number for each wall and each piece of furniture, -1 for all else."""
-    model = home.model
+    """(G,) int: one number for each wall and each piece of furniture that may be left out, else -1.
+
+    Low pieces that carry objects stay: they hardly hide the robot from above, and what stands on
+    them would float without them.
+    """
+    model, bodies = home.model, home.layout_set.bodies
+    carriers = {name for place in home.layout_set.receptacles.values() for name in place.bodies}
+    pieces = [n for n, kind in bodies.items() if n not in carriers or _height(kind) > _TALL_M]
     groups: dict[str, int] = {}
     result = np.full(model.ngeom, -1)
     for geom in range(model.ngeom):
         root = model.body_rootid[model.geom_bodyid[geom]]
         piece = model.geom(geom).name.split("/")[0] if root == 0 else model.body(root).name
-        if home.wall_geom[geom] or piece in home.layout_set.bodies:
+        if home.wall_geom[geom] or piece in pieces:
             result[geom] = groups.setdefault(piece, len(groups))
     return result
+
+
+def _height(kind: BodyKind) -> float:
+    """Metres from the lowest to the highest point of a body's own boxes."""
+    ends = [(box.pos[2] - box.half[2], box.pos[2] + box.half[2]) for box in kind.boxes]
+    return max(high for _, high in ends) - min(low for low, _ in ends)

@@ -146,7 +146,9 @@ class Shader:
                 np.asarray(marker.rgb, np.float32) ** 2.2,
                 tan_half,
             )
-        return _GAMMA[(np.clip(light, 0.0, 1.0) * 4095.0).astype(np.int16)]
+        picture = np.empty((height, width, 3), np.uint8)
+        _encode(light.reshape(-1), _GAMMA, picture.reshape(-1))
+        return picture
 
     def _between(
         self,
@@ -594,3 +596,10 @@ def _draw_marker(
             row, column = r // every, c // every
             for i in range(3):
                 light[row, column, i] += opacity * (colour[i] * shade - light[row, column, i])
+
+
+@numba.njit(**_JIT)
+def _encode(light: Any, table: Any, out: Any) -> None:
+    """Linear light, clipped to 0 to 1, as bytes of a table of 4096 levels."""
+    for i in range(light.size):
+        out[i] = table[np.int32(min(max(light[i], _f4(0.0)), _f4(1.0)) * _f4(4095.0))]

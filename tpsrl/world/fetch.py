@@ -98,7 +98,7 @@ def add_fetch(spec: mujoco.MjSpec) -> None:
             rgba=_DARK if name in ("base", "neck") else _LIGHT,
         )
     _add_head_camera(base)
-    parent = base
+    parent, carrier, ahead = base, base, np.zeros(3)
     for index, joint in enumerate(ARM):
         offset = np.add(TORSO, joint.offset) if index == 0 else joint.offset
         body = parent.add_body(name=joint.name, pos=offset, gravcomp=1)
@@ -111,9 +111,13 @@ def add_fetch(spec: mujoco.MjSpec) -> None:
             # What geared motors add; without it the arm shakes what it holds by 2 cm.
             armature=0.5,
         )
-        _add_capsules(body, joint, index)
+        # A roll does not move what is round about its axis, so the link before carries the geoms:
+        # the engine looks for contacts body by body.
+        rolls = joint.axis == (1, 0, 0)
+        carrier, ahead = (carrier, ahead + joint.offset) if rolls else (body, np.zeros(3))
+        _add_capsules(body, carrier, ahead, joint, index)
         parent = body
-    _add_cup(parent)
+    _add_cup(parent, carrier, ahead)
     _add_actuators(spec)
 
 
@@ -127,7 +131,10 @@ def _add_head_camera(base: mujoco.MjsBody) -> None:
     base.add_camera(name="head", pos=HEAD_CAMERA_POS, quat=quat, fovy=90)
 
 
-def _add_capsules(body: mujoco.MjsBody, joint: ArmJoint, index: int) -> None:
+def _add_capsules(
+    body: mujoco.MjsBody, carrier: mujoco.MjsBody, ahead: np.ndarray, joint: ArmJoint, index: int
+) -> None:
+    """Gives a link its inertia, and `carrier`, whose frame is `ahead` (m) behind, its geoms."""
     body.explicitinertial = True
     body.mass = joint.mass
     for name, start, end, radius in CAPSULES:
@@ -138,10 +145,10 @@ def _add_capsules(body: mujoco.MjsBody, joint: ArmJoint, index: int) -> None:
         body.ipos = centre
         side = joint.mass * (3 * radius**2 + length**2) / 12
         body.inertia = [joint.mass * radius**2 / 2, side, side]
-        body.add_geom(
+        carrier.add_geom(
             name=name,
             type=mujoco.mjtGeom.mjGEOM_CAPSULE,
-            fromto=[*start, *end],
+            fromto=[*(ahead + start), *(ahead + end)],
             size=[radius, 0, 0],
             contype=ROBOT,
             # The first links are always beside the torso; only the later ones can run into it.
@@ -150,12 +157,12 @@ def _add_capsules(body: mujoco.MjsBody, joint: ArmJoint, index: int) -> None:
         )
 
 
-def _add_cup(wrist: mujoco.MjsBody) -> None:
+def _add_cup(wrist: mujoco.MjsBody, carrier: mujoco.MjsBody, ahead: np.ndarray) -> None:
     tip = GRIPPER + CUP
-    wrist.add_geom(
+    carrier.add_geom(
         name="cup",
         type=mujoco.mjtGeom.mjGEOM_CYLINDER,
-        fromto=[GRIPPER - 0.01, 0, 0, tip, 0, 0],
+        fromto=[*(ahead + np.array([GRIPPER - 0.01, 0, 0])), *(ahead + np.array([tip, 0, 0]))],
         size=[CUP_RADIUS, 0, 0],
         contype=ROBOT,
         conaffinity=STATIC | FLOOR | SELF,

@@ -1,0 +1,87 @@
+"""Compiles ahead of time what the first evaluation would compile.
+
+numba turns loops into machine code at their first call, once for each type of arguments, and keeps
+it on disk. A short run of the real thing calls them with the right types.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from eval import agents, pool
+from tpsrl import machine
+from tpsrl.world.episode import Episode, ObjectPlacement, Target
+from tpsrl.world.floor import CELL_M, floor_map, main_floor
+from tpsrl.world.layouts import PlacedReceptacle, placed_receptacles, resolve
+from tpsrl.world.objects import object_kind
+
+_LAYOUT = "replica_cad/v3_sc3_staging_00"
+_OBJECT, _FROM, _TO = "003_cracker_box", "table_1", "counter_right"
+
+
+def warm_up() -> dict[str, float]:
+    """Runs the jobs beside each other; returns the seconds that each took."""
+    names = list(JOBS)
+    done = pool.run(_worker, names, min(machine.cores(), len(names)), names)
+    return {names[index]: seconds for index, seconds in done}
+
+
+def _worker() -> Callable[[str], float]:
+    return _timed
+
+
+def _timed(job: str) -> float:
+    started = time.perf_counter()
+    JOBS[job]()
+    return time.perf_counter() - started
+
+
+def carry_one_object() -> None:
+    """Engine, planner and scripted skills: one object from a table to the counter."""
+    from planner.executor import ExecutionLimits, Executor
+    from tpsrl import sim
+
+    simulator = sim.make(slots=12)
+    limits = ExecutionLimits(episode_steps=900)
+    Executor(simulator, agents.make("scripted"), limits=limits).run(one_object_episode())
+
+
+def make_and_show_an_episode() -> None:
+    """Generator, settling, depth and pictures."""
+    from tpsrl import sim
+    from tpsrl.sim import datasets
+    from tpsrl.sim.base import Sphere
+    from tpsrl.world.generator import Source
+
+    source = Source("tidy_house", "val", 0, 12)
+    (episode,), _ = datasets.generate(source, range(1), processes=1)
+    simulator = sim.make(slots=12)
+    simulator.reset([0], [episode])
+    simulator.depth([0])
+    simulator.render(0, markers=[Sphere((0.0, -3.0, 1.0), 0.1, (1.0, 0.0, 0.0))])
+
+
+JOBS: dict[str, Callable[[], None]] = {
+    "engine and skills": carry_one_object,
+    "generator and pictures": make_and_show_an_episode,
+}
+
+
+def one_object_episode() -> Episode:
+    """An episode that needs no generator; the robot starts where there is most room."""
+    layout_set, layout = resolve(_LAYOUT)
+    places = {place.name: place for place in placed_receptacles(layout_set, layout)}
+    floor = floor_map(_LAYOUT)
+    room = np.where(main_floor(_LAYOUT), floor.distance, -1.0)
+    iy, ix = np.unravel_index(np.argmax(room), room.shape)
+    start = (floor.origin[0] + (ix + 0.5) * CELL_M, floor.origin[1] + (iy + 0.5) * CELL_M, 0.0)
+    thing = ObjectPlacement(_OBJECT, _standing_on(places[_FROM]), (1.0, 0.0, 0.0, 0.0), _FROM)
+    target = Target(0, _standing_on(places[_TO]), _TO)
+    return Episode("warmup", "tidy_house", "val", _LAYOUT, start, (thing,), (target,))
+
+
+def _standing_on(place: PlacedReceptacle) -> tuple[float, float, float]:
+    """The centre of the object where it stands in the middle of a receptacle."""
+    half = object_kind(_OBJECT).half[2]
+    return float(place.pos[0]), float(place.pos[1]), place.surface + half + 0.002

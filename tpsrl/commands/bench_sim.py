@@ -1,0 +1,77 @@
+"""`tpsrl bench sim`: measures how fast this machine simulates."""
+
+import dataclasses
+from typing import Any
+
+from tpsrl import config
+
+DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
+free motion and in contact, and on several cores; compares the depth with MuJoCo's own rays in
+speed and value. Prints a table and writes bench.json."""
+POSITIONAL = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """For how long, in how many processes, and where to write."""
+
+    seconds: float = config.option(3.0, "for each number of objects and situation", minimum=0.1)
+    processes: int | None = config.option(None, "most processes (default: all cores)", minimum=1)
+    out: str = config.option("out/bench", "folder for bench.json")
+
+
+def run(settings: Settings) -> int:
+    """Measures, prints and writes."""
+    from rich.console import Console
+
+    from eval import output
+    from tpsrl import machine
+    from tpsrl.sim import bench
+
+    folder = output.check(settings.out)
+    console = Console()
+    options = bench.Options(settings.seconds, settings.processes or machine.cores())
+    with console.status("measuring") as status:
+        report = bench.measure(options, lambda line: status.update(f"measuring: {line}"))
+    for table in _tables(report):
+        console.print(table)
+    output.write_json(folder / "bench.json", report)
+    print(f"{folder / 'bench.json'}")
+    return 0
+
+
+def _tables(report: dict[str, Any]) -> list[Any]:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    rates = Table("per second, one core", box=SIMPLE_HEAD, pad_edge=False)
+    homes = report["homes"]
+    for home in homes:
+        head = f"{home['objects']} objects\n{home['situation']}"
+        rates.add_column(head, justify="right", no_wrap=True)
+    for key in homes[0]:
+        if key.endswith("_per_s"):
+            name = key.removesuffix("_per_s").replace("_", " ")
+            rates.add_row(name, *(f"{home[key]:,.0f}" for home in homes))
+    rates.add_row("robot in contact", *(f"{home['robot_in_contact']:.0%}" for home in homes))
+
+    depth = Table("depth against mj_multiRay", box=SIMPLE_HEAD, pad_edge=False)
+    for row in report["depth"]:
+        depth.add_column(f"{row['size']} x {row['size']}", justify="right")
+    depth.add_row(
+        "times faster", *(f"{row['times_faster_than_multi_ray']:.1f}" for row in report["depth"])
+    )
+    depth.add_row("within 1 cm", *(f"{row['within_1_cm']:.3%}" for row in report["depth"]))
+
+    several = Table("processes, steps with depth 64", box=SIMPLE_HEAD, pad_edge=False)
+    several.add_column("together per second", justify="right")
+    several.add_column("each", justify="right")
+    for row in report["processes"]:
+        total, each = row["steps_with_depth_64_per_s"], row["per_process"]
+        several.add_row(str(row["count"]), f"{total:,.0f}", f"{each:,.0f}")
+
+    times = Table("milliseconds", box=SIMPLE_HEAD, pad_edge=False)
+    times.add_column("", justify="right")
+    for name, value in report["milliseconds"].items():
+        times.add_row(name, f"{value:.2f}")
+    return [rates, depth, several, times]

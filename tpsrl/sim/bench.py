@@ -1,0 +1,318 @@
+"""How fast the embedded engine is on this machine, and how well its depth agrees with MuJoCo's.
+
+What one core does is measured in that core's own time, as medians over many short turns in which
+the quantities alternate; so other work on the machine disturbs little. Several processes at once
+are measured by the clock on the wall.
+"""
+
+import dataclasses
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from tpsrl.sim import datasets
+from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode, ObjectPlacement
+from tpsrl.world.fetch import REST_ARM
+from tpsrl.world.floor import CELL_M, floor_map, main_floor, random_base_pose
+from tpsrl.world.kinematics import inverse
+from tpsrl.world.objects import object_kind
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS
+
+OBJECTS = (12, 30)
+SIZES = (64, 128)
+_EPISODES = 4
+_TURN = 60  # control steps or frames that are timed at a stretch
+_POSES = 100
+_FAR_M = 10.0
+_PRESSED, _AHEAD_M = "003_cracker_box", 0.7
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """How long to measure, in seconds a home and situation, and in how many processes at most."""
+
+    seconds: float
+    processes: int
+
+
+def measure(options: Options, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """All figures, as JSON types; `say` is told what is going on."""
+    report: dict[str, Any] = {"engine": f"mujoco {mujoco.__version__}", "homes": []}
+    for objects in OBJECTS:
+        for situation, start in (("free", in_the_open), ("contact", among_objects)):
+            say(f"{objects} objects, {situation}")
+            rates = _rates(objects, start, options.seconds)
+            report["homes"].append({"objects": objects, "situation": situation, **rates})
+    say("reset and snapshots")
+    report["milliseconds"] = _latencies()
+    say("depth against MuJoCo's rays")
+    report["depth"] = [_compare_depth(size) for size in SIZES]
+    report["processes"] = []
+    for count in sorted({1, options.processes}):
+        say(f"{count} processes")
+        report["processes"].append(_in_processes(count, options.seconds))
+    return report
+
+
+# -- situations --------------------------------------------------------------------------------
+
+
+def in_the_open(episode: Episode) -> Episode:
+    """The robot where it has most room, so that it can wave and turn without touching anything."""
+    x, y = _roomiest(episode.layout)
+    return dataclasses.replace(episode, robot_start=(x, y, 0.0))
+
+
+def among_objects(episode: Episode) -> Episode:
+    """The same, with a box on the floor, for the cup to press on, and objects close around it."""
+    x, y = _roomiest(episode.layout)
+    objects = list(episode.objects)
+    spots = ((0.0, 0.0), (0.0, 0.18), (0.0, -0.18), (0.16, 0.0))
+    for i, (ahead, aside) in enumerate(spots):
+        name = _PRESSED if i == 0 else objects[i].name
+        pos = (x + _AHEAD_M + ahead, y + aside, object_kind(name).half[2] + 0.001)
+        objects[i] = ObjectPlacement(name, pos, (1.0, 0.0, 0.0, 0.0), "floor")
+    return dataclasses.replace(episode, robot_start=(x, y, 0.0), objects=tuple(objects))
+
+
+def _roomiest(layout: str) -> tuple[float, float]:
+    floor = floor_map(layout)
+    distance = np.where(main_floor(layout), floor.distance, -1.0)
+    iy, ix = np.unravel_index(np.argmax(distance), distance.shape)
+    x, y = (np.array([ix, iy]) + 0.5) * CELL_M + floor.origin
+    return (float(x), float(y))
+
+
+def _actions(contact: bool) -> np.ndarray:
+    """(n, 1, 11): the base turns to and fro; without contact the arm waves, else it presses."""
+    swing = np.sign(np.sin(np.linspace(0, 2 * np.pi, _TURN, endpoint=False)))
+    actions = np.zeros((_TURN, 1, act.SIZE))
+    actions[:, 0, act.GRIP] = -1.0
+    actions[:, 0, 9] = (0.04 if contact else 0.3) * swing
+    if not contact:
+        actions[:, 0, act.ARM] = 0.5 * swing[:, None]
+    return actions
+
+
+def _prepared(objects: int, start: Callable[[Episode], Episode]) -> Iterator[MujocoSimulator]:
+    """A simulator in its situation, in one apartment after the other."""
+    simulator = MujocoSimulator(slots=objects)
+    for episode in _episodes(objects):
+        simulator.reset([0], [start(episode)])
+        action = np.zeros((1, act.SIZE))
+        action[0, act.GRIP] = -1.0
+        for _ in range(40):  # until what lies still sleeps
+            simulator.step([0], action)
+        if start is among_objects:
+            for way in _down_to(2 * object_kind(_PRESSED).half[2]):
+                action[0, act.ARM] = way
+                simulator.step([0], action)
+        yield simulator
+
+
+def _episodes(objects: int) -> list[Episode]:
+    return datasets.load("tidy_house", "val", _EPISODES, num_objects=objects, processes=1)
+
+
+def _down_to(height: float) -> np.ndarray:
+    """Arm actions (n, 7) that bring the cup from rest to press 2 cm below a height, `_AHEAD_M`."""
+    down, steps = np.array([0.0, 0.0, -1.0]), []
+    at = np.array(REST_ARM)
+    for above in (0.08, -0.02):
+        point = np.array([_AHEAD_M, 0.0, height + above])
+        found = [inverse(s, point, CUP_AXIS, down, s, NO_OFFSET, 200) for s in (at, *SEEDS)]
+        posture = next(q for ok, q in found if ok)
+        count = int(np.ceil(np.abs(posture - at).max() / act.ARM_DELTA_RAD))
+        steps += [(posture - at) / count / act.ARM_DELTA_RAD] * count
+        at = posture
+    return np.array(steps)
+
+
+# -- rates -------------------------------------------------------------------------------------
+
+
+def _rates(objects: int, start: Callable[[Episode], Episode], seconds: float) -> dict[str, Any]:
+    turns: dict[str, list[float]] = {}
+    touching: list[bool] = []
+    for simulator in _prepared(objects, start):
+        works = _works(simulator, _actions(start is among_objects))
+        snapshot = simulator.snapshot(0)
+        for work in works.values():
+            work(0)  # compiles
+        end = time.perf_counter() + seconds / _EPISODES
+        while not touching or time.perf_counter() < end:
+            for name, work in works.items():
+                simulator.restore(0, snapshot)  # so that all turns are about the same motion
+                begin = time.thread_time()
+                for i in range(_TURN):
+                    work(i)
+                turns.setdefault(name, []).append(_TURN / (time.thread_time() - begin))
+                if name == "steps_per_s":
+                    touching.append(_robot_touches(simulator.homes[0]))
+    rates: dict[str, Any] = {name: round(float(np.median(r)), 1) for name, r in turns.items()}
+    return {**rates, "robot_in_contact": round(float(np.mean(touching)), 3)}
+
+
+def _works(simulator: MujocoSimulator, actions: np.ndarray) -> dict[str, Callable[[int], object]]:
+    """What is timed, by name: each call is one control step, one frame, or both."""
+
+    def step(i: int) -> None:
+        simulator.step([0], actions[i % len(actions)])
+
+    def state(i: int) -> None:
+        simulator.state([0])
+
+    works: dict[str, Callable[[int], object]] = {"steps_per_s": step, "states_per_s": state}
+    for size in SIZES:
+        depth, both = _depth_works(simulator, step, size)
+        works[f"depth_{size}_frames_per_s"] = depth
+        works[f"steps_with_depth_{size}_per_s"] = both
+    return works
+
+
+def _depth_works(
+    simulator: MujocoSimulator, step: Callable[[int], None], size: int
+) -> tuple[Callable[[int], object], Callable[[int], object]]:
+    def depth(i: int) -> None:
+        simulator.depth([0], size, size)
+
+    def both(i: int) -> None:
+        step(i)
+        simulator.depth([0], size, size)
+
+    return depth, both
+
+
+def _robot_touches(home: MujocoHome) -> bool:
+    robot = home._home.robot_geom[home.data.contact.geom]
+    return bool((robot[:, 0] != robot[:, 1]).any())
+
+
+# -- latencies ---------------------------------------------------------------------------------
+
+
+def _latencies() -> dict[str, float]:
+    """Milliseconds for a reset into another layout, a snapshot, and its restoration."""
+    simulator = MujocoSimulator(slots=12)
+    episodes = _episodes(12)
+    works: dict[str, Callable[[int], object]] = {
+        "reset": lambda i: simulator.reset([0], [episodes[i % len(episodes)]]),
+        "snapshot": lambda i: simulator.snapshot(0),
+    }
+    for i in range(len(episodes)):
+        works["reset"](i)
+    snapshot = simulator.snapshot(0)
+    works["restore"] = lambda i: simulator.restore(0, snapshot)
+    spent: dict[str, list[float]] = {name: [] for name in works}
+    for i in range(40):
+        for name, work in works.items():
+            begin = time.thread_time()
+            work(i)
+            spent[name].append(1000 * (time.thread_time() - begin))
+    return {name: round(float(np.median(values)), 3) for name, values in spent.items()}
+
+
+# -- depth against MuJoCo's own rays -----------------------------------------------------------
+
+
+def _compare_depth(size: int) -> dict[str, float]:
+    """Speed and agreement of the caster and `mj_multiRay` on the same scenes."""
+    simulator = MujocoSimulator(slots=12)
+    home, rng = simulator.homes[0], np.random.default_rng(0)
+    episodes = _episodes(12)
+    ratios, agreement = [], []
+    for i in range(_POSES):
+        episode = episodes[i % len(episodes)]
+        pose = random_base_pose(episode.layout, rng)
+        simulator.reset([0], [dataclasses.replace(episode, robot_start=pose)])
+        simulator.depth([0], size, size)  # into the processor's caches
+        begin = time.thread_time()
+        ours = simulator.depth([0], size, size)[0]
+        middle = time.thread_time()
+        theirs = rays_depth(home, size)
+        ratios.append((time.thread_time() - middle) / (middle - begin))
+        agreement.append(np.mean(np.abs(ours - theirs) * _FAR_M < 0.01))
+    return {
+        "size": size,
+        "times_faster_than_multi_ray": round(float(np.median(ratios)), 1),
+        "within_1_cm": round(float(np.mean(agreement)), 6),
+        "poses": _POSES,
+    }
+
+
+def rays_depth(home: MujocoHome, size: int) -> np.ndarray:
+    """The head's depth (size, size) by `mj_multiRay`, 0 to 10 m mapped to 0 to 1."""
+    camera = home._home.head_camera
+    pos, turn = home.data.cam_xpos[camera], home.data.cam_xmat[camera].reshape(3, 3)
+    across = (np.arange(size) + 0.5) * 2 / size - 1
+    x, y = np.meshgrid(across, -across)
+    local = np.stack([x, y, -np.ones_like(x)], axis=-1)
+    directions = local / np.linalg.norm(local, axis=-1, keepdims=True) @ turn.T
+    geom, distance = np.empty(size * size, dtype=np.int32), np.empty(size * size)
+    mujoco.mj_multiRay(
+        m=home.model,
+        d=home.data,
+        pnt=pos,
+        vec=directions.ravel(),
+        geomgroup=None,
+        flg_static=1,
+        bodyexclude=-1,
+        geomid=geom,
+        dist=distance,
+        normal=None,
+        nray=size * size,
+        cutoff=3 * _FAR_M,
+    )
+    planar = distance.reshape(size, size) / np.linalg.norm(local, axis=-1)
+    far = (geom.reshape(size, size) < 0) | (planar > _FAR_M)
+    return np.where(far, 1.0, planar / _FAR_M).astype(np.float32)
+
+
+# -- several processes -------------------------------------------------------------------------
+
+
+def _in_processes(count: int, seconds: float) -> dict[str, float]:
+    """Steps with 64 x 64 depth a second of so many processes at once, 12 objects, free motion."""
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(count), context.SimpleQueue()
+    workers = [
+        context.Process(target=_run_alone, args=(barrier, results, seconds), daemon=True)
+        for _ in range(count)
+    ]
+    for worker in workers:
+        worker.start()
+    rates = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    total = float(np.sum(rates))
+    return {
+        "count": count,
+        "steps_with_depth_64_per_s": round(total, 1),
+        "per_process": round(total / count, 1),
+    }
+
+
+def _run_alone(barrier: Barrier, results: Any, seconds: float) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    simulator = next(_prepared(12, in_the_open))
+    actions = _actions(contact=False)
+    rates: list[float] = []
+    both = _works(simulator, actions)["steps_with_depth_64_per_s"]
+    both(0)
+    barrier.wait()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or not rates:
+        begin = time.perf_counter()
+        for i in range(_TURN):
+            both(i)
+        rates.append(_TURN / (time.perf_counter() - begin))
+    results.put(float(np.median(rates)))
