@@ -8,6 +8,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/tpsrl-installed
+WARM := $(VENV)/tpsrl-warm
 OUT ?= out/demo
 
 # Homes run one to a process, so a numeric library that starts its own threads only gets in the way.
@@ -24,7 +25,7 @@ help:
 	@echo "make install   create $(VENV) and install into it"
 	@echo "make clean     remove caches and build products ($(VENV) and out/ stay)"
 
-install: $(STAMP)
+install: $(WARM)
 
 $(STAMP): pyproject.toml constraints.txt
 	@if [ ! -x $(BIN)/python ]; then \
@@ -44,7 +45,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)
+# The compiled code lies in __pycache__ beside its source, where every later run finds it.
+$(WARM): $(STAMP)
+	@echo "compiling, which takes about a minute, this once"
+	@$(BIN)/tpsrl warmup
+	@touch $@
+
+demo: $(WARM)
 	@$(BIN)/tpsrl eval tidy_house num_episodes=4 videos=2 out=$(OUT)
 
 lint: $(STAMP)
@@ -52,7 +59,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint $(WARM)
 	$(BIN)/python -m pytest
 
 format: $(STAMP)
@@ -60,5 +67,5 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache $(WARM)
 	find . -name __pycache__ -not -path './$(VENV)/*' -type d -prune -exec rm -rf {} +

@@ -35,5 +35,5 @@ class EvalSettings:
     replan: bool = config.option(False, "after a failure plan again from what is seen")
     processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
     videos: int = config.option(0, "film the first so many episodes", minimum=0)
-    video_stride: int = config.option(3, "control steps from frame to frame", minimum=1)
+    video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
     out: str | None = config.option(None, "folder of the results (default: out/SCENARIO)")

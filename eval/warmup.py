@@ -45,6 +45,20 @@ def carry_one_object() -> None:
     simulator = sim.make(slots=12)
     limits = ExecutionLimits(episode_steps=900)
     Executor(simulator, agents.make("scripted"), limits=limits).run(one_object_episode())
+    plan_around_a_pole()
+
+
+def plan_around_a_pole() -> np.ndarray | None:
+    """An arm path (k, 7) that no straight motion makes, which the job's episode may not need."""
+    from skills.scripted.motion import plan_path
+    from tpsrl.world.collision import ARM_SPHERES, BOX, REST, ArmChecker, Bodies
+
+    middle, half = np.array([[0.58, 0.0, 0.6]]), np.array([[0.04, 0.04, 0.6]])
+    pole = Bodies(np.array([BOX]), middle, np.eye(3)[None], half)
+    near, _ = pole.seen_from(np.zeros(3))
+    right, left = REST.copy(), REST.copy()
+    right[0], left[0] = -0.8, 0.8
+    return plan_path(ArmChecker(ARM_SPHERES, near), right, left, margin=0.01)
 
 
 def make_and_show_an_episode() -> None:

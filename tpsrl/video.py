@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,17 +84,17 @@ def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption)
     panel = Image.fromarray(colour_depth(depth)).resize((side, side), Image.Resampling.NEAREST)
     frame.paste(panel, (width, 0))
     draw = ImageDraw.Draw(frame)
-    _draw_scale(frame, draw, width, side)
+    _draw_scale(frame, width, side)
     y = side + 24
     for line in caption.status:
         if y + _TEXT_SIZE > height:
             break
-        _text(draw, (width + _MARGIN, y), line, _TEXT_SIZE, _WHITE, side - 2 * _MARGIN)
+        _text(frame, (width + _MARGIN, y), line, _TEXT_SIZE, _WHITE, side - 2 * _MARGIN)
         y += _TEXT_SIZE + 5
-    _draw_legend(draw, (width + _MARGIN, height - _SMALL_SIZE - 8), total[0], caption.legend)
+    _draw_legend(frame, (width + _MARGIN, height - _SMALL_SIZE - 8), total[0], caption.legend)
     draw.rectangle((0, height, total[0], total[1]), fill=_DARK)
     y = height + _MARGIN - 2
-    _text(draw, (_MARGIN, y), caption.title, _TITLE_SIZE, _WHITE, total[0] - 2 * _MARGIN)
+    _text(frame, (_MARGIN, y), caption.title, _TITLE_SIZE, _WHITE, total[0] - 2 * _MARGIN)
     x, y = _MARGIN, y + _TITLE_SIZE + 8
     for text, holds in caption.results:
         room = total[0] - _MARGIN - x - 14
@@ -101,18 +102,19 @@ def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption)
             break
         colour = _GREEN if holds else _RED
         draw.ellipse((x, y + 5, x + 8, y + 13), fill=colour)
-        x += 14 + _text(draw, (x + 14, y), text, _TEXT_SIZE, colour, room) + 18
+        x += 14 + _text(frame, (x + 14, y), text, _TEXT_SIZE, colour, room) + 18
     return np.asarray(frame)
 
 
 def _draw_legend(
-    draw: ImageDraw.ImageDraw,
+    frame: Image.Image,
     place: tuple[int, int],
     right: int,
     legend: Sequence[tuple[str, tuple[float, float, float] | None]],
 ) -> None:
     """Words in a line that ends before `right`, with their dots."""
     x, y = place
+    draw = ImageDraw.Draw(frame)
     for text, colour in legend:
         if colour is not None:
             red, green, blue = (round(255 * c) for c in colour)
@@ -120,17 +122,18 @@ def _draw_legend(
             x += 12
         if x >= right - _MARGIN:
             return
-        x += _text(draw, (x, y), text, _SMALL_SIZE, _GREY, right - _MARGIN - x) + 12
+        x += _text(frame, (x, y), text, _SMALL_SIZE, _GREY, right - _MARGIN - x) + 12
 
 
-def _draw_scale(frame: Image.Image, draw: ImageDraw.ImageDraw, left: int, side: int) -> None:
+def _draw_scale(frame: Image.Image, left: int, side: int) -> None:
     """The colour scale of the depth panel, in metres, just below it."""
     strip = np.repeat(_depth_table()[None, :, :], 5, axis=0)
     frame.paste(Image.fromarray(strip).resize((side, 5)), (left, side))
     for metres in _SCALE_M:
         x = left + side * float(np.sqrt(metres / 10.0))
-        draw.text((x, side + 6), f"{metres:g}", _GREY, _font(_SMALL_SIZE), anchor="ma")
-    draw.text((left + 4, side + 6), "m", _GREY, _font(_SMALL_SIZE))
+        middle = _line(f"{metres:g}", _SMALL_SIZE, side).width // 2
+        _text(frame, (round(x) - middle, side + 6), f"{metres:g}", _SMALL_SIZE, _GREY, side)
+    _text(frame, (left + 4, side + 6), "m", _SMALL_SIZE, _GREY, side)
 
 
 @functools.cache
@@ -139,7 +142,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _text(
-    draw: ImageDraw.ImageDraw,
+    frame: Image.Image,
     place: tuple[int, int],
     text: str,
     size: int,
@@ -147,13 +150,22 @@ def _text(
     room: int,
 ) -> int:
     """Draws a line of at most `room` pixels and returns its width."""
+    line = _line(text, size, room)
+    frame.paste(colour, place, line)
+    return line.width
+
+
+@functools.lru_cache(maxsize=256)
+def _line(text: str, size: int, room: int) -> Image.Image:
+    """How opaque a line of at most `room` pixels is: most lines come again with the next frame."""
     font = _font(size)
-    if draw.textlength(text, font) > room:
-        while text and draw.textlength(text + "...", font) > room:
+    if font.getlength(text) > room:
+        while text and font.getlength(text + "...") > room:
             text = text[:-1]
         text += "..."
-    draw.text(place, text, colour, font)
-    return int(draw.textlength(text, font))
+    mask = Image.new("L", (math.ceil(font.getlength(text)), 2 * size))
+    ImageDraw.Draw(mask).text((0, 0), text, 255, font)
+    return mask
 
 
 class VideoWriter:

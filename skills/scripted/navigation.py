@@ -32,8 +32,9 @@ _MARGIN_M = 0.025
 _LEAVE_M = 0.4
 _TOUCH_M = -0.02  # spheres are a little fatter than what they stand for
 _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer than its disc
-_MAX_POPS = 60_000  # a goal that takes more is walled in
-_GREED = 1.3  # weight of the heuristic: paths at most that much longer, found far sooner
+_COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
+_MAX_POPS = 150_000  # a goal that takes more is walled in
+_GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
 _STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 
 # Follower: braking deceleration (m/s2, rad/s2) and when a leg counts as done.
@@ -241,14 +242,17 @@ def _nearest_heading(yaw: float) -> int:
 @njit(cache=True)
 def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
     """Lattice poses (k, 3) from start to goal, both approximate, or (0, 3)."""
-    x0, y0, disc = scene[0], scene[1], scene[2]
-    ahead = _cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS + min(margin, 0.01) - 0.03)
+    # The lattice is shifted so that the start is on it: it may have no room to get there.
+    disc = scene[2]
+    x0 = scene[0] + ((start[0] - scene[0]) / _CELL % 1.0 - 0.5) * _CELL
+    y0 = scene[1] + ((start[1] - scene[1]) / _CELL % 1.0 - 0.5) * _CELL
+    ahead = _cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS - _COARSE_M)
     ahead *= _GREED
     ny, nx = ahead.shape
     best = np.full(ny * nx * 16, np.inf)
     parent = np.full(ny * nx * 16, -1)
     checked = np.zeros(ny * nx * 16, dtype=np.int8)  # 0 unknown, 1 free, 2 blocked
-    iy, ix = int((start[1] - y0) / _CELL), int((start[0] - x0) / _CELL)
+    iy, ix = int(math.floor((start[1] - y0) / _CELL)), int(math.floor((start[0] - x0) / _CELL))
     gy, gx = int((goal[1] - y0) / _CELL), int((goal[0] - x0) / _CELL)
     if not (0 <= iy < ny and 0 <= ix < nx and 0 <= gy < ny and 0 <= gx < nx):
         return np.empty((0, 3))

@@ -217,7 +217,7 @@ class Routine(abc.ABC):
             if drivable(scene.footprint(q), scene.base, -0.01):
                 break
             point = tip + np.array([0.0, 0.0, height])
-            ok, q = inverse(q, point, CUP_AXIS, axis, q, NO_OFFSET, 60, 0.05)
+            ok, q = inverse(q, point, CUP_AXIS, axis, q, NO_OFFSET, 60, 0.0)
             if not ok or not checker.free(q, min(0.0, checker.clearance(scene.arm)) - 0.005):
                 break
             rising.append(q)
