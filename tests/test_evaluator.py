@@ -226,10 +226,14 @@ def test_a_caption_names_the_step_and_what_it_lacks() -> None:
     assert "step 90, 3.0 s" in caption.status and "holds nothing" in caption.status
 
 
-def test_each_target_and_its_goal_carry_one_colour() -> None:
+def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held() -> None:
     home, episode = fake.KinematicHome(), fake.make_episode(num_objects=3, num_targets=2)
     home.reset([0], [episode])
-    spheres = film.markers(episode, home.state([0]))
-    assert [s.pos for s in spheres[::2]] == [t.goal for t in episode.targets]
-    assert [s.pos[:2] for s in spheres[1::2]] == [(0.0, 2.0), (1.0, 2.0)]
-    assert spheres[0].rgb == spheres[1].rgb != spheres[2].rgb == spheres[3].rgb
+    world = home.state([0])
+    spheres = film.markers(episode, world, current=1)
+    assert [s.pos for s in spheres[:2]] == [t.goal for t in episode.targets]
+    assert spheres[0].rgb != spheres[1].rgb and spheres[0].radius < spheres[1].radius
+    assert [s.pos[:2] for s in spheres[2:]] == [(1.0, 2.0)]
+    world.held[0] = 1
+    assert len(film.markers(episode, world, current=1)) == 2
+    assert len(film.markers(episode, world, current=-1)) == 2

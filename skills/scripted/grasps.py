@@ -13,19 +13,21 @@ from collections.abc import Callable
 import numpy as np
 
 from skills.scripted.navigation import Leg, drive_field, plan_drive
-from skills.scripted.scene import Scene
+from skills.scripted.scene import Held, Scene, hold
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.fetch import BASE_RADIUS, REST_EE
 from tpsrl.world.floor import floor_map
 from tpsrl.world.footprint import Footprint
 from tpsrl.world.geometry import wrap_angle
+from tpsrl.world.kinematics import inverse
 from tpsrl.world.objects import ObjectKind
 from tpsrl.world.reach import (
     APPROACH_M,
     CUP_AXIS,
     NO_OFFSET,
+    SEEDS,
     best_posture,
     point_to_base,
     seeds_towards,
@@ -37,12 +39,16 @@ from tpsrl.world.reach import (
 STANDOFFS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95)
 _PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 8))
 _TURNS = (0.0, 0.45, -0.45)
-LIFTS_M = (0.08, 0.05, 0.03)
+LIFTS_M = (0.08, 0.14, 0.2, 0.05, 0.03)  # in the order of trying: a sink asks for the high ones
+_LINE_M = 0.04
+_MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
+_HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
+_STRETCH_RAD = 10.0  # per metre of lift: farther apart in joint space, two postures do not belong
 RELEASE_M = 0.005  # objects fall this far, which no can minds
-# Margins at the touch and at the ready pose: wider for a base pose that is yet to be driven to,
-# which will be missed by a centimetre or two.
-CONTACT_MARGIN_M, _MARGIN_M = 0.004, 0.02
-_CONTACT_MARGIN_HERE_M, _MARGIN_HERE_M = 0.0, 0.006
+# Margins (m) at the ready pose and at the touch, the wider ones tried first; a base pose that is
+# yet to be driven to will be missed by a centimetre or two, the present one is exact.
+_LEVELS = ((0.02, 0.004), (0.008, 0.0))
+_HERE = (0.006, 0.0)
 _FOOTPRINT_MARGIN_M = 0.025
 _SIDE_HEIGHT_M = 0.09  # lower objects have no side to hold on to
 _STEEP = math.radians(50)
@@ -78,6 +84,19 @@ class CupTarget:
     offset: np.ndarray
     shift: np.ndarray
 
+    def line(
+        self, base: np.ndarray, checker: ArmChecker, margin: float, start: np.ndarray
+    ) -> np.ndarray | None:
+        """Postures (k, 7) along the straight way from the ready pose to the pose, or None."""
+        count = max(1, math.ceil(float(np.linalg.norm(self.shift)) / _LINE_M))
+        postures = []
+        for i in range(count - 1, -1, -1):
+            cost, start = self.posture(base, i / count, checker, margin, start)
+            if not cost < 0.5:
+                return None
+            postures.append(start)
+        return np.array(postures)
+
     def posture(
         self, base: np.ndarray, shift: float, checker: ArmChecker, margin: float, near: np.ndarray
     ) -> tuple[float, np.ndarray]:
@@ -89,7 +108,11 @@ class CupTarget:
         axis = to_base(base, self.axis)
         if self.offset is NO_OFFSET and too_far(point, axis):
             return np.inf, near
-        seeds = np.vstack([near[None], seeds_towards(point)]) if near is not REST else seeds_towards(point)
+        seeds = (
+            np.vstack([near[None], seeds_towards(point)])
+            if near is not REST
+            else seeds_towards(point)
+        )
         return best_posture(
             point, self.axis_cup, axis, self.offset, seeds, checker.arguments(), checker.target,
             margin, near,
@@ -101,7 +124,8 @@ class Reach:
     """How to bring the cup to a target: drive, raise the arm, drive on, lower it.
 
     `legs` lead to the pose `first` (3,) with the arm as it is (None: it is there already); from
-    it `advance` metres straight on lead to `stance` (3,), driven with the arm in `ready` (7,).
+    it `advance` metres straight on lead to `stance` (3,), driven with the arm in posture `via`
+    (7,): the ready posture itself, or a high one where that would run into something.
     """
 
     target: CupTarget
@@ -109,6 +133,7 @@ class Reach:
     first: np.ndarray
     advance: float
     stance: np.ndarray
+    via: np.ndarray
     ready: np.ndarray
     there: np.ndarray
     steps: float
@@ -120,6 +145,20 @@ def destination(episode: Episode, index: int) -> np.ndarray | None:
         if target.object == index:
             return np.array(target.goal)
     return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Options:
+    """What `_search` may aim at from a stance.
+
+    With the object that the tool may touch, margins at the ready pose and the touch (m), and high
+    postures in which to drive over furniture.
+    """
+
+    targets: Callable[[np.ndarray], list[CupTarget]]
+    touching: int
+    margins: tuple[float, float]
+    highs: tuple[np.ndarray, ...]
 
 
 def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
@@ -153,7 +192,9 @@ def touches(kind: ObjectKind, rotation: np.ndarray, toward: float) -> list[Touch
     return found
 
 
-def _side(kind: ObjectKind, rotation: np.ndarray, heading: float) -> tuple[np.ndarray, float] | None:
+def _side(
+    kind: ObjectKind, rotation: np.ndarray, heading: float
+) -> tuple[np.ndarray, float] | None:
     """Point on the side that faces the robot, and the heading that meets it squarely."""
     level = np.array([math.cos(heading), math.sin(heading), 0.0])
     if kind.primitive != "box":
@@ -188,10 +229,13 @@ def plan_pick(scene: Scene, index: int, goal: np.ndarray | None) -> Reach | None
             if wanted is None or usable(t, wanted)
         ]
 
+    highs = high_postures(scene)
     for wanted in (goal, None) if goal is not None else (None,):
-        found = _search(scene, centre, functools.partial(targets, wanted=wanted), touching=index)
-        if found is not None:
-            return found
+        for level in _LEVELS:
+            options = _Options(functools.partial(targets, wanted=wanted), index, level, highs)
+            found = _search(scene, centre, options)
+            if found is not None:
+                return found
     return None
 
 
@@ -200,15 +244,23 @@ def plan_place(scene: Scene, goal: np.ndarray) -> Reach | None:
     held = scene.held
     if held is None:
         return None
-    up = held.rotation @ _upright_axis(held.kind, scene.rotation[held.index])
-    lowered = np.asarray(goal) + np.array([0.0, 0.0, RELEASE_M])
-    for lift in LIFTS_M:
-        over = np.array([0.0, 0.0, lift])
-        target = CupTarget(lowered, up, np.array([0.0, 0.0, 1.0]), held.offset, over)
-        found = _search(scene, np.asarray(goal), lambda _, t=target: [t], touching=-1)
-        if found is not None:
-            return found
+    highs = high_postures(scene)
+    for level in _LEVELS:
+        for lift in LIFTS_M:
+            target = _place_target(held, scene.rotation[held.index], np.asarray(goal), lift)
+            options = _Options(lambda _, t=target: [t], -1, level, highs)
+            found = _search(scene, np.asarray(goal), options)
+            if found is not None:
+                return found
     return None
+
+
+def _place_target(held: Held, rotation: np.ndarray, goal: np.ndarray, lift: float) -> CupTarget:
+    """The held object upright at its goal (3,), come to from `lift` metres above."""
+    up = held.rotation @ _upright_axis(held.kind, rotation)
+    over = np.array([0.0, 0.0, lift])
+    lowered = goal + np.array([0.0, 0.0, RELEASE_M])
+    return CupTarget(lowered, up, np.array([0.0, 0.0, 1.0]), held.offset, over)
 
 
 def _upright_axis(kind: ObjectKind, rotation: np.ndarray) -> np.ndarray:
@@ -220,32 +272,27 @@ def _upright_axis(kind: ObjectKind, rotation: np.ndarray) -> np.ndarray:
 
 
 def _placeable(scene: Scene, index: int, touch: Touch, goal: np.ndarray) -> bool:
-    """Whether some stance allows the cup where this grasp would have it at the goal."""
-    outward = math.hypot(touch.point[0], touch.point[1])
+    """Whether, grasped like this, the object could be put at the goal from some stance."""
+    kind, rotation = scene.kinds[index], scene.rotation[index]
+    side = np.cross(touch.axis, [0.0, 0.0, 1.0] if abs(touch.axis[2]) < 0.9 else [1.0, 0.0, 0.0])
+    side /= np.linalg.norm(side)
+    cup = np.column_stack([touch.axis, side, np.cross(touch.axis, side)])
+    held = hold(index, kind, -cup.T @ touch.point, cup.T @ rotation)
+    spheres = ARM_SPHERES.plus(held.spheres)
     obstacles = scene.obstacles(without=index)
+    target = _place_target(held, rotation, goal, LIFTS_M[-1])
     for stance in stances(scene.layout, goal, STANDOFFS, directions=16):
         near, _ = obstacles.seen_from(stance)
-        checker = ArmChecker(ARM_SPHERES, near)
-        toward = math.atan2(goal[1] - stance[1], goal[0] - stance[0])
-        level = np.array([math.cos(toward), math.sin(toward), 0.0])
-        down = np.array([0.0, 0.0, -1.0])
-        axis = math.cos(touch.pitch) * level + math.sin(touch.pitch) * down
-        point = goal - outward * level - touch.point[2] * down
-        target = CupTarget(point, CUP_AXIS, axis, NO_OFFSET, -LIFTS_M[0] * down)
+        checker = ArmChecker(spheres, near)
         if all(
-            np.isfinite(target.posture(stance, shift, checker, CONTACT_MARGIN_M, REST)[0])
-            for shift in (1.0, 0.0)
+            target.posture(stance, shift, checker, margin, REST)[0] < _MOST_RAD
+            for shift, margin in ((1.0, _LEVELS[-1][0]), (0.0, _LEVELS[-1][1]))
         ):
             return True
     return False
 
 
-def _search(
-    scene: Scene,
-    point: np.ndarray,
-    targets: Callable[[np.ndarray], list[CupTarget]],
-    touching: int,
-) -> Reach | None:
+def _search(scene: Scene, point: np.ndarray, options: _Options) -> Reach | None:
     """The cheapest way among the present base pose and those around `point`, or None."""
     footprint = scene.footprint(scene.arm)
     found: list[Reach] = []
@@ -253,7 +300,7 @@ def _search(
     for drive, first, advance in _candidates(scene, footprint, point)[:_MAX_STANCES]:
         if drive + _LEAST_ARM_STEPS >= best:
             break
-        reach = _postures(scene, first, advance, targets, touching)
+        reach = _postures(scene, first, advance, options)
         if reach is not None:
             found.append(dataclasses.replace(reach, steps=drive + reach.steps))
             best = min(best, drive + reach.steps)
@@ -314,33 +361,63 @@ def _advance_steps(advance: float) -> float:
     return 2.0 * (advance / 0.083 + 6.0) if advance else 0.0
 
 
-def _postures(
-    scene: Scene,
-    first: np.ndarray,
-    advance: float,
-    targets: Callable[[np.ndarray], list[CupTarget]],
-    touching: int,
-) -> Reach | None:
+def _postures(scene: Scene, first: np.ndarray, advance: float, options: _Options) -> Reach | None:
     """The quickest target at a stance; `steps` counts the arm alone, there and back."""
-    here = first is scene.base
-    margin, touch_margin = _MARGIN_M, CONTACT_MARGIN_M
-    if here:
-        margin, touch_margin = _MARGIN_HERE_M, _CONTACT_MARGIN_HERE_M
+    margin, touch_margin = _HERE if first is scene.base else options.margins
     stance = ahead(first, advance) if advance else first
-    contact = scene.checker(stance, touching=touching)
+    contact = scene.checker(stance, touching=options.touching)
     apart = scene.checker(stance)
     way = [scene.checker(ahead(first, t * advance)) for t in (0.0, 0.34, 0.67) if advance]
     best: Reach | None = None
-    for target in targets(stance):
-        cost, ready = target.posture(stance, 1.0, apart, margin, REST)
+    for target in options.targets(stance):
+        cost, ready = target.posture(stance, 1.0, apart, margin, scene.arm)
         steps = 2 * cost / ARM_DELTA_RAD
-        if not np.isfinite(steps) or (best is not None and steps >= best.steps):
+        if cost > _MOST_RAD or (best is not None and steps >= best.steps):
             continue
-        if not all(checker.free(ready, margin) for checker in way):
+        via = _via(scene, way, apart, ready, options.highs, margin)
+        if via is None:
             continue
         cost, there = target.posture(stance, 0.0, contact, touch_margin, ready)
-        steps += 2 * cost / ARM_DELTA_RAD
+        steps += (2 * cost + float(np.abs(ready - via).max())) / ARM_DELTA_RAD
         # The last stretch must be short in joint space as well, or the cup leaves its line.
-        if cost < 0.7 and (best is None or steps < best.steps):
-            best = Reach(target, None, first, advance, stance, ready, there, steps)
+        short = cost < _STRETCH_RAD * np.linalg.norm(target.shift)
+        if short and (best is None or steps < best.steps):
+            best = Reach(target, None, first, advance, stance, via, ready, there, steps)
     return best
+
+
+def _via(
+    scene: Scene,
+    way: list[ArmChecker],
+    last: ArmChecker,
+    ready: np.ndarray,
+    highs: tuple[np.ndarray, ...],
+    margin: float,
+) -> np.ndarray | None:
+    """The posture (7,) in which to advance past the checkers of `way` to `last`, or None."""
+    if all(checker.free(ready, margin) for checker in way):
+        return ready
+    for high in highs:
+        if all(checker.free(high, margin) for checker in (*way, last)):
+            return high
+    return None
+
+
+def high_postures(scene: Scene) -> tuple[np.ndarray, ...]:
+    """Postures with the cup above its resting point, for driving over furniture, lowest first."""
+    found = (posture_at(np.add(REST_EE, shift), scene.arm) for shift in _HIGH_SHIFTS)
+    return tuple(q for q in found if q is not None)
+
+
+def posture_at(point: np.ndarray, near: np.ndarray) -> np.ndarray | None:
+    """The posture (7,) nearest to `near` with the cup at a point (3,) of the base frame, or None.
+
+    The cup may point anywhere.
+    """
+    best, chosen = _MOST_RAD, None
+    for seed in (near, *SEEDS):
+        ok, q = inverse(seed, point, CUP_AXIS, CUP_AXIS, near, NO_OFFSET, 60, 0.0)
+        cost = float(np.abs(q - near).max())
+        if ok and cost < best:
+            best, chosen = cost, q
+    return chosen

@@ -186,9 +186,7 @@ def _join(trees: np.ndarray, parents: np.ndarray, counts: np.ndarray) -> np.ndar
 
 
 @njit(cache=True)
-def _shortcut(
-    path: np.ndarray, scene: tuple, target: int, margin: float, seed: int
-) -> np.ndarray:
+def _shortcut(path: np.ndarray, scene: tuple, target: int, margin: float, seed: int) -> np.ndarray:
     """Replaces stretches between random points of the path by straight ones that are free."""
     np.random.seed(seed + 1)
     for _ in range(_SHORTCUTS):

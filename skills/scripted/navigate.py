@@ -34,9 +34,7 @@ class ScriptedNavigate(Routine):
         if scene.held is not None:
             reach = plan_place(scene, goal)
         elif self.goal.object >= 0:
-            reach = plan_pick(
-                scene, self.goal.object, destination(self.episode, self.goal.object)
-            )
+            reach = plan_pick(scene, self.goal.object, destination(self.episode, self.goal.object))
         else:
             reach = None
         if reach is not None:

@@ -162,7 +162,7 @@ def _lattice_step(start: np.ndarray, end: np.ndarray) -> Leg | None:
 def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: float) -> bool:
     """Whether turning on the spot the short way from heading a to b keeps the margin."""
     turn = (b - a + math.pi) % (2 * math.pi) - math.pi
-    count = int(math.ceil(abs(turn) / 0.12))
+    count = math.ceil(abs(turn) / 0.12)
     for i in range(1, count + 1):
         if pose_margin(x, y, a + turn * i / count, *scene) < margin:
             return False
@@ -186,12 +186,10 @@ def _leg_free(
     """Whether turning to `heading`, driving straight to (x1, y1), turning to `final` is free."""
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
-    if not _turn_free(
-        x, y, yaw, heading, scene, _required(x, y, start, own, goal, end, margin)
-    ):
+    if not _turn_free(x, y, yaw, heading, scene, _required(x, y, start, own, goal, end, margin)):
         return False
     length = math.hypot(x1 - x, y1 - y)
-    count = int(math.ceil(length / 0.04))
+    count = math.ceil(length / 0.04)
     for i in range(1, count + 1):
         px, py = x + i / count * (x1 - x), y + i / count * (y1 - y)
         need = _required(px, py, start, own, goal, end, margin)
@@ -202,7 +200,9 @@ def _leg_free(
 
 
 @njit(cache=True)
-def _cost_to_go(disc: np.ndarray, x0: float, y0: float, gx: float, gy: float, least: float) -> np.ndarray:
+def _cost_to_go(
+    disc: np.ndarray, x0: float, y0: float, gx: float, gy: float, least: float
+) -> np.ndarray:
     """Metres to the goal on the lattice's cells for the disc alone (Dijkstra), inf if cut off."""
     ny, nx = disc.shape[0] // 2, disc.shape[1] // 2
     cost = np.full((ny, nx), np.inf)
@@ -252,7 +252,7 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
     best = np.full(ny * nx * 16, np.inf)
     parent = np.full(ny * nx * 16, -1)
     checked = np.zeros(ny * nx * 16, dtype=np.int8)  # 0 unknown, 1 free, 2 blocked
-    iy, ix = int(math.floor((start[1] - y0) / _CELL)), int(math.floor((start[0] - x0) / _CELL))
+    iy, ix = math.floor((start[1] - y0) / _CELL), math.floor((start[0] - x0) / _CELL)
     gy, gx = int((goal[1] - y0) / _CELL), int((goal[0] - x0) / _CELL)
     if not (0 <= iy < ny and 0 <= ix < nx and 0 <= gy < ny and 0 <= gx < nx):
         return np.empty((0, 3))

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from skills.scripted.grasps import LIFTS_M, Reach, destination, plan_pick
+from skills.scripted.grasps import Reach, destination, plan_pick
 from skills.scripted.routine import Blocked, Routine, Steps
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _TRIES = 3
+_LIFTS_M = (0.08, 0.05, 0.03)
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
 
@@ -70,7 +71,7 @@ class ScriptedPick(Routine):
         tip, turn = cup_pose(scene.arm)
         checker = scene.checker(scene.base)
         found = []
-        for height in LIFTS_M:
+        for height in _LIFTS_M:
             ok, q = inverse(
                 scene.arm, tip + np.array([0.0, 0.0, height]), CUP_AXIS, turn[:, 0].copy(),
                 scene.arm, NO_OFFSET, 60, 0.3,

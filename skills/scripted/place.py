@@ -4,11 +4,12 @@ import numpy as np
 
 from skills.scripted.grasps import plan_place
 from skills.scripted.routine import Blocked, Routine, Steps
-from tpsrl.world.kinematics import cup_pose
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, best_posture
+from tpsrl.world.kinematics import cup_pose, inverse
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _TRIES = 3
 _RETREAT_M = (0.08, 0.05, 0.03)
+_LOWER_MARGIN_M = -0.01  # on the way down the object may brush what its spheres overlap
 
 
 class ScriptedPlace(Routine):
@@ -39,8 +40,8 @@ class ScriptedPlace(Routine):
         self.phase = "lower"
         scene = self.look()
         checker = scene.checker(scene.base)
-        cost, there = reach.target.posture(scene.base, 0.0, checker, -0.01, self._command)
-        yield from self.follow((there if cost < 0.8 else reach.there)[None])
+        line = reach.target.line(scene.base, checker, _LOWER_MARGIN_M, self._command)
+        yield from self.follow(reach.there[None] if line is None else line)
         yield from self.settle()
         yield from self.wait(2)
         self.grip, self.phase = -1.0, "release"
@@ -53,13 +54,12 @@ class ScriptedPlace(Routine):
         scene = self.look()
         tip, turn = cup_pose(scene.arm)
         axis = turn[:, 0].copy()
-        arguments = scene.checker(scene.base).arguments()
+        checker = scene.checker(scene.base)
         for distance in _RETREAT_M:
-            cost, q = best_posture(
-                tip - distance * axis, CUP_AXIS, axis, NO_OFFSET, scene.arm[None], arguments, -1,
-                0.0, scene.arm,
-            )  # fmt: skip
-            if cost < 0.9:
+            ok, q = inverse(
+                scene.arm, tip - distance * axis, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3
+            )
+            if ok and checker.free(q, 0.0) and float(np.abs(q - scene.arm).max()) < 0.5:
                 yield from self.follow(q[None])
                 return
         self.note("no_retreat")

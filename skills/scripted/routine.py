@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from skills.base import SkillGoal
-from skills.scripted.grasps import Reach, ahead, drivable
-from skills.scripted.motion import plan_path
+from skills.scripted.grasps import Reach, ahead, drivable, posture_at
+from skills.scripted.motion import duration, plan_path
 from skills.scripted.navigation import Follower, Leg
 from skills.scripted.scene import Scene, look
 from tpsrl.world import action as act
@@ -27,12 +27,13 @@ _SETTLE_STEPS = 15
 _BLOCKED_STEPS = 12
 _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 PATH_MARGINS_M = (0.02, 0.008, 0.0)
+_SAVING_STEPS = 25
 _BACK_OFFS_M = (0.0, 0.2, 0.35)  # how far to back off before the arm is folded, in turn
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 # Around the resting point, inside the 0.15 m that count as at rest.
 _REST_SHIFTS = (
     (0.0, 0.0, 0.0),
-    (0.0, 0.0, 0.11),
+    (0.06, 0.0, 0.11),
     (0.08, 0.0, 0.08),
     (0.11, 0.0, 0.0),
     (0.05, 0.0, -0.1),
@@ -172,16 +173,25 @@ class Routine(abc.ABC):
         self._command = np.array(self.world.arm[0], dtype=np.float64)
 
     def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
-        """A free path (k, 7) from where the arm is, with the widest margin for which there is one."""
+        """A free path (k, 7) from where the arm is, or None.
+
+        The widest margin for which there is a path, unless a narrower one saves a second or more.
+        """
         start = np.array(self.world.arm[0])
+        direct = duration(np.stack([start, posture]))
         touching = min(checker.clearance(start), 0.0) - 0.004
+        best: np.ndarray | None = None
         for margin in (*PATH_MARGINS_M, touching):
+            if best is not None and (margin == touching or duration(best) < direct + _SAVING_STEPS):
+                break
             path = plan_path(checker, start, posture, margin)
-            if path is not None:
+            if path is None:
+                continue
+            if best is None or duration(path) < duration(best) - _SAVING_STEPS:
+                best = path
                 if margin < PATH_MARGINS_M[0]:
                     self.note("tight_path" if margin >= 0 else "touching_path")
-                return path[1:]
-        return None
+        return None if best is None else best[1:]
 
     def to_rest(self) -> Steps:
         """Brings the cup near its resting point by the shortest free way.
@@ -204,6 +214,14 @@ class Routine(abc.ABC):
                     return
         self.note("no_path_to_rest")
         yield from self.follow(REST[None])
+
+    def _ready_path(self, posture: np.ndarray) -> np.ndarray:
+        scene = self.look()
+        path = self.path_to(posture, scene.checker(scene.base))
+        if path is None:
+            self.note("no_path_to_ready")
+            return posture[None]
+        return path
 
     def rise(self) -> Steps:
         """Lifts the cup straight up until the robot could drive off."""
@@ -250,15 +268,14 @@ class Routine(abc.ABC):
                 reach = again
         self.phase = "ready"
         scene = self.look()
-        path = self.path_to(reach.ready, scene.checker(scene.base))
-        if path is None:
-            self.note("no_path_to_ready")
-            path = reach.ready[None]
-        yield from self.follow(path)
+        yield from self.follow(self._ready_path(reach.via))
         if reach.advance:
             self.phase = "advance"
             end, yaw = reach.stance, reach.stance[2]
             yield from self.drive([Leg(end[0], end[1], yaw, 1), Leg(end[0], end[1], yaw, 1)])
+        if reach.via is not reach.ready:
+            self.phase = "ready"
+            yield from self.follow(self._ready_path(reach.ready))
         return reach
 
 
@@ -266,9 +283,8 @@ def rest_postures(scene: Scene, checker: ArmChecker, only_drivable: bool) -> lis
     """Postures with the cup near the resting point, the quickest first."""
     found = []
     for shift in _REST_SHIFTS:
-        point = np.add(REST_EE, shift)
-        ok, q = inverse(scene.arm, point, CUP_AXIS, CUP_AXIS, REST, NO_OFFSET, 60, 0.0)
-        if ok and checker.free(q, PATH_MARGINS_M[1]):
+        q = posture_at(np.add(REST_EE, shift), scene.arm)
+        if q is not None and checker.free(q, PATH_MARGINS_M[1]):
             found.append(q)
     if checker.free(REST, PATH_MARGINS_M[1]):
         found.append(REST)

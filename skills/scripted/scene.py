@@ -92,10 +92,7 @@ def look(episode: Episode, world: WorldState) -> Scene:
         cup = quat_matrix(world.ee_quat[0])
         offset = cup.T @ (position[index] - world.ee_pos[0])
         rotation = cup.T @ objects.rotation[index]
-        tip = np.array([GRIPPER + CUP, 0.0, 0.0])
-        held = Held(
-            index, kinds[index], offset, rotation, held_spheres(kinds[index], tip + offset, rotation)
-        )
+        held = hold(index, kinds[index], offset, rotation)
     return Scene(
         episode.layout,
         kinds,
@@ -106,6 +103,12 @@ def look(episode: Episode, world: WorldState) -> Scene:
         objects,
         held,
     )
+
+
+def hold(index: int, kind: ObjectKind, offset: np.ndarray, rotation: np.ndarray) -> Held:
+    """The held object from its pose in the cup's frame."""
+    tip = np.array([GRIPPER + CUP, 0.0, 0.0])
+    return Held(index, kind, offset, rotation, held_spheres(kind, tip + offset, rotation))
 
 
 def _rows(bodies: Bodies, rows: np.ndarray) -> Bodies:

@@ -94,13 +94,14 @@ def _cutaway_groups(home: Home) -> np.ndarray:
     """
     model, bodies = home.model, home.layout_set.bodies
     carriers = {name for place in home.layout_set.receptacles.values() for name in place.bodies}
-    pieces = [n for n, kind in bodies.items() if n not in carriers or _height(kind) > _TALL_M]
+    pieces = {wall.name for wall in home.layout_set.walls}
+    pieces |= {n for n, kind in bodies.items() if n not in carriers or _height(kind) > _TALL_M}
     groups: dict[str, int] = {}
     result = np.full(model.ngeom, -1)
     for geom in range(model.ngeom):
         root = model.body_rootid[model.geom_bodyid[geom]]
         piece = model.geom(geom).name.split("/")[0] if root == 0 else model.body(root).name
-        if home.wall_geom[geom] or piece in pieces:
+        if piece in pieces:
             result[geom] = groups.setdefault(piece, len(groups))
     return result
 
