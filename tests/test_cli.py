@@ -15,7 +15,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     printed = capsys.readouterr().out
-    for name in ("eval", "plan", "episodes", "bench sim", "doctor"):
+    for name in ("eval", "plan", "episodes", "bench sim", "warmup", "doctor"):
         assert f"  {name} " in printed
 
 

@@ -357,6 +357,8 @@ def test_hook_sees_every_control_step_with_its_predicate():
     assert [info.phase for info in infos[-4:]] == ["wait"] * 4
     drive = [info for info in infos if info.index == 0]
     assert drive[0].predicate == "robot_at(obj_0_003_cracker_box, robot_0)"
+    starts = [info for info in infos if (info.phase, info.phase_step) == ("skill", 1)]
+    assert [info.object for info in starts] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert drive[-1].margin.margin == pytest.approx(2.0 - 0.6, abs=0.06)
     assert [info.phase_step for info in drive] == list(range(1, len(drive) + 1))
 

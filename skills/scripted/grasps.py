@@ -248,11 +248,15 @@ def plan_place(scene: Scene, goal: np.ndarray) -> Reach | None:
     for level in _LEVELS:
         for lift in LIFTS_M:
             target = _place_target(held, scene.rotation[held.index], np.asarray(goal), lift)
-            options = _Options(lambda _, t=target: [t], -1, level, highs)
+            options = _Options(functools.partial(_only, target), -1, level, highs)
             found = _search(scene, np.asarray(goal), options)
             if found is not None:
                 return found
     return None
+
+
+def _only(target: CupTarget, stance: np.ndarray) -> list[CupTarget]:
+    return [target]
 
 
 def _place_target(held: Held, rotation: np.ndarray, goal: np.ndarray, lift: float) -> CupTarget:

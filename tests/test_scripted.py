@@ -1,0 +1,159 @@
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import skills.scripted
+import tpsrl.sim
+from skills.base import SkillGoal, SkillThresholds
+from skills.registry import get
+from skills.scripted.motion import duration, plan_path
+from skills.scripted.navigation import Follower, plan_drive
+from skills.scripted.scene import look
+from tpsrl.errors import UserError
+from tpsrl.sim.datasets import load
+from tpsrl.world import action as act
+from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies
+from tpsrl.world.floor import random_base_pose
+from tpsrl.world.footprint import make_footprint
+from tpsrl.world.geometry import wrap_angle
+
+LAYOUT = "replica_cad/v3_sc3_staging_00"
+NOTHING = Bodies(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
+
+
+@pytest.fixture(scope="module")
+def episode():
+    return load("tidy_house", "val", 1, seed=0, num_objects=12)[0]
+
+
+@pytest.fixture(scope="module")
+def simulator():
+    simulator = tpsrl.sim.make(slots=12)
+    yield simulator
+    simulator.close()
+
+
+def run_skill(simulator, episode, name, goal, limit):
+    """Steps a scripted skill until it succeeds or its limit; the world, steps, peak force."""
+    policy, skill = skills.scripted.make(name), get(name)
+    world = simulator.state([0])
+    policy.begin(episode, goal, world)
+    mask, peak = skill.mask(), 0.0
+    steps = 0
+    for _ in range(limit):
+        action = policy.act(world)
+        assert np.all(np.abs(action) <= 1.0 + 1e-9)
+        stop = bool(action[act.STOP] > 0)
+        kept = 1.0 if world.held[0] >= 0 else -1.0
+        action = np.where(mask, action, 0.0)
+        if not mask[act.GRIP]:
+            action[act.GRIP] = kept
+        simulator.step([0], action[None])
+        steps += 1
+        world = simulator.state([0])
+        peak = max(peak, float(world.force[0]))
+        if skill.results(goal, world, stop, SkillThresholds())["success"].holds or stop:
+            break
+    results = skill.results(goal, world, stop, SkillThresholds())
+    return world, steps, peak, results, policy.diagnosis()
+
+
+def test_a_drive_arrives_without_touching_anything(simulator, episode):
+    simulator.reset([0], [episode])
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        world = simulator.state([0])
+        footprint = look(episode, world).footprint(world.arm[0])
+        goal = np.array(random_base_pose(episode.layout, rng))
+        while footprint.margin(*goal) < 0.03:
+            goal = np.array(random_base_pose(episode.layout, rng))
+        legs = plan_drive(footprint, world.base[0], goal)
+        assert legs is not None
+        follower = Follower(legs)
+        for _ in range(400):
+            world = simulator.state([0])
+            command = follower.command(world.base[0], world.base_velocity[0])
+            if follower.done:
+                break
+            action = np.zeros((1, act.SIZE))
+            action[0, act.GRIP] = -1.0
+            action[0, act.BASE] = command
+            simulator.step([0], action)
+            assert footprint.margin(*simulator.state([0]).base[0]) > -0.005
+        assert np.hypot(*(world.base[0, :2] - goal[:2])) < 0.05
+        assert abs(wrap_angle(world.base[0, 2] - goal[2])) < 0.05
+    assert world.force_total[0] == 0.0
+
+
+def test_a_drive_into_a_walled_in_place_has_no_plan(episode):
+    footprint = make_footprint(LAYOUT, REST, NOTHING)
+    start = np.array(random_base_pose(LAYOUT, np.random.default_rng(0)))
+    assert plan_drive(footprint, start, np.array([3.6, -7.5, 0.0])) is None
+
+
+def test_an_arm_path_goes_round_a_post_and_stays_free():
+    start, goal = REST.copy(), REST.copy()
+    start[0], goal[0] = -0.9, 0.9
+    post = Bodies(
+        np.array([0]), np.array([[0.6, 0.0, 0.9]]), np.eye(3)[None], np.array([[0.1, 0.05, 0.4]])
+    )
+    checker = ArmChecker(ARM_SPHERES, post)
+    free = ArmChecker(ARM_SPHERES, NOTHING)
+    direct = plan_path(free, start, goal, 0.02)
+    path = plan_path(checker, start, goal, 0.02)
+    assert len(direct) == 2 and duration(direct) == pytest.approx(1.8 / 0.0125)
+    assert path is not None and len(path) > 2
+    np.testing.assert_array_equal(path[0], start)
+    np.testing.assert_array_equal(path[-1], goal)
+    for a, b in itertools.pairwise(path):
+        for t in np.linspace(0, 1, 40):
+            assert checker.clearance(a + t * (b - a)) > 0.015
+    assert plan_path(checker, start, goal, 0.02, seed=5) is not None
+
+
+def test_a_path_to_a_posture_in_collision_is_refused():
+    wall = Bodies(np.array([0]), np.array([[0.6, 0, 1.0]]), np.eye(3)[None], np.full((1, 3), 0.2))
+    away = REST.copy()
+    away[0] = 1.5
+    assert plan_path(ArmChecker(ARM_SPHERES, wall), away, REST, 0.0) is None
+
+
+def test_an_object_is_fetched_and_put_on_its_goal_by_actions_alone(simulator, episode):
+    simulator.reset([0], [episode])
+    target = episode.targets[0]
+    start = simulator.state([0]).object_pos[0, target.object]
+    goal = SkillGoal(object=target.object, position=tuple(start))
+    _, _, _, results, _ = run_skill(simulator, episode, "navigate", goal, 300)
+    assert results["success"].holds
+    world, steps, peak, results, said = run_skill(simulator, episode, "pick", goal, 200)
+    assert world.held[0] == target.object, said
+    assert steps <= 200 and peak < 2000.0
+    carried = SkillGoal(object=-1, position=target.goal)
+    _, _, _, results, _ = run_skill(simulator, episode, "navigate", carried, 300)
+    assert results["success"].holds
+    put = dataclasses.replace(carried, object=target.object)
+    world, _, _, results, said = run_skill(simulator, episode, "place", put, 200)
+    assert world.held[0] == -1, said
+    assert np.linalg.norm(world.object_pos[0, target.object] - target.goal) < 0.05
+
+
+def test_the_same_start_gives_the_same_actions(simulator, episode):
+    goal = SkillGoal(object=episode.targets[0].object, position=episode.objects[0].pos)
+    runs = []
+    for _ in range(2):
+        simulator.reset([0], [episode])
+        policy = skills.scripted.make("navigate")
+        policy.begin(episode, goal, simulator.state([0]))
+        actions = []
+        for _ in range(40):
+            actions.append(policy.act(simulator.state([0])))
+            simulator.step([0], actions[-1][None])
+        runs.append(np.array(actions))
+    np.testing.assert_array_equal(runs[0], runs[1])
+
+
+def test_an_unknown_scripted_skill_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'pick'"):
+        skills.scripted.make("pik")
