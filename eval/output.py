@@ -40,7 +40,8 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a parent that is a file has nothing to remove
+            temporary.unlink()
         raise UserError(f"out: cannot write '{path}' ({error.strerror})") from None
 
 

@@ -132,7 +132,6 @@ class Home:
     robot_geom: np.ndarray  # (ngeom,) bool
     floor_geom: int
     geom_slot: np.ndarray  # (ngeom,) slot of an object's geom, else -1
-    wall_geom: np.ndarray  # (ngeom,) bool
     furniture_geom: np.ndarray  # geoms of all bodies' own boxes, in the order of the layout set
 
     def apply_layout(self, model: mujoco.MjModel, layout: Layout) -> None:
@@ -381,7 +380,6 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
         robot_geom=model.body_rootid[model.geom_bodyid] == robot_root,
         floor_geom=model.geom("floor").id,
         geom_slot=geom_slot,
-        wall_geom=np.array([model.geom(g).name.startswith("wall") for g in range(model.ngeom)]),
         furniture_geom=np.array([model.geom(f"{name}/{box.name}").id for name, box in boxes]),
     )
 
