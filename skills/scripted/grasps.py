@@ -41,6 +41,8 @@ _PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 8))
 _TURNS = (0.0, 0.45, -0.45)
 LIFTS_M = (0.08, 0.14, 0.2, 0.05, 0.03)  # in the order of trying: a sink asks for the high ones
 _LINE_M = 0.04
+_LEANING_LIFTS_M = (0.08, 0.03)
+_LEANS_RAD = (0.0, 0.35, 0.7, 1.05)  # an object is put down upright, or else leaning
 _MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
 _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
 _STRETCH_RAD = 10.0  # per metre of lift: farther apart in joint space, two postures do not belong
@@ -240,31 +242,49 @@ def plan_pick(scene: Scene, index: int, goal: np.ndarray | None) -> Reach | None
 
 
 def plan_place(scene: Scene, goal: np.ndarray) -> Reach | None:
-    """The quickest way to put the held object upright at `goal` (3,), or None."""
+    """The quickest way to put the held object down at `goal` (3,), or None.
+
+    Upright if that can be done. How the cup holds the object may not allow it where the arm
+    cannot bend like that, as far back on a high table; it is then let go leaning, towards the
+    robot or away from it, which a box survives by lying down within the goal's tolerance.
+    """
     held = scene.held
     if held is None:
         return None
     highs = high_postures(scene)
-    for level in _LEVELS:
-        for lift in LIFTS_M:
-            target = _place_target(held, scene.rotation[held.index], np.asarray(goal), lift)
-            options = _Options(functools.partial(_only, target), -1, level, highs)
-            found = _search(scene, np.asarray(goal), options)
+    rotation = scene.rotation[held.index]
+    for lean in _LEANS_RAD:
+        for level, lift in itertools.product(_LEVELS, LIFTS_M if lean == 0.0 else _LEANING_LIFTS_M):
+            targets = functools.partial(_place_targets, held, rotation, goal, lift, lean)
+            found = _search(scene, goal, _Options(targets, -1, level, highs))
             if found is not None:
                 return found
     return None
 
 
-def _only(target: CupTarget, stance: np.ndarray) -> list[CupTarget]:
-    return [target]
+def _place_targets(
+    held: Held, rotation: np.ndarray, goal: np.ndarray, lift: float, lean: float, stance: np.ndarray
+) -> list[CupTarget]:
+    """The held object at its goal (3,), leaning by `lean` rad, come to from `lift` m above."""
+    own = _upright_axis(held.kind, rotation)
+    up, over = held.rotation @ own, np.array([0.0, 0.0, lift])
+    toward = math.atan2(goal[1] - stance[1], goal[0] - stance[0])
+    level = np.array([math.cos(toward), math.sin(toward), 0.0])
+    found = []
+    for side in (-1.0, 1.0) if lean else (0.0,):
+        axis = np.array([0.0, 0.0, math.cos(lean)]) + side * math.sin(lean) * level
+        raised = _height(held.kind, own, lean) - _height(held.kind, own, 0.0) + RELEASE_M
+        point = np.asarray(goal) + np.array([0.0, 0.0, raised])
+        found.append(CupTarget(point, up, axis, held.offset, over))
+    return found
 
 
-def _place_target(held: Held, rotation: np.ndarray, goal: np.ndarray, lift: float) -> CupTarget:
-    """The held object upright at its goal (3,), come to from `lift` metres above."""
-    up = held.rotation @ _upright_axis(held.kind, rotation)
-    over = np.array([0.0, 0.0, lift])
-    lowered = goal + np.array([0.0, 0.0, RELEASE_M])
-    return CupTarget(lowered, up, np.array([0.0, 0.0, 1.0]), held.offset, over)
+def _height(kind: ObjectKind, up: np.ndarray, lean: float) -> float:
+    """How high the centre of an object stands when it leans by `lean`, its axis `up` (3,), m."""
+    half = np.array(kind.half)
+    tall = float(half @ np.abs(up))
+    wide = float(np.linalg.norm(half * (1.0 - np.abs(up)))) if kind.primitive == "box" else half[0]
+    return tall * math.cos(lean) + wide * math.sin(lean)
 
 
 def _upright_axis(kind: ObjectKind, rotation: np.ndarray) -> np.ndarray:
@@ -284,10 +304,10 @@ def _placeable(scene: Scene, index: int, touch: Touch, goal: np.ndarray) -> bool
     held = hold(index, kind, -cup.T @ touch.point, cup.T @ rotation)
     spheres = ARM_SPHERES.plus(held.spheres)
     obstacles = scene.obstacles(without=index)
-    target = _place_target(held, rotation, goal, LIFTS_M[-1])
     for stance in stances(scene.layout, goal, STANDOFFS, directions=16):
         near, _ = obstacles.seen_from(stance)
         checker = ArmChecker(spheres, near)
+        target = _place_targets(held, rotation, goal, LIFTS_M[-1], 0.0, stance)[0]
         if all(
             target.posture(stance, shift, checker, margin, REST)[0] < _MOST_RAD
             for shift, margin in ((1.0, _LEVELS[-1][0]), (0.0, _LEVELS[-1][1]))
