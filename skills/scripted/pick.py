@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from skills.scripted.grasps import Reach, destination, plan_pick
+from skills.scripted.grasps import destination, plan_pick
 from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.search import Reach
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 

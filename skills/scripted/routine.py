@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from skills.base import SkillGoal
-from skills.scripted.grasps import Reach, ahead, drivable, posture_at
 from skills.scripted.motion import duration, plan_path
 from skills.scripted.navigation import Follower, Leg
 from skills.scripted.scene import Scene, look
+from skills.scripted.search import Reach, ahead, drivable, posture_at
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
