@@ -181,7 +181,9 @@ def run_episode(
                 trace = executor.run(episode, film.on_step)
             video = f"videos/{task.video.name}"
     except UserError as error:
-        raise UserError(f"episode {episode.id}: {error}") from None
+        prefix = f"episode {episode.id}: "
+        message = str(error)
+        raise UserError(message if message.startswith(prefix) else prefix + message) from None
     return Outcome(from_trace(trace, video), time.perf_counter() - started)
 
 

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+_SHOWN = 12  # valid values that a message lists
+
 
 class UserError(Exception):
     """Bad input. The command line prints the message on one line and exits with code 2.
@@ -16,7 +18,10 @@ def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
     options = sorted(str(v) for v in valid)
     close = difflib.get_close_matches(str(given), options, n=1, cutoff=0.0)
     hint = f"; did you mean '{close[0]}'?" if close else ""
-    return UserError(f"{field}: unknown value '{given}'{hint} (valid: {', '.join(options)})")
+    shown = ", ".join(options[:_SHOWN])
+    if len(options) > _SHOWN:
+        shown += f" and {len(options) - _SHOWN} more"
+    return UserError(f"{field}: unknown value '{given}'{hint} (valid: {shown})")
 
 
 class RunError(Exception):

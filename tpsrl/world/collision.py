@@ -72,9 +72,7 @@ def held_spheres(kind: ObjectKind, pos: np.ndarray, rotation: np.ndarray) -> Sph
         scale = np.where(flat > hx - r, (hx - r) / np.maximum(flat, 1e-9), 1.0)
         points[:, :2] *= scale[:, None]
     count = len(points)
-    return Spheres(
-        np.full(count, TOOL), pos + points @ np.asarray(rotation).T, np.full(count, r)
-    )
+    return Spheres(np.full(count, TOOL), pos + points @ np.asarray(rotation).T, np.full(count, r))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
