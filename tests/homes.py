@@ -1,16 +1,15 @@
 """Episodes and moves that the engine's tests share."""
 
-import math
-
 import numpy as np
 
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
+from tpsrl.world.collision import REST
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
 from tpsrl.world.kinematics import inverse
 from tpsrl.world.objects import object_kind
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, point_to_base
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base, seeds_towards
 
 LAYOUT_A = "replica_cad/v3_sc3_staging_00"
 LAYOUT_B = "replica_cad/v3_sc1_staging_12"
@@ -58,16 +57,16 @@ def repeat(simulator: MujocoSimulator, action: np.ndarray, steps: int, env: int 
         simulator.step([env], action[None])
 
 
-def posture_above(base: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """Joint positions (7,) with the cup at a world point, looking down."""
+def posture_above(base: np.ndarray, point: np.ndarray, near: np.ndarray = REST) -> np.ndarray:
+    """Joint positions (7,) with the cup at a world point, looking down; those nearest to `near`."""
     goal = point_to_base(base, point)
-    for seed in SEEDS:
-        start = seed.copy()
-        start[0] += math.atan2(goal[1], goal[0])
-        found, posture = inverse(start, goal, CUP_AXIS, -UP, start, NO_OFFSET, 200)
-        if found:
-            return posture
-    raise AssertionError(f"the cup cannot come to {point}")
+    found = []
+    for seed in (near, *seeds_towards(goal)):
+        ok, posture = inverse(seed, goal, CUP_AXIS, -UP, near, NO_OFFSET, 200)
+        if ok:
+            found.append(posture)
+    assert found, f"the cup cannot come to {point}"
+    return min(found, key=lambda posture: float(np.abs(posture - near).max()))
 
 
 def move_arm(
@@ -92,8 +91,9 @@ def pick_up(simulator: MujocoSimulator, env: int = 0) -> None:
     name = simulator.homes[env].episode.objects[0].name
     top = state.object_pos[0, 0] + object_kind(name).half[2] * UP
     base = state.base[0]
-    move_arm(simulator, posture_above(base, top + 0.08 * UP), env=env)
-    move_arm(simulator, posture_above(base, top), grip=1.0, env=env)
+    over = posture_above(base, top + 0.08 * UP)
+    move_arm(simulator, over, env=env)
+    move_arm(simulator, posture_above(base, top, over), grip=1.0, env=env)
     held = IDLE.copy()
     held[act.GRIP] = 1.0
     repeat(simulator, held, 5, env)
