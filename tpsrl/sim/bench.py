@@ -225,7 +225,7 @@ def _latencies() -> dict[str, float]:
 
 
 def _compare_depth(size: int) -> dict[str, float]:
-    """Speed and agreement of the caster and `mj_multiRay` on the same scenes."""
+    """The caster's speed against `mj_multiRay` and agreement with `mj_ray`, on the same scenes."""
     simulator = MujocoSimulator(slots=12)
     home, rng = simulator.homes[0], np.random.default_rng(0)
     episodes = _episodes(12)
@@ -238,9 +238,9 @@ def _compare_depth(size: int) -> dict[str, float]:
         begin = time.thread_time()
         ours = simulator.depth([0], size, size)[0]
         middle = time.thread_time()
-        theirs = rays_depth(home, size)
+        rays_depth(home, size)
         ratios.append((time.thread_time() - middle) / (middle - begin))
-        agreement.append(np.mean(np.abs(ours - theirs) * _FAR_M < 0.01))
+        agreement.append(_agreement(home, ours))
     return {
         "size": size,
         "times_faster_than_multi_ray": round(float(np.median(ratios)), 1),
@@ -275,6 +275,27 @@ def rays_depth(home: MujocoHome, size: int) -> np.ndarray:
     planar = distance.reshape(size, size) / np.linalg.norm(local, axis=-1)
     far = (geom.reshape(size, size) < 0) | (planar > _FAR_M)
     return np.where(far, 1.0, planar / _FAR_M).astype(np.float32)
+
+
+def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
+    """Share of 64 x 64 pixels of a picture (size, size) within 1 cm of `mj_ray`.
+
+    Single rays, because `mj_multiRay` leaves out capsules and cylinders close to the camera: up to
+    67 of 4,096 pixels, all of which `mj_ray` sees as the caster does (MuJoCo 3.17).
+    """
+    camera, size = home._home.head_camera, len(depth)
+    pos, turn = home.data.cam_xpos[camera], home.data.cam_xmat[camera].reshape(3, 3)
+    geom = np.zeros(1, dtype=np.int32)
+    within = 0
+    for row in range(0, size, size // 64):
+        for column in range(0, size, size // 64):
+            x, y = (column + 0.5) * 2 / size - 1, 1 - (row + 0.5) * 2 / size
+            # With a ray of unit depth the returned distance is planar depth.
+            ray = turn @ np.array([x, y, -1.0])
+            found = mujoco.mj_ray(home.model, home.data, pos, ray, None, 1, -1, geom)
+            seen = min(found, _FAR_M) if geom[0] >= 0 else _FAR_M
+            within += abs(seen - depth[row, column] * _FAR_M) < 0.01
+    return within / 64**2
 
 
 # -- several processes -------------------------------------------------------------------------
