@@ -8,7 +8,7 @@ from typing import Any
 
 from eval.results import EpisodeResult, generic
 
-_LABEL, _PLOT, _ROW, _TOP = 190, 560, 26, 26  # pixels of the chart
+_LABEL, _PLOT, _COUNTS, _ROW, _TOP = 150, 560, 250, 26, 26  # pixels of the chart
 
 
 def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
@@ -68,7 +68,7 @@ def _headline(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
 
 
 def _chart(stages: Sequence[dict[str, Any]]) -> str:
-    height, width = _TOP + _ROW * len(stages) + 6, _LABEL + _PLOT + 190
+    height, width = _TOP + _ROW * len(stages) + 6, _LABEL + _PLOT + _COUNTS
     parts = [
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Success of each stage">',
         *(_gridline(share, height) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
