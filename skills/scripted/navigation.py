@@ -81,18 +81,6 @@ def _required(
     return need
 
 
-def drive_steps(legs: list[Leg], start: np.ndarray) -> float:
-    """About how many control steps the legs take from a base pose (3,)."""
-    x, y, yaw = start
-    total = 0.0
-    for leg in legs:
-        turn = abs(wrap_angle(leg.heading - yaw))
-        length = math.hypot(leg.x - x, leg.y - y)
-        total += turn / _STEP_RAD + length / _STEP_M + _STOP_STEPS
-        x, y, yaw = leg.x, leg.y, leg.heading
-    return total
-
-
 def _legs(footprint: Footprint, poses: np.ndarray, margin: float) -> list[Leg]:
     """Straightens a lattice path: from each pose on to the farthest that a single leg reaches.
 

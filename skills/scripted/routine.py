@@ -21,7 +21,6 @@ from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
 
-_LEASH_RAD = 0.1  # the engine's own: commands do not run ahead of a blocked arm
 _SETTLED_RAD = 0.012
 _SETTLE_STEPS = 15
 _BLOCKED_STEPS = 12
@@ -152,11 +151,11 @@ class Routine(abc.ABC):
                 action = self.still()
                 action[act.ARM] = step / act.ARM_DELTA_RAD
                 arm = np.asarray(self.world.arm[0])
-                self._command = np.clip(
-                    np.clip(self._command + step, arm - _LEASH_RAD, arm + _LEASH_RAD), LOWER, UPPER
-                )
+                # As the engine bounds its own target.
+                low, high = arm - act.ARM_LEASH_RAD, arm + act.ARM_LEASH_RAD
+                self._command = np.clip(np.clip(self._command + step, low, high), LOWER, UPPER)
                 lag = float(np.abs(self._command - arm).max())
-                behind = behind + 1 if lag > 0.8 * _LEASH_RAD else 0
+                behind = behind + 1 if lag > 0.8 * act.ARM_LEASH_RAD else 0
                 if behind > _BLOCKED_STEPS:
                     raise Blocked("arm")
                 self.world = yield action
@@ -228,15 +227,15 @@ class Routine(abc.ABC):
         self.phase = "rise"
         scene = self.look()
         checker = scene.checker(scene.base)
-        tip, turn = cup_pose(scene.arm)
-        axis, q = turn[:, 0].copy(), scene.arm
-        rising = []
+        least = min(0.0, checker.clearance(scene.arm)) - 0.005
+        tip, _ = cup_pose(scene.arm)
+        q, rising = scene.arm, []
         for height in _RISES_M:
             if drivable(scene.footprint(q), scene.base, -0.01):
                 break
             point = tip + np.array([0.0, 0.0, height])
-            ok, q = inverse(q, point, CUP_AXIS, axis, q, NO_OFFSET, 60, 0.0)
-            if not ok or not checker.free(q, min(0.0, checker.clearance(scene.arm)) - 0.005):
+            ok, q = inverse(q, point, CUP_AXIS, CUP_AXIS, q, NO_OFFSET, 60, 0.0)
+            if not ok or not checker.free(q, least):
                 break
             rising.append(q)
         if rising:
@@ -262,12 +261,10 @@ class Routine(abc.ABC):
         if reach.legs is not None:
             self.note("moved_base")
             yield from self.drive(reach.legs)
-            scene = self.look()
-            again = plan(scene)
+            again = plan(self.look())
             if again is not None and again.legs is None:
                 reach = again
         self.phase = "ready"
-        scene = self.look()
         yield from self.follow(self._ready_path(reach.via))
         if reach.advance:
             self.phase = "advance"

@@ -6,12 +6,15 @@ import numpy as np
 from numba import njit
 
 from tpsrl.sim.base_filter import filter_velocity
-from tpsrl.world.action import ARM_DELTA_RAD, BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
+from tpsrl.world.action import (
+    ARM_DELTA_RAD,
+    ARM_LEASH_RAD,
+    BASE_ANGULAR_RPS,
+    BASE_LINEAR_MPS,
+    CONTROL_HZ,
+)
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.kinematics import LOWER, UPPER
-
-# Commands run ahead of a blocked arm by at most this much, so that it does not wind up.
-_LEASH_RAD = 0.1
 
 
 @njit(cache=True)
@@ -58,7 +61,7 @@ def command(
     for j in range(7):
         start = target[j]
         goal = start + _unit(action[j]) * ARM_DELTA_RAD
-        goal = min(max(goal, arm[j] - _LEASH_RAD), arm[j] + _LEASH_RAD)
+        goal = min(max(goal, arm[j] - ARM_LEASH_RAD), arm[j] + ARM_LEASH_RAD)
         goal = min(max(goal, LOWER[j]), UPPER[j])
         for s in range(substeps):
             ramp[s, j] = start + (s + 1) * ((goal - start) / substeps)

@@ -252,12 +252,6 @@ class MujocoHome:
         self.held, self.steps, self.violation = held, steps, bool(violation)
         self.force, self.force_total = snapshot.arrays["home/forces"].tolist()
 
-    # -- observation ---------------------------------------------------------------------------
-
-    def held_index(self) -> int:
-        """Index of the held object in the episode, -1 for none."""
-        return int(np.flatnonzero(self.slots == self.held)[0]) if self.held >= 0 else -1
-
 
 def _run(values: np.ndarray, entries: np.ndarray) -> np.ndarray:
     """A view of neighbouring entries."""

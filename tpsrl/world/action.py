@@ -7,6 +7,7 @@ STOP = 10  # > 0 says that the skill is done
 SIZE = 11
 
 ARM_DELTA_RAD = 0.0125
+ARM_LEASH_RAD = 0.1  # commands run ahead of a blocked joint by at most this much
 # HAB integrates 10 m/s and 10 rad/s over one 1/120 s physics step per control step of 1/30 s
 # (FACTS, action facts), which is 0.083 m and 4.8 degrees a step.
 BASE_LINEAR_MPS = 2.5

@@ -5,7 +5,6 @@ from numba import njit
 
 from tpsrl.world.fetch import ARM, CUP, GRIPPER, TORSO
 
-NUM_JOINTS = len(ARM)
 LOWER = np.array([j.limits[0] for j in ARM])
 UPPER = np.array([j.limits[1] for j in ARM])
 _OFFSETS = np.array([np.add(TORSO, ARM[0].offset), *(j.offset for j in ARM[1:])])
