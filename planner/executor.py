@@ -16,10 +16,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from planner.conditions import Clause
+from planner.options import PlanOptions
 from planner.plan import Plan, Step, clause_text, skill_goal
 from planner.predicates import Atom, PredicateThresholds, Scene, evaluate, text
 from planner.problem import problem_from_episode
 from planner.search import UnsolvableError, plan
+from planner.stages import stage_goals
 from planner.trace import Cause, Observation, Stage, Trace
 from skills.base import Margin, Skill, SkillGoal, SkillPolicy, SkillThresholds
 from skills.geometry import planar_distance
@@ -34,26 +36,52 @@ RESET_ARM = "reset_arm"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SkillLimits:
+    """Steps of 1/30 s, and newtons, of one execution of a skill; None: no limit of its own.
+
+    Beyond a limit on force the skill has failed, and the plan goes on.
+    """
+
+    steps: int = 200
+    force_instant_n: float | None = None
+    force_total_n: float | None = None
+
+    def exceeded(self, force_n: float, force_sum_n: float) -> bool:
+        """Whether the force of a control step, or the sum over the skill's steps, is too much."""
+        instant, total = self.force_instant_n, self.force_total_n
+        return (instant is not None and force_n > instant) or (
+            total is not None and force_sum_n > total
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ExecutionLimits:
     """Steps of 1/30 s, and newtons; the defaults are habitat-lab's full task (0.3.3).
 
-    `end_on_timeout` ends the episode when a skill runs out of steps. habitat-baselines does so
-    (`force_end_on_timeout`) unless told otherwise; here the plan goes on, so that later stages are
-    seen too.
+    The entries named like skills hold for each execution of one, the others for the episode; a
+    limit of None is none. `end_on_timeout` ends the episode when a skill runs out of steps.
+    habitat-baselines does so (`force_end_on_timeout`) unless told otherwise; here the plan goes on,
+    so that later stages are seen too.
     """
 
-    navigate_steps: int = 300
-    skill_steps: int = 200
+    navigate: SkillLimits = SkillLimits(300)
+    pick: SkillLimits = SkillLimits()
+    place: SkillLimits = SkillLimits()
+    open_fridge: SkillLimits = SkillLimits()
+    close_fridge: SkillLimits = SkillLimits()
+    open_drawer: SkillLimits = SkillLimits()
+    close_drawer: SkillLimits = SkillLimits()
     reset_arm_steps: int = 50
     episode_steps: int = 3000
     wait_end_steps: int = 30
-    force_instant_n: float = 10_000.0
-    force_total_n: float = 100_000.0
+    force_instant_n: float | None = 10_000.0
+    force_total_n: float | None = 100_000.0
     end_on_timeout: bool = False
 
-    def of(self, skill: str) -> int:
-        """The most steps that a skill may take."""
-        return self.navigate_steps if skill == "navigate" else self.skill_steps
+    def of(self, skill: str) -> SkillLimits:
+        """The limits of one execution of a skill."""
+        limits: SkillLimits = getattr(self, skill)
+        return limits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +92,8 @@ class ExecutionRules:
     the policy "reset_arm" after each skill, as HAB's fixed plan does.
     `nav_stop_within_m` ignores Navigate's stop farther away from its goal (VER deploys with 2 m).
     `snapshots` keeps the home's state at every handoff. `depth` is the (height, width) of the head
-    depth that policies get, None for policies that do not look.
+    depth that policies get, None for policies that do not look. `plan` is how the scenario is
+    planned.
     """
 
     replan: bool = False
@@ -73,6 +102,7 @@ class ExecutionRules:
     nav_stop_within_m: float = math.inf
     snapshots: bool = False
     depth: tuple[int, int] | None = None
+    plan: PlanOptions = PlanOptions()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,6 +196,8 @@ class _Run:
             executor.policy(step.skill)
             executor.skills(step.skill)
         self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
+        self.stage_goals = stage_goals(self.plan)
+        self.trace.stage_goals = dict.fromkeys(self.stage_goals)
         self.over = ""
 
     def run(self) -> Trace:
@@ -241,22 +273,22 @@ class _Run:
     def _run_skill(self, step: Step, stage: Stage) -> None:
         skill, policy = self.executor.skills(step.skill), self.executor.policy(step.skill)
         goal = skill_goal(step, self.plan.problem.entities, self.world)
-        mask, limit = skill.mask(), self.limits.of(step.skill)
+        mask, limits = skill.mask(), self.limits.of(step.skill)
         carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
         force_before = float(self.world.force_total[0])
         policy.begin(self.episode, goal, self.world)
-        while not stage.ended_by and stage.steps < limit:
+        while not stage.ended_by and stage.steps < limits.steps:
             action, stop = self._act(policy, mask)
             if stop and step.skill == "navigate" and self._too_far_to_stop(goal):
                 action[action_layout.STOP], stop = -1.0, False
             self._step(action)
             stage.steps += 1
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
+            stage.force_sum_n = float(self.world.force_total[0]) - force_before
             stage.results = skill.results(goal, self.world, stop, self.executor.thresholds)
             stage.ended_by = self._end_of_skill(skill, goal, stage, stop, carried)
-            self._tell(step, "skill", stage.steps, limit)
+            self._tell(step, "skill", stage.steps, limits.steps)
         stage.ended_by = stage.ended_by or "timeout"
-        stage.force_sum_n = float(self.world.force_total[0]) - force_before
         stage.diagnosis = dict(policy.diagnosis())
         if stage.ended_by == "timeout" and self.limits.end_on_timeout:
             self.over = "timeout"
@@ -269,6 +301,8 @@ class _Run:
             return self.over
         if carried >= 0 and self.world.held[0] != carried:
             return "dropped"
+        if self.limits.of(skill.name).exceeded(float(self.world.force[0]), stage.force_sum_n):
+            return "skill_force"
         if stage.results["success"].holds:
             return "success"
         failure = skill.failure(goal, self.world, self.executor.thresholds)
@@ -286,9 +320,10 @@ class _Run:
             self._blame(stage, *next(iter(missing.items())), stage.ended_by)
 
     def _reset_arm(self, step: Step, stage: Stage) -> None:
-        """Brings the arm back to rest, with the hand as it is.
+        """Brings the arm back to rest. The hand keeps an object, and lets go of a handle.
 
-        A policy that stops at once, because the arm is well where it is, costs no step.
+        A policy that stops at once, because the arm is well where it is, costs no step, unless
+        there is a handle to let go of.
         """
         policy = self.executor.policy(RESET_ARM)
         mask = np.zeros(action_layout.SIZE, dtype=bool)
@@ -298,7 +333,7 @@ class _Run:
         stop = False
         while not stop and not self.over and stage.reset_steps < limit:
             action, stop = self._act(policy, mask)
-            if stop and stage.reset_steps == 0:
+            if stop and stage.reset_steps == 0 and self.world.held_joint[0] < 0:
                 return
             self._step(action)
             stage.reset_steps += 1
@@ -331,10 +366,18 @@ class _Run:
         self.world = self.executor.simulator.state([self.executor.env_id])
         self.trace.steps += 1
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
+        self._mark_stage_goals()
         if not all(margin.holds for margin in self._forces().values()):
             self.over = "force_limit"
         elif self.trace.steps >= self.limits.episode_steps:
             self.over = "episode_steps"
+
+    def _mark_stage_goals(self) -> None:
+        """Notes at which step each stage goal first held, and first held in its turn."""
+        open_goals = [name for name, when in self.trace.stage_goals.items() if when is None]
+        known: dict[Atom, bool] = {}
+        for name in open_goals:
+            XXX
 
     def _finish(self) -> None:
         """Waits for things to settle, and calls stop; the wait is cut short to leave it room."""

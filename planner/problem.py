@@ -95,6 +95,7 @@ def start_world(episode: Episode) -> WorldState:
         object_pos=np.array([[placement.pos for placement in episode.objects]], dtype=float),
         object_quat=np.array([[placement.quat for placement in episode.objects]], dtype=float),
         held=np.array([-1]),
+        held_joint=np.array([-1]),
         joints=np.array([[episode.articulation.get(name, 0.0) for name in JOINTS]]),
         marker_pos=np.full((1, len(JOINTS), 3), np.nan),
         force=np.zeros(1),

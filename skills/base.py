@@ -39,13 +39,29 @@ class Margin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillThresholds:
-    """When a skill has succeeded; the defaults are habitat-lab's (FACTS B2, B4)."""
+    """When a skill has succeeded; the defaults are habitat-lab's (FACTS B2, B4).
+
+    `navigate_region_m` is the radius around the goal within which all free floor counts as the
+    goal; `navigate_distance_m` is measured from there. `pick_arm_rad` (each joint from the resting
+    posture) and `pick_still` (the most that the base may move, m/s and rad/s) are asked of Pick
+    where they are not None. A drawer or door is open from target - `open_tolerance` on, and closed
+    up to `close_tolerance`, both in m or rad; `articulated_rest_m` is how near the end effector has
+    to be to its resting point after opening and closing.
+    """
 
     navigate_distance_m: float = 1.5
     navigate_angle_rad: float = 0.261799
+    navigate_region_m: float = 0.0
     pick_rest_m: float = 0.15
+    pick_arm_rad: float | None = None
+    pick_still: float | None = None
     place_goal_m: float = 0.15
     place_rest_m: float = 0.15
+    open_drawer_target_m: float = 0.45
+    open_fridge_target_rad: float = 1.2208
+    open_tolerance: float = 0.05
+    close_tolerance: float = 0.05
+    articulated_rest_m: float = 0.15
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ class KinematicHome:
             object_pos=self.objects[None].copy(),
             object_quat=np.tile([1.0, 0.0, 0.0, 0.0], (1, len(self.objects), 1)),
             held=np.array([self.held]),
+            held_joint=np.array([-1]),
             joints=self.joints[None].copy(),
             marker_pos=np.zeros((1, len(JOINTS), 3)),
             force=np.array([self.force]),

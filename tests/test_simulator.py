@@ -25,7 +25,7 @@ from homes import (
 import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.contacts import robot_force, touched_slot
+from tpsrl.sim.contacts import robot_force, touched
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST
@@ -480,8 +480,8 @@ def test_the_cup_takes_the_object_that_it_touches_most_deeply() -> None:
     geom = np.array([[0, 7], [5, 1], [2, 5], [5, 3]], dtype=np.int32)
     distance = np.array([-0.5, 0.001, -0.002, -0.001])
     slot = np.array([-1, 0, 1, 2, -1, -1, -1, 3])
-    assert touched_slot(geom, distance, 5, slot) == 1
-    assert touched_slot(geom[:1], distance[:1], 5, slot) == -1
+    assert touched(geom, distance, 5, slot) == 1
+    assert touched(geom[:1], distance[:1], 5, slot) == -1
 
 
 # -- forces ------------------------------------------------------------------------------------

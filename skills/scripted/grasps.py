@@ -181,7 +181,7 @@ def _placeable(scene: Scene, index: int, touch: Touch, goal: np.ndarray) -> bool
     held = hold(index, kind, -cup.T @ touch.point, cup.T @ rotation)
     spheres = ARM_SPHERES.plus(held.spheres)
     obstacles = scene.obstacles(without=index)
-    for stance in stances(scene.layout, goal, directions=16):
+    for stance in stances(scene.layout, goal, directions=16, joints=scene.joints):
         near, _ = obstacles.seen_from(stance)
         checker = ArmChecker(spheres, near)
         target = _place_targets(held, rotation, goal, LIFTS_M[-1], 0.0, stance)[0]

@@ -41,7 +41,8 @@ class ScriptedNavigate(Routine):
             return reach.legs or []
         self.note("no_reach")
         footprint = scene.footprint(scene.arm)
-        for stance in stances(scene.layout, goal, (0.7, 0.85, 1.0, 1.2, 1.4)):
+        standoffs = (0.7, 0.85, 1.0, 1.2, 1.4)
+        for stance in stances(scene.layout, goal, standoffs, joints=scene.joints):
             if footprint.margin(*stance) > 0.02:
                 legs = plan_drive(footprint, scene.base, stance)
                 if legs is not None:

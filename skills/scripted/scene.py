@@ -14,6 +14,7 @@ from tpsrl.world.collision import (
 )
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import CUP, GRIPPER
+from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.footprint import Footprint, make_footprint
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.objects import ObjectKind, object_kind
@@ -37,6 +38,7 @@ class Scene:
     """One home at one moment, batch of one; see `look`."""
 
     layout: str
+    joints: Joints  # of fridge and drawers, rounded
     kinds: tuple[ObjectKind, ...]
     base: np.ndarray  # (3,)
     arm: np.ndarray  # (7,)
@@ -57,14 +59,15 @@ class Scene:
 
     def obstacles(self, without: int = -1) -> Bodies:
         """Furniture, then the objects of `loose`."""
-        return static_bodies(self.layout).plus(_rows(self.objects, self.loose(without)))
+        loose = _rows(self.objects, self.loose(without))
+        return static_bodies(self.layout, self.joints).plus(loose)
 
     def checker(
         self, base: np.ndarray, spheres: Spheres | None = None, touching: int = -1
     ) -> ArmChecker:
         """Collision checks at a base pose; the tool may touch object `touching`."""
         loose = self.loose()
-        static = static_bodies(self.layout)
+        static = static_bodies(self.layout, self.joints)
         near, rows = static.plus(_rows(self.objects, loose)).seen_from(base)
         target = -1
         if touching >= 0:
@@ -76,7 +79,7 @@ class Scene:
     def footprint(self, posture: np.ndarray) -> Footprint:
         """What the robot takes up while it drives with the arm in `posture`."""
         rows = _rows(self.objects, self.loose())
-        return make_footprint(self.layout, posture, rows, self.spheres)
+        return make_footprint(self.layout, posture, rows, self.spheres, self.joints)
 
 
 def look(episode: Episode, world: WorldState) -> Scene:
@@ -95,6 +98,7 @@ def look(episode: Episode, world: WorldState) -> Scene:
         held = hold(index, kinds[index], offset, rotation)
     return Scene(
         episode.layout,
+        rounded(world.joints[0]),
         kinds,
         np.asarray(world.base[0]),
         np.asarray(world.arm[0]),

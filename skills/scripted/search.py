@@ -185,7 +185,7 @@ class StanceSearch:
         """(steps to get there, base pose for the arm as it is, advance), cheapest first."""
         field = drive_field(self._footprint, self._scene.base)
         found = self._candidates_here(point)
-        for stance in stances(self._scene.layout, point):
+        for stance in stances(self._scene.layout, point, joints=self._scene.joints):
             best = (np.inf, stance, 0.0)
             for turn, advance in itertools.product(_FACING, _ADVANCES):
                 first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
@@ -199,7 +199,7 @@ class StanceSearch:
 
     def _candidates_here(self, point: np.ndarray) -> list[tuple[float, np.ndarray, float]]:
         """Staying, or only driving straight on from the present base pose."""
-        base, floor = self._scene.base, floor_map(self._scene.layout)
+        base, floor = self._scene.base, floor_map(self._scene.layout, joints=self._scene.joints)
         found = []
         for advance in _ADVANCES:
             x, y, yaw = ahead(base, advance)

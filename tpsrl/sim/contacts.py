@@ -47,17 +47,20 @@ def robot_force(
 
 
 @njit(cache=True)
-def touched_slot(geom: np.ndarray, distance: np.ndarray, cup: int, geom_slot: np.ndarray) -> int:
-    """The object slot that touches the cup most deeply, or -1; `distance` (n,) metres."""
-    best, slot = 1e9, -1
+def touched(geom: np.ndarray, distance: np.ndarray, cup: int, mark: np.ndarray) -> int:
+    """The mark of what touches the cup most deeply, or -1.
+
+    `distance` (n,) metres, `mark` (ngeom,) is at least 0 for geoms that count.
+    """
+    best, found = 1e9, -1
     for i in range(geom.shape[0]):
         a, b = geom[i, 0], geom[i, 1]
         if a != cup and b != cup:
             continue
-        other = geom_slot[b] if a == cup else geom_slot[a]
+        other = mark[b] if a == cup else mark[a]
         if other >= 0 and distance[i] < best:
-            best, slot = distance[i], other
-    return slot
+            best, found = distance[i], other
+    return found
 
 
 @njit(cache=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.contacts import robot_force, touched_slot, worst_overlap
+from tpsrl.sim.contacts import robot_force, touched, worst_overlap
 from tpsrl.sim.control import command
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -16,13 +16,14 @@ from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.geometry import quat_multiply
 from tpsrl.world.home import MUTABLE_FIELDS, SUBSTEPS, Home
 from tpsrl.world.layouts import resolve
-from tpsrl.world.objects import object_kind
+from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
 
-ENGINE = f"mujoco-{mujoco.__version__}/1"
+ENGINE = f"mujoco-{mujoco.__version__}/2"
 
 _FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
+_HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
 _OVERLAP_LIMIT_M = 0.01
 _NO_FLOOR = FloorMap((0.0, 0.0), np.zeros((2, 2), dtype=np.float32))
 _SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
@@ -54,6 +55,7 @@ class MujocoHome:
     def _clear(self) -> None:
         self.arm_target = np.array(REST_ARM)
         self.held = -1  # slot
+        self.held_joint = -1  # index into JOINTS
         self.force = 0.0
         self.force_total = 0.0
         self.violation = False
@@ -87,8 +89,21 @@ class MujocoHome:
         # With sleep on, bodies that never move keep the poses of the last layout.
         model.opt.enableflags &= ~_SLEEP
         mujoco.mj_forward(model, data)
+        if episode.held >= 0:
+            kind = object_kind(episode.objects[episode.held].name)
+            self._hang(int(self.slots[episode.held]), kind)
+            mujoco.mj_forward(model, data)
         model.opt.enableflags |= _SLEEP
         self._refuse_overlap(episode)
+
+    def _hang(self, slot: int, kind: ObjectKind) -> None:
+        """Puts an object upright under the cup, turned like the base, and holds it."""
+        start, yaw = int(self._home.slot_qpos[slot]), float(self.base[2])
+        drop = np.array([0.0, 0.0, kind.half[2]])
+        self.data.qpos[start : start + 3] = self.cup_pos - drop
+        self.data.qpos[start + 3 : start + 7] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+        mujoco.mj_kinematics(self.model, self.data)
+        self._weld(slot)
 
     def _prepare(self, episode: Episode) -> None:
         """Writes the episode into the model's fields."""
@@ -144,7 +159,7 @@ class MujocoHome:
             *self._floor.origin,
         )
         self.violation = False
-        if self.held >= 0 and action[act.GRIP] < 0.0:
+        if action[act.GRIP] < 0.0 and (self.held >= 0 or self.held_joint >= 0):
             self._release()
         held_geom = int(home.slot_geom[self.held]) if self.held >= 0 else -1
         peak = 0.0
@@ -168,17 +183,22 @@ class MujocoHome:
         self.force = peak
         self.force_total += peak
         self.steps += 1
-        if self.held >= 0:
+        if self.held >= 0 or self.held_joint >= 0:
             self._watch_hold()
         elif action[act.GRIP] >= 0.0 and data.ncon:
             self._grasp()
 
     def _grasp(self) -> None:
+        home, contact = self._home, self.data.contact
+        found = touched(contact.geom, contact.dist, home.cup_geom, home.geom_grasp)
+        if 0 <= found < home.pools.total:
+            self._weld(found)
+        elif found >= 0:
+            self._hold_link(found - home.pools.total)
+
+    def _weld(self, slot: int) -> None:
+        """Holds an object as it is relative to the cup."""
         home, model, data = self._home, self.model, self.data
-        contact = data.contact
-        slot = touched_slot(contact.geom, contact.dist, home.cup_geom, home.geom_slot)
-        if slot < 0:
-            return
         body, cup = home.slot_body[slot], home.cup_body
         turn = data.xmat[cup].reshape(3, 3)
         relative = turn.T @ (data.xpos[body] - data.xpos[cup])
@@ -193,20 +213,50 @@ class MujocoHome:
         model.geom_margin[home.cup_geom] = -1.0
         self.held = int(slot)
 
+    def _hold_link(self, joint: int) -> None:
+        """Holds a door or drawer by a ball joint at the cup's tip, if that is near the handle."""
+        home, model, data = self._home, self.model, self.data
+        body, cup, tip = home.marker_body[joint], home.cup_body, self.cup_pos
+        turn = data.xmat[body].reshape(3, 3)
+        local = turn.T @ (tip - data.xpos[body])
+        if float(np.linalg.norm(local - home.marker_local[joint])) > _HANDLE_M:
+            return
+        connect = model.eq_data[home.marker_connect[joint]]
+        connect[0:3] = data.xmat[cup].reshape(3, 3).T @ (tip - data.xpos[cup])
+        connect[3:6] = local
+        data.eq_active[home.marker_connect[joint]] = True
+        model.geom_margin[home.cup_geom] = -1.0
+        self.held_joint = joint
+
     def _release(self) -> None:
-        self.data.eq_active[self._home.slot_weld[self.held]] = False
-        cup = self._home.cup_geom
-        self.model.geom_margin[cup] = self._home.model.geom_margin[cup]
-        self.held = -1
+        home, active = self._home, self.data.eq_active
+        if self.held >= 0:
+            active[home.slot_weld[self.held]] = False
+        if self.held_joint >= 0:
+            active[home.marker_connect[self.held_joint]] = False
+        self.model.geom_margin[home.cup_geom] = home.model.geom_margin[home.cup_geom]
+        self.held = self.held_joint = -1
 
     def _watch_hold(self) -> None:
-        home, data = self._home, self.data
-        body, cup = home.slot_body[self.held], home.cup_body
-        weld = self.model.eq_data[home.slot_weld[self.held]]
-        expected = data.xpos[cup] + data.xmat[cup].reshape(3, 3) @ weld[3:6]
-        if float(np.linalg.norm(expected - data.xpos[body])) > _HOLD_LIMIT_M:
+        if self._hold_error() > _HOLD_LIMIT_M:
             self.violation = True
             self._release()
+
+    def _hold_error(self) -> float:
+        """How far (m) what the cup holds is from where it was taken."""
+        home, data = self._home, self.data
+        cup = home.cup_body
+        if self.held >= 0:
+            body = home.slot_body[self.held]
+            anchor = self.model.eq_data[home.slot_weld[self.held]][3:6]
+            taken = data.xpos[body]
+        else:
+            body = home.marker_body[self.held_joint]
+            data_of = self.model.eq_data[home.marker_connect[self.held_joint]]
+            anchor = data_of[0:3]
+            taken = data.xpos[body] + data.xmat[body].reshape(3, 3) @ data_of[3:6]
+        expected = data.xpos[cup] + data.xmat[cup].reshape(3, 3) @ anchor
+        return float(np.linalg.norm(expected - taken))
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -219,7 +269,9 @@ class MujocoHome:
         for name in _SCALARS:
             arrays[f"scalar/{name}"] = np.array(getattr(self.data, name))
         arrays["home/arm_target"] = self.arm_target.copy()
-        arrays["home/integers"] = np.array([self.held, self.steps, int(self.violation)])
+        arrays["home/integers"] = np.array(
+            [self.held, self.held_joint, self.steps, int(self.violation)]
+        )
         arrays["home/forces"] = np.array([self.force, self.force_total])
         return Snapshot(ENGINE, self.episode, arrays)
 
@@ -248,8 +300,9 @@ class MujocoHome:
             elif kind == "scalar":
                 setattr(self.data, field, value.item())
         self.arm_target = snapshot.arrays["home/arm_target"].copy()
-        held, steps, violation = snapshot.arrays["home/integers"].tolist()
-        self.held, self.steps, self.violation = held, steps, bool(violation)
+        held, held_joint, steps, violation = snapshot.arrays["home/integers"].tolist()
+        self.held, self.held_joint = held, held_joint
+        self.steps, self.violation = steps, bool(violation)
         self.force, self.force_total = snapshot.arrays["home/forces"].tolist()
 
 

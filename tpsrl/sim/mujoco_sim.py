@@ -72,6 +72,7 @@ class MujocoSimulator:
         arm, ee_pos, ee_quat = np.empty((n, 7)), np.empty((n, 3)), np.empty((n, 4))
         object_pos, object_quat = np.empty((n, capacity, 3)), np.empty((n, capacity, 4))
         held, joints = np.empty(n, dtype=np.int64), np.empty((n, len(JOINTS)))
+        held_joint = np.empty(n, dtype=np.int64)
         markers = np.empty((n, len(JOINTS), 3))
         force, total = np.empty(n), np.empty(n)
         violation, step = np.empty(n, dtype=bool), np.empty(n, dtype=np.int64)
@@ -98,6 +99,7 @@ class MujocoSimulator:
                 moving,
                 poses,
             )
+            held_joint[row] = one.held_joint
             force[row], total[row] = one.force, one.force_total
             violation[row], step[row] = one.violation, one.steps
         return WorldState(
@@ -109,6 +111,7 @@ class MujocoSimulator:
             object_pos=object_pos,
             object_quat=object_quat,
             held=held,
+            held_joint=held_joint,
             joints=joints,
             marker_pos=markers,
             force=force,

@@ -41,7 +41,8 @@ class Episode:
 
     Receptacles are short names of the layout set ("chair", "table_1", ...); `layout` is
     "SET/NAME", e.g. "replica_cad/v3_sc3_staging_07"; `articulation` maps marker names of
-    `tpsrl.world.state.JOINTS` to start positions (rad or m), absent means closed.
+    `tpsrl.world.state.JOINTS` to start positions (rad or m), absent means closed. `held` is the
+    index of the object that hangs upright from the cup at the start, whatever its `pos`; -1: none.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Episode:
     objects: tuple[ObjectPlacement, ...]
     targets: tuple[Target, ...]
     articulation: dict[str, float] = dataclasses.field(default_factory=dict)
+    held: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
@@ -87,15 +89,19 @@ class Episode:
                 articulation={
                     str(k): _floats([v], 1)[0] for k, v in record["articulation"].items()
                 },
+                held=int(record.get("held", -1)),
             )
         except KeyError as error:
             raise UserError(f"{where}: field {error} is missing") from None
         except (TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{where}: {error}") from None
-        for target in episode.targets:
-            if not 0 <= target.object < len(episode.objects):
+        for field, index, least in (
+            *(("targets.object", t.object, 0) for t in episode.targets),
+            ("held", episode.held, -1),
+        ):
+            if not least <= index < len(episode.objects):
                 raise UserError(
-                    f"{where}: targets.object is {target.object}, "
+                    f"{where}: {field} is {index}, "
                     f"but the episode has objects 0 to {len(episode.objects) - 1}"
                 )
         return episode

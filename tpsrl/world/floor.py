@@ -1,12 +1,14 @@
 """Free floor of an apartment: how far every point is from what stands there.
 
 Occupancy is drawn from the boxes of a layout on a grid, for any band of heights, so that the
-base's disc and the arm above it can be asked about separately.
+base's disc and the arm above it can be asked about separately. Doors and drawers are where the
+`joints` say, one position for each of `JOINTS`; left out, they are closed.
 """
 
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
@@ -14,7 +16,8 @@ from scipy import ndimage
 
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.geometry import quat_matrix
-from tpsrl.world.layouts import LayoutSet, resolve
+from tpsrl.world.layouts import LayoutSet, link_pose, resolve
+from tpsrl.world.state import JOINTS
 
 CELL_M = 0.025
 # Obstacles for the base: HAB's navmesh takes what stands between a step's height and the agent's.
@@ -30,11 +33,25 @@ class Obstacles:
     rotation: np.ndarray
     half: np.ndarray
     names: tuple[str, ...]  # "body/box"
+    num_links: int  # the last so many belong to doors and drawers
 
 
-@functools.lru_cache(maxsize=128)
-def layout_obstacles(layout: str) -> Obstacles:
-    """Every colliding box of "SET/NAME", walls first, moving links closed and last."""
+Joints = tuple[float, ...]
+CLOSED: Joints = (0.0,) * len(JOINTS)
+_LINK_REACH_M = 2.0  # from a door or drawer distances are drawn this far, which is enough to drive
+
+
+def rounded(joints: Sequence[float] | np.ndarray) -> Joints:
+    """Joint positions (5,) to the next 0.02 rad or m; what depends on them is then kept.
+
+    Within 0.01 of closed is closed.
+    """
+    return tuple(round(float(q) / 0.02) * 0.02 + 0.0 for q in joints)
+
+
+@functools.lru_cache(maxsize=256)
+def layout_obstacles(layout: str, joints: Joints = CLOSED) -> Obstacles:
+    """Every colliding box of "SET/NAME", walls first, moving links last."""
     layout_set, chosen = resolve(layout)
     rows: list[tuple[np.ndarray, np.ndarray, tuple[float, ...], str]] = []
     for wall in layout_set.walls:
@@ -49,15 +66,17 @@ def layout_obstacles(layout: str) -> Obstacles:
         for box in body.boxes:
             rows.append((origin + turn @ box.pos, turn, box.half, f"{name}/{box.name}"))
         for link in body.links:
+            shift, swing = link_pose(link, joints[JOINTS.index(link.key)])
             for box in link.boxes:
-                centre = origin + turn @ np.add(link.pos, box.pos)
-                links.append((centre, turn, box.half, f"{link.name}/{box.name}"))
+                centre = origin + turn @ (shift + swing @ box.pos)
+                links.append((centre, turn @ swing, box.half, f"{link.name}/{box.name}"))
     rows += links
     return Obstacles(
         np.array([r[0] for r in rows]),
         np.array([r[1] for r in rows]),
         np.array([r[2] for r in rows]),
         tuple(r[3] for r in rows),
+        len(links),
     )
 
 
@@ -140,23 +159,76 @@ def clearance_gradient(
     return value, gx, gy
 
 
-@functools.lru_cache(maxsize=512)
-def floor_map(layout: str, low: float = BASE_BAND_M[0], high: float = BASE_BAND_M[1]) -> FloorMap:
-    """The map of what stands between two heights (m) in "SET/NAME", doors and drawers closed."""
+@functools.lru_cache(maxsize=1024)
+def floor_map(
+    layout: str,
+    low: float = BASE_BAND_M[0],
+    high: float = BASE_BAND_M[1],
+    joints: Joints = CLOSED,
+) -> FloorMap:
+    """The map of what stands between two heights (m) in "SET/NAME"."""
+    if joints == CLOSED:
+        return _drawn_map(layout, low, high, with_links=True)
+    still = _drawn_map(layout, low, high, with_links=False)
+    obstacles = layout_obstacles(layout, joints)
+    links = slice(len(obstacles.half) - obstacles.num_links, None)
+    distance = still.distance.copy()
+    for i in _in_band(obstacles, low, high)[links].nonzero()[0] + links.start:
+        centre, turn, half = obstacles.centre[i], obstacles.rotation[i], obstacles.half[i]
+        _draw_distance(distance, *still.origin, centre, turn, half)
+    return FloorMap(still.origin, distance)
+
+
+@functools.lru_cache(maxsize=1024)
+def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorMap:
+    """`floor_map` with doors and drawers closed, or taken out."""
     layout_set, _ = resolve(layout)
     obstacles = layout_obstacles(layout)
     origin, shape = _frame(layout_set)
     blocked = np.zeros(shape, dtype=np.bool_)
-    reach = np.abs(obstacles.rotation[:, 2, :]) * obstacles.half
-    bottom = obstacles.centre[:, 2] - reach.sum(axis=1)
-    top = obstacles.centre[:, 2] + reach.sum(axis=1)
-    for i in np.flatnonzero((bottom < high) & (top > low)):
+    drawn = _in_band(obstacles, low, high)
+    if not with_links:
+        drawn[len(drawn) - obstacles.num_links :] = False
+    for i in np.flatnonzero(drawn):
         corners = outline(obstacles.centre[i], obstacles.rotation[i], obstacles.half[i])
         _draw(blocked, *origin, CELL_M, corners)
     blocked |= ~_room_mask(layout_set)
     outside = ndimage.distance_transform_edt(~blocked) * CELL_M
     inside = ndimage.distance_transform_edt(blocked) * CELL_M
     return FloorMap(origin, (outside - inside).astype(np.float32))
+
+
+def _in_band(obstacles: Obstacles, low: float, high: float) -> np.ndarray:
+    """Which obstacles (n,) bool reach into a band of heights."""
+    reach = (np.abs(obstacles.rotation[:, 2, :]) * obstacles.half).sum(axis=1)
+    return (obstacles.centre[:, 2] - reach < high) & (obstacles.centre[:, 2] + reach > low)
+
+
+@njit(cache=True)
+def _draw_distance(
+    distance: np.ndarray,
+    x0: float,
+    y0: float,
+    centre: np.ndarray,
+    rotation: np.ndarray,
+    half: np.ndarray,
+) -> None:
+    """Lowers a map (ny, nx) to the distance (m) from the outline of an upright box."""
+    ny, nx = distance.shape
+    for iy in range(ny):
+        dy = y0 + (iy + 0.5) * CELL_M - centre[1]
+        if abs(dy) > _LINK_REACH_M:
+            continue
+        for ix in range(nx):
+            dx = x0 + (ix + 0.5) * CELL_M - centre[0]
+            if abs(dx) > _LINK_REACH_M:
+                continue
+            u = abs(rotation[0, 0] * dx + rotation[1, 0] * dy) - half[0]
+            v = abs(rotation[0, 1] * dx + rotation[1, 1] * dy) - half[1]
+            outside = math.sqrt(max(u, 0.0) ** 2 + max(v, 0.0) ** 2)
+            value = outside + min(max(u, v), 0.0)
+            if value < distance[iy, ix]:
+                distance[iy, ix] = value
 
 
 def _frame(layout_set: LayoutSet) -> tuple[tuple[float, float], tuple[int, int]]:
@@ -189,10 +261,10 @@ def _room_mask(layout_set: LayoutSet) -> np.ndarray:
     return _room_mask_of(f"{layout_set.name}/{next(iter(layout_set.layouts))}")
 
 
-@functools.lru_cache(maxsize=128)
-def main_floor(layout: str) -> np.ndarray:
+@functools.lru_cache(maxsize=256)
+def main_floor(layout: str, joints: Joints = CLOSED) -> np.ndarray:
     """Cells (bool) where the base's disc stands free, of the largest connected part."""
-    free = floor_map(layout).distance >= BASE_RADIUS
+    free = floor_map(layout, joints=joints).distance >= BASE_RADIUS
     labels, count = ndimage.label(free)
     if count == 0:
         return free
@@ -200,9 +272,11 @@ def main_floor(layout: str) -> np.ndarray:
     return labels == 1 + int(np.argmax(sizes))
 
 
-def random_base_pose(layout: str, rng: np.random.Generator) -> tuple[float, float, float]:
+def random_base_pose(
+    layout: str, rng: np.random.Generator, joints: Joints = CLOSED
+) -> tuple[float, float, float]:
     """A base pose (x, y, yaw) drawn uniformly from the main floor."""
-    cells = np.argwhere(main_floor(layout))
+    cells = np.argwhere(main_floor(layout, joints))
     iy, ix = cells[rng.integers(len(cells))]
     x0, y0 = floor_map(layout).origin
     yaw = rng.uniform(-math.pi, math.pi)

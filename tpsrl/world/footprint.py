@@ -9,7 +9,7 @@ from numba import njit
 
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import clearance_gradient, floor_map
+from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map
 from tpsrl.world.kinematics import arm_frames
 from tpsrl.world.reach import static_bodies
 
@@ -20,10 +20,10 @@ _SLABS = 17  # up to 1.7 m, above the elbow's highest
 
 
 @functools.lru_cache(maxsize=64)
-def slab_distances(layout: str) -> np.ndarray:
+def slab_distances(layout: str, joints: Joints = CLOSED) -> np.ndarray:
     """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor."""
-    bands = [floor_map(layout, k * SLAB_M, (k + 1) * SLAB_M).distance for k in range(_SLABS)]
-    return np.stack(bands)
+    bands = [(k * SLAB_M, (k + 1) * SLAB_M) for k in range(_SLABS)]
+    return np.stack([floor_map(layout, *band, joints).distance for band in bands])
 
 
 def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.ndarray, np.ndarray]:
@@ -71,20 +71,24 @@ class Footprint:
 
 
 def make_footprint(
-    layout: str, q: np.ndarray, objects: Bodies, spheres: Spheres = ARM_SPHERES
+    layout: str,
+    q: np.ndarray,
+    objects: Bodies,
+    spheres: Spheres = ARM_SPHERES,
+    joints: Joints = CLOSED,
 ) -> Footprint:
     """The footprint of an arm posture (with a held object, if `spheres` has one) in a layout."""
     centre, radius = posed_spheres(q, spheres)
     # What stays above the base's disc is free wherever the disc is: its band reaches 1.5 m.
     over = np.hypot(centre[:, 0], centre[:, 1]) + radius > BASE_RADIUS
     centre, radius = centre[over], radius[over]
-    disc = floor_map(layout)
-    static = static_bodies(layout)
+    disc = floor_map(layout, joints=joints)
+    static = static_bodies(layout, joints)
     bodies = static.plus(objects)
     return Footprint(
         disc.origin,
         disc.distance,
-        slab_distances(layout),
+        slab_distances(layout, joints),
         centre,
         radius,
         bodies.kind,

@@ -125,6 +125,7 @@ class Home:
     joint_qpos: np.ndarray  # (5,)
     marker_body: np.ndarray  # (5,)
     marker_local: np.ndarray  # (5, 3)
+    marker_connect: np.ndarray  # (5,) equality ids
     cup_site: int
     cup_geom: int
     cup_body: int
@@ -132,6 +133,7 @@ class Home:
     robot_geom: np.ndarray  # (ngeom,) bool
     floor_geom: int
     geom_slot: np.ndarray  # (ngeom,) slot of an object's geom, else -1
+    geom_grasp: np.ndarray  # (ngeom,) its slot, slots + index into JOINTS of a link's geom, else -1
     furniture_geom: np.ndarray  # geoms of all bodies' own boxes, in the order of the layout set
 
     def apply_layout(self, model: mujoco.MjModel, layout: Layout) -> None:
@@ -239,6 +241,8 @@ def _spec(layouts: LayoutSet, pools: SlotPools) -> mujoco.MjSpec:
     for name, body in layouts.bodies.items():
         _add_furniture(spec, name, body)
     add_fetch(spec)
+    for key in JOINTS:
+        _add_handle(spec, key, layouts.link(key)[1])
     slot = 0
     for primitive in _PRIMITIVES:
         for _ in range(getattr(pools, primitive)):
@@ -340,6 +344,19 @@ def _add_slot(spec: mujoco.MjSpec, slot: int, primitive: str) -> None:
     )
 
 
+def _add_handle(spec: mujoco.MjSpec, key: str, link: Link) -> None:
+    """The ball joint by which the cup holds a door or drawer; posed and switched on at a grasp."""
+    spec.add_equality(
+        name=key,
+        type=mujoco.mjtEq.mjEQ_CONNECT,
+        objtype=mujoco.mjtObj.mjOBJ_BODY,
+        name1="wrist_roll",
+        name2=link.name,
+        active=False,
+        data=[0.0] * 12,
+    )
+
+
 def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
     """Every box that stands still with its body, with the body's name."""
     return [(name, box) for name, kind in layouts.bodies.items() for box in kind.boxes]
@@ -351,6 +368,9 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
     slot_geom = np.array([model.geom(f"slot_{s}").id for s in slots])
     geom_slot[slot_geom] = np.arange(pools.total)
     links = [layouts.link(key)[1] for key in JOINTS]
+    geom_grasp = geom_slot.copy()
+    for joint, link in enumerate(links):
+        geom_grasp[model.geom_bodyid == model.body(link.name).id] = pools.total + joint
     slot_dof = np.array([model.jnt_dofadr[model.joint(f"slot_{s}").id] for s in slots])
     for start in slot_dof:
         model.dof_damping[start + 3 : start + 6] = _OBJECT_ANGULAR_DAMPING
@@ -373,6 +393,7 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
         joint_qpos=np.array([model.jnt_qposadr[model.joint(key).id] for key in JOINTS]),
         marker_body=np.array([model.body(link.name).id for link in links]),
         marker_local=np.array([link.marker for link in links]),
+        marker_connect=np.array([model.equality(key).id for key in JOINTS]),
         cup_site=model.site("cup").id,
         cup_geom=model.geom("cup").id,
         cup_body=model.body("wrist_roll").id,
@@ -380,6 +401,7 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
         robot_geom=model.body_rootid[model.geom_bodyid] == robot_root,
         floor_geom=model.geom("floor").id,
         geom_slot=geom_slot,
+        geom_grasp=geom_grasp,
         furniture_geom=np.array([model.geom(f"{name}/{box.name}").id for name, box in boxes]),
     )
 

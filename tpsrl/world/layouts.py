@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import gzip
 import json
+import math
 from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
@@ -154,6 +155,15 @@ class PlacedReceptacle:
         """Whether a world point (3,) is inside the box, which has moved by `shift` (3,)."""
         local = self.rotation.T @ (np.asarray(point) - shift - self.pos)
         return bool(np.all(np.abs(local) <= self.half))
+
+
+def link_pose(link: Link, joint: float) -> tuple[np.ndarray, np.ndarray]:
+    """Origin (3,) and rotation (3, 3) of a link in its body's frame at a joint position."""
+    pos, axis = np.array(link.pos), np.array(link.axis)
+    if link.joint == "slide":
+        return pos + joint * axis, np.eye(3)
+    half = joint / 2
+    return pos, quat_matrix(np.array([math.cos(half), *(math.sin(half) * axis)]))
 
 
 def resolve(layout: str) -> tuple[LayoutSet, Layout]:

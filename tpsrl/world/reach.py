@@ -19,7 +19,7 @@ from tpsrl.world.collision import (
     clearance,
 )
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CELL_M, floor_map, layout_obstacles, main_floor
+from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, layout_obstacles, main_floor
 from tpsrl.world.kinematics import LOWER, UPPER, inverse
 
 CUP_AXIS = np.array([1.0, 0.0, 0.0])
@@ -112,11 +112,15 @@ def point_to_base(base: Sequence[float] | np.ndarray, point: np.ndarray) -> np.n
 
 
 def stances(
-    layout: str, point: np.ndarray, standoffs: Sequence[float] = STANDOFFS, directions: int = 32
+    layout: str,
+    point: np.ndarray,
+    standoffs: Sequence[float] = STANDOFFS,
+    directions: int = 32,
+    joints: Joints = CLOSED,
 ) -> np.ndarray:
     """Base poses (n, 3) on the main floor around a point (3,), facing it, best distance first."""
-    floor = floor_map(layout)
-    free = main_floor(layout)
+    floor = floor_map(layout, joints=joints)
+    free = main_floor(layout, joints)
     found = []
     for distance in standoffs:
         for k in range(directions):
@@ -132,23 +136,25 @@ def stances(
     return np.array(found).reshape(-1, 3)
 
 
-@functools.lru_cache(maxsize=64)
-def static_bodies(layout: str) -> Bodies:
-    """Furniture and walls of a layout as obstacles, doors and drawers closed."""
-    o = layout_obstacles(layout)
+@functools.lru_cache(maxsize=128)
+def static_bodies(layout: str, joints: Joints = CLOSED) -> Bodies:
+    """Furniture and walls of a layout as obstacles, doors and drawers at positions (5,)."""
+    o = layout_obstacles(layout, joints)
     return Bodies(np.full(len(o.half), BOX, dtype=np.int64), o.centre, o.rotation, o.half)
 
 
-def reachable(layout: str, point: np.ndarray, others: Bodies | None = None) -> bool:
+def reachable(
+    layout: str, point: np.ndarray, others: Bodies | None = None, joints: Joints = CLOSED
+) -> bool:
     """Whether the cup can come to a point (3,) from above or aslant, from some free base pose.
 
     `others` are further obstacles, such as the objects around the point.
     """
-    bodies = static_bodies(layout)
+    bodies = static_bodies(layout, joints)
     if others is not None:
         bodies = bodies.plus(others)
     point = np.asarray(point, dtype=np.float64)
-    for stance in stances(layout, point, directions=16):
+    for stance in stances(layout, point, directions=16, joints=joints):
         near, _ = bodies.seen_from(stance)
         checker = ArmChecker(ARM_SPHERES, near)
         scene = checker.arguments()

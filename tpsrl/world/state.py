@@ -31,6 +31,7 @@ class WorldState:
     object_pos: Any  # (n, S, 3) centre of the primitive
     object_quat: Any  # (n, S, 4)
     held: Any  # (n,) index of the held object, -1 for none
+    held_joint: Any  # (n,) index into JOINTS of the handle that the cup holds, -1 for none
     joints: Any  # (n, 5) fridge door (rad) and drawers (m), order of JOINTS
     marker_pos: Any  # (n, 5, 3) handle points of JOINTS
     force: Any  # (n,) newton, peak over the substeps of the last control step
