@@ -1,6 +1,5 @@
 """Runs the episodes of an evaluation and writes what came of them."""
 
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -10,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import tpsrl
-from eval import agents, output, page, pool, report, table
+from eval import agents, output, page, pool, report, runs, table
 from eval.episodes import digest, obtain
 from eval.results import EpisodeResult, from_trace
 from eval.settings import EvalSettings
@@ -54,7 +51,7 @@ class Factory:
         simulator = sim.make(
             settings.engine,
             num_envs=1,
-            slots=settings.scenario.num_objects,
+            slots=runs.slots_for(settings.scenario.num_objects),
             filter_base=settings.protocol.filter_base,
         )
         # Policies are made anew for every episode, so that nothing is left over from the last one.
@@ -94,58 +91,32 @@ def evaluate(
     films = out / f".videos.{os.getpid()}.tmp"
     try:
         started = time.perf_counter()
-        outcomes = _run_all(settings, factory(settings), episodes, films, console)
+        outcomes: list[Outcome] = runs.run_jobs(
+            factory(settings),
+            [
+                Task(episode, runs.film_path(films, number, settings.videos))
+                for number, episode in enumerate(episodes)
+            ],
+            settings.processes or 1,
+            [f"episode {episode.id}" for episode in episodes],
+            settings.scenario.title,
+            console,
+        )
         seconds = time.perf_counter() - started
         results = [outcome.result for outcome in outcomes]
         summary = report.summarise(_header(settings, episodes), results)
         output.write_text(out / "config.yaml", config.to_yaml(settings))
         output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
-        output.write_json(out / "timing.json", _timing(settings, outcomes, seconds))
-        _move_videos(films, out / "videos")
+        timing = runs.timing(settings.processes, outcomes, seconds)
+        output.write_json(out / "timing.json", timing)
+        runs.move_videos(films, out / "videos")
         output.write_text(out / "report.html", page.render(summary, results))
         output.write_json(out / "report.json", summary)
     finally:
         shutil.rmtree(films, ignore_errors=True)
     table.show(console, summary)
-    _tell_where(console, out, results)
+    runs.tell_where(console, out, results)
     return summary
-
-
-def _run_all(
-    settings: EvalSettings,
-    factory: pool.Factory,
-    episodes: Sequence[Episode],
-    films: Path,
-    console: Console,
-) -> list[Outcome]:
-    """The outcomes in the order of the episodes, with a progress bar on a terminal."""
-    if settings.videos > 0:
-        films.mkdir(parents=True)
-    tasks = [
-        Task(episode, films / f"{number:04d}.mp4" if number < settings.videos else None)
-        for number, episode in enumerate(episodes)
-    ]
-    done: dict[int, Outcome] = {}
-    names = [f"episode {episode.id}" for episode in episodes]
-    work = pool.run(factory, tasks, settings.processes or 1, names)
-    with contextlib.closing(work), _progress(console) as progress:
-        bar = progress.add_task(f"{settings.scenario.title}", total=len(tasks), good=0)
-        for index, outcome in work:
-            done[index] = outcome
-            good = sum(o.result.success for o in done.values())
-            progress.update(bar, completed=len(done), good=good)
-    return [done[index] for index in range(len(tasks))]
-
-
-def _progress(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[good]} succeeded"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def run_episode(
@@ -166,7 +137,7 @@ def run_episode(
     executor = Executor(
         simulator,
         policies,
-        limits=protocol.limits,
+        limits=protocol.limits_for(settings.scenario.name),
         rules=protocol.rules(settings.replan),
         thresholds=protocol.skills,
         predicates=protocol.predicates,
@@ -184,7 +155,8 @@ def run_episode(
         prefix = f"episode {episode.id}: "
         message = str(error)
         raise UserError(message if message.startswith(prefix) else prefix + message) from None
-    return Outcome(from_trace(trace, video), time.perf_counter() - started)
+    result = from_trace(trace, video, protocol.stage_rule)
+    return Outcome(result, time.perf_counter() - started)
 
 
 def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
@@ -192,42 +164,8 @@ def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, An
     return {
         "scenario": settings.scenario.name,
         "title": settings.scenario.title,
-        "protocol": settings.protocol.name,
-        "protocol_changes": settings.protocol.changes(),
-        "agent": settings.agent,
-        "engine": settings.engine,
-        "split": settings.split,
-        "seed": settings.seed,
+        **runs.what_ran(settings),
+        "stage_rule": settings.protocol.stage_rule,
         "replan": settings.replan,
         "dataset": digest(episodes),
-        "version": tpsrl.__version__,
     }
-
-
-def _timing(settings: EvalSettings, outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
-    steps = sum(outcome.result.steps for outcome in outcomes)
-    return {
-        "processes": settings.processes,
-        "seconds": round(seconds, 2),
-        "control_steps_per_second": round(steps / seconds, 1),
-        "episode_seconds": [round(outcome.seconds, 2) for outcome in outcomes],
-    }
-
-
-def _move_videos(films: Path, videos: Path) -> None:
-    """Puts the new videos in the place of those of an earlier run."""
-    for old in videos.glob("[0-9][0-9][0-9][0-9].mp4"):
-        old.unlink()
-    if films.is_dir():
-        videos.mkdir(parents=True, exist_ok=True)
-        for film in sorted(films.iterdir()):
-            film.replace(videos / film.name)
-    elif videos.is_dir() and not any(videos.iterdir()):
-        videos.rmdir()
-
-
-def _tell_where(console: Console, out: Path, results: Sequence[EpisodeResult]) -> None:
-    paths = [out / "report.html", out / "report.json"]
-    paths += [out / result.video for result in results if result.video]
-    for path in paths:
-        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)

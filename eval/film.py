@@ -12,7 +12,7 @@ from tpsrl.sim.base import Simulator, Sphere
 from tpsrl.video import Caption, VideoWriter, compose_frame
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.episode import Episode
-from tpsrl.world.state import WorldState
+from tpsrl.world.state import JOINTS, WorldState
 
 _SPEED = 2.0  # times real time
 _DEPTH_SIDE = 128
@@ -73,7 +73,6 @@ def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
 
 def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
     """The step, its predicate with margin, and the state of the robot."""
-    held = int(world.held[0])
     doing = {"skill": info.skill, "reset_arm": "arm back to rest"}.get(info.phase, info.phase)
     return Caption(
         title=f"{info.index + 1}/{info.total}  {info.action}",
@@ -81,11 +80,18 @@ def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
         status=[
             f"{doing}: {info.phase_step} of {info.phase_limit}",
             f"step {info.episode_step}, {info.episode_step / CONTROL_HZ:.1f} s",
-            f"holds {episode.objects[held].name if held >= 0 else 'nothing'}",
+            f"holds {_in_hand(episode, world)}",
             f"force {float(world.force[0]):.0f} N",
         ],
         legend=[("goal", _GOAL), ("object", _OBJECT), (f"plays at {_SPEED:g}x", None)],
     )
+
+
+def _in_hand(episode: Episode, world: WorldState) -> str:
+    held, joint = int(world.held[0]), int(world.held_joint[0])
+    if held >= 0:
+        return episode.objects[held].name
+    return "nothing" if joint < 0 else f"the handle {JOINTS[joint]}"
 
 
 def margin_text(predicate: str, margin: Margin) -> str:

@@ -4,25 +4,85 @@ import importlib.resources
 import string
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 from eval.results import EpisodeResult, generic
 
 _LABEL, _PLOT, _COUNTS, _ROW, _TOP = 150, 560, 250, 26, 26  # pixels of the chart
 
+_STAGES_NOTE = """Bar: share of all episodes in which this stage and every one before it succeeded.
+Point and line: success of those that ran it, with its 95% Wilson interval. A stage succeeds by the
+plan's predicates; then come the success by the skill's own thresholds, which are other ones, and
+the number of runs in which the two disagree."""
+_CAUSES_NOTE = """What went wrong first in each failed episode. The margin is what was missing, the
+median over the episodes."""
+_EPISODES_NOTE = "Forces are the largest and the summed contact force on the robot."
+_STAGE_RULES = {
+    "ever": "Episodes in which the goal's facts held together at some step, whatever came later.",
+    "cumulative": "Episodes in which the goal's facts held together at some step after all goals"
+    " above had been reached.",
+    "subtask": "Episodes in which the skills of this step and of all before it succeeded.",
+}
+
+
+class Filmed(Protocol):
+    """A result of an episode that may have been filmed."""
+
+    @property
+    def id(self) -> str:
+        """The episode."""
+        ...
+
+    @property
+    def success(self) -> bool:
+        """Whether it succeeded."""
+        ...
+
+    @property
+    def video(self) -> str | None:
+        """The file, relative to the page."""
+        ...
+
 
 def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
-    """The page; links to videos are relative to the folder it lies in."""
+    """The page of a scenario; links to videos are relative to the folder it lies in."""
+    sections = [
+        headline(_figures(report, results)),
+        section("Stages of the plan", _STAGES_NOTE, _chart(report["stages"])),
+        section("Stage goals", _STAGE_RULES[report["stage_rule"]], _stage_goals(report)),
+        section("First causes of failure", _CAUSES_NOTE, causes(report["first_causes"])),
+        videos(results),
+        section("Episodes", _EPISODES_NOTE, _episodes(results)),
+        protocol(report),
+    ]
+    facts = list(common_facts(report))
+    facts.insert(-1, "replanning after failures" if report["replan"] else "fixed plan")
+    return shell(f"{report['title']}, {report['agent']} skills", facts, sections)
+
+
+def shell(title: str, facts: Sequence[str], sections: Sequence[str]) -> str:
+    """A whole page of sections that are HTML already; `facts` make the line under the title."""
     template = importlib.resources.files("eval") / "page.html"
     return string.Template(template.read_text(encoding="utf-8")).substitute(
-        title=escape(f"{report['title']}, {report['agent']} skills"),
-        facts=_facts(report),
-        headline=_headline(report, results),
-        chart=_chart(report["stages"]),
-        causes=_causes(report["first_causes"]),
-        videos=_videos(results),
-        episodes=_episodes(results),
+        title=escape(title), facts=escape(" · ".join(facts)), sections="\n".join(sections)
     )
+
+
+def section(title: str, note: str, content: str) -> str:
+    """A box of the page; `content` is HTML, the others are text."""
+    note = f'<p class="note">{escape(note)}</p>' if note else ""
+    head = f"<h2>{escape(title)}</h2>\n{note}"
+    return f'<section>\n{head}\n<div class="scroll">{content}</div>\n</section>'
+
+
+def headline(figures: Sequence[tuple[str, str]]) -> str:
+    """The box with the figures (value, what it is), the first one large."""
+    parts = [
+        f'<div class="figure{" main" if place == 0 else ""}"><b>{escape(value)}</b>'
+        f"<span>{escape(text)}</span></div>"
+        for place, (value, text) in enumerate(figures)
+    ]
+    return f'<section>\n<div class="headline">{"".join(parts)}</div>\n</section>'
 
 
 def percent(value: float | None) -> str:
@@ -35,36 +95,32 @@ def signed(margin: float | None, unit: str) -> str:
     return "" if margin is None or unit == "bool" else f"{margin:+.3g} {unit}"
 
 
-def _facts(report: dict[str, Any]) -> str:
+def common_facts(report: dict[str, Any]) -> list[str]:
+    """What was run, in short."""
     facts = [
         f"{report['num_episodes']} episodes of split {report['split']}",
         f"seed {report['seed']}",
         f"protocol {report['protocol']}",
         f"engine {report['engine']}",
-        "replanning after failures" if report["replan"] else "fixed plan",
         f"tpsrl {report['version']}",
     ]
     changed = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())
     if changed:
         facts.insert(3, f"with {changed}")
-    return escape(" · ".join(facts))
+    return facts
 
 
-def _headline(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
+def _figures(report: dict[str, Any], results: Sequence[EpisodeResult]) -> list[tuple[str, str]]:
     success, goals = report["success"], results[0].goals
     interval = f"{percent(success['ci_low'])} to {percent(success['ci_high'])}"
     count = sum(r.success for r in results)
-    figures = [
-        (percent(success["mean"]), f"full success, 95% interval {interval}", "figure main"),
-        (f"{count} of {len(results)}", "episodes", "figure"),
-        (f"{goals * report['goals_met']:.2f} of {goals}", "objects at their goals, mean", "figure"),
-        (f"{report['steps']['mean']:.0f}", "control steps, mean", "figure"),
-        (f"{report['force']['peak_n']['median'] / 1000:.2f} kN", "peak force, median", "figure"),
+    return [
+        (percent(success["mean"]), f"full success, 95% interval {interval}"),
+        (f"{count} of {len(results)}", "episodes"),
+        (f"{goals * report['goals_met']:.2f} of {goals}", "objects at their goals, mean"),
+        (f"{report['steps']['mean']:.0f}", "control steps, mean"),
+        (f"{report['force']['peak_n']['median'] / 1000:.2f} kN", "peak force, median"),
     ]
-    return "".join(
-        f'<div class="{kind}"><b>{escape(value)}</b><span>{escape(text)}</span></div>'
-        for value, text, kind in figures
-    )
 
 
 def _chart(stages: Sequence[dict[str, Any]]) -> str:
@@ -90,6 +146,9 @@ def _stage_row(stage: dict[str, Any], top: int) -> str:
     middle = top + _ROW / 2
     label = escape(f"{stage['index'] + 1}  {stage['name']}")
     counts = f"{stage['succeeded']} of {stage['reached']}, skill {stage['skill_succeeded']}"
+    differ = stage["only_predicates"] + stage["only_skill"]
+    if differ:
+        counts += f", {differ} differ"
     if not stage["reached"]:
         counts = "never run"
     parts = [
@@ -108,14 +167,45 @@ def _stage_row(stage: dict[str, Any], top: int) -> str:
     return "".join(parts)
 
 
+def _stage_goals(report: dict[str, Any]) -> str:
+    rows = [
+        [
+            escape(goal["name"]),
+            f"{goal['reached']} of {goal['episodes']}",
+            percent(goal["rate"]),
+            f"{percent(goal['ci_low'])} to {percent(goal['ci_high'])}",
+        ]
+        for goal in report["stage_goals"]
+    ]
+    heads = ["stage goal", "#reached in", "#rate", "#95% interval"]
+    return table(heads, rows) if rows else "<p>The plan has none.</p>"
+
+
+def protocol(report: dict[str, Any]) -> str:
+    """The box with every value of the protocol, folded in."""
+    changed = report["protocol_changes"]
+    rows = [
+        [
+            f"<code>{escape(key)}</code>",
+            escape("none" if value is None else str(value)),
+            span("bad", "changed") if key in changed else "",
+        ]
+        for key, value in report["protocol_values"].items()
+    ]
+    values = table(["entry", "#value", ""], rows)
+    summary = "<summary>Every value of the protocol</summary>"
+    return f'<section><details>{summary}<div class="scroll">{values}</div></details></section>'
+
+
 def _x(share: float) -> float:
     return round(_LABEL + _PLOT * share, 1)
 
 
-def _causes(causes: Sequence[dict[str, Any]]) -> str:
-    if not causes:
+def causes(rows: Sequence[dict[str, Any]]) -> str:
+    """The table of first causes."""
+    if not rows:
         return '<p class="good">No episode failed.</p>'
-    rows = [
+    cells = [
         [
             str(cause["count"]),
             _stage_label(cause["stage"], cause["name"]),
@@ -123,16 +213,17 @@ def _causes(causes: Sequence[dict[str, Any]]) -> str:
             escape(cause["reason"]),
             escape(signed(cause["margin"], cause["unit"])),
         ]
-        for cause in causes
+        for cause in rows
     ]
-    return _table(["#episodes", "stage", "what did not hold", "why", "#margin"], rows)
+    return table(["#episodes", "stage", "what did not hold", "why", "#margin"], cells)
 
 
 def _stage_label(stage: int, name: str) -> str:
     return escape(name if stage < 0 else f"{stage + 1}  {name}")
 
 
-def _videos(results: Sequence[EpisodeResult]) -> str:
+def videos(results: Sequence[Filmed]) -> str:
+    """The box with the videos, "" when there are none."""
     figures = [
         f'<figure><video controls preload="metadata" src="{escape(r.video)}"></video>'
         f'<figcaption>episode <a href="{escape(r.video)}">{escape(r.id)}</a>, '
@@ -150,14 +241,15 @@ def _episodes(results: Sequence[EpisodeResult]) -> str:
     rows = []
     for r in results:
         name = f'<a href="{escape(r.video)}">{escape(r.id)}</a>' if r.video else escape(r.id)
-        mark = _span("good", "success") if r.success else _span("bad", "failed")
+        mark = span("good", "success") if r.success else span("bad", "failed")
         forces = [f"{r.force_peak_n / 1000:.2f} kN", f"{r.force_total_n / 1000:.1f} kN"]
         goals, steps = f"{r.goals_met}/{r.goals}", str(r.steps)
         rows.append([name, escape(r.layout), mark, goals, steps, *forces, _cause_text(r)])
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
-def _span(kind: str, text: str) -> str:
+def span(kind: str, text: str) -> str:
+    """A text in the style of a class of the page."""
     return f'<span class="{kind}">{escape(text)}</span>'
 
 
@@ -171,7 +263,7 @@ def _cause_text(result: EpisodeResult) -> str:
     return f"{stage}: {text} ({escape(cause.reason)})" if stage else f"{text} ({cause.reason})"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """An HTML table of cells that are HTML already; heads that start with # are of numbers."""
     kinds = [' class="n"' if head.startswith("#") else "" for head in heads]
 

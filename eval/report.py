@@ -10,17 +10,28 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from eval.intervals import wilson
 from eval.results import EpisodeResult, StageResult, generic
+from planner.trace import Cause
+
+
+class HasCause(Protocol):
+    """A result that says what went wrong first, if anything did."""
+
+    @property
+    def first_cause(self) -> Cause | None:
+        """The cause, None on success."""
+        ...
 
 
 def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """The report of at least one episode, as JSON types.
 
     Keys beside the header's: `success`, `goals_met` (share of the objects that are at their goals
-    at the end), `stages`, `handoffs`, `propagation`, `first_causes`, `steps` and `force`. What
+    at the end), `stages`, `stage_goals`, `handoffs`, `propagation`, `first_causes`, `steps` and
+    `force`. What
     needs skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`,
     `loss`) is None here: a chain alone cannot measure it.
     """
@@ -32,6 +43,7 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
         "success": dataclasses.asdict(wilson(sum(successes), len(successes))),
         "goals_met": sum(r.goals_met for r in results) / max(1, sum(r.goals for r in results)),
         "stages": stages,
+        "stage_goals": goal_rates(results),
         "handoffs": links,
         "propagation": {
             "measured": sum(successes) / len(successes),
@@ -40,10 +52,10 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
             "loss": None,
         },
         "first_causes": first_causes(results),
-        "steps": _spread([r.steps for r in results]),
+        "steps": spread([r.steps for r in results]),
         "force": {
-            "peak_n": _spread([r.force_peak_n for r in results]),
-            "total_n": _spread([r.force_total_n for r in results]),
+            "peak_n": spread([r.force_peak_n for r in results]),
+            "total_n": spread([r.force_total_n for r in results]),
         },
     }
 
@@ -51,10 +63,12 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
 def stage_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
     """For each stage of the plan: how many episodes ran it, and how many of these did it.
 
-    `rate` is succeeded / reached with its Wilson interval, by the plan's predicates;
-    `skill_succeeded` counts by the skill's own thresholds. `cumulative` is the share of all
-    episodes in which this stage and every one before it succeeded. Stages of one index but with
-    different names in different episodes are kept apart.
+    `rate` is succeeded / reached with its Wilson interval, by the plan's predicates. `skill_rate`
+    is the same for `skill_succeeded`, which counts by the skill's own thresholds. The two need not
+    agree (an object 0.2 m off its goal is placed for HAB's plan, and not for its skill):
+    `only_predicates` and `only_skill` count the runs that succeeded by one of them alone.
+    `cumulative` is the share of all episodes in which this stage and every one before it succeeded.
+    Stages of one index but with different names in different episodes are kept apart.
     """
     groups: dict[tuple[int, str, str], list[tuple[StageResult, bool]]] = defaultdict(list)
     for result in results:
@@ -72,7 +86,29 @@ def stage_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
         row |= {"ci_low": rate.ci_low, "ci_high": rate.ci_high}
         row["cumulative"] = sum(whole for _, whole in outcomes) / len(results)
         row["skill_succeeded"] = sum(o.skill_success for o in reached)
+        skill_rate = wilson(row["skill_succeeded"], len(reached))
+        row |= {"skill_rate": skill_rate.mean}
+        row |= {"skill_ci_low": skill_rate.ci_low, "skill_ci_high": skill_rate.ci_high}
+        row["only_predicates"] = sum(o.succeeded and not o.skill_success for o in reached)
+        row["only_skill"] = sum(o.skill_success and not o.succeeded for o in reached)
         rows.append(row)
+    return rows
+
+
+def goal_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+    """For each named stage goal, in the order of the plan: in how many episodes it was reached.
+
+    `episodes` are those whose plan has the goal; `rate` is reached / episodes, with its interval.
+    """
+    groups: dict[str, list[bool]] = defaultdict(list)
+    for result in results:
+        for name, reached in result.stage_goals.items():
+            groups[name].append(reached)
+    rows = []
+    for name, outcomes in groups.items():
+        rate = wilson(sum(outcomes), len(outcomes))
+        row = {"name": name, "episodes": len(outcomes), "reached": sum(outcomes)}
+        rows.append(row | {"rate": rate.mean, "ci_low": rate.ci_low, "ci_high": rate.ci_high})
     return rows
 
 
@@ -96,7 +132,7 @@ def handoffs(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
     return rows
 
 
-def first_causes(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+def first_causes(results: Sequence[HasCause]) -> list[dict[str, Any]]:
     """Failures grouped by stage, predicate and reason, the most frequent first.
 
     `margin` is the median over the group.
@@ -132,7 +168,7 @@ def _product(stages: Sequence[dict[str, Any]], links: Sequence[dict[str, Any]]) 
     return product
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
     """Mean, median, 90th percentile (nearest rank) and largest of at least one value."""
     ordered = sorted(values)
     rank = -(-9 * len(ordered) // 10) - 1

@@ -1,11 +1,14 @@
 """What an evaluation keeps of an episode."""
 
 import dataclasses
+import itertools
+import operator
 import re
 from typing import Any
 
 from planner.entities import short_name
 from planner.trace import Cause, Trace
+from tpsrl.errors import unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,8 +33,9 @@ class StageResult:
 class EpisodeResult:
     """One evaluated episode.
 
-    `goals` are the atoms of the scenario's goal, of which `goals_met` hold at the end. Forces in
-    newton: the largest of a control step, and the sum over control steps.
+    `goals` are the atoms of the scenario's goal, of which `goals_met` hold at the end.
+    `stage_goals` says of each named stage goal whether it was reached, by the protocol's rule.
+    Forces in newton: the largest of a control step, and the sum over control steps.
     """
 
     id: str
@@ -46,6 +50,7 @@ class EpisodeResult:
     first_cause: Cause | None
     force_peak_n: float
     force_total_n: float
+    stage_goals: dict[str, bool] = dataclasses.field(default_factory=dict)
     video: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -56,8 +61,11 @@ class EpisodeResult:
         return record | {"stages": stages, "first_cause": cause and cause.to_json()}
 
 
-def from_trace(trace: Trace, video: str | None = None) -> EpisodeResult:
-    """What is kept of a trace. Only placements count as goals, not that the hand is empty."""
+def from_trace(trace: Trace, video: str | None = None, stage_rule: str = "ever") -> EpisodeResult:
+    """What is kept of a trace; `stage_rule` is as in `eval.protocols.Protocol`.
+
+    Only placements count as goals, not that the hand is empty or a drawer closed again.
+    """
     placed = [margin.holds for atom, margin in trace.goal.items() if atom.startswith("object_at")]
     outcomes = [{k: v for k, v in o.items() if k != "index"} for o in trace.outcomes()]
     return EpisodeResult(
@@ -73,8 +81,25 @@ def from_trace(trace: Trace, video: str | None = None) -> EpisodeResult:
         first_cause=None if trace.success else trace.first_cause or _end_as_cause(trace),
         force_peak_n=trace.force_peak_n,
         force_total_n=trace.force_total_n,
+        stage_goals=reached_goals(trace, stage_rule),
         video=video,
     )
+
+
+def reached_goals(trace: Trace, stage_rule: str) -> dict[str, bool]:
+    """Which stage goals an episode reached, by the rule "ever", "cumulative" or "subtask".
+
+    By the last one the goals are the steps of the first plan themselves.
+    """
+    if stage_rule == "ever":
+        return {name: mark.first is not None for name, mark in trace.stage_goals.items()}
+    if stage_rule == "cumulative":
+        return {name: mark.in_turn is not None for name, mark in trace.stage_goals.items()}
+    if stage_rule != "subtask":
+        raise unknown("stage_rule", stage_rule, ["ever", "cumulative", "subtask"])
+    done = itertools.accumulate((o["skill_success"] for o in trace.outcomes()), operator.and_)
+    names = (f"{number} {name}" for number, name in enumerate(trace.plan, start=1))
+    return dict(zip(names, done, strict=True))
 
 
 def generic(predicate: str) -> str:

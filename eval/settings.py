@@ -17,23 +17,51 @@ class Scenario:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class EvalSettings:
-    """The settings of an evaluation; the metadata of the fields is the command's help."""
+class RunSettings:
+    """What every evaluation can be told; the metadata of the fields is the command's help."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
     protocol: Protocol = config.preset(
         "protocol", Protocol, "habitat", "what counts as success; protocol.KEY=... changes an entry"
     )
-    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
     engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
     split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
     num_episodes: int | None = config.option(
         None, "how many, from the first (default: 20, or all of the file)", minimum=1
     )
     seed: int = config.option(0, "of the generated episodes", minimum=0)
-    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
-    replan: bool = config.option(False, "after a failure plan again from what is seen")
     processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
     videos: int = config.option(0, "film the first so many episodes", minimum=0)
     video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
-    out: str | None = config.option(None, "folder of the results (default: out/SCENARIO)")
+    out: str | None = config.option(None, "folder of the results (default: out/NAME)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllSettings(RunSettings):
+    """The settings of an evaluation of every scenario."""
+
+    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
+    replan: bool = config.option(False, "after a failure plan again from what is seen")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EvalSettings(AllSettings):
+    """The settings of an evaluation of one scenario."""
+
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
+    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillsSettings(RunSettings):
+    """The settings of an evaluation of every skill by itself."""
+
+    agent: Literal["scripted", "zero", "random"] = config.option("scripted", "who acts")
+    num_objects: int = config.option(30, "objects of an episode", minimum=1, maximum=30)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillSettings(SkillsSettings):
+    """The settings of an evaluation of one skill by itself."""
+
+    skill: str = config.option("", "which one")
+    starts: str | None = config.option(None, "a file of recorded start states to use instead")

@@ -15,18 +15,37 @@ def show(console: Console, report: dict[str, Any]) -> None:
     """Prints stages, first causes and the overall success.
 
     Columns: `done` counts success by the plan's predicates, `skill` by the skill's own thresholds,
-    `chain` is the share of all episodes in which every stage so far succeeded.
+    `differ` the runs in which these two disagree; `rate` and interval are those of `done`; `chain`
+    is the share of all episodes in which every stage so far succeeded.
     """
     parts: list[Any] = [_stages(report["stages"])]
+    if report["stage_goals"]:
+        parts.append(_goals(report))
     if report["first_causes"]:
         parts.append(_causes(report["first_causes"]))
     console.print(Group(*parts))
     console.print(_overall(report))
 
 
+def show_skill(console: Console, report: dict[str, Any]) -> None:
+    """Prints the parts of success, first causes and the success of a skill run by itself."""
+    parts = _table(f"{report['title']}, {report['agent']} agent")
+    for head in ("part of success", "held", "missed by"):
+        parts.add_column(head, justify="left" if head == "part of success" else "right")
+    for part in report["parts"]:
+        held = f"{part['held']} of {part['runs']}"
+        parts.add_row(Text(part["name"]), held, signed(part["median_lacking"], part["unit"]))
+    console.print(parts)
+    if report["first_causes"]:
+        console.print(_causes(report["first_causes"]))
+    figures = f"{report['steps']['mean']:.0f} steps, reward {report['reward']['mean']:.2f}"
+    console.print(Text.assemble(_overall(report, "success"), f"; mean {figures}"))
+
+
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     table = _table("Stages")
-    for head in ("", "stage", "reached", "done", "skill", "rate", "95% interval", "chain"):
+    heads = ("", "stage", "reached", "done", "skill", "differ", "rate", "95% interval", "chain")
+    for head in heads:
         table.add_column(head, justify="left" if head == "stage" else "right", no_wrap=True)
     for stage in stages:
         interval = f"{percent(stage['ci_low'])} to {percent(stage['ci_high'])}"
@@ -36,10 +55,22 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
             str(stage["reached"]),
             str(stage["succeeded"]),
             str(stage["skill_succeeded"]),
+            str(stage["only_predicates"] + stage["only_skill"]),
             percent(stage["rate"]),
             "-" if stage["rate"] is None else interval,
             percent(stage["cumulative"]),
         )
+    return table
+
+
+def _goals(report: dict[str, Any]) -> Table:
+    table = _table(f"Stage goals, reached by the rule '{report['stage_rule']}'")
+    for head in ("goal", "reached", "rate", "95% interval"):
+        table.add_column(head, justify="left" if head == "goal" else "right", no_wrap=True)
+    for goal in report["stage_goals"]:
+        interval = f"{percent(goal['ci_low'])} to {percent(goal['ci_high'])}"
+        count = f"{goal['reached']} of {goal['episodes']}"
+        table.add_row(Text(goal["name"]), count, percent(goal["rate"]), interval)
     return table
 
 
@@ -59,13 +90,13 @@ def _causes(causes: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _overall(report: dict[str, Any]) -> Text:
+def _overall(report: dict[str, Any], what: str = "full success") -> Text:
     success = report["success"]
     count = report["num_episodes"]
     done = round(success["mean"] * count)
     interval = f"{percent(success['ci_low'])} to {percent(success['ci_high'])}"
     return Text.assemble(
-        (f"full success {percent(success['mean'])}", "bold"),
+        (f"{what} {percent(success['mean'])}", "bold"),
         f" ({done} of {count} episodes, 95% interval {interval})",
     )
 

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 
 from tpsrl.world.geometry import quat_matrix
-from tpsrl.world.layouts import placed_receptacles, resolve
+from tpsrl.world.layouts import LayoutSet, load_layout_set, placed_receptacles, resolve
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,9 +32,6 @@ class Container:
 def containers(layout: str, marker: str) -> tuple[Container, ...]:
     """What is behind the handle `marker` in the layout "SET/NAME"; nothing for some drawers.
 
-    A drawer carries its receptacle along; a fridge door closes the standing receptacles of its
-    body.
-
     Raises:
         UserError: there is no such layout or marker.
     """
@@ -42,8 +39,39 @@ def containers(layout: str, marker: str) -> tuple[Container, ...]:
     body, link = layout_set.link(marker)
     slides = link.joint == "slide"
     axis = quat_matrix(chosen.poses[body].quat) @ np.asarray(link.axis)
+    behind = _behind(layout_set, marker)
     return tuple(
         Container(placed.pos, placed.rotation, placed.half, axis if slides else np.zeros(3))
         for placed in placed_receptacles(layout_set, chosen)
-        if placed.marker == marker or (not slides and placed.body == body and not placed.marker)
+        if placed.body == body and placed.name in behind
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Handle:
+    """A marker's moving link, and the short names of the receptacles that it opens."""
+
+    link: str
+    receptacles: tuple[str, ...]
+
+
+def handles(layout_set: str) -> dict[str, Handle]:
+    """Every marker of a layout set with what it opens.
+
+    Raises:
+        UserError: there is no such layout set.
+    """
+    loaded = load_layout_set(layout_set)
+    links = [link for body in loaded.bodies.values() for link in body.links]
+    return {link.key: Handle(link.name, _behind(loaded, link.key)) for link in links}
+
+
+def _behind(layout_set: LayoutSet, marker: str) -> tuple[str, ...]:
+    """A drawer carries its receptacle along; a door closes the standing ones of its body."""
+    body, link = layout_set.link(marker)
+    carrier = link.name if link.joint == "slide" else ""
+    return tuple(
+        receptacle.name
+        for receptacle in layout_set.receptacles.values()
+        if body in receptacle.bodies and receptacle.link == carrier
     )

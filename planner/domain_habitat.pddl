@@ -27,7 +27,9 @@
     (closed_fridge ?fridge - fridge_type)
     (robot_at ?at_entity - static_obj_type ?robot - robot_entity_type)
     (object_at ?obj - movable_entity_type ?at_entity - static_obj_type)
-    (goal_of ?goal - goal_entity_type ?obj - movable_entity_type)) ; in our problems, unused here
+    ; These two are in our problems, and unused here.
+    (goal_of ?goal - goal_entity_type ?obj - movable_entity_type)
+    (reached_from_handle ?recep - art_receptacle_entity_type))
 
   (:action nav
     :parameters (?obj - obj_type ?robot - robot_entity_type)

@@ -22,7 +22,7 @@ from planner.predicates import Atom, PredicateThresholds, Scene, evaluate, text
 from planner.problem import problem_from_episode
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
-from planner.trace import Cause, Observation, Stage, Trace
+from planner.trace import Cause, Observation, Stage, StageMark, Trace
 from skills.base import Margin, Skill, SkillGoal, SkillPolicy, SkillThresholds
 from skills.geometry import planar_distance
 from skills.registry import get as get_skill
@@ -55,14 +55,8 @@ class SkillLimits:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ExecutionLimits:
-    """Steps of 1/30 s, and newtons; the defaults are habitat-lab's full task (0.3.3).
-
-    The entries named like skills hold for each execution of one, the others for the episode; a
-    limit of None is none. `end_on_timeout` ends the episode when a skill runs out of steps.
-    habitat-baselines does so (`force_end_on_timeout`) unless told otherwise; here the plan goes on,
-    so that later stages are seen too.
-    """
+class LimitsBySkill:
+    """The limits of each skill; the defaults are habitat-lab's in the full task (0.3.3)."""
 
     navigate: SkillLimits = SkillLimits(300)
     pick: SkillLimits = SkillLimits()
@@ -71,17 +65,34 @@ class ExecutionLimits:
     close_fridge: SkillLimits = SkillLimits()
     open_drawer: SkillLimits = SkillLimits()
     close_drawer: SkillLimits = SkillLimits()
+
+    def of(self, skill: str) -> SkillLimits:
+        """The limits of one execution of a skill.
+
+        Raises:
+            UserError: there is no such skill.
+        """
+        if skill not in {field.name for field in dataclasses.fields(self)}:
+            raise unknown("skill", skill, (field.name for field in dataclasses.fields(self)))
+        limits: SkillLimits = getattr(self, skill)
+        return limits
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExecutionLimits(LimitsBySkill):
+    """The limits of each skill and of the whole episode, in steps of 1/30 s and newtons.
+
+    The defaults are habitat-lab's full task (0.3.3); a limit of None is none. `end_on_timeout` ends
+    the episode when a skill runs out of steps. habitat-baselines does so (`force_end_on_timeout`)
+    unless told otherwise; here the plan goes on, so that later stages are seen too.
+    """
+
     reset_arm_steps: int = 50
     episode_steps: int = 3000
     wait_end_steps: int = 30
     force_instant_n: float | None = 10_000.0
     force_total_n: float | None = 100_000.0
     end_on_timeout: bool = False
-
-    def of(self, skill: str) -> SkillLimits:
-        """The limits of one execution of a skill."""
-        limits: SkillLimits = getattr(self, skill)
-        return limits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,7 +208,8 @@ class _Run:
             executor.skills(step.skill)
         self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
         self.stage_goals = stage_goals(self.plan)
-        self.trace.stage_goals = dict.fromkeys(self.stage_goals)
+        self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
+        self._mark_stage_goals()
         self.over = ""
 
     def run(self) -> Trace:
@@ -220,7 +232,8 @@ class _Run:
         return trace
 
     def _new_plan(self) -> Plan:
-        return plan(problem_from_episode(self.episode, self.world, self.executor.predicates))
+        thresholds, options = self.executor.predicates, self.rules.plan
+        return plan(problem_from_episode(self.episode, self.world, thresholds, options))
 
     def _replanned(self) -> bool:
         """Whether there is a new plan; without one the old plan goes on."""
@@ -373,11 +386,18 @@ class _Run:
             self.over = "episode_steps"
 
     def _mark_stage_goals(self) -> None:
-        """Notes at which step each stage goal first held, and first held in its turn."""
-        open_goals = [name for name, when in self.trace.stage_goals.items() if when is None]
+        """Notes when each stage goal first held, and first held in its turn."""
         known: dict[Atom, bool] = {}
-        for name in open_goals:
-            XXX
+        turn = True
+        for name, atoms in self.stage_goals.items():
+            mark = self.trace.stage_goals[name]
+            wanted = mark.first is None or (turn and mark.in_turn is None)
+            if wanted and all(self._holds(atom, known) for atom in atoms):
+                if mark.first is None:
+                    mark.first = self.trace.steps
+                if turn:
+                    mark.in_turn = self.trace.steps
+            turn = mark.in_turn is not None
 
     def _finish(self) -> None:
         """Waits for things to settle, and calls stop; the wait is cut short to leave it room."""
@@ -474,6 +494,12 @@ class _Run:
         scene = Scene(self.world, self.plan.problem.entities, self.executor.predicates)
         return evaluate(atom, scene)
 
+    def _holds(self, atom: Atom, known: dict[Atom, bool]) -> bool:
+        """Whether an atom holds now; `known` remembers it."""
+        if atom not in known:
+            known[atom] = self._atom(atom).holds
+        return known[atom]
+
     def _clause(self, clause: Clause) -> Margin:
         """A disjunction: its first literal that holds, or its last one."""
         margin = Margin.flag(False)
@@ -489,9 +515,15 @@ class _Run:
         return {text(atom): self._atom(atom) for atom in self.plan.problem.goal}
 
     def _forces(self) -> dict[str, Margin]:
+        limits, world = self.limits, self.world
+        pairs = {
+            "instant": (world.force, limits.force_instant_n),
+            "total": (world.force_total, limits.force_total_n),
+        }
         return {
-            "instant": Margin.below(float(self.world.force[0]), self.limits.force_instant_n, "N"),
-            "total": Margin.below(float(self.world.force_total[0]), self.limits.force_total_n, "N"),
+            name: Margin.below(float(force[0]), limit, "N")
+            for name, (force, limit) in pairs.items()
+            if limit is not None
         }
 
     def _worst_force(self) -> Margin:
@@ -513,6 +545,7 @@ class _Run:
             arm=_floats(world.arm[0]),
             ee_pos=_floats(world.ee_pos[0]),
             held=int(world.held[0]),
+            held_joint=int(world.held_joint[0]),
             objects=tuple(_floats(pos) for pos in world.object_pos[0, :count]),
             joints=_floats(world.joints[0]),
             goals=self._goals(),

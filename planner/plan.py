@@ -32,7 +32,8 @@ SKILLS = {
     "close_cab_by_name": "close_drawer",
 }
 
-# The first added atom in this order is what an action is for.
+# The first added atom in this order is what an action is for; among equals, the one about the
+# action's first argument.
 _PURPOSE = ("object_at", "holding", "robot_at", "opened", "closed", "not_holding", "in")
 
 
@@ -148,7 +149,7 @@ def make_step(
         args=args,
         skill=SKILLS[action.operator_name],
         preconditions=tuple(sorted(needed, key=_clause_order)),
-        adds=tuple(sorted(adds, key=_purpose_order)),
+        adds=tuple(sorted(adds, key=lambda atom: (*_purpose_order(atom, args), atom))),
         deletes=tuple(sorted(deletes)),
     )
 
@@ -199,6 +200,6 @@ def _clause_order(clause: Clause) -> tuple[bool, Clause]:
     return (len(clause) > 1, clause if len(clause) > 1 else ())
 
 
-def _purpose_order(atom: Atom) -> tuple[int, Atom]:
+def _purpose_order(atom: Atom, args: tuple[str, ...]) -> tuple[int, bool]:
     ranks = [rank for rank, name in enumerate(_PURPOSE) if atom[0].startswith(name)]
-    return (min(ranks, default=len(_PURPOSE)), atom)
+    return (min(ranks, default=len(_PURPOSE)), args[0] not in atom)

@@ -5,6 +5,7 @@ pddl_defined_predicates.py). World states are numpy with batch one.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -53,8 +54,8 @@ def holding(scene: Scene, obj: Entity, robot: Entity) -> Margin:
 
 
 def not_holding(scene: Scene, robot: Entity) -> Margin:
-    """The robot holds nothing."""
-    return Margin.flag(scene.world.held[0] < 0)
+    """The robot holds nothing: neither an object nor a handle."""
+    return Margin.flag(scene.world.held[0] < 0 and scene.world.held_joint[0] < 0)
 
 
 def inside(scene: Scene, obj: Entity, receptacle: Entity) -> Margin:
@@ -119,6 +120,9 @@ PREDICATES: dict[str, tuple[Callable[..., Margin], int]] = {
     "goal_of": (goal_of, 2),
 }
 
+# What problems say to the search only; it is nothing that a world state could show.
+PLANNING_ONLY = ("reached_from_handle",)
+
 
 def evaluate(atom: Atom, scene: Scene) -> Margin:
     """Whether a ground atom such as ("robot_at", "goal_0", "robot_0") holds.
@@ -126,15 +130,38 @@ def evaluate(atom: Atom, scene: Scene) -> Margin:
     Raises:
         UserError: the predicate or an entity is unknown, or their number is wrong.
     """
+    check(atom, "")
     name, *terms = atom
-    if name not in PREDICATES:
-        raise unknown("predicate", name, PREDICATES)
-    function, arity = PREDICATES[name]
-    if len(terms) != arity:
-        raise UserError(f"predicate {name}: takes {arity} entities, {len(terms)} given")
-    return function(scene, *(scene.entities[term] for term in terms))
+    return PREDICATES[name][0](scene, *(scene.entities[term] for term in terms))
 
 
 def text(atom: Atom) -> str:
     """An atom as it reads: "robot_at(goal_0, robot_0)"."""
     return f"{atom[0]}({', '.join(atom[1:])})"
+
+
+def parse(reading: str, where: str) -> Atom:
+    """The atom that reads "robot_at(goal_0, robot_0)"; `where` it stands is for the error.
+
+    Raises:
+        UserError: it does not read so.
+    """
+    match = re.fullmatch(r"\s*([\w-]+)\s*\(([\w\s,-]*)\)\s*", reading)
+    terms = [term.strip() for term in match[2].split(",")] if match else []
+    if match is None or not all(re.fullmatch(r"[\w-]+", term) for term in terms):
+        raise UserError(f"{where}: '{reading}' does not read predicate(entity, ...)")
+    return (match[1], *terms)
+
+
+def check(atom: Atom, where: str) -> None:
+    """Whether there is such a predicate, of so many entities.
+
+    Raises:
+        UserError: there is not; names the nearest.
+    """
+    name, *terms = atom
+    if name not in PREDICATES:
+        raise unknown(f"{where}predicate", name, PREDICATES)
+    arity = PREDICATES[name][1]
+    if len(terms) != arity:
+        raise UserError(f"{where}predicate {name}: takes {arity} entities, {len(terms)} given")

@@ -1,11 +1,14 @@
 """The planning problem of an episode, from its start or from what is observed later."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
-from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity
-from planner.predicates import Atom, PredicateThresholds, Scene, evaluate
+from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity, short_name
+from planner.grounding import problem_text
+from planner.options import PlanOptions
+from planner.predicates import Atom, PredicateThresholds, Scene, check, evaluate, parse
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -25,27 +28,16 @@ class Problem:
 
     def text(self, domain: str = "home_assistant") -> str:
         """The problem in PDDL; the handles are constants of the domain."""
-        objects = [f"{e.name} - {e.type}" for e in self.declared if e.joint < 0]
-        lines = [
-            f"(define (problem {_identifier(self.entities.episode.id)})",
-            f"  (:domain {domain})",
-            "  (:objects",
-            *(f"    {line}" for line in objects),
-            "  )",
-            "  (:init",
-            *(f"    ({' '.join(atom)})" for atom in self.init),
-            "  )",
-            "  (:goal (and",
-            *(f"    ({' '.join(atom)})" for atom in self.goal),
-            "  )))",
-        ]
-        return "\n".join(lines) + "\n"
+        objects = [(e.name, e.type) for e in self.declared if e.joint < 0]
+        name = _identifier(self.entities.episode.id)
+        return problem_text(name, objects, self.init, self.goal, domain)
 
 
 def problem_from_episode(
     episode: Episode,
     world: WorldState | None = None,
     thresholds: PredicateThresholds | None = None,
+    options: PlanOptions | None = None,
 ) -> Problem:
     """HAB's goal for an episode, from its start or from an observed world of batch one.
 
@@ -58,29 +50,82 @@ def problem_from_episode(
         UserError: the episode names an unknown layout.
     """
     entities = Entities(episode)
+    thresholds, options = thresholds or PredicateThresholds(), options or PlanOptions()
     observed = start_world(episode) if world is None else world
-    scene = Scene(observed, entities, thresholds or PredicateThresholds())
     homes = [home for home in entities.homes if home.object == observed.held[0]]
     declared = [e for e in entities if e in homes or not e.name.startswith("home_")]
-    pairs = [(entities.objects[g.object].name, g.name) for g in [*entities.goals, *homes]]
+    scene = Scene(observed, entities, thresholds)
+    init = [atom for atom in _candidates(entities, homes) if evaluate(atom, scene).holds]
+    if not options.nav_after_open_drawer:
+        drawers = [marker.name for marker in entities.markers if marker.type == CAB]
+        init += [("reached_from_handle", name) for name in drawers]
+    goal = [_placed(entities, goal) for goal in entities.goals]
+    if options.close_after:
+        goal = _closed_after(goal, Scene(start_world(episode), entities, thresholds))
+    return Problem(entities, tuple(declared), tuple(init), (*goal, ("not_holding", ROBOT)))
+
+
+def with_goal(problem: Problem, goal: str) -> Problem:
+    """The problem with another goal, atoms that read "object_at(obj_0, goal_0) and ...".
+
+    Objects may be called by their short names.
+
+    Raises:
+        UserError: an atom is malformed, or its predicate or an entity unknown.
+    """
+    names = {short_name(entity.name): entity.name for entity in problem.entities}
+    atoms: list[Atom] = []
+    for reading in goal.split(" and "):
+        predicate, *terms = parse(reading, "goal")
+        check((predicate, *terms), "goal: ")
+        atoms.append((predicate, *(problem.entities[names.get(t, t)].name for t in terms)))
+    return dataclasses.replace(problem, goal=tuple(atoms))
+
+
+def _candidates(entities: Entities, homes: Sequence[Entity]) -> list[Atom]:
+    """The atoms that a problem asks the predicates about."""
     candidates: list[Atom] = [("not_holding", ROBOT)]
     candidates += [("holding", obj.name, ROBOT) for obj in entities.objects]
+    pairs = [(entities.objects[g.object].name, g.name) for g in [*entities.goals, *homes]]
     candidates += [("goal_of", goal, obj) for obj, goal in pairs]
     candidates += [("object_at", obj, goal) for obj, goal in pairs]
+    things = [*entities.objects, *entities.goals, *homes]
     for marker in entities.markers:
-        kind = {FRIDGE: "fridge", CAB: "cab"}[marker.type]
-        candidates += [(f"opened_{kind}", marker.name), (f"closed_{kind}", marker.name)]
-        things = [*entities.objects, *entities.goals, *homes]
+        candidates += [(f"opened_{_kind(marker)}", marker.name), _closed(marker)]
         candidates += [("in", thing.name, marker.name) for thing in things]
-    goal: list[Atom] = [
-        ("object_at", entities.objects[g.object].name, g.name) for g in entities.goals
-    ]
-    return Problem(
-        entities,
-        declared=tuple(declared),
-        init=tuple(atom for atom in candidates if evaluate(atom, scene).holds),
-        goal=(*goal, ("not_holding", ROBOT)),
-    )
+    return candidates
+
+
+def _closed_after(placed: Sequence[Atom], start: Scene) -> list[Atom]:
+    """The goal that also has closed again what has to be opened.
+
+    That is every handle closed at the start behind which an object or its goal is. It is closed
+    after the last object that it concerns, so that it is opened once only.
+    """
+    last: dict[str, int] = {}
+    closed = {}
+    for number, (_, *things) in enumerate(placed):
+        for marker in start.entities.markers:
+            if any(evaluate(("in", thing, marker.name), start).holds for thing in things):
+                last[marker.name] = number
+                closed[marker.name] = _closed(marker)
+    goal: list[Atom] = []
+    for number, atom in enumerate(placed):
+        ended = [closed[name] for name in last if last[name] == number]
+        goal += [atom, *(c for c in ended if evaluate(c, start).holds)]
+    return goal
+
+
+def _placed(entities: Entities, goal: Entity) -> Atom:
+    return ("object_at", entities.objects[goal.object].name, goal.name)
+
+
+def _closed(marker: Entity) -> Atom:
+    return (f"closed_{_kind(marker)}", marker.name)
+
+
+def _kind(marker: Entity) -> str:
+    return {FRIDGE: "fridge", CAB: "cab"}[marker.type]
 
 
 def start_world(episode: Episode) -> WorldState:

@@ -11,23 +11,21 @@ entities, and breadth-first search returns the first shortest plan in that order
 """
 
 import copy
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pddlpy
-from pddlpy.diagnostics import diagnose
 from pddlpy.pddl import Operator
-from pddlpy.planning import BFSPlanner, GroundedTask, PlannerError, State, validate_requirements
+from pddlpy.planning import BFSPlanner, GroundedTask, State
 
 from planner.conditions import Literal, clauses, possible, possible_effects, satisfied
+from planner.grounding import DOMAIN, HABITAT_DOMAIN, arguments, ground
 from planner.plan import Plan, Step, make_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
 from tpsrl.errors import UserError
 
-DOMAIN = Path(__file__).with_name("domain.pddl")
-HABITAT_DOMAIN = Path(__file__).with_name("domain_habitat.pddl")
+__all__ = ["DOMAIN", "HABITAT_DOMAIN", "UnsolvableError", "plan"]
 
 
 class UnsolvableError(UserError):
@@ -41,7 +39,7 @@ def plan(problem: Problem, domain: Path = DOMAIN) -> Plan:
         UnsolvableError: no plan reaches the goal; names the atom.
         UserError: the domain or the problem is malformed.
     """
-    task = _ground(problem, domain)
+    task = ground(problem.text(), domain, [entity.name for entity in problem.entities])
     reachable = _reachable(task)
     task.actions = [a for a in task.actions if possible(clauses(a.precondition), reachable)]
     for atom in problem.goal:
@@ -51,61 +49,11 @@ def plan(problem: Problem, domain: Path = DOMAIN) -> Plan:
     steps: list[Step] = []
     for count in range(1, len(problem.goal) + 1):
         for action in _achieve(task, state, problem.goal[:count], reachable):
-            arguments = _arguments(task, action)
+            terms = arguments(task, action)
             facts = (state.atoms, reachable)
-            steps.append(make_step(len(steps), action, arguments, facts, problem.entities))
+            steps.append(make_step(len(steps), action, terms, facts, problem.entities))
             state = state.apply(action)
     return Plan(steps, problem)
-
-
-def _ground(problem: Problem, domain: Path) -> GroundedTask:
-    """pddlpy's task, its actions in the order of preference."""
-    with tempfile.TemporaryDirectory() as folder:
-        problem_file = Path(folder) / "problem.pddl"
-        problem_file.write_text(problem.text(), encoding="utf-8")
-        try:
-            _check(domain, problem_file)
-            parsed = pddlpy.DomainProblem(str(domain), str(problem_file))
-            validate_requirements(parsed)
-            task = GroundedTask(parsed)
-        except OSError as error:
-            raise UserError(f"domain: cannot read {domain}: {error.strerror}") from None
-        except PlannerError as error:
-            raise UserError(f"domain: {domain.name}: {error}") from None
-    action_rank = {name: rank for rank, name in enumerate(parsed.operators())}
-    entity_rank = {entity.name: rank for rank, entity in enumerate(problem.entities)}
-
-    def preference(action: Operator) -> tuple[object, ...]:
-        terms = _arguments(task, action)
-        ranks = [entity_rank.get(term, len(entity_rank)) for term in terms]
-        return (action_rank[action.operator_name], ranks, terms)
-
-    task.actions.sort(key=preference)
-    return task
-
-
-_checked: set[tuple[Path, int]] = set()
-
-
-def _check(domain: Path, problem_file: Path) -> None:
-    """Has pddlpy look for mistakes, which its parser alone passes over; once for each domain.
-
-    The shipped domains are checked by the tests instead: a diagnosis costs as much as a plan.
-    """
-    key = (domain, domain.stat().st_mtime_ns)
-    if domain in (DOMAIN, HABITAT_DOMAIN) or key in _checked:
-        return
-    issues = diagnose(str(domain), str(problem_file))["issues"]
-    errors = [issue["message"] for issue in issues if issue["severity"] == "error"]
-    if errors:
-        raise UserError(f"domain: {domain}: {' '.join(errors[0].split())}")
-    _checked.add(key)
-
-
-def _arguments(task: GroundedTask, action: Operator) -> tuple[str, ...]:
-    """The entities of a grounded action in the order of its parameters."""
-    lifted = task.domainproblem.domain.operators[action.operator_name]
-    return tuple(str(action.variable_list[name]) for name in lifted.variable_list)
 
 
 def _reachable(task: GroundedTask) -> set[Atom]:

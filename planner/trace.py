@@ -1,17 +1,13 @@
 """What happened in an episode, handoff by handoff, and where its failure began."""
 
 import dataclasses
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from skills.base import Margin
-from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
 
@@ -25,6 +21,7 @@ class Observation:
     arm: tuple[float, ...]  # 7 joint positions
     ee_pos: tuple[float, ...]
     held: int  # object index, -1 for none
+    held_joint: int  # index into JOINTS of the handle that the cup holds, -1 for none
     objects: tuple[tuple[float, ...], ...]  # positions in the order of Episode.objects
     joints: tuple[float, ...]  # order of tpsrl.world.state.JOINTS
     goals: dict[str, Margin]
@@ -36,9 +33,10 @@ class Stage:
 
     `index` is the step's place in the first plan, which a repeated step keeps; -1 for a step that
     only a later plan has. `ended_by` is "success", or why the skill stopped: "timeout",
-    "skill_stop", the skill's own failure ("dropped", "wrong_object", "wrong_drop"), "force_limit",
-    "episode_steps"; "precondition" when it was not run at all. Preconditions are as of the start,
-    effects as of the skill's end, `after` as of the next handoff, with the arm reset.
+    "skill_stop", the skill's own failure ("dropped", "wrong_object", "wrong_drop"), "skill_force"
+    beyond the skill's limits on force, "force_limit" or "episode_steps" of the episode;
+    "precondition" when it was not run at all. Preconditions are as of the start, effects as of the
+    skill's end, `after` as of the next handoff, with the arm reset.
     """
 
     index: int
@@ -107,6 +105,18 @@ class Cause:
 
 
 @dataclasses.dataclass(slots=True)
+class StageMark:
+    """When a named stage goal was reached, in control steps since the start; None: never.
+
+    `first` is when its atoms first held together, `in_turn` when they first did with every stage
+    goal before it reached in its turn.
+    """
+
+    first: int | None = None
+    in_turn: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
 class Trace:
     """Everything that the executor saw of one episode.
 
@@ -120,6 +130,7 @@ class Trace:
     stages: list[Stage] = dataclasses.field(default_factory=list)
     causes: list[Cause] = dataclasses.field(default_factory=list)
     goal: dict[str, Margin] = dataclasses.field(default_factory=dict)
+    stage_goals: dict[str, StageMark] = dataclasses.field(default_factory=dict)  # of the first plan
     success: bool = False
     ended_by: str = ""  # "stop", "force_limit", "episode_steps", "timeout"
     steps: int = 0
@@ -174,62 +185,11 @@ class Trace:
             "force_peak_n": self.force_peak_n,
             "force_total_n": self.force_total_n,
             "goal": _plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
+            "stage_goals": {n: dataclasses.asdict(m) for n, m in self.stage_goals.items()},
             "outcomes": self.outcomes(),
             "causes": [cause.to_json() for cause in self.causes],
             "stages": [stage.to_json() for stage in self.stages],
         }
-
-
-def save_snapshots(path: str | os.PathLike[str], snapshots: Mapping[int, Snapshot]) -> None:
-    """Writes snapshots as one `.npz` file of plain arrays. Atomic.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    path = Path(path)
-    arrays: dict[str, np.ndarray] = {}
-    for key, snapshot in snapshots.items():
-        header = json.dumps({"engine": snapshot.engine, "episode": snapshot.episode.to_json()})
-        arrays[f"{key}|"] = np.array(header)
-        arrays |= {f"{key}|{name}": value for name, value in snapshot.arrays.items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"snapshots: cannot write {path}: {error.strerror}") from None
-
-
-def load_snapshots(path: str | os.PathLike[str]) -> dict[int, Snapshot]:
-    """Reads what `save_snapshots` wrote.
-
-    Raises:
-        UserError: the file is absent or not such a file.
-    """
-    headers: dict[int, dict[str, Any]] = {}
-    arrays: dict[int, dict[str, np.ndarray]] = {}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            for entry in file.files:
-                key, _, name = entry.partition("|")
-                if name:
-                    arrays.setdefault(int(key), {})[name] = file[entry]
-                else:
-                    headers[int(key)] = json.loads(str(file[entry]))
-        return {
-            key: Snapshot(
-                header["engine"], Episode.from_json(header["episode"]), arrays.get(key, {})
-            )
-            for key, header in sorted(headers.items())
-        }
-    except OSError as error:
-        raise UserError(f"snapshots: cannot read {path}: {error.strerror or error}") from None
-    except Exception as error:
-        # A damaged archive surfaces as one of many exception types of zipfile, zlib and numpy.
-        raise UserError(f"snapshots: {path} is no snapshot file ({error})") from None
 
 
 def _plain(value: Any) -> Any:

@@ -80,7 +80,10 @@ class SkillGoal:
 class Skill(Protocol):
     """The definition of a skill, separate from whatever policy acts for it."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called: "pick", "open_drawer", ..."""
+        ...
 
     def mask(self) -> np.ndarray:
         """(11,) bool: the parts of the action that the skill may use."""

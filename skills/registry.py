@@ -1,12 +1,24 @@
 """Which skills there are, by name."""
 
-from skills.base import Skill
+from skills.articulated import CloseDrawer, CloseFridge, OpenDrawer, OpenFridge
 from skills.navigate import Navigate
 from skills.pick import Pick
 from skills.place import Place
+from skills.task import SkillTask
 from tpsrl.errors import unknown
 
-_SKILLS: dict[str, Skill] = {skill.name: skill for skill in (Navigate(), Pick(), Place())}
+_SKILLS: dict[str, SkillTask] = {
+    skill.name: skill
+    for skill in (
+        Navigate(),
+        Pick(),
+        Place(),
+        OpenFridge(),
+        CloseFridge(),
+        OpenDrawer(),
+        CloseDrawer(),
+    )
+}
 
 
 def names() -> tuple[str, ...]:
@@ -14,7 +26,7 @@ def names() -> tuple[str, ...]:
     return tuple(_SKILLS)
 
 
-def get(name: str) -> Skill:
+def get(name: str) -> SkillTask:
     """The definition of a skill.
 
     Raises:

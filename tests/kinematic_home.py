@@ -38,14 +38,20 @@ def make_episode(num_objects: int = 3, num_targets: int = 2, **changes: object) 
 class KinematicHome:
     """One home: the base rolls, the cup flies by arm actions 0 to 2 (base frame), things hover.
 
-    `faults` maps a step number to what happens in it.
+    `faults` maps a step number to what happens in it. `handles` are the points (m) of handles by
+    marker; a joint opens by the way that the cup flies while it holds the handle.
     """
 
     num_envs = 1
     capabilities = Capabilities(exact_snapshots=True, colour=False, device="cpu")
 
-    def __init__(self, faults: dict[int, Callable[["KinematicHome"], None]] | None = None) -> None:
-        self.faults = faults or {}
+    def __init__(
+        self,
+        faults: dict[int, Callable[["KinematicHome"], None]] | None = None,
+        handles: dict[str, Sequence[float]] | None = None,
+    ) -> None:
+        self.faults, handles = faults or {}, handles or {}
+        self.markers = np.array([handles.get(name, (np.inf,) * 3) for name in JOINTS])
         self.actions: list[np.ndarray] = []
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
@@ -53,7 +59,8 @@ class KinematicHome:
         self.base = np.array(self.episode.robot_start)
         self.cup = np.array(REST_POINT)
         self.objects = np.array([o.pos for o in self.episode.objects], dtype=float)
-        self.held, self.force, self.force_total = -1, 0.0, 0.0
+        self.held, self.held_joint = -1, -1
+        self.force, self.force_total = 0.0, 0.0
         self.violation, self.count = False, 0
         self.joints = np.array([self.episode.articulation.get(name, 0.0) for name in JOINTS])
         self.actions.clear()
@@ -73,10 +80,15 @@ class KinematicHome:
         self.base[:2] += layout.BASE_LINEAR_MPS * linear * heading
         self.cup += REACH_STEP_M * action[:3]
         if action[layout.GRIP] < 0:
-            self.held = -1
+            self.held = self.held_joint = -1
+        elif self.held_joint >= 0:
+            self.joints[self.held_joint] += REACH_STEP_M * np.linalg.norm(action[:3])
         elif self.held < 0:
             away = np.linalg.norm(self.objects - self.ee_pos(), axis=1)
             self.held = int(np.argmin(away)) if away.min() < GRASP_M else -1
+            handle = np.linalg.norm(self.markers - self.ee_pos(), axis=1)
+            if self.held < 0 and handle.min() < GRASP_M:
+                self.held_joint = int(np.argmin(handle))
         self.count += 1
         if self.count in self.faults:
             self.faults[self.count](self)
@@ -99,9 +111,9 @@ class KinematicHome:
             object_pos=self.objects[None].copy(),
             object_quat=np.tile([1.0, 0.0, 0.0, 0.0], (1, len(self.objects), 1)),
             held=np.array([self.held]),
-            held_joint=np.array([-1]),
+            held_joint=np.array([self.held_joint]),
             joints=self.joints[None].copy(),
-            marker_pos=np.zeros((1, len(JOINTS), 3)),
+            marker_pos=np.where(np.isinf(self.markers), 0.0, self.markers)[None],
             force=np.array([self.force]),
             force_total=np.array([self.force_total]),
             violation=np.array([self.violation]),
@@ -244,6 +256,31 @@ class Put(_Reach):
 
     def grip(self) -> float:
         return -1.0 if self.done else 1.0
+
+
+class Pull(_Policy):
+    """Takes a handle, flies back until the joint is open by `amount`, returns to rest, stops."""
+
+    def __init__(self, amount: float = 1.3, let_go: bool = True) -> None:
+        super().__init__()
+        self.amount, self.let_go = amount, let_go
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        joint = JOINTS.index(self.goal.marker)
+        cup = world_to_base(world.base, world.ee_pos)[0]
+        action = np.zeros(layout.SIZE)
+        action[[layout.GRIP, layout.STOP]] = 1.0, -1.0
+        if world.joints[0, joint] >= self.amount:
+            delta = np.array(REST_POINT) - cup
+            action[:3] = np.clip(delta / REACH_STEP_M, -1.0, 1.0)
+            action[layout.GRIP] = -1.0 if self.let_go else 1.0
+            action[layout.STOP] = 1.0 if np.linalg.norm(delta) < 0.15 else -1.0
+        elif world.held_joint[0] == joint:
+            action[0] = -1.0
+        else:
+            point = world_to_base(world.base, world.marker_pos[:, joint])[0]
+            action[:3] = np.clip((point - cup) / REACH_STEP_M, -1.0, 1.0)
+        return action
 
 
 class Fold(_Policy):

@@ -15,7 +15,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     printed = capsys.readouterr().out
-    for name in ("eval", "plan", "episodes", "bench sim", "warmup", "doctor"):
+    for name in ("eval", "video", "plan", "episodes", "bench sim", "warmup", "doctor"):
         assert f"  {name} " in printed
 
 
@@ -36,7 +36,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", ["eval", "plan", "episodes", "doctor"])
+@pytest.mark.parametrize("command", ["eval", "video", "plan", "episodes", "doctor"])
 def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "--help"]) == 0
     printed = capsys.readouterr().out
@@ -49,14 +49,17 @@ def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFi
     [
         (["evl"], "command: unknown value 'evl'; did you mean 'eval'?"),
         (["bench", "sin"], "command: unknown value 'bench sin'; did you mean 'bench sim'?"),
-        (["eval"], "scenario: choose one of tidy_house"),
+        (["eval"], "scenario: choose one of prepare_groceries, set_table, tidy_house"),
         (["eval", "tidy_hose"], "scenario: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
-        (["eval", "pick"], "scenario: unknown value 'pick'; did you mean 'tidy_house'?"),
+        (["eval", "pikc"], "scenario: unknown value 'pikc'; did you mean 'pick'?"),
+        (["eval", "pick", "replan=true"], "unknown key 'replan'"),
+        (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
+        (["video", "tidy"], "scenario: unknown value 'tidy'; did you mean 'tidy_house'?"),
         (
             ["eval", "tidy_house", "split=test"],
             "unknown value 'test'; did you mean 'train'?",
         ),
-        (["eval", "tidy_house", "protocol=hab"], "did you mean 'habitat'?"),
+        (["eval", "tidy_house", "protocol=habitt"], "did you mean 'habitat'?"),
         (["eval", "tidy_house", "epsiodes=x"], "unknown key 'epsiodes'; did you mean 'episodes'?"),
         (["eval", "tidy_house", "num_episodes=-1"], "num_episodes: -1 is out of range"),
         (["eval", "tidy_house", "--seed=3"], "eval: unknown flag '--seed=3'"),

@@ -197,9 +197,9 @@ def test_the_digest_tells_datasets_apart() -> None:
 
 def test_protocol_habitat_has_the_benchmarks_numbers() -> None:
     protocol = config.load_preset("protocol", "habitat", Protocol)
-    assert protocol.skills == SkillThresholds(1.5, 0.261799, 0.15, 0.15, 0.15)
+    assert protocol.skills == SkillThresholds()
     assert protocol.predicates == PredicateThresholds(2.0, 0.3, 0.35, 0.15, 1.07, 0.15)
-    assert protocol.limits == ExecutionLimits(300, 200, 50, 3000, 30, 1e4, 1e5)
+    assert protocol.limits == ExecutionLimits()
     assert protocol.rules(replan=False).add_arm_rest
     assert protocol.changes() == {}
 

@@ -3,15 +3,35 @@ import json
 
 import numpy as np
 import pytest
-from kinematic_home import Drive, Fold, Grab, Idle, KinematicHome, Put, Quit, make_episode
+from kinematic_home import (
+    LAYOUT,
+    Drive,
+    Fold,
+    Grab,
+    Idle,
+    KinematicHome,
+    Pull,
+    Put,
+    Quit,
+    make_episode,
+)
 
-from planner.executor import ExecutionLimits, ExecutionRules, Executor, apply_mask
-from planner.trace import Trace, load_snapshots, save_snapshots
+from planner.containers import containers
+from planner.executor import (
+    ExecutionLimits,
+    ExecutionRules,
+    Executor,
+    SkillLimits,
+    apply_mask,
+)
+from planner.options import PlanOptions
+from planner.trace import Trace
 from skills.base import SkillPolicy
 from skills.registry import get
 from tpsrl.errors import UserError
+from tpsrl.sim.snapshots import load_snapshots, save_snapshots
 from tpsrl.world import action as layout
-from tpsrl.world.episode import ObjectPlacement
+from tpsrl.world.episode import Episode, ObjectPlacement
 
 
 def policies(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
@@ -79,7 +99,7 @@ def test_navigation_that_never_arrives_times_out_with_its_margin():
     trace = execute(
         acting=policies(navigate=Idle()),
         episode=make_episode(1, 1, robot_start=(0.0, -1.0, 0.0)),
-        limits=ExecutionLimits(navigate_steps=9),
+        limits=ExecutionLimits(navigate=SkillLimits(9)),
     )
     stage = trace.stages[0]
     assert (stage.ended_by, stage.steps) == ("timeout", 9)
@@ -91,9 +111,102 @@ def test_navigation_that_never_arrives_times_out_with_its_margin():
 
 
 def test_limits_are_per_skill():
-    limits = ExecutionLimits(navigate_steps=30, skill_steps=4)
+    limits = ExecutionLimits(navigate=SkillLimits(30), pick=SkillLimits(4))
     trace = execute(acting=policies(pick=Idle()), limits=limits)
     assert [s.steps for s in trace.stages if s.skill == "pick"] == [4, 4]
+
+
+def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
+    def hit(home: KinematicHome) -> None:
+        home.force = 600.0
+
+    first_pick = execute().stages[0].steps + 1
+    faults = {first_pick + 2: hit, first_pick + 4: hit}
+    within = ExecutionLimits(pick=SkillLimits(200, 700.0, 1500.0))
+    assert execute(KinematicHome(faults), limits=within).success
+    for limits in (SkillLimits(200, force_instant_n=500.0), SkillLimits(200, force_total_n=1000.0)):
+        trace = execute(KinematicHome(faults), limits=ExecutionLimits(pick=limits))
+        assert ended(trace)[:4] == ["success", "skill_force", "success", "precondition"]
+        assert trace.ended_by == "stop"
+        assert trace.first_cause is not None
+        assert (trace.first_cause.name, trace.first_cause.reason) == ("pick obj_0", "skill_force")
+
+
+def test_limits_of_an_unknown_skill_name_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'pick'"):
+        ExecutionLimits().of("pikc")
+
+
+def drawer_and_fridge() -> tuple[Episode, dict[str, np.ndarray]]:
+    """Set Table: an object in a drawer and one in the fridge go to y = -2; and the handles."""
+    names = ("cab_push_point_5", "fridge_push_point")
+    boxes = [containers(LAYOUT, name)[0] for name in names]
+    objects = tuple(
+        ObjectPlacement("003_cracker_box", tuple(box.pos), (1.0, 0.0, 0.0, 0.0), "inside")
+        for box in boxes
+    )
+    episode = dataclasses.replace(make_episode(2, 2, scenario="set_table"), objects=objects)
+    return episode, {name: box.pos for name, box in zip(names, boxes, strict=True)}
+
+
+def opening(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
+    return policies(open_drawer=Pull(0.46), open_fridge=Pull(1.25), **changes)
+
+
+def test_set_table_is_opened_by_skills_that_end_with_a_stop():
+    episode, handles = drawer_and_fridge()
+    trace = execute(KinematicHome(handles=handles), episode, opening())
+    assert trace.success, trace.first_cause
+    assert [s.skill for s in trace.stages].count("navigate") == 6 and len(trace.stages) == 12
+    assert set(ended(trace)) == {"success"}
+    opened = [s for s in trace.stages if s.skill.startswith("open")]
+    assert all(s.results["stop"].holds and s.results["released"].holds for s in opened)
+
+
+def test_plan_options_leave_out_the_navigation_after_opening_the_drawer():
+    episode, handles = drawer_and_fridge()
+    rules = ExecutionRules(plan=PlanOptions(nav_after_open_drawer=False))
+    trace = execute(KinematicHome(handles=handles), episode, opening(), rules=rules)
+    assert len(trace.plan) == 11 and trace.success
+
+
+def test_handle_that_a_skill_left_held_is_let_go_of_before_the_next_step():
+    episode, handles = drawer_and_fridge()
+    home = KinematicHome(handles=handles)
+    trace = execute(home, episode, opening(open_drawer=Pull(0.46, let_go=False)))
+    stage = trace.stages[1]
+    assert (stage.ended_by, stage.skill_success, stage.succeeded) == ("skill_stop", False, True)
+    assert stage.reset_steps == 1 and stage.after is not None and stage.after.held_joint == -1
+    assert ended(trace)[2:4] == ["success", "success"] and trace.success
+
+
+def test_stage_goals_are_marked_with_the_step_at_which_they_first_held():
+    trace = execute()
+    ends = np.cumsum([s.steps + s.reset_steps for s in trace.stages])
+    names = ["stage_0_5", "stage_1", "stage_1_5", "stage_2"]
+    assert list(trace.stage_goals) == names
+    firsts = [trace.stage_goals[name].first for name in names]
+    assert firsts == [trace.stage_goals[name].in_turn for name in names]
+    # An object is held, and let go of, some steps before its skill is back at rest.
+    before = [ends[stage - 1] for stage in (1, 3, 5, 7)]
+    after = [ends[stage] for stage in (1, 3, 5, 7)]
+    assert all(a < first <= b for a, first, b in zip(before, firsts, after, strict=True))
+
+
+def test_stage_goal_out_of_its_turn_counts_as_held_but_not_in_turn():
+    class GrabSecondOnly(Grab):
+        def grip(self) -> float:
+            return 1.0 if self.goal.object == 1 else -1.0
+
+    def put_first_in_place(home: KinematicHome) -> None:
+        home.objects[0] = home.episode.targets[0].goal
+
+    whole = execute(acting=policies(pick=GrabSecondOnly()))
+    assert {mark.first for mark in whole.stage_goals.values()} == {None}
+    late = KinematicHome({whole.steps - 3: put_first_in_place})
+    marks = execute(late, acting=policies(pick=GrabSecondOnly())).stage_goals
+    assert marks["stage_1"].first is not None and marks["stage_2"].first is not None
+    assert [mark.in_turn for mark in marks.values()] == [None] * 4
 
 
 def test_fixed_plan_skips_what_cannot_start_and_goes_on_with_the_next_object():
@@ -120,8 +233,9 @@ def test_skill_that_stops_without_success_is_named_and_diagnosed():
 
 def test_timeout_ends_the_episode_only_when_the_limits_say_so():
     acting = policies(pick=Idle())
-    going_on = execute(acting=acting, limits=ExecutionLimits(skill_steps=5))
-    ending = execute(acting=acting, limits=ExecutionLimits(skill_steps=5, end_on_timeout=True))
+    short = SkillLimits(5)
+    going_on = execute(acting=acting, limits=ExecutionLimits(pick=short))
+    ending = execute(acting=acting, limits=ExecutionLimits(pick=short, end_on_timeout=True))
     assert len(going_on.stages) == 8 and going_on.ended_by == "stop"
     assert len(ending.stages) == 2 and ending.ended_by == "timeout"
     assert ending.first_cause is not None

@@ -14,9 +14,12 @@ from pddlpy.diagnostics import diagnose
 from pddlpy.planning import BFSPlanner, GroundedTask, State
 
 from planner.conditions import satisfied
+from planner.entities import short_name
+from planner.options import PlanOptions
 from planner.plan import Plan, skill_goal
 from planner.problem import Problem, problem_from_episode, start_world
 from planner.search import DOMAIN, HABITAT_DOMAIN, UnsolvableError, plan
+from planner.stages import stage_goals
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.layouts import placed_receptacles, resolve
@@ -27,6 +30,8 @@ TIDY_HOUSE = [
     for n in range(5)
     for stage in (f"nav obj_{n}", f"pick obj_{n}", f"nav goal_{n}", f"place obj_{n}")
 ]
+
+CLOSING = PlanOptions(close_after=True)
 
 
 def receptacle(name: str) -> tuple[float, float, float]:
@@ -55,6 +60,19 @@ def set_table(**articulation: float) -> Episode:
         objects=(placement("024_bowl", "drawer_right_top"), placement("013_apple", "fridge")),
         targets=(Target(0, (x, y, z), "table_1"), Target(1, (x, y + 0.4, z), "table_1")),
         articulation=articulation,
+    )
+
+
+def prepare_groceries(**articulation: float) -> Episode:
+    """HAB's Prepare Groceries: two objects from the open fridge, one from a counter into it."""
+    x, y, z = receptacle("counter_right")
+    fridge = receptacle("fridge")
+    start = [("013_apple", "fridge"), ("003_cracker_box", "fridge"), ("024_bowl", "counter_left")]
+    goals = [((x, y, z), "counter_right"), ((x, y + 0.4, z), "counter_right"), (fridge, "fridge")]
+    return make_episode(
+        objects=tuple(placement(name, where) for name, where in start),
+        targets=tuple(Target(n, goal, where) for n, (goal, where) in enumerate(goals)),
+        articulation={"fridge_push_point": 1.5, **articulation},
     )
 
 
@@ -155,6 +173,134 @@ def test_set_table_opens_drawer_and_fridge_before_picking():
     ]
 
 
+def test_set_table_without_the_navigation_after_opening_is_habs_plan_of_11_steps():
+    problem = problem_from_episode(set_table(), options=PlanOptions(nav_after_open_drawer=False))
+    found = plan(problem)
+    assert found.stages == [
+        "nav_to_receptacle cab_push_point_5",
+        "open_cab cab_push_point_5",
+        "pick obj_0",
+        "nav goal_0",
+        "place obj_0",
+        "nav_to_receptacle fridge_push_point",
+        "open_fridge fridge_push_point",
+        "nav obj_1",
+        "pick obj_1",
+        "nav goal_1",
+        "place obj_1",
+    ]
+    assert found[0].purpose == ("robot_at", "cab_push_point_5", "robot_0")
+
+
+def test_prepare_groceries_is_habs_plan_of_12_steps():
+    assert plan(problem_from_episode(prepare_groceries())).stages == TIDY_HOUSE[:12]
+
+
+def test_what_was_opened_is_closed_before_the_next_object_is_fetched():
+    stages = plan(problem_from_episode(set_table(), options=CLOSING)).stages
+    assert stages[5:10] == [
+        "place obj_0",
+        "nav_to_receptacle_by_name cab_push_point_5",
+        "close_cab_by_name cab_push_point_5",
+        "nav_to_receptacle fridge_push_point",
+        "open_fridge fridge_push_point",
+    ]
+    assert stages[13:] == [
+        "place obj_1",
+        "nav_to_receptacle_by_name fridge_push_point",
+        "close_fridge_by_name fridge_push_point",
+    ]
+
+
+def test_what_was_open_at_the_start_stays_open():
+    problem = problem_from_episode(prepare_groceries(), options=CLOSING)
+    assert problem.goal == problem_from_episode(prepare_groceries()).goal
+
+
+def test_a_fridge_with_two_of_the_objects_is_opened_and_closed_once():
+    episode = prepare_groceries(fridge_push_point=0.0)
+    stages = plan(problem_from_episode(episode, options=CLOSING)).stages
+    assert [s for s in stages if "open" in s or "close" in s] == [
+        "open_fridge fridge_push_point",
+        "close_fridge fridge_push_point",
+    ]
+    assert stages[-1] == "close_fridge fridge_push_point"
+
+
+def test_closing_stays_in_the_goal_of_a_later_plan():
+    world = start_world(set_table())
+    world.joints[0, JOINTS.index("cab_push_point_5")] = 0.45
+    world.object_pos[0, 0] = set_table().targets[0].goal
+    problem = problem_from_episode(set_table(), world, options=CLOSING)
+    assert ("closed_cab", "cab_push_point_5") in problem.goal
+    assert plan(problem).stages[:2] == [
+        "nav_to_receptacle_by_name cab_push_point_5",
+        "close_cab_by_name cab_push_point_5",
+    ]
+
+
+def test_a_held_handle_is_no_empty_hand():
+    world = dataclasses.replace(start_world(set_table()), held_joint=np.array([2]))
+    assert ("not_holding", "robot_0") not in problem_from_episode(set_table(), world).init
+
+
+# Stage goals.
+
+
+def reading(stages: dict[str, tuple[tuple[str, ...], ...]]) -> dict[str, list[str]]:
+    return {
+        name: [" ".join(short_name(term) for term in atom if term != "robot_0") for atom in atoms]
+        for name, atoms in stages.items()
+    }
+
+
+def test_stage_goals_of_set_table_are_habs_with_the_hand_empty_at_the_end():
+    assert reading(stage_goals(plan(problem_from_episode(set_table())))) == {
+        "stage_0_5": ["holding obj_0"],
+        "stage_1": ["object_at obj_0 goal_0", "not_holding"],
+        "stage_1_5": ["object_at obj_0 goal_0", "holding obj_1"],
+        "stage_2": ["object_at obj_0 goal_0", "object_at obj_1 goal_1", "not_holding"],
+    }
+
+
+def test_stage_goals_have_a_stage_for_closing():
+    stages = reading(stage_goals(plan(problem_from_episode(set_table(), options=CLOSING))))
+    assert list(stages) == [
+        "stage_0_5",
+        "stage_1",
+        "stage_1_closed",
+        "stage_1_5",
+        "stage_2",
+        "stage_2_closed",
+    ]
+    drawer = "closed_cab cab_push_point_5"
+    assert stages["stage_1_closed"] == ["object_at obj_0 goal_0", drawer, "not_holding"]
+    assert stages["stage_1_5"] == ["object_at obj_0 goal_0", drawer, "holding obj_1"]
+
+
+@pytest.mark.parametrize(
+    ("episode", "count"), [(tidy_house(), 5), (prepare_groceries(), 3), (set_table(), 2)]
+)
+def test_stage_goals_have_habs_names_with_none_left_out(episode, count):
+    stages = stage_goals(plan(problem_from_episode(episode)))
+    assert list(stages) == [n for k in range(count) for n in (f"stage_{k}_5", f"stage_{k + 1}")]
+
+
+def test_an_object_in_the_hand_at_the_start_has_no_stage_for_being_picked():
+    held = dataclasses.replace(start_world(set_table()), held=np.array([0]))
+    held.object_pos[0, 0] = [9.0, 9.0, 1.0]
+    stages = stage_goals(plan(problem_from_episode(set_table(), held)))
+    assert list(stages) == ["stage_1", "stage_1_5", "stage_2"]
+
+
+def test_an_object_that_is_there_already_counts_as_placed():
+    world = start_world(set_table())
+    world.object_pos[0, 0] = set_table().targets[0].goal
+    stages = reading(stage_goals(plan(problem_from_episode(set_table(), world))))
+    assert list(stages) == ["stage_1_5", "stage_2"]
+    assert stages["stage_1_5"] == ["object_at obj_0 goal_0", "holding obj_1"]
+
+
 def test_habs_own_domain_leaves_the_fridge_shut():
     stages = plan(problem_from_episode(set_table()), HABITAT_DOMAIN).stages
     assert "open_cab cab_push_point_5" in stages
@@ -231,7 +377,7 @@ def test_clutter_in_the_hand_goes_back_to_where_it_stood():
 # Plans in general.
 
 
-def random_problem(seed: int) -> Problem:
+def random_problem(seed: int, options: PlanOptions | None = None) -> Problem:
     """A few objects on tables, in drawers and in the fridge, some open, perhaps one in hand."""
     rng = np.random.default_rng(seed)
     places = ["drawer_right_top", "drawer_left_top", "fridge", "table_1", "table_2", "sofa"]
@@ -247,7 +393,7 @@ def random_problem(seed: int) -> Problem:
     held = np.array([int(rng.integers(-2, count))]).clip(-1)
     if held[0] >= 0:
         world.object_pos[0, held[0]] = [9.0, 9.0, 1.0]
-    return problem_from_episode(episode, dataclasses.replace(world, held=held))
+    return problem_from_episode(episode, dataclasses.replace(world, held=held), None, options)
 
 
 def replay(found: Plan) -> set[tuple[str, ...]]:
@@ -260,6 +406,21 @@ def replay(found: Plan) -> set[tuple[str, ...]]:
         assert sum(atom[0] == "robot_at" for atom in facts) <= 1
         assert sum(atom[0] in ("holding", "not_holding") for atom in facts) == 1
     return facts
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("close_after", [False, True])
+def test_stage_goals_come_true_one_after_another_and_end_with_the_goal(seed, close_after):
+    found = plan(random_problem(seed, PlanOptions(close_after=close_after)))
+    facts, reached = set(found.problem.init), []
+    stages = stage_goals(found)
+    for step in found:
+        facts = (facts - set(step.deletes)) | set(step.adds)
+        due = [name for name in stages if name not in reached][:1]
+        reached += [name for name in due if set(stages[name]) <= facts]
+    assert reached == list(stages)
+    if stages:
+        assert set(stages[reached[-1]]) == set(found.problem.goal)
 
 
 @pytest.mark.parametrize("seed", range(8))

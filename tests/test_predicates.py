@@ -8,7 +8,7 @@ from kinematic_home import LAYOUT, make_episode
 
 from planner.containers import containers
 from planner.entities import Entities, short_name
-from planner.predicates import PREDICATES, PredicateThresholds, Scene, evaluate
+from planner.predicates import PLANNING_ONLY, PREDICATES, PredicateThresholds, Scene, evaluate
 from planner.problem import problem_from_episode, start_world
 from planner.search import DOMAIN, HABITAT_DOMAIN
 from tpsrl.errors import UserError
@@ -184,4 +184,5 @@ def test_every_predicate_of_the_domains_has_a_function(tmp_path):
     for domain in (DOMAIN, HABITAT_DOMAIN):
         problem = tmp_path / "problem.pddl"
         problem.write_text(problem_from_episode(EPISODE).text())
-        assert pddlpy.DomainProblem(str(domain), str(problem)).predicates() == set(PREDICATES)
+        parsed = pddlpy.DomainProblem(str(domain), str(problem))
+        assert parsed.predicates() == {*PREDICATES, *PLANNING_ONLY}

@@ -18,6 +18,8 @@ HEADER: dict[str, Any] = {
     "title": "Tidy House",
     "protocol": "habitat",
     "protocol_changes": {},
+    "protocol_values": {"limits.total": 5000, "skills.reach": None},
+    "stage_rule": "ever",
     "agent": "scripted",
     "engine": "mujoco",
     "split": "val",

@@ -10,14 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import tpsrl
+from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, unknown
 
 # Name: (module, what it takes, what it does in one line).
 COMMANDS = {
     "eval": (
         "tpsrl.commands.eval",
-        "SCENARIO [key=value ...]",
+        "SCENARIO|SKILL|all|skills [key=value ...]",
         "run episodes, report success, stages and first causes, film some",
+    ),
+    "video": (
+        "tpsrl.commands.video",
+        "SCENARIO|SKILL [key=value ...]",
+        "film episodes of a scenario or of a skill by itself",
     ),
     "plan": (
         "tpsrl.commands.plan",
@@ -77,14 +83,25 @@ def _dispatch(arguments: list[str]) -> int:
     name, rest = " ".join(arguments[:words]), arguments[words:]
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
-    module = importlib.import_module(COMMANDS[name][0])
+    command, rest = _command(importlib.import_module(COMMANDS[name][0]), rest)
     if any(a in ("-h", "--help") for a in rest):
-        print(_command_usage(name, module))
+        print(_command_usage(name, command))
         return 0
     from tpsrl import config
 
-    settings = config.load(module.Settings, _name_positional(name, module.POSITIONAL, rest))
-    return int(module.run(settings))
+    named = _name_positional(name, command.positional, rest)
+    settings: Any = config.load(command.settings, [*command.fixed, *named])
+    return int(command.run(settings))
+
+
+def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
+    """A module's command, and its arguments without the word that chose among several."""
+    if not hasattr(module, "choose"):
+        command = Command(module.DESCRIPTION, module.Settings, module.run, module.POSITIONAL)
+        return command, arguments
+    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+        return module.choose(None), arguments
+    return module.choose(arguments[0]), arguments[1:]
 
 
 def _name_positional(command: str, keys: Sequence[str], arguments: list[str]) -> list[str]:
@@ -117,12 +134,12 @@ def _usage() -> str:
     )
 
 
-def _command_usage(name: str, module: Any) -> str:
+def _command_usage(name: str, command: Command) -> str:
     from tpsrl import config
 
-    rows = config.describe(module.Settings)
+    rows = config.describe(command.settings)
     width = max((len(key) + len(value) + 1 for key, value, _ in rows), default=0)
-    lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip(), "", module.DESCRIPTION.strip()]
+    lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip(), "", command.description.strip()]
     if rows:
         lines += ["", "keys and their defaults:"]
         lines += [f"  {f'{key}={value}':<{width}}  {text}" for key, value, text in rows]

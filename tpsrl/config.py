@@ -99,16 +99,22 @@ def describe(schema: type) -> list[tuple[str, str, str]]:
     return rows
 
 
-def changes(settings: Any, reference: Any, prefix: str = "") -> dict[str, Any]:
-    """The entries, by dotted key, in which a dataclass differs from another of its kind."""
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """The entries of a dataclass and of those within it, by dotted key."""
     result: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
-        ours, theirs = getattr(settings, field.name), getattr(reference, field.name)
-        if dataclasses.is_dataclass(ours):
-            result |= changes(ours, theirs, f"{prefix}{field.name}.")
-        elif ours != theirs:
-            result[prefix + field.name] = ours
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            result |= flat(value, f"{prefix}{field.name}.")
+        else:
+            result[prefix + field.name] = value
     return result
+
+
+def changes(settings: Any, reference: Any) -> dict[str, Any]:
+    """The entries, by dotted key, in which a dataclass differs from another of its kind."""
+    theirs = flat(reference)
+    return {key: value for key, value in flat(settings).items() if value != theirs[key]}
 
 
 def _presets(group: str) -> Traversable:

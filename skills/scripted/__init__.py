@@ -11,6 +11,7 @@ from tpsrl.errors import unknown
 
 
 def _makers() -> dict[str, Callable[[], SkillPolicy]]:
+    from skills.scripted.articulated import ScriptedClose, ScriptedOpen
     from skills.scripted.navigate import ScriptedNavigate
     from skills.scripted.pick import ScriptedPick
     from skills.scripted.place import ScriptedPlace
@@ -20,6 +21,10 @@ def _makers() -> dict[str, Callable[[], SkillPolicy]]:
         "navigate": ScriptedNavigate,
         "pick": ScriptedPick,
         "place": ScriptedPlace,
+        "open_fridge": ScriptedOpen,
+        "close_fridge": ScriptedClose,
+        "open_drawer": ScriptedOpen,
+        "close_drawer": ScriptedClose,
         "reset_arm": ScriptedResetArm,
     }
 

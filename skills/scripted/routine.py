@@ -141,7 +141,7 @@ class Routine(abc.ABC):
         behind = 0
         for waypoint in path:
             while True:
-                if until_held and self.world.held[0] >= 0:
+                if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
                     return
                 delta = waypoint - self._command
                 span = float(np.abs(delta).max())

@@ -14,9 +14,10 @@ from tpsrl.world.collision import (
 )
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import CUP, GRIPPER
-from tpsrl.world.floor import Joints, rounded
+from tpsrl.world.floor import ABSENT, Joints, layout_obstacles, rounded
 from tpsrl.world.footprint import Footprint, make_footprint
 from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.handles import handle
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.reach import static_bodies
 from tpsrl.world.state import WorldState
@@ -63,23 +64,34 @@ class Scene:
         return static_bodies(self.layout, self.joints).plus(loose)
 
     def checker(
-        self, base: np.ndarray, spheres: Spheres | None = None, touching: int = -1
+        self, base: np.ndarray, spheres: Spheres | None = None, touching: int | str = -1
     ) -> ArmChecker:
-        """Collision checks at a base pose; the tool may touch object `touching`."""
-        loose = self.loose()
+        """Collision checks at a base pose.
+
+        The tool may touch object `touching`, or the front of the door or drawer of that handle.
+        """
         static = static_bodies(self.layout, self.joints)
+        loose = self.loose()
         near, rows = static.plus(_rows(self.objects, loose)).seen_from(base)
         target = -1
-        if touching >= 0:
-            row = len(static.kind) + int(np.flatnonzero(loose == touching)[0])
+        if touching != -1:
+            if isinstance(touching, str):
+                names = layout_obstacles(self.layout, self.joints).names
+                row = names.index(handle(self.layout, touching).front)
+            else:
+                row = len(static.kind) + int(np.flatnonzero(loose == touching)[0])
             found = np.flatnonzero(rows == row)
             target = int(found[0]) if len(found) else -1
         return ArmChecker(self.spheres if spheres is None else spheres, near, target)
 
-    def footprint(self, posture: np.ndarray) -> Footprint:
-        """What the robot takes up while it drives with the arm in `posture`."""
+    def footprint(self, posture: np.ndarray, without: int = -1) -> Footprint:
+        """What the robot takes up while it drives with the arm in `posture`.
+
+        The door or drawer `without` (index into JOINTS) is left out.
+        """
         rows = _rows(self.objects, self.loose())
-        return make_footprint(self.layout, posture, rows, self.spheres, self.joints)
+        joints = tuple(ABSENT if i == without else q for i, q in enumerate(self.joints))
+        return make_footprint(self.layout, posture, rows, self.spheres, joints)
 
 
 def look(episode: Episode, world: WorldState) -> Scene:

@@ -1,18 +1,80 @@
 """`tpsrl eval`: runs episodes and writes the report."""
 
-from eval.settings import EvalSettings as Settings
+from typing import Any
 
-DESCRIPTION = """Runs the episodes of a scenario and reports full success, each stage of the plan
+from tpsrl import config
+from tpsrl.commands import Command
+from tpsrl.errors import unknown
+
+TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table); `all`
+runs the three and prints one table; a skill (navigate, pick, place, open_fridge, ...) is run by
+itself on its own start states, `skills` runs each of them."""
+
+_SCENARIO = f"""Runs the episodes of a scenario and reports full success, each stage of the plan
 and the first causes of failure, with 95% intervals. Writes report.html, report.json,
-episodes.jsonl, config.yaml, timing.json and videos into the output folder."""
-POSITIONAL = ("scenario",)
+episodes.jsonl, config.yaml, timing.json and videos into the output folder.
 
-__all__ = ["DESCRIPTION", "POSITIONAL", "Settings", "run"]
+{TARGETS}"""
+_ALL = """Runs the episodes of every scenario under one protocol and prints one table. Each
+scenario's files are in a folder of its own; report.html and report.json lead to them."""
+_SKILL = """Runs a skill by itself, from its own distribution of start states, and reports its
+success, what it lacked where it failed, steps, forces and reward."""
+_SKILLS = """Runs every skill by itself and prints one table. Each skill's files are in a folder of
+its own; report.html and report.json lead to them."""
 
 
-def run(settings: Settings) -> int:
+def choose(word: str | None) -> Command:
+    """The command for the word that says what to run.
+
+    Raises:
+        UserError: there is no such scenario or skill; names the nearest.
+    """
+    from eval import settings
+
+    scenarios = config.preset_names("scenario")
+    if word is None:
+        return Command(_SCENARIO, settings.EvalSettings, run_scenario)
+    if word in scenarios:
+        fixed = (f"scenario={word}",)
+        return Command(_SCENARIO, settings.EvalSettings, run_scenario, fixed=fixed)
+    if word == "all":
+        return Command(_ALL, settings.AllSettings, run_all)
+    if word == "skills":
+        return Command(_SKILLS, settings.SkillsSettings, run_skills)
+    from skills.registry import names
+
+    if word not in names():
+        raise unknown("scenario", word, [*scenarios, "all", *names(), "skills"])
+    return Command(_SKILL, settings.SkillSettings, run_skill, fixed=(f"skill={word}",))
+
+
+def run_scenario(settings: Any) -> int:
     """Evaluates; 0 when all episodes were run, whether or not they succeeded."""
     from eval.evaluator import evaluate
 
     evaluate(settings)
+    return 0
+
+
+def run_all(settings: Any) -> int:
+    """Evaluates every scenario."""
+    from eval.several import evaluate_scenarios
+
+    evaluate_scenarios(settings)
+    return 0
+
+
+def run_skill(settings: Any) -> int:
+    """Evaluates one skill by itself."""
+    from eval.skill_evaluator import evaluate_skill
+
+    evaluate_skill(settings)
+    return 0
+
+
+def run_skills(settings: Any) -> int:
+    """Evaluates every skill by itself."""
+    from eval.several import evaluate_skills
+
+    evaluate_skills(settings)
     return 0

@@ -1,32 +1,84 @@
-"""`tpsrl plan`: prints the plan of one episode."""
+"""`tpsrl plan`: prints the plan of one episode, or what is wrong with its definition."""
 
 import dataclasses
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from eval.protocols import Protocol
 from eval.settings import Scenario
 from tpsrl import config
+from tpsrl.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
 
 DESCRIPTION = """Searches the plan of one episode and prints its steps, each with the facts it
-needs and those it brings about."""
+needs and those it brings about, and its named stage goals.
+
+With lint=true it checks instead that domain, goal, stage goals, plan, handles and thresholds fit
+together, and says of each finding what to change. The exit code is then 1 where a finding is an
+error (the plan cannot be carried out, a stage is never reached, or the domain allows what no robot
+can do), and 0 with warnings alone. lint=true domain=habitat checks habitat-lab's own definition of
+the scenario: its domain, goal, stage goals and plan."""
 POSITIONAL = ("scenario",)
+_DOMAINS = ("mended", "habitat")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Which episode, and which domain."""
+    """Which episode, under which protocol, with which domain."""
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
+    protocol: Protocol = config.preset(
+        "protocol", Protocol, "habitat", "thresholds, and how to plan (protocol.plan.KEY=...)"
+    )
     episode: int = config.option(0, "number of the episode, from 0", minimum=0)
     split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
-    domain: Literal["mended", "habitat"] = config.option(
-        "mended", "planning domain; habitat: the benchmark's own, for comparison"
+    domain: str = config.option(
+        "mended", "planning domain; habitat: the benchmark's own; or a PDDL file"
     )
+    goal: str | None = config.option(
+        None, 'another goal, such as "in(obj_0, fridge_push_point) and not_holding(robot_0)"'
+    )
+    lint: bool = config.option(False, "check the definition instead of printing the plan")
 
 
 def run(settings: Settings) -> int:
-    """Prints the plan."""
+    """Prints the plan or the findings; 1 when a finding is an error."""
+    domain = _domain(settings.domain)
+    if settings.lint:
+        return _lint(settings, domain)
+    from planner.predicates import text
+    from planner.stages import stage_goals
+
+    found = _plan(settings, domain)
+    episode = found.problem.entities.episode
+    print(f"episode {episode.id} in {episode.layout}, {len(episode.targets)} objects to move")
+    print(found.describe())
+    for name, atoms in stage_goals(found).items():
+        print(f"{name}  {' and '.join(text(atom) for atom in atoms)}")
+    return 0
+
+
+def _domain(name: str) -> Path:
+    """The file of a domain.
+
+    Raises:
+        UserError: the name is neither one of the shipped domains nor a file.
+    """
+    from planner.grounding import DOMAIN, HABITAT_DOMAIN
+
+    if name in _DOMAINS:
+        return HABITAT_DOMAIN if name == "habitat" else DOMAIN
+    path = Path(name)
+    if not path.is_file() and "/" not in name and path.suffix != ".pddl":
+        raise unknown("domain", name, (*_DOMAINS, "FILE.pddl"))
+    return path
+
+
+def _plan(settings: Settings, domain: Path) -> "Plan":
     from eval.episodes import obtain
     from planner import problem, search
 
@@ -38,8 +90,26 @@ def run(settings: Settings) -> int:
         settings.episodes,
         settings.scenario.num_objects,
     )
-    episode = wanted[settings.episode]
-    domain = search.HABITAT_DOMAIN if settings.domain == "habitat" else search.DOMAIN
-    print(f"episode {episode.id} in {episode.layout}, {len(episode.targets)} objects to move")
-    print(search.plan(problem.problem_from_episode(episode), domain).describe())
-    return 0
+    protocol = settings.protocol
+    stated = problem.problem_from_episode(
+        wanted[settings.episode], None, protocol.predicates, protocol.plan
+    )
+    if settings.goal is not None:
+        stated = problem.with_goal(stated, settings.goal)
+    return search.plan(stated, domain)
+
+
+def _lint(settings: Settings, domain: Path) -> int:
+    from planner.definition import definition_of, habitat_definition
+    from planner.lint import describe, lint
+
+    thresholds = (settings.protocol.predicates, settings.protocol.skills)
+    if settings.domain != "habitat":
+        definition = definition_of(_plan(settings, domain), domain, *thresholds)
+    elif settings.goal is None:
+        definition = habitat_definition(settings.scenario.name, *thresholds)
+    else:
+        raise UserError("goal: lint=true domain=habitat checks habitat-lab's own goal")
+    findings = lint(definition)
+    print(describe(definition, findings))
+    return int(any(finding.level == "error" for finding in findings))

@@ -23,6 +23,8 @@ ENGINE = f"mujoco-{mujoco.__version__}/2"
 
 _FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
+# A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
+_OFF_M = 0.03
 _HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
 _OVERLAP_LIMIT_M = 0.01
 _NO_FLOOR = FloorMap((0.0, 0.0), np.zeros((2, 2), dtype=np.float32))
@@ -56,6 +58,7 @@ class MujocoHome:
         self.arm_target = np.array(REST_ARM)
         self.held = -1  # slot
         self.held_joint = -1  # index into JOINTS
+        self._leaving = -1  # index into JOINTS of the face that the cup has let go but is still on
         self.force = 0.0
         self.force_total = 0.0
         self.violation = False
@@ -185,6 +188,8 @@ class MujocoHome:
         self.steps += 1
         if self.held >= 0 or self.held_joint >= 0:
             self._watch_hold()
+        elif self._leaving >= 0:
+            self._leave(grip=bool(action[act.GRIP] >= 0.0))
         elif action[act.GRIP] >= 0.0 and data.ncon:
             self._grasp()
 
@@ -229,13 +234,28 @@ class MujocoHome:
         self.held_joint = joint
 
     def _release(self) -> None:
-        home, active = self._home, self.data.eq_active
+        active = self.data.eq_active
         if self.held >= 0:
-            active[home.slot_weld[self.held]] = False
-        if self.held_joint >= 0:
-            active[home.marker_connect[self.held_joint]] = False
-        self.model.geom_margin[home.cup_geom] = home.model.geom_margin[home.cup_geom]
+            active[self._home.slot_weld[self.held]] = False
+            self._feel()
+        else:
+            active[self._home.marker_connect[self.held_joint]] = False
+            self._leaving = self.held_joint
         self.held = self.held_joint = -1
+
+    def _feel(self) -> None:
+        """Lets the cup have contacts again."""
+        cup = self._home.cup_geom
+        self.model.geom_margin[cup] = self._home.model.geom_margin[cup]
+
+    def _leave(self, grip: bool) -> None:
+        """Waits until the cup is off the face that it let go; until then it can hold it again."""
+        if self._handle_error(self._leaving) > _OFF_M:
+            self._leaving = -1
+            self._feel()
+        elif grip:
+            self.data.eq_active[self._home.marker_connect[self._leaving]] = True
+            self.held_joint, self._leaving = self._leaving, -1
 
     def _watch_hold(self) -> None:
         if self._hold_error() > _HOLD_LIMIT_M:
@@ -244,19 +264,21 @@ class MujocoHome:
 
     def _hold_error(self) -> float:
         """How far (m) what the cup holds is from where it was taken."""
+        if self.held_joint >= 0:
+            return self._handle_error(self.held_joint)
         home, data = self._home, self.data
-        cup = home.cup_body
-        if self.held >= 0:
-            body = home.slot_body[self.held]
-            anchor = self.model.eq_data[home.slot_weld[self.held]][3:6]
-            taken = data.xpos[body]
-        else:
-            body = home.marker_body[self.held_joint]
-            data_of = self.model.eq_data[home.marker_connect[self.held_joint]]
-            anchor = data_of[0:3]
-            taken = data.xpos[body] + data.xmat[body].reshape(3, 3) @ data_of[3:6]
+        body, cup = home.slot_body[self.held], home.cup_body
+        anchor = self.model.eq_data[home.slot_weld[self.held]][3:6]
         expected = data.xpos[cup] + data.xmat[cup].reshape(3, 3) @ anchor
-        return float(np.linalg.norm(expected - taken))
+        return float(np.linalg.norm(expected - data.xpos[body]))
+
+    def _handle_error(self, joint: int) -> float:
+        """How far (m) the cup's tip is from where it took hold of a door or drawer."""
+        home, data = self._home, self.data
+        body = home.marker_body[joint]
+        anchor = self.model.eq_data[home.marker_connect[joint]][3:6]
+        taken = data.xpos[body] + data.xmat[body].reshape(3, 3) @ anchor
+        return float(np.linalg.norm(self.cup_pos - taken))
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -270,7 +292,7 @@ class MujocoHome:
             arrays[f"scalar/{name}"] = np.array(getattr(self.data, name))
         arrays["home/arm_target"] = self.arm_target.copy()
         arrays["home/integers"] = np.array(
-            [self.held, self.held_joint, self.steps, int(self.violation)]
+            [self.held, self.held_joint, self._leaving, self.steps, int(self.violation)]
         )
         arrays["home/forces"] = np.array([self.force, self.force_total])
         return Snapshot(ENGINE, self.episode, arrays)
@@ -300,8 +322,8 @@ class MujocoHome:
             elif kind == "scalar":
                 setattr(self.data, field, value.item())
         self.arm_target = snapshot.arrays["home/arm_target"].copy()
-        held, held_joint, steps, violation = snapshot.arrays["home/integers"].tolist()
-        self.held, self.held_joint = held, held_joint
+        held, held_joint, leaving, steps, violation = snapshot.arrays["home/integers"].tolist()
+        self.held, self.held_joint, self._leaving = held, held_joint, leaving
         self.steps, self.violation = steps, bool(violation)
         self.force, self.force_total = snapshot.arrays["home/forces"].tolist()
 

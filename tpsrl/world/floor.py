@@ -2,7 +2,7 @@
 
 Occupancy is drawn from the boxes of a layout on a grid, for any band of heights, so that the
 base's disc and the arm above it can be asked about separately. Doors and drawers are where the
-`joints` say, one position for each of `JOINTS`; left out, they are closed.
+`joints` say, one position for each of `JOINTS`: closed by default, or `ABSENT`.
 """
 
 import dataclasses
@@ -38,6 +38,7 @@ class Obstacles:
 
 Joints = tuple[float, ...]
 CLOSED: Joints = (0.0,) * len(JOINTS)
+ABSENT = math.inf  # for a door or drawer that is to be left out
 _LINK_REACH_M = 2.0  # from a door or drawer distances are drawn this far, which is enough to drive
 
 
@@ -46,7 +47,7 @@ def rounded(joints: Sequence[float] | np.ndarray) -> Joints:
 
     Within 0.01 of closed is closed.
     """
-    return tuple(round(float(q) / 0.02) * 0.02 + 0.0 for q in joints)
+    return tuple(round(float(q) / 0.02) * 0.02 + 0.0 if q != ABSENT else q for q in joints)
 
 
 @functools.lru_cache(maxsize=256)
@@ -66,7 +67,10 @@ def layout_obstacles(layout: str, joints: Joints = CLOSED) -> Obstacles:
         for box in body.boxes:
             rows.append((origin + turn @ box.pos, turn, box.half, f"{name}/{box.name}"))
         for link in body.links:
-            shift, swing = link_pose(link, joints[JOINTS.index(link.key)])
+            joint = joints[JOINTS.index(link.key)]
+            if joint == ABSENT:
+                continue
+            shift, swing = link_pose(link, joint)
             for box in link.boxes:
                 centre = origin + turn @ (shift + swing @ box.pos)
                 links.append((centre, turn @ swing, box.half, f"{link.name}/{box.name}"))

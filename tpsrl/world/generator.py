@@ -7,21 +7,32 @@ split cover it.
 
 import collections
 import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tpsrl.errors import RunError, UserError, unknown
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, object_bodies
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
-from tpsrl.world.floor import random_base_pose
+from tpsrl.world.floor import CLOSED, Joints, random_base_pose
 from tpsrl.world.geometry import yaw_quat
+from tpsrl.world.handles import handle
 from tpsrl.world.home import POOLS, SlotPools
-from tpsrl.world.layouts import LayoutSet, PlacedReceptacle, load_layout_set, placed_receptacles
-from tpsrl.world.objects import TIDY_HOUSE, ObjectKind, object_kind
+from tpsrl.world.layouts import (
+    LayoutSet,
+    PlacedReceptacle,
+    load_layout_set,
+    placed_receptacles,
+    resolve,
+)
+from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, furniture
-from tpsrl.world.reach import reachable, static_bodies
+from tpsrl.world.reach import reachable, stances, static_bodies
+from tpsrl.world.scenarios import SCENARIOS, Scenario, TargetDraw
+from tpsrl.world.state import JOINTS
 
 VERSION = 2  # of what comes out; part of the cache's key
 DROP_M = 0.001  # objects are put this high over a surface before they settle
@@ -31,30 +42,6 @@ _PLACEMENT_TRIES = 300
 _EPISODE_TRIES = 60
 _SPLITS = {"train": 0, "val": 1}
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scenario:
-    """What a scenario draws: object names, number of targets, receptacles of starts and goals."""
-
-    number: int  # part of the seed
-    objects: tuple[str, ...]
-    num_targets: int
-    starts: tuple[str, ...]
-    goals: tuple[str, ...]
-
-
-_OPEN = (
-    "chair",
-    "table_1",
-    "table_2",
-    "tv_stand",
-    "sink",
-    "counter_right",
-    "counter_left",
-    "sofa",
-)
-# FACTS of habitat-lab, datasets/rearrange/configs/hab.
-SCENARIOS = {"tidy_house": Scenario(0, TIDY_HOUSE, 5, _OPEN, _OPEN)}
 
 # Lets a draft come to rest in a simulator: the settled episode, or why it is no good.
 Settle = Callable[[Episode], Episode | str]
@@ -100,8 +87,7 @@ def make_episode(
     """
     source.check()
     layout_set = load_layout_set(source.layout_set)
-    layouts = layout_set.split(source.split)
-    layout = f"{source.layout_set}/{layouts[index % len(layouts)].name}"
+    layout = _layout(source, index)
     scenario = SCENARIOS[source.scenario]
     seeds = (source.seed, scenario.number, _SPLITS[source.split], source.num_objects, index)
     rng = np.random.default_rng(seeds)
@@ -120,6 +106,20 @@ def make_episode(
     raise RunError(f"episode {name}: none of {_EPISODE_TRIES} drafts was good ({worst})")
 
 
+def _layout(source: Source, index: int) -> str:
+    """The layout whose turn it is, or the next one that suits the scenario.
+
+    Raises:
+        RunError: the split has none.
+    """
+    layouts = load_layout_set(source.layout_set).split(source.split)
+    for turn in range(len(layouts)):
+        name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)].name}"
+        if layout_suits(source.scenario, name):
+            return name
+    raise RunError(f"{source.scenario}: no layout of the split '{source.split}' has room for it")
+
+
 class _Draft:
     """One attempt at an episode in one layout."""
 
@@ -134,16 +134,26 @@ class _Draft:
         self._layout, self._scenario, self._rng = layout, scenario, rng
         self._reasons = reasons
         chosen = layout_set.layout(layout.partition("/")[2])
-        self._receptacles = placed_receptacles(layout_set, chosen)
-        self._furniture = furniture(layout)
+        joints = joints_at(scenario.articulation)
+        self._receptacles = [
+            _moved(layout, r, joints) for r in placed_receptacles(layout_set, chosen)
+        ]
+        self._joints = joints
+        self._furniture = furniture(layout, joints)
         self._crowd = Crowd([])
+        self._taken: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def episode(self, name: str, source: Source) -> Episode:
         """Draws everything: targets, clutter, goals, then the robot."""
+        draws = self._scenario.targets
         kinds = self._kinds(source.num_objects)
-        count = self._scenario.num_targets
-        objects = [self._start(kind, i < count) for i, kind in enumerate(kinds)]
-        targets = [self._goal(i, kinds[i], objects[i].receptacle) for i in range(count)]
+        objects = []
+        for i, kind in enumerate(kinds):
+            draw = draws[i] if i < len(draws) else None
+            objects.append(self._start(kind, draw))
+        targets = [
+            self._goal(i, kinds[i], objects[i].receptacle, draw) for i, draw in enumerate(draws)
+        ]
         self._refuse_blocked(kinds, objects, targets)
         return Episode(
             id=name,
@@ -153,38 +163,60 @@ class _Draft:
             robot_start=self._robot(),
             objects=tuple(objects),
             targets=tuple(targets),
+            articulation=dict(self._scenario.articulation),
         )
 
     def _kinds(self, count: int) -> list[ObjectKind]:
-        """Objects drawn uniformly, again until a home has slots for this mix of primitives."""
-        capacity = min(c for c in POOLS if c >= count)
-        names = self._scenario.objects
+        """Objects drawn uniformly, so that a home has slots for their mix of primitives."""
+        pools = POOLS[min(c for c in POOLS if c >= count)]
+        pick_from = [draw.objects for draw in self._scenario.targets]
+        pick_from += [self._scenario.clutter] * (count - len(pick_from))
         for _ in range(_PLACEMENT_TRIES):
-            kinds = [object_kind(names[i]) for i in self._rng.integers(len(names), size=count)]
-            if _slots_suffice(POOLS[capacity], kinds):
+            kinds = [
+                object_kind(names[i])
+                for names, alike in itertools.groupby(pick_from)
+                for i in self._rng.integers(len(names), size=len(list(alike)))
+            ]
+            if self._scenario.swap_scarce:
+                kinds = self._swapped(kinds, pick_from, pools)
+            if _slots_suffice(pools, kinds):
                 return kinds
             self._reasons["no slot for the mix of objects"] += 1
         raise Rejected("no mix of objects fits the slots")
 
-    def _start(self, kind: ObjectKind, target: bool) -> ObjectPlacement:
-        choices = [r for r in self._receptacles if r.name in self._scenario.starts]
+    def _swapped(
+        self, kinds: list[ObjectKind], pick_from: list[tuple[str, ...]], pools: SlotPools
+    ) -> list[ObjectKind]:
+        """The objects, those that find no slot left exchanged for others, in order."""
+        kept: list[ObjectKind] = []
+        for kind, names in zip(kinds, pick_from, strict=True):
+            for _ in range(_PLACEMENT_TRIES):
+                if _slots_suffice(pools, [*kept, kind]):
+                    break
+                kind = object_kind(names[self._rng.integers(len(names))])
+            kept.append(kind)
+        return kept
+
+    def _start(self, kind: ObjectKind, draw: TargetDraw | None) -> ObjectPlacement:
+        """A spot for one of the targets (`draw` says which) or for clutter."""
+        names = self._scenario.clutter_on if draw is None else draw.starts
+        choices = [r for r in self._receptacles if r.name in names]
         for _ in range(_PLACEMENT_TRIES):
             receptacle = choices[self._rng.integers(len(choices))]
             yaw = float(self._rng.uniform(-math.pi, math.pi))
             prism = footprint(kind, 0.0, 0.0, yaw, receptacle.surface)
-            spot = self._free_spot(receptacle, prism, kind, target, "start")
+            spot = self._free_spot(receptacle, prism, kind, draw, "start")
             if spot is not None:
                 return ObjectPlacement(kind.name, spot, yaw_quat(yaw), receptacle.name)
         raise Rejected("no free start")
 
-    def _goal(self, index: int, kind: ObjectKind, start: str) -> Target:
+    def _goal(self, index: int, kind: ObjectKind, start: str, draw: TargetDraw) -> Target:
         """A spot where the object fits at any yaw, on another receptacle than its start's."""
-        goals = self._scenario.goals
-        choices = [r for r in self._receptacles if r.name in goals and r.name != start]
+        choices = [r for r in self._receptacles if r.name in draw.goals and r.name != start]
         for _ in range(_PLACEMENT_TRIES):
             receptacle = choices[self._rng.integers(len(choices))]
             prism = any_yaw(kind, 0.0, 0.0, receptacle.surface)
-            spot = self._free_spot(receptacle, prism, kind, True, "goal")
+            spot = self._free_spot(receptacle, prism, kind, draw, "goal")
             if spot is not None:
                 return Target(index, spot, receptacle.name)
         raise Rejected("no free goal")
@@ -194,51 +226,92 @@ class _Draft:
         receptacle: PlacedReceptacle,
         prism: Prism,
         kind: ObjectKind,
-        reach: bool,
+        draw: TargetDraw | None,
         what: str,
     ) -> tuple[float, float, float] | None:
-        """Centre of an object somewhere on a receptacle; taken from then on. None: no luck."""
-        shift = draw_on(receptacle, prism, self._rng)
+        """Centre of an object somewhere on a receptacle; taken from then on. None: no luck.
+
+        What belongs to a target (`draw`) is kept in the receptacle's region and in reach.
+        """
+        name, key = receptacle.name, (receptacle.name, receptacle.body)
+        if self._taken[key] >= self._scenario.at_most.get(name, len(POOLS) * max(POOLS)):
+            self._reasons[f"{what} on {name}, which is full"] += 1
+            return None
+        region = 1.0 if draw is None else self._scenario.target_region.get(name, 1.0)
+        shift = draw_on(receptacle, prism, self._rng, region)
         if shift is None:
-            self._reasons[f"{what} larger than {receptacle.name}"] += 1
+            self._reasons[f"{what} larger than {name}"] += 1
             return None
         prism = Prism(prism.corners + shift, prism.low, prism.high)
         if not self._furniture.fits(prism, _MARGIN_M):
-            self._reasons[f"{what} in furniture on {receptacle.name}"] += 1
+            self._reasons[f"{what} in furniture on {name}"] += 1
             return None
         if not self._crowd.fits(prism, _MARGIN_M):
-            self._reasons[f"{what} taken on {receptacle.name}"] += 1
+            self._reasons[f"{what} taken on {name}"] += 1
             return None
         centre = (float(shift[0]), float(shift[1]), receptacle.surface + kind.half[2] + DROP_M)
-        if reach and not reachable(self._layout, _top(centre, kind)):
-            self._reasons[f"{what} out of reach on {receptacle.name}"] += 1
+        if draw is not None and not self._in_reach(receptacle, _top(centre, kind), draw):
+            self._reasons[f"{what} out of reach on {name}"] += 1
             return None
         self._crowd.add(prism)
+        self._taken[key] += 1
         return centre
+
+    def _in_reach(self, receptacle: PlacedReceptacle, top: np.ndarray, draw: TargetDraw) -> bool:
+        """Whether the cup gets to a point (3,) once everything is open that has to be."""
+        joints = joints_at(self._scenario.opened(draw))
+        moved = travel(self._layout, receptacle.marker, self._joints, joints)
+        return reachable(self._layout, top + moved, joints=joints)
 
     def _refuse_blocked(
         self, kinds: list[ObjectKind], objects: list[ObjectPlacement], targets: list[Target]
     ) -> None:
         """Every start and goal must be in reach between all other objects, starts and goals."""
+        marker = {r.name: r.marker for r in self._receptacles}
+        names = [o.receptacle for o in objects] + [t.receptacle for t in targets]
         pos = np.array([o.pos for o in objects] + [t.goal for t in targets])
         quat = np.array([o.quat for o in objects] + [(1.0, 0.0, 0.0, 0.0)] * len(targets))
         standing = [*kinds, *(kinds[t.object] for t in targets)]
         for place in [*(t.object for t in targets), *range(len(kinds), len(standing))]:
-            itself = standing[place]
+            draw = self._scenario.targets[place if place < len(kinds) else place - len(kinds)]
+            joints = joints_at(self._scenario.opened(draw))
+            moved = pos + [
+                travel(self._layout, marker[name], self._joints, joints) for name in names
+            ]
             rows = [i for i in range(len(standing)) if i != place]
-            others = object_bodies([standing[i] for i in rows], pos[rows], quat[rows])
-            if not reachable(self._layout, _top(pos[place], itself), others):
+            others = object_bodies([standing[i] for i in rows], moved[rows], quat[rows])
+            if not reachable(self._layout, _top(moved[place], standing[place]), others, joints):
                 raise Rejected("start blocked" if place < len(kinds) else "goal blocked")
 
     def _robot(self) -> tuple[float, float, float]:
         """A base pose on the main floor at which the resting arm is clear of furniture."""
         for _ in range(_PLACEMENT_TRIES):
-            base = random_base_pose(self._layout, self._rng)
-            near, _ = static_bodies(self._layout).seen_from(np.array(base))
+            base = random_base_pose(self._layout, self._rng, self._joints)
+            near, _ = static_bodies(self._layout, self._joints).seen_from(np.array(base))
             if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M):
                 return base
             self._reasons["robot's arm in furniture"] += 1
         raise Rejected("no free robot start")
+
+
+def joints_at(opened: Mapping[str, float]) -> Joints:
+    """Positions of all `JOINTS` (rad, m), those that are not named closed."""
+    return tuple(float(opened.get(marker, 0.0)) for marker in JOINTS)
+
+
+def travel(layout: str, marker: str, start: Joints, end: Joints) -> np.ndarray:
+    """How far (3,) a drawer's contents go when all joints move; `marker` is "" for the rest."""
+    if not marker:
+        return np.zeros(3)
+    moving = handle(layout, marker)
+    change = end[moving.index] - start[moving.index]
+    return change * moving.motion(0.0, moving.point(0.0))
+
+
+def _moved(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> PlacedReceptacle:
+    """A receptacle with its drawer where the joints have it."""
+    way = travel(layout, receptacle.marker, CLOSED, joints)
+    return dataclasses.replace(receptacle, pos=receptacle.pos + way)
 
 
 def _top(centre: Sequence[float] | np.ndarray, kind: ObjectKind) -> np.ndarray:
@@ -249,3 +322,34 @@ def _top(centre: Sequence[float] | np.ndarray, kind: ObjectKind) -> np.ndarray:
 def _slots_suffice(pools: SlotPools, kinds: list[ObjectKind]) -> bool:
     counts = collections.Counter(kind.primitive for kind in kinds)
     return all(count <= getattr(pools, primitive) for primitive, count in counts.items())
+
+
+@functools.lru_cache(maxsize=512)
+def layout_suits(scenario: str, layout: str) -> bool:
+    """Whether the doors and drawers of a scenario can be used in "SET/NAME".
+
+    There must be floor to stand on before each handle that has to be opened, and with everything
+    open the cup must come to the front of the fridge shelf or drawer where a target has to start
+    or end.
+    """
+    plan = SCENARIOS[scenario]
+    layout_set, chosen = resolve(layout)
+    placed = placed_receptacles(layout_set, chosen)
+    links = {name for name, body in layout_set.bodies.items() if body.links}
+    for draw in plan.targets:
+        joints = joints_at(plan.opened(draw))
+        for marker in draw.opened:
+            grip = handle(layout, marker)
+            for state in (CLOSED, joints):
+                if not len(stances(layout, grip.point(state[grip.index]), joints=state)):
+                    return False
+        for names in (draw.starts, draw.goals):
+            choices = [_moved(layout, r, joints) for r in placed if r.name in names]
+            if not any(r.body not in links or _front_in_reach(layout, r, joints) for r in choices):
+                return False
+    return True
+
+
+def _front_in_reach(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> bool:
+    front = receptacle.rotation @ np.array([receptacle.half[0] / 2, 0.0, 0.0])
+    return reachable(layout, receptacle.pos + front, joints=joints)

@@ -23,6 +23,22 @@ TIDY_HOUSE = (
     "010_potted_meat_can",
     "024_bowl",
 )
+# The twenty of its rearrange_easy dataset.
+REARRANGE_EASY = (
+    *TIDY_HOUSE[:-1],
+    "011_banana",
+    "012_strawberry",
+    "013_apple",
+    "014_lemon",
+    "015_peach",
+    "016_pear",
+    "017_orange",
+    "018_plum",
+    "021_bleach_cleanser",
+    "024_bowl",
+    "025_mug",
+    "026_sponge",
+)
 
 # Colours that resemble the products, red green blue in 0 to 1, so that videos can be read.
 _COLOURS = {

@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-from tpsrl.world.floor import layout_obstacles, outline
-from tpsrl.world.layouts import PlacedReceptacle
+from tpsrl.world.floor import CLOSED, Joints, layout_obstacles, outline
+from tpsrl.world.layouts import PlacedReceptacle, resolve
 from tpsrl.world.objects import ObjectKind
 
 _CORNERS = 16  # of the polygon around a circle
@@ -111,18 +111,32 @@ def _pack(prisms: list[Prism]) -> tuple[np.ndarray, ...]:
 
 
 @functools.lru_cache(maxsize=128)
-def furniture(layout: str) -> Crowd:
-    """Walls and furniture of "SET/NAME", doors and drawers closed. Shared: do not add to it."""
-    obstacles = layout_obstacles(layout)
-    reach = (np.abs(obstacles.rotation[:, 2, :]) * obstacles.half).sum(axis=1)
+def furniture(layout: str, joints: Joints = CLOSED, without: str = "") -> Crowd:
+    """Walls and furniture of "SET/NAME", doors and drawers at `joints`. Shared: add nothing.
+
+    The body `without` is left out, its doors and drawers too.
+    """
+    layout_set, _ = resolve(layout)
+    gone = {without}
+    if without:
+        gone |= {link.name for link in layout_set.bodies[without].links}
+    obstacles = layout_obstacles(layout, joints)
     return Crowd(
         [
-            Prism(outline(centre, turn, half), float(centre[2] - r), float(centre[2] + r))
-            for centre, turn, half, r in zip(
-                obstacles.centre, obstacles.rotation, obstacles.half, reach, strict=True
+            box_prism(centre, turn, half)
+            for centre, turn, half, name in zip(
+                obstacles.centre, obstacles.rotation, obstacles.half, obstacles.names, strict=True
             )
+            if name.partition("/")[0] not in gone
         ]
     )
+
+
+def box_prism(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> Prism:
+    """The prism around a box: centre (3,), rotation (3, 3), half extents (3,)."""
+    reach = float(np.abs(rotation[2]) @ half)
+    low, high = float(centre[2]) - reach, float(centre[2]) + reach
+    return Prism(outline(centre, rotation, half), low, high)
 
 
 def footprint(kind: ObjectKind, x: float, y: float, yaw: float, surface: float) -> Prism:
@@ -152,17 +166,22 @@ def _circle(radius: float) -> np.ndarray:
 
 
 def draw_on(
-    receptacle: PlacedReceptacle, prism: Prism, rng: np.random.Generator
+    receptacle: PlacedReceptacle,
+    prism: Prism,
+    rng: np.random.Generator,
+    region: float = 1.0,
 ) -> np.ndarray | None:
     """A shift (2,) that moves a prism to where its outline is inside a receptacle's box.
 
-    Uniform over all such places, as HAB's sampler; None where the outline does not fit.
+    Uniform over all such places, as HAB's sampler; None where the outline does not fit. The
+    outline's middle stays in the middle share `region` of the box's sides.
     """
     local = prism.corners @ receptacle.rotation[:2, :2]
     low, high = local.min(axis=0), local.max(axis=0)
     room = receptacle.half[:2] - (high - low) / 2
     if (room < 0).any():
         return None
+    room = np.minimum(room, region * receptacle.half[:2])
     centre = rng.uniform(-room, room)
     shift: np.ndarray = receptacle.pos[:2] + receptacle.rotation[:2, :2] @ (
         centre - (low + high) / 2

@@ -1,0 +1,89 @@
+"""The table that leads to several reports: on the terminal, as a page, and as JSON rows."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import rich.box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eval import page
+from eval.page import percent
+
+
+def scenario_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the index says of each scenario.
+
+    `stages` is the mean number of steps of the plan that succeeded before the first one failed, of
+    `num_stages`; `disagree` counts the stages run in which the skill's own thresholds and the
+    plan's predicates disagree, of `stages_run`.
+    """
+    rows = []
+    for name, report in reports.items():
+        stages = report["stages"]
+        row = {"name": name, "folder": name, "num_episodes": report["num_episodes"]}
+        row |= {"success": report["success"], "goals_met": report["goals_met"]}
+        row |= {"stages": sum(stage["cumulative"] for stage in stages)}
+        row |= {"num_stages": 1 + max((stage["index"] for stage in stages), default=-1)}
+        row |= {"disagree": sum(s["only_predicates"] + s["only_skill"] for s in stages)}
+        row |= {"stages_run": sum(stage["reached"] for stage in stages)}
+        rows.append(row | {"steps": report["steps"], "force": report["force"]})
+    return rows
+
+
+def skill_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the index says of each skill."""
+    keys = ("num_episodes", "success", "ends", "steps", "force", "reward")
+    return [
+        {"name": name, "folder": name, **{key: report[key] for key in keys}}
+        for name, report in reports.items()
+    ]
+
+
+def show(console: Console, summary: dict[str, Any]) -> None:
+    """Prints the table."""
+    style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+    title = f"{summary['title']}, protocol {summary['protocol']}, {summary['agent']} agent"
+    table = Table(title=Text(title), box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]
+    cells = [_cells(row) for row in summary["runs"]]
+    for place, head in enumerate(cells[0]):
+        table.add_column(head, justify="right" if place else "left", no_wrap=True)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row.values()))
+    console.print(table)
+
+
+def render(summary: dict[str, Any]) -> str:
+    """The page; links lead to the reports in the folders beside it."""
+    cells = [_cells(row) for row in summary["runs"]]
+    heads = [f"#{head}" if place else head for place, head in enumerate(cells[0])]
+    rows = [
+        [f'<a href="{escape(run["folder"])}/report.html">{escape(run["name"])}</a>']
+        + [escape(cell) for cell in list(row.values())[1:]]
+        for run, row in zip(summary["runs"], cells, strict=True)
+    ]
+    sections = [page.section("Results", "", page.table(heads, rows)), page.protocol(summary)]
+    title = f"{summary['title']}, {summary['agent']} agent"
+    return page.shell(title, page.common_facts(summary), sections)
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """A row of the index as texts, by the head of the column."""
+    success = row["success"]
+    cells = {
+        "name": row["name"],
+        "episodes": str(row["num_episodes"]),
+        "success": percent(success["mean"]),
+        "95% interval": f"{percent(success['ci_low'])} to {percent(success['ci_high'])}",
+    }
+    if "stages" in row:
+        cells["goals met"] = percent(row["goals_met"])
+        cells["stages in a row"] = f"{row['stages']:.1f} of {row['num_stages']}"
+        cells["skill and plan differ"] = f"{row['disagree']} of {row['stages_run']}"
+    cells["steps"] = f"{row['steps']['mean']:.0f}"
+    cells["peak force"] = f"{row['force']['peak_n']['median'] / 1000:.2f} kN"
+    if "reward" in row:
+        cells["reward"] = f"{row['reward']['mean']:.2f}"
+    return cells

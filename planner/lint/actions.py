@@ -1,0 +1,130 @@
+"""Checks of a domain's actions: whether its rules allow what a robot cannot do.
+
+An action is known by what it does, whatever its name: one that adds `robot_at` navigates, one that
+adds `holding` picks, one that adds `object_at` places, one that adds `opened_*` or `closed_*`
+works a handle.
+"""
+
+from collections.abc import Iterator
+
+from pddlpy.pddl import Operator
+
+from planner.conditions import clauses, fired_effects, satisfied
+from planner.definition import Definition
+from planner.entities import ROBOT_TYPE
+from planner.grounding import problem_text
+from planner.lint.finding import Finding
+from planner.lint.replay import ground_actions, grounded
+from planner.predicates import Atom
+
+
+def check_actions(definition: Definition) -> Iterator[Finding]:
+    """Navigation that leaves nothing, hands that are never full, and shut receptacles."""
+    actions = _instances(definition)
+    where = f"domain {definition.domain.name}, "
+    stays = _names(name for name, action in actions if _stays_everywhere(action, actions))
+    if stays:
+        yield Finding(
+            "navigation-deletes-nothing",
+            "error",
+            where + stays,
+            "the robot stays robot_at where it came from, so a plan may navigate to everything "
+            "first and then pick and place without moving",
+            "delete every other robot_at: (forall (?other) (not (robot_at ?other ?robot)))",
+        )
+    shut = sorted({atom for _, action in actions for atom in _changed(action, "closed")})
+    for purpose, lies in (("holding", "the object lies in"), ("object_at", "the goal lies in")):
+        for kind in dict.fromkeys(atom[0] for atom in shut):
+            closed = [atom for atom in shut if atom[0] == kind]
+            through = _names(n for n, a in actions if _reaches_into(a, purpose, closed))
+            if through:
+                yield Finding(
+                    "closed-not-checked",
+                    "error",
+                    where + through,
+                    f"allowed while {lies} a receptacle of which {kind} holds, so search leaves "
+                    "the opening out",
+                    f"add to the precondition: (forall (?r) (not (and (in ?x ?r) ({kind} ?r))))",
+                )
+    careless = _names(name for name, action in actions if _ignores_hand(action))
+    if careless:
+        yield Finding(
+            "hand-not-checked",
+            "warning",
+            where + careless,
+            "allowed with a full hand, though it needs the suction cup",
+            "add to the precondition: (not_holding ?robot)",
+        )
+
+
+def _instances(definition: Definition) -> list[tuple[Atom, Operator]]:
+    """The domain's actions on one entity of each type, every one of which may lie anywhere.
+
+    So what is found is about the domain, whatever the scenario makes of it.
+    """
+    paired = next((atom[1:] for atom in definition.init if atom[0] == "goal_of"), ())
+    chosen: dict[str, str] = {}
+    for name in (*paired, *definition.entities):
+        chosen.setdefault(definition.entities[name], name)
+    things = [name for kind, name in chosen.items() if kind != ROBOT_TYPE]
+    init: list[Atom] = [("in", thing, handle) for thing in things for handle in definition.handles]
+    init += [("goal_of", *paired)] if paired else []
+    objects = [(name, kind) for kind, name in chosen.items()]
+    task = grounded(problem_text("lint", objects, init, (), "lint"), definition.domain)
+    return list(ground_actions(task).items())
+
+
+def _stays_everywhere(action: Operator, actions: list[tuple[Atom, Operator]]) -> bool:
+    """Whether a navigation leaves the robot where it was, too."""
+    here = _changed(action, "robot_at")
+    if not any(atom in here for atom in action.effect_pos):
+        return False
+    elsewhere = (
+        atom
+        for _, other in actions
+        for atom in other.effect_pos
+        if atom[0] == "robot_at" and atom not in here
+    )
+    start = next((tuple(atom) for atom in elsewhere), None)
+    if start is None:
+        return not any(atom[0] == "robot_at" for atom in action.effect_neg)
+    return start not in fired_effects(action, frozenset([start]))[1]
+
+
+def _reaches_into(action: Operator, purpose: str, closed: list[Atom]) -> bool:
+    """Whether an action reaches what it is about behind a closed handle."""
+    made = [atom for atom in action.effect_pos if atom[0] == purpose]
+    if not made:
+        return False
+    thing = made[0][1] if purpose == "holding" else made[0][2]
+    return any(
+        _applicable(action, {("in", thing, handle), (kind, handle)}) for kind, handle in closed
+    )
+
+
+def _applicable(action: Operator, facts: set[Atom]) -> bool:
+    """Whether an action may be taken where `facts` hold and else only what it asks for."""
+    needs = clauses(action.precondition)
+    given = set(facts)
+    for clause in needs:
+        if not any(satisfied(literal, given) for literal in clause):
+            given |= {literal.atom for literal in clause[:1] if literal.holds}
+    return all(any(satisfied(literal, given) for literal in clause) for clause in needs)
+
+
+def _ignores_hand(action: Operator) -> bool:
+    grasps = any(atom[0].startswith(("holding", "opened", "closed")) for atom in action.effect_pos)
+    needed = [clause[0] for clause in clauses(action.precondition) if len(clause) == 1]
+    return grasps and not any(lit.holds and lit.atom[0] == "not_holding" for lit in needed)
+
+
+def _changed(action: Operator, prefix: str) -> set[Atom]:
+    """The atoms of a kind that an action adds, or deletes where it opens."""
+    if prefix == "robot_at":
+        return {tuple(atom) for atom in action.effect_pos if atom[0] == prefix}
+    both = {tuple(atom) for atom in (*action.effect_pos, *action.effect_neg)}
+    return {atom for atom in both if atom[0].startswith(prefix)}
+
+
+def _names(atoms: Iterator[Atom]) -> str:
+    return ", ".join(dict.fromkeys(atom[0] for atom in atoms))

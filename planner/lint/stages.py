@@ -1,0 +1,129 @@
+"""Checks of named stage goals against the goal and the plan."""
+
+import re
+from collections.abc import Iterator
+
+from planner.lint.finding import Finding
+from planner.lint.replay import Replay
+from planner.predicates import Atom, text
+
+_HAND = ("holding", "not_holding")
+
+
+def check_stages(played: Replay) -> Iterator[Finding]:
+    """Coverage of the goal and of the plan, then each stage by itself and beside the others."""
+    yield from _coverage(played)
+    for name, atoms in played.definition.stages.items():
+        yield from _hand(played, name, atoms)
+        yield from _name(name, atoms)
+    yield from _reach(played)
+    yield from _duplicates(played)
+
+
+def _coverage(played: Replay) -> Iterator[Finding]:
+    """The last stage is the goal, and each object has a stage in the hand.
+
+    What the last stage says of the hand is for another check.
+    """
+    definition = played.definition
+    if not definition.stages:
+        return
+    last, atoms = list(definition.stages.items())[-1]
+    lacking = [a for a in definition.goal if a not in atoms and a[0] not in _HAND]
+    if lacking:
+        yield Finding(
+            "goal-not-covered",
+            "error",
+            f"stage {last}",
+            f"the last stage lacks {_listed(lacking)} of the goal",
+            "add it to the last stage, or add a stage that is the whole goal",
+        )
+    asked = {atom for atoms in definition.stages.values() for atom in atoms}
+    wanted = {atom[1] for atom in definition.goal if atom[0] == "object_at"}
+    for step in played.steps:
+        held = step.added("holding")
+        if held and held[1] in wanted and held not in asked:
+            yield Finding(
+                "missing-stage",
+                "warning",
+                step.where,
+                f"no stage asks for {text(held)}, so a failure to pick is blamed on placing",
+                f"add a stage with {text(held)} before the one that has it placed",
+            )
+
+
+def _hand(played: Replay, name: str, atoms: tuple[Atom, ...]) -> Iterator[Finding]:
+    if any(atom[0] in _HAND for atom in atoms) or not any(a[0] == "object_at" for a in atoms):
+        return
+    empty = [atom for atom in played.definition.goal if atom[0] == "not_holding"]
+    yield Finding(
+        "stage-without-not-holding",
+        "warning",
+        f"stage {name}",
+        f"passes while the object is still in the hand within "
+        f"{played.definition.predicates.object_at_m:g} m of its goal",
+        f"add {_listed(empty) or 'not_holding'}",
+    )
+
+
+def _name(name: str, atoms: tuple[Atom, ...]) -> Iterator[Finding]:
+    """Of the benchmark's names "stage_K" and "stage_K_5" only: K placed, and one in the hand."""
+    match = re.fullmatch(r"stage_(\d+)(_5)?", name)
+    placed = sum(atom[0] == "object_at" for atom in atoms)
+    held = sum(atom[0] == "holding" for atom in atoms)
+    if match is None or (int(match[1]), int(bool(match[2]))) == (placed, held):
+        return
+    hand = " and one in the hand" if match[2] else ""
+    proper = f"stage_{placed}{'_5' if held else ''}"
+    yield Finding(
+        "stage-name",
+        "warning",
+        f"stage {name}",
+        f"the name stands for {match[1]} placed{hand}; the stage asks for {placed} placed"
+        f"{' and one in the hand' if held else ''}",
+        f"call it {proper}",
+    )
+
+
+def _reach(played: Replay) -> Iterator[Finding]:
+    """Along the plan every stage comes to hold, and none before the one it follows."""
+    latest, before = 0, ""
+    for name, atoms in played.definition.stages.items():
+        when = [n for n, facts in enumerate(played.facts) if facts >= set(atoms)]
+        if not when:
+            yield Finding(
+                "unreachable-stage",
+                "error",
+                f"stage {name}",
+                f"at no point of the plan do all its atoms hold: {_listed(list(atoms))}",
+                "take out what cannot hold together, or add the steps that bring it about",
+            )
+        elif when[-1] < latest:
+            yield Finding(
+                "stage-order",
+                "error",
+                f"stage {name}",
+                f"the plan is past it when it reaches {before}, which stands before it",
+                f"put it before {before}",
+            )
+        else:
+            latest, before = max(latest, when[0]), name
+
+
+def _duplicates(played: Replay) -> Iterator[Finding]:
+    seen: list[tuple[str, frozenset[Atom]]] = []
+    for name, atoms in played.definition.stages.items():
+        same = next((other for other, earlier in seen if earlier >= set(atoms)), None)
+        if same is not None:
+            yield Finding(
+                "duplicate-stage",
+                "warning",
+                f"stage {name}",
+                f"holds whenever {same} does, so it says nothing more",
+                "drop it, or say what it adds",
+            )
+        seen.append((name, frozenset(atoms)))
+
+
+def _listed(atoms: list[Atom]) -> str:
+    return " and ".join(text(atom) for atom in atoms)

@@ -1,0 +1,99 @@
+"""Checks of a definition's plan, step by step on facts."""
+
+from collections.abc import Iterator
+
+from planner.conditions import Clause
+from planner.lint.finding import Finding
+from planner.lint.handles import misplaced
+from planner.lint.replay import Replay, Taken, ground_actions
+from planner.plan import clause_text
+from planner.predicates import Atom, text
+
+
+def check_steps(played: Replay) -> Iterator[Finding]:
+    """Steps that cannot be taken, receptacles left shut, missing navigation, and the goal."""
+    for step in played.steps:
+        opening = _opened_just_before(played, step)
+        if opening is not None:
+            yield Finding(
+                "no-navigation-after-opening",
+                "warning",
+                step.where,
+                f"follows {text(opening.atom)} without navigating to {step.atom[1]}: the robot "
+                "stands where it opened, and picks from there only as robot_at allows "
+                f"{played.definition.predicates.robot_at_m:g} m",
+                f"navigate to {step.atom[1]} between the two steps",
+            )
+        for thing, closed in _shut(step):
+            yield Finding(
+                "closed-receptacle",
+                "error",
+                step.where,
+                f"{thing} is in {closed[1]} and {text(closed)} holds",
+                f"open {closed[1]} before this step",
+            )
+        yield from _unmet(played, step, opening)
+    missing = [text(atom) for atom in played.definition.goal if atom not in played.facts[-1]]
+    if missing:
+        yield Finding(
+            "goal-not-reached",
+            "error",
+            "plan",
+            f"at its end {' and '.join(missing)} does not hold",
+            "add the steps that bring it about",
+        )
+
+
+def _unmet(played: Replay, step: Taken, opening: Taken | None) -> Iterator[Finding]:
+    """Preconditions that do not hold, but for those that another finding explains."""
+    for clause in step.unmet:
+        atoms = [literal.atom for literal in clause]
+        explained = (
+            (opening is not None and atoms[0][0] == "robot_at")
+            or any(atom[0].startswith("closed") and atom in step.before for atom in atoms)
+            or any(misplaced(played.definition, atom) for atom in atoms)
+        )
+        if not explained:
+            yield Finding(
+                "precondition",
+                "error",
+                step.where,
+                f"{clause_text(clause)} is needed and does not hold",
+                f"add the step that brings it about{_maker(played, clause)}",
+            )
+
+
+def _maker(played: Replay, clause: Clause) -> str:
+    """An action that makes a clause true, in brackets."""
+    wanted = {literal.atom for literal in clause if literal.holds}
+    actions = ground_actions(played.task)
+    makers = [atom for atom, action in actions.items() if wanted & set(action.effect_pos)]
+    return f", such as {text(makers[0])}" if makers else ""
+
+
+def _opened_just_before(played: Replay, step: Taken) -> Taken | None:
+    """For a pick: the step that opened its receptacle, if no navigation lies in between.
+
+    Only navigation to the object itself counts.
+    """
+    held = step.added("holding")
+    if held is None:
+        return None
+    behind = {atom[2] for atom in step.before if atom[0] == "in" and atom[1] == held[1]}
+    for earlier in reversed(played.steps[: step.index]):
+        came = any(atom[0] == "robot_at" and atom[1] == held[1] for atom in earlier.adds)
+        if came and not behind & set(earlier.atom):
+            return None
+        if any(a[0].startswith("opened") and a[1] in behind for a in earlier.adds - earlier.before):
+            return earlier
+    return None
+
+
+def _shut(step: Taken) -> Iterator[tuple[str, Atom]]:
+    """What a step reaches for behind a closed handle, with the atom that says so."""
+    held, placed = step.added("holding"), step.added("object_at")
+    thing = held[1] if held else placed[2] if placed else None
+    handles = {atom[2] for atom in step.before if atom[0] == "in" and atom[1] == thing}
+    for atom in sorted(step.before):
+        if thing and atom[0].startswith("closed") and atom[1] in handles:
+            yield thing, atom

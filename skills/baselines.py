@@ -1,0 +1,153 @@
+"""PointNav without learning: the classical blind baselines, and an oracle that knows the map.
+
+Random, forward-only and goal-follower are those of habitat-baselines' simple agents, which the
+DD-PPO paper quotes: all of them stop when the compass says that the goal is within 0.2 m. The
+oracle follows the shortest path; it bounds what can be had.
+"""
+
+import abc
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from skills.base import SkillGoal, SkillPolicy
+from skills.path_metrics import door_positions
+from skills.pointnav import goal_polar
+from tpsrl.errors import UserError, unknown
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
+from tpsrl.world.state import WorldState
+
+_STOP_M = 0.2
+_TURN_RAD = math.radians(15.0)  # the goal-follower drives when it faces the goal as well as this
+_MOVE_STEPS = 3  # a random move is kept this long: 0.25 m, as in the paper
+_BRAKE_MPS2, _BRAKE_RPS2 = 9.0, 12.0
+_LOOKAHEAD_M = 0.15  # corners of the path nearer than this are passed
+
+
+class PointNavAgent(abc.ABC):
+    """Stops when the compass says that the goal is near, and moves until then."""
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.base.SkillPolicy.begin`.
+
+        Raises:
+            UserError: the goal has no position.
+        """
+        if goal.position is None:
+            raise UserError("goal: PointNav needs a position")
+        self.goal = np.array([goal.position[:2]])
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """See `skills.base.SkillPolicy.act`."""
+        distance, angle = (float(value) for value in goal_polar(world.base, self.goal)[0])
+        action = np.zeros(act.SIZE)
+        action[act.GRIP] = action[act.STOP] = -1.0
+        if distance < _STOP_M:
+            action[act.STOP] = 1.0
+        else:
+            action[act.BASE] = self.move(world, distance, angle)
+        return action
+
+    def diagnosis(self) -> dict[str, Any]:
+        """Always {}: these do not know why they fail."""
+        return {}
+
+    @abc.abstractmethod
+    def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
+        """Linear and angular command in [-1, 1]; the goal is `distance` m away at `angle` rad."""
+
+
+class RandomAgent(PointNavAgent):
+    """Drives forward, turns left or turns right, as the dice say; the same for each episode."""
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.base.SkillPolicy.begin`."""
+        super().begin(episode, goal, world)
+        self._rng = np.random.default_rng(zlib.crc32(episode.id.encode()))
+        self._steps, self._move = 0, (0.0, 0.0)
+
+    def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
+        """See `PointNavAgent.move`."""
+        if self._steps % _MOVE_STEPS == 0:
+            self._move = ((1.0, 0.0), (0.0, 1.0), (0.0, -1.0))[self._rng.integers(3)]
+        self._steps += 1
+        return self._move
+
+
+class ForwardOnlyAgent(PointNavAgent):
+    """Drives forward."""
+
+    def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
+        """See `PointNavAgent.move`."""
+        return 1.0, 0.0
+
+
+class GoalFollower(PointNavAgent):
+    """Turns to the goal, and drives at it whatever stands between."""
+
+    def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
+        """See `PointNavAgent.move`."""
+        return (_speed(distance) if abs(angle) < _TURN_RAD else 0.0), _turn(angle)
+
+
+class ShortestPathFollower(PointNavAgent):
+    """Knows the apartment and follows the shortest path of the base's disc."""
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.base.SkillPolicy.begin`."""
+        super().begin(episode, goal, world)
+        floor = free_floor(episode.layout, door_positions(episode))
+        self._field: DistanceField = distance_field(floor, self.goal[0])
+
+    def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
+        """See `PointNavAgent.move`."""
+        base = world.base[0]
+        path = self._field.path(float(base[0]), float(base[1]))
+        if not len(path):
+            return 0.0, 0.0
+        away = np.hypot(*(path - base[:2]).T)
+        ahead = int(np.argmax((away > _LOOKAHEAD_M) | (np.arange(len(path)) == len(path) - 1)))
+        to, turn = (float(value) for value in goal_polar(world.base, path[ahead : ahead + 1])[0])
+        # Slower where the path bends, or the base would be carried into what it goes around.
+        speed = _speed(to) * max(0.0, math.cos(min(3.0 * abs(turn), math.pi / 2)))
+        return speed, _turn(turn)
+
+
+def _speed(distance: float) -> float:
+    """Forward command from which the base can still brake within a distance (m)."""
+    return min(1.0, math.sqrt(2.0 * _BRAKE_MPS2 * distance) / act.BASE_LINEAR_MPS)
+
+
+def _turn(angle: float) -> float:
+    """Turning command towards an angle (rad), slower as it comes near."""
+    rate = min(math.sqrt(2.0 * _BRAKE_RPS2 * abs(angle)), 12.0 * abs(angle))
+    return math.copysign(min(1.0, rate / act.BASE_ANGULAR_RPS), angle)
+
+
+_AGENTS: dict[str, Callable[[], SkillPolicy]] = {
+    "random": RandomAgent,
+    "forward_only": ForwardOnlyAgent,
+    "goal_follower": GoalFollower,
+    "shortest_path": ShortestPathFollower,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of the agents."""
+    return tuple(_AGENTS)
+
+
+def make(name: str) -> SkillPolicy:
+    """A PointNav agent.
+
+    Raises:
+        UserError: there is none of that name; names the nearest.
+    """
+    if name not in _AGENTS:
+        raise unknown("agent", name, _AGENTS)
+    return _AGENTS[name]()

@@ -1,0 +1,255 @@
+"""A skill in many homes of one simulator, any subset of which is stepped in one call.
+
+This is what collectors drive; the gymnasium environments are thin covers of it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skills import observation, registry, task
+from skills.base import Margin, SkillGoal, SkillThresholds
+from skills.task import FAILURES, Goals, Outcome, TaskSettings, TaskState, View
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+from tpsrl.sim.base import Simulator, Snapshot
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+if TYPE_CHECKING:
+    from skills.starts import Start
+
+Observation = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """What the homes show and allow.
+
+    `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
+    beside it ("habitat" or "full", see `skills.observation`; None: habitat with depth, full
+    without). `base_movement` false holds the base still, the limited action space of the paper's
+    ablation. `settings` changes entries of `configs/skill/NAME.yaml`.
+    """
+
+    depth: tuple[int, int] | None = None
+    sensors: str | None = None
+    base_movement: bool = True
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    thresholds: SkillThresholds = SkillThresholds()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchStep:
+    """Of m homes: observations, what came of the step, and the masked actions (m, 11)."""
+
+    observation: Observation
+    outcome: Outcome
+    actions: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillSnapshot:
+    """A home in the middle of a skill: the engine's snapshot and the task's state."""
+
+    home: Snapshot
+    task: dict[str, np.ndarray]
+
+
+class SkillBatch:
+    """One skill in every home of a simulator; numpy, homes are named by `env_ids`.
+
+    Raises:
+        UserError: skill, choice of sensors or a setting is unknown; names the nearest.
+    """
+
+    def __init__(
+        self, skill: str, simulator: Simulator, options: BatchOptions | None = None
+    ) -> None:
+        self.options = options = options or BatchOptions()
+        self.skill = registry.get(skill)
+        self.simulator = simulator
+        self.settings = load_settings(skill, options.settings)
+        self.thresholds = options.thresholds
+        choice = options.sensors or ("habitat" if options.depth else "full")
+        self.sensors = observation.sensors(self.skill, choice)
+        self.mask = self.skill.mask()
+        if not options.base_movement:
+            self.mask[act.BASE] = False
+        self.episodes: list[Episode | None] = [None] * simulator.num_envs
+        self._task = TaskState.empty(simulator.num_envs)
+        self._held = np.full(simulator.num_envs, -1)
+        self._worlds: dict[int, tuple[WorldState, int]] = {}
+
+    @property
+    def num_envs(self) -> int:
+        """Number of homes."""
+        return self.simulator.num_envs
+
+    @property
+    def state_size(self) -> int:
+        """Length k of the vector in an observation."""
+        return observation.size(self.sensors)
+
+    def reset(self, env_ids: Sequence[int], starts: Sequence["Start"]) -> Observation:
+        """Puts each home into its start; the first observations.
+
+        Raises:
+            UserError: see `tpsrl.sim.base.Simulator.reset` and `restore`.
+        """
+        for env, start in zip(env_ids, starts, strict=True):
+            if start.snapshot is None:
+                self.simulator.reset([env], [start.episode])
+            else:
+                self.simulator.restore(env, start.snapshot)
+            self.episodes[env] = start.episode
+        world = self.simulator.state(env_ids)
+        goals = Goals.of([start.goal for start in starts])
+        self._check(goals, starts)
+        begun = task.begin(self.skill, goals, world, self.thresholds)
+        self._task.put(np.asarray(env_ids), begun)
+        self._keep(env_ids, world)
+        view = self.skill.look(goals, world, self.thresholds)
+        return self._observe(env_ids, begun, view, world)
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> BatchStep:
+        """One control step of these homes under actions (m, 11); the others stand still.
+
+        Raises:
+            UserError: an action is of the wrong shape or not finite, or a home was not reset.
+        """
+        rows = np.asarray(env_ids)
+        before = self._task.take(rows)
+        actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
+        self.simulator.step(env_ids, actions)
+        world = self.simulator.state(env_ids)
+        after, view, outcome = task.step(
+            self.skill, before, actions, world, self.settings, self.thresholds
+        )
+        self._task.put(rows, after)
+        self._keep(env_ids, world)
+        return BatchStep(self._observe(env_ids, after, view, world), outcome, actions)
+
+    def observe(self, env_ids: Sequence[int]) -> Observation:
+        """What these homes show now."""
+        state, world = self.task_state(env_ids), self.simulator.state(env_ids)
+        view = self.skill.look(state, world, self.thresholds)
+        return self._observe(env_ids, state, view, world)
+
+    def world(self, env_id: int) -> WorldState:
+        """The last known state of one home, batch of one."""
+        if env_id not in self._worlds:
+            raise UserError(f"home {env_id}: not reset yet")
+        world, row = self._worlds[env_id]
+        return world.row(row)
+
+    def episode(self, env_id: int) -> Episode:
+        """The record that a home was reset with."""
+        episode = self.episodes[env_id]
+        if episode is None:
+            raise UserError(f"home {env_id}: not reset yet")
+        return episode
+
+    def goal(self, env_id: int) -> SkillGoal:
+        """What one home is about."""
+        return self._task.goal(env_id)
+
+    def steps(self, env_id: int) -> int:
+        """Control steps since the skill began."""
+        return int(self._task.steps[env_id])
+
+    def task_state(self, env_ids: Sequence[int]) -> TaskState:
+        """A copy of what the tasks of some homes remember."""
+        return self._task.take(np.asarray(env_ids))
+
+    def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
+        """The named results of one home, as the executor has them."""
+        goal, world = self.goal(env_id), self.world(env_id)
+        return self.skill.results(goal, world, stop, self.thresholds)
+
+    def snapshot(self, env_id: int) -> SkillSnapshot:
+        """A home and its task, frozen."""
+        home = self.simulator.snapshot(env_id)
+        return SkillSnapshot(home, self._task.take(np.array([env_id])).to_arrays())
+
+    def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
+        """Puts a home and its task exactly into the frozen state; what it shows, (1, ...).
+
+        Raises:
+            UserError: the snapshot is from another engine, home size or version of the task.
+        """
+        state = TaskState.from_arrays(snapshot.task)
+        self.simulator.restore(env_id, snapshot.home)
+        self.episodes[env_id] = snapshot.home.episode
+        self._task.put(np.array([env_id]), state)
+        world = self.simulator.state([env_id])
+        self._keep([env_id], world)
+        view = self.skill.look(state, world, self.thresholds)
+        return self._observe([env_id], state, view, world)
+
+    def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
+        self._held[np.asarray(env_ids)] = world.held
+        for row, env in enumerate(env_ids):
+            self._worlds[env] = (world, row)
+
+    def _observe(
+        self, env_ids: Sequence[int], state: TaskState, view: View, world: WorldState
+    ) -> Observation:
+        shown = {"state": observation.observe(self.sensors, state, view, world)}
+        if self.options.depth is not None:
+            shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)
+        return shown
+
+    def _checked(self, env_ids: Sequence[int], actions: np.ndarray) -> np.ndarray:
+        actions = np.asarray(actions, dtype=np.float64)
+        if actions.shape != (len(env_ids), act.SIZE):
+            raise UserError(
+                f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {act.SIZE})"
+            )
+        for env in env_ids:
+            if env not in self._worlds:
+                raise UserError(f"home {env}: not reset yet")
+        return actions
+
+    def _check(self, goals: Goals, starts: Sequence["Start"]) -> None:
+        """Refuses goals that the skill cannot be about."""
+        for index, start in zip(goals.object.tolist(), starts, strict=True):
+            if not -1 <= index < len(start.episode.objects):
+                raise UserError(
+                    f"goal.object: is {index}, but episode {start.episode.id} has objects 0 to "
+                    f"{len(start.episode.objects) - 1}"
+                )
+        for field in self.skill.needs:
+            values = goals.joint if field == "marker" else goals.object
+            missing = values < 0
+            if field == "position":
+                missing = np.array([start.goal.position is None for start in starts])
+            if missing.any():
+                raise UserError(f"goal.{field}: {self.skill.name} needs one")
+
+
+def load_settings(skill: str, changes: Mapping[str, Any]) -> TaskSettings:
+    """The settings of `configs/skill/NAME.yaml` with some entries changed.
+
+    Raises:
+        UserError: an entry is unknown (names the nearest) or not a number.
+    """
+    settings = config.load_preset("skill", skill, registry.get(skill).settings_type)
+    names = [field.name for field in dataclasses.fields(settings)]
+    for name, value in changes.items():
+        if name not in names:
+            raise unknown("settings", name, names)
+        limit = name in ("force_total_n", "force_instant_n") and value is None
+        if not limit and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UserError(f"settings.{name}: {value!r} is not a number")
+        if name == "horizon" and (value != int(value) or value < 1):
+            raise UserError(f"settings.horizon: {value} is not a whole number of at least 1")
+    return dataclasses.replace(settings, **changes)
+
+
+def failure_name(code: int) -> str:
+    """The name of a failure code, "" for none."""
+    return FAILURES[code]

@@ -1,0 +1,151 @@
+"""The vector that a policy is shown beside depth: named sensors, one after the other.
+
+There are two choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
+"full" is one layout for all skills which says enough to learn them without a camera.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from array_api_compat import array_namespace, device
+
+from skills.task import SkillTask, TaskState, View
+from tpsrl.errors import unknown
+from tpsrl.world.state import WorldState
+
+CHOICES = ("habitat", "full")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sensor:
+    """So many numbers; `read(task, view, world)` gives (n, size). Metres, radians, seconds."""
+
+    size: int
+    read: Callable[[TaskState, View, WorldState], Any]
+
+
+def _arm(task: TaskState, view: View, world: WorldState) -> Any:
+    return world.arm
+
+
+def _ee(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.ee
+
+
+def _to_rest(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.to_rest
+
+
+def _holding(task: TaskState, view: View, world: WorldState) -> Any:
+    xp = array_namespace(world.base)
+    return xp.astype(view.holding, world.base.dtype)[:, None]
+
+
+def _velocity(task: TaskState, view: View, world: WorldState) -> Any:
+    xp = array_namespace(world.base)
+    yaw, vx, vy = world.base[:, 2], world.base_velocity[:, 0], world.base_velocity[:, 1]
+    cos, sin = xp.cos(yaw), xp.sin(yaw)
+    columns = [cos * vx + sin * vy, cos * vy - sin * vx, world.base_velocity[:, 2]]
+    return xp.stack(columns, axis=-1)
+
+
+def _reach(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.subject - view.ee
+
+
+def _goal(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.goal
+
+
+def _gap(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.gap[:, None]
+
+
+def _goal_polar(task: TaskState, view: View, world: WorldState) -> Any:
+    return array_namespace(world.base).stack([view.distance, view.heading], axis=-1)
+
+
+def _start_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
+    return into_frame(world.ee_quat, task.start - world.ee_pos)
+
+
+def _goal_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
+    return into_frame(world.ee_quat, task.position - world.ee_pos)
+
+
+SENSORS: dict[str, Sensor] = {
+    "arm": Sensor(7, _arm),  # joint positions
+    "ee": Sensor(3, _ee),  # end effector, base frame
+    "to_rest": Sensor(3, _to_rest),  # from the end effector to its resting point, base frame
+    "holding": Sensor(1, _holding),  # 1 with an object or a handle in the cup, else 0
+    "velocity": Sensor(3, _velocity),  # of the base: forward, left, turn
+    "reach": Sensor(3, _reach),  # from the end effector to object, handle or goal, base frame
+    "goal": Sensor(3, _goal),  # where to place or go (else the object or handle), base frame
+    "gap": Sensor(1, _gap),  # what the door or drawer lacks
+    "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
+    "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
+    "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
+}
+FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
+
+
+def sensors(skill: SkillTask, choice: str) -> tuple[str, ...]:
+    """The names of a skill's sensors in their order.
+
+    Raises:
+        UserError: there is no such choice.
+    """
+    if choice not in CHOICES:
+        raise unknown("sensors", choice, CHOICES)
+    return FULL if choice == "full" else skill.sensors
+
+
+def layout(names: tuple[str, ...]) -> dict[str, slice]:
+    """Where each sensor lies in the vector."""
+    found, start = {}, 0
+    for name in names:
+        found[name] = slice(start, start + SENSORS[name].size)
+        start += SENSORS[name].size
+    return found
+
+
+def size(names: tuple[str, ...]) -> int:
+    """The length k of the vector."""
+    return sum(SENSORS[name].size for name in names)
+
+
+def observe(names: tuple[str, ...], task: TaskState, view: View, world: WorldState) -> Any:
+    """The vectors (n, k) float32."""
+    xp = array_namespace(world.base)
+    parts = [SENSORS[name].read(task, view, world) for name in names]
+    return xp.astype(xp.concat(parts, axis=-1), xp.float32)
+
+
+def into_frame(quat: Any, vector: Any) -> Any:
+    """Vectors (n, 3) of the world in frames turned by quaternions (n, 4), (w, x, y, z)."""
+    xp = array_namespace(quat)
+    products = quat[:, :, None] * quat[:, None, :]
+    table = _rotation_table(xp, quat.dtype, device(quat))
+    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ table, (-1, 3, 3))
+    return (vector[:, None, :] @ turn)[:, 0]
+
+
+@functools.cache
+def _rotation_table(xp: Any, dtype: Any, place: Any) -> Any:
+    """(16, 9): makes a rotation matrix of the products of a quaternion's entries."""
+    ww, wx, wy, wz, xx, xy, xz, yy, yz, zz = 0, 1, 2, 3, 5, 6, 7, 10, 11, 15
+    entries = (
+        {ww: 1, xx: 1, yy: -1, zz: -1},
+        {xy: 2, wz: -2},
+        {xz: 2, wy: 2},
+        {xy: 2, wz: 2},
+        {ww: 1, xx: -1, yy: 1, zz: -1},
+        {yz: 2, wx: -2},
+        {xz: 2, wy: -2},
+        {yz: 2, wx: 2},
+        {ww: 1, xx: -1, yy: -1, zz: 1},
+    )
+    columns = [[float(entry.get(row, 0)) for entry in entries] for row in range(16)]
+    return xp.asarray(columns, dtype=dtype, device=place)

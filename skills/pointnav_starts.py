@@ -1,0 +1,81 @@
+"""PointNav's episodes: start and goal anywhere on the main floor, few of them in a straight line.
+
+The distribution is that of Habitat's PointNav datasets (habitat-lab 0.3.3, pointnav_generator).
+Apartments have furniture and no loose objects, which stand on furniture anyway.
+"""
+
+import math
+
+import numpy as np
+
+from skills.base import SkillGoal
+from tpsrl.errors import RunError, UserError, unknown
+from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
+from tpsrl.world.episode import Episode
+from tpsrl.world.floor import random_base_pose
+from tpsrl.world.geodesic import distance_field, free_floor
+from tpsrl.world.layouts import load_layout_set
+from tpsrl.world.reach import static_bodies
+
+NEAREST_M, FARTHEST_M = 1.0, 30.0  # geodesic
+STRAIGHT_RATIO = 1.1  # of geodesic to Euclidean distance; what is straighter is mostly refused
+_STARTS_PER_GOAL = 10
+_GOALS = 200
+_ARM_MARGIN_M = 0.02
+_SPLITS = ("train", "val")
+_NUMBER = 100  # part of the seed
+
+
+def pointnav_start(
+    index: int, split: str = "val", seed: int = 0, layout_set: str = "replica_cad"
+) -> tuple[Episode, SkillGoal]:
+    """Episode `index` of a seed, which is the same whatever others are drawn, and its goal.
+
+    Layouts of the split take turns. The goal's height is 0.
+
+    Raises:
+        UserError: split, seed or index is out of range.
+        RunError: no start and goal were good after many tries.
+    """
+    if split not in _SPLITS:
+        raise unknown("split", split, _SPLITS)
+    for field, value in (("seed", seed), ("index", index)):
+        if value < 0:
+            raise UserError(f"{field}: must be at least 0, got {value}")
+    layouts = load_layout_set(layout_set).split(split)
+    layout = f"{layout_set}/{layouts[index % len(layouts)].name}"
+    rng = np.random.default_rng((seed, _NUMBER, _SPLITS.index(split), index))
+    start, goal = _draw(layout, rng)
+    name = f"pointnav_{split}_{seed}_{index:05d}"
+    episode = Episode(name, "pointnav", split, layout, start, (), ())
+    return episode, SkillGoal(position=(*goal, 0.0))
+
+
+def acceptance(geodesic: float, euclid: float) -> float:
+    """Probability with which habitat-lab's generator takes a start and a goal this far apart."""
+    if not NEAREST_M <= geodesic <= FARTHEST_M:
+        return 0.0
+    ratio = geodesic / euclid
+    return 1.0 if ratio >= STRAIGHT_RATIO else min(1.0, 20.0 * (ratio - 0.98) ** 2)
+
+
+def _draw(
+    layout: str, rng: np.random.Generator
+) -> tuple[tuple[float, float, float], tuple[float, float]]:
+    """A start (x, y, yaw) and a goal (x, y)."""
+    for _ in range(_GOALS):
+        goal = random_base_pose(layout, rng)[:2]
+        field = distance_field(free_floor(layout), goal)
+        for _ in range(_STARTS_PER_GOAL):
+            start = random_base_pose(layout, rng)
+            euclid = math.dist(start[:2], goal)
+            taken = rng.random() < acceptance(field.distance(*start[:2]), euclid)
+            if taken and _arm_free(layout, start):
+                return start, goal
+    raise RunError(f"pointnav: no start and goal found in {layout}")
+
+
+def _arm_free(layout: str, base: tuple[float, float, float]) -> bool:
+    """Whether the resting arm is clear of furniture at a base pose."""
+    near, _ = static_bodies(layout).seen_from(np.array(base))
+    return ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M)

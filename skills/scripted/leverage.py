@@ -1,0 +1,205 @@
+"""Where to stand, and how to hold the arm, to open or close a door or drawer by driving.
+
+The arm takes one posture, in which the base drives up to the face and then takes it along
+(`drag`), so a way is a base pose before the face, the stance at contact, and the posture. Costs
+are control steps.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from skills.scripted.drag import LEAST_FACING, Drag, can_back_off, foresee
+from skills.scripted.navigation import Leg, drive_field, plan_drive
+from skills.scripted.scene import Scene
+from skills.scripted.search import ahead, drivable
+from tpsrl.world.action import ARM_DELTA_RAD
+from tpsrl.world.collision import REST
+from tpsrl.world.fetch import CUP_RADIUS, GRIPPER
+from tpsrl.world.footprint import posed_spheres
+from tpsrl.world.geometry import wrap_angle
+from tpsrl.world.handles import Handle
+from tpsrl.world.kinematics import cup_pose, inverse
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, too_far
+
+# How far to open: drawers to just before the stop, the door until the shelf is free; and what
+# must be possible for a stance to be worth it. Less than 0.45 m leaves bowls under the worktop.
+_OPEN_M, _LEAST_M = 0.48, 0.46
+_OPEN_RAD, _LEAST_RAD = 1.5, 1.25
+_SHUT = 0.02
+
+RETREAT_M = 0.35  # an arm that folds nearer than this moves the drawer again
+_APPROACH_M = 0.1  # the last stretch, driven with the arm out
+# Stances: distance of the face from the base (m), its bearing from there and the base's heading
+# (rad), each relative to the face's normal or the bearing.
+_DISTANCES = (0.72, 0.8, 0.88, 0.96, 0.64, 1.04)
+_BEARINGS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.8, -0.8)
+_FACINGS = (0.0, 0.3, -0.3)
+_STRAIGHT_ON_M = (0.1, 0.2, 0.3, 0.45)
+# Cup: height of the contact relative to the marker (m), and where it points (rad).
+_HEIGHTS = (0.07, 0.0, -0.05)
+_PITCHES = tuple(math.radians(p) for p in (0, 20, 35, 45, 55, 65))
+_TURNS = (0.0, 0.3, -0.3, 0.6, -0.6, 0.9, -0.9)
+_FACE_MARGIN_M, _MARGINS_M = 0.004, (0.012, 0.0)
+_FOOTPRINT_MARGIN_M = 0.025
+_POSTURES = 6  # tried for a stance
+_MOST_ARM_STEPS = 150.0
+_DRIVE_STEPS, _CREEP_STEPS = 10.0, 6.0
+_STEP_M = 0.083
+_MAX_DRIVES = 6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Approach:
+    """Drive along `legs` (None: no need) to base pose `first` (3,), put the arm into `posture`
+    (7,), and drive straight on to `stance` (3,), where the cup is on the face."""
+
+    legs: list[Leg] | None
+    first: np.ndarray
+    stance: np.ndarray
+    posture: np.ndarray
+    steps: float
+
+
+def open_goal(handle: Handle) -> tuple[float, float]:
+    """Joint positions (rad or m): how far to open, and how far at least."""
+    return (_OPEN_M, _LEAST_M) if handle.slides else (_OPEN_RAD, _LEAST_RAD)
+
+
+def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> Approach | None:
+    """The quickest way to open or close from joint position `joint`, or None."""
+    goal, least = open_goal(handle) if opening else (0.0, _SHUT)
+    field = drive_field(scene.footprint(scene.arm), scene.base)
+    ways = [
+        (drive + 2.0 * cost, first, stance, posture)
+        for drive, first, stance in _stances(scene, handle, joint, field)
+        for cost, posture in _postures_at(handle, joint, stance)
+    ]
+    ways.sort(key=lambda way: way[0])
+    walled: list[np.ndarray] = []
+    for margin in _MARGINS_M:
+        for steps, first, stance, posture in ways:
+            if any(first is pose for pose in walled):
+                continue
+            if not _free(scene, handle, first, stance, posture, margin):
+                continue
+            drag = foresee(scene, handle, stance, posture, joint, goal)
+            if not _far_enough(drag, least, opening):
+                continue
+            if not can_back_off(scene, handle, drag, posture, RETREAT_M):
+                continue
+            if first is scene.base:
+                return Approach(None, first, stance, posture, steps)
+            legs = plan_drive(scene.footprint(scene.arm), scene.base, first)
+            if legs is not None:
+                return Approach(legs, first, stance, posture, steps)
+            walled.append(first)
+            if len(walled) == _MAX_DRIVES:
+                return None
+    return None
+
+
+def _far_enough(drag: Drag, least: float, opening: bool) -> bool:
+    return drag.joint >= least if opening else drag.joint <= least
+
+
+def _stances(
+    scene: Scene, handle: Handle, joint: float, field: functools.partial
+) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """(steps to get to contact, base pose before it, stance at contact)."""
+    point, normal = handle.point(joint), handle.normal(joint)
+    outward = math.atan2(normal[1], normal[0])
+    found = [
+        (d / _STEP_M + _CREEP_STEPS, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M
+    ]
+    footprint = scene.footprint(scene.arm)
+    for distance, bearing, facing in itertools.product(_DISTANCES, _BEARINGS, _FACINGS):
+        angle = outward + bearing
+        stance = np.array(
+            [
+                point[0] + distance * math.cos(angle),
+                point[1] + distance * math.sin(angle),
+                wrap_angle(angle + math.pi + facing),
+            ]
+        )
+        first = ahead(stance, -_APPROACH_M)
+        drive = field(first) + _DRIVE_STEPS + _CREEP_STEPS
+        if np.isfinite(drive) and drivable(footprint, first, _FOOTPRINT_MARGIN_M):
+            found.append((drive, first, stance))
+    return found
+
+
+def _postures_at(
+    handle: Handle, joint: float, stance: np.ndarray
+) -> tuple[tuple[float, np.ndarray], ...]:
+    """(steps from rest, posture (7,)) with the cup on the face, seen from a stance."""
+    point, normal = handle.point(joint), handle.normal(joint)
+    away = point[:2] - stance[:2]
+    bearing = wrap_angle(math.atan2(away[1], away[0]) - stance[2])
+    inward = wrap_angle(math.atan2(-normal[1], -normal[0]) - stance[2])
+    return _postures(
+        round(float(np.hypot(*away)), 2), round(bearing, 2), round(inward, 2), round(point[2], 2)
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _postures(
+    distance: float, bearing: float, inward: float, height: float
+) -> tuple[tuple[float, np.ndarray], ...]:
+    """The quickest postures for a face at a place of the base frame that looks along -`inward`."""
+    if math.cos(inward - bearing) < 0.3:
+        return ()
+    into = np.array([math.cos(inward), math.sin(inward), 0.0])
+    place = np.array([distance * math.cos(bearing), distance * math.sin(bearing), height])
+    found: list[tuple[float, np.ndarray]] = []
+    for up, pitch, turn in itertools.product(_HEIGHTS, _PITCHES, _TURNS):
+        heading = inward + turn
+        axis = np.array(
+            [
+                math.cos(pitch) * math.cos(heading),
+                math.cos(pitch) * math.sin(heading),
+                -math.sin(pitch),
+            ]
+        )
+        facing = float(axis @ into)
+        # The rim of a tilted cup touches before its middle does.
+        rim = CUP_RADIUS * math.sqrt(max(0.0, 1.0 - facing * facing))
+        tip = place + np.array([0.0, 0.0, up]) - rim * into
+        if facing < LEAST_FACING or too_far(tip, axis):
+            continue
+        for seed in SEEDS[:3]:
+            ok, q = inverse(seed, tip, CUP_AXIS, axis, REST, NO_OFFSET, 60, 0.3)
+            cost = float(np.abs(q - REST).max()) / ARM_DELTA_RAD
+            if ok and cost < _MOST_ARM_STEPS and _before_face(q, place, into):
+                found.append((cost, q))
+                break
+    found.sort(key=lambda way: way[0])
+    return tuple(found[:_POSTURES])
+
+
+def _before_face(q: np.ndarray, place: np.ndarray, into: np.ndarray) -> bool:
+    """Whether all of the arm but the cup is on the robot's side of the face."""
+    centre, radius = posed_spheres(q)
+    tip, _ = cup_pose(q)
+    depth = (centre - place) @ into + radius
+    cup = np.linalg.norm(centre - tip, axis=1) < GRIPPER / 2
+    return bool((depth[~cup] < -_FACE_MARGIN_M).all())
+
+
+def _free(
+    scene: Scene,
+    handle: Handle,
+    first: np.ndarray,
+    stance: np.ndarray,
+    posture: np.ndarray,
+    margin: float,
+) -> bool:
+    """Whether the posture is free before the face and on it."""
+    touching = scene.checker(stance, touching=handle.marker)
+    if not touching.free(posture, margin - 0.01) or not scene.checker(first).free(posture, margin):
+        return False
+    footprint = scene.footprint(posture, without=handle.index)
+    return all(footprint.margin(*pose) > 0.0 for pose in (first, stance))

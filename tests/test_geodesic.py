@@ -1,0 +1,248 @@
+import heapq
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tpsrl.errors import UserError
+from tpsrl.world.floor import CELL_M, CLOSED, floor_map, main_floor, random_base_pose
+from tpsrl.world.geodesic import (
+    SNAP_M,
+    DistanceFields,
+    FreeFloor,
+    distance_field,
+    free_floor,
+)
+from tpsrl.world.state import JOINTS
+
+LAYOUT = "replica_cad/v3_sc3_staging_00"
+
+
+def blocks() -> np.ndarray:
+    """A walled room of 60 x 80 cells with a bar, a post and a nook in it."""
+    free = np.zeros((60, 80), dtype=bool)
+    free[1:-1, 1:-1] = True
+    free[1:40, 30:34] = False  # a bar to go around
+    free[45:50, 50:55] = False  # a post
+    free[10:12, 45:70] = False  # a nook: two sides of a square
+    free[10:35, 68:70] = False
+    return free
+
+
+def clear_line(free: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether a line between points, in cells, keeps to free cells: points along it are looked up.
+
+    Corners of blocked cells may be touched.
+    """
+    count = int(np.linalg.norm(b - a) / 0.02) + 2
+    points = a + np.linspace(0.0, 1.0, count)[:, None] * (b - a)
+    cells = np.floor(points).astype(int)
+    inside = np.abs(points - cells - 0.5).max(axis=1) < 0.5 - 1e-6
+    return bool(free[cells[inside, 1], cells[inside, 0]].all())
+
+
+def corners(free: np.ndarray) -> np.ndarray:
+    """Corners (k, 2) of what is blocked, in cells: where exactly one of four cells is."""
+    found = [
+        (ix, iy)
+        for iy, ix in itertools.product(range(1, free.shape[0]), range(1, free.shape[1]))
+        if (~free[iy - 1 : iy + 1, ix - 1 : ix + 1]).sum() == 1
+    ]
+    return np.array(found, dtype=float)
+
+
+def visibility_distances(free: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Exact shortest paths (n, n), in cells, between points (n, 2): Dijkstra over what sees what."""
+    nodes = np.concatenate([points, corners(free)])
+    length = np.full((len(nodes), len(nodes)), np.inf)
+    for i, j in itertools.combinations(range(len(nodes)), 2):
+        if clear_line(free, nodes[i], nodes[j]):
+            length[i, j] = length[j, i] = np.linalg.norm(nodes[i] - nodes[j])
+    result = np.full((len(points), len(points)), np.inf)
+    for source in range(len(points)):
+        done: set[int] = set()
+        queue = [(0.0, source)]
+        while queue:
+            away, node = heapq.heappop(queue)
+            if node in done:
+                continue
+            done.add(node)
+            if node < len(points):
+                result[source, node] = away
+            for other in np.flatnonzero(np.isfinite(length[node])):
+                heapq.heappush(queue, (away + length[node, other], int(other)))
+    return result
+
+
+def some_points(layout: str, count: int) -> np.ndarray:
+    """Points (n, 2) of the main floor, not at the centres of cells."""
+    rng = np.random.default_rng(5)
+    poses = np.array([random_base_pose(layout, rng)[:2] for _ in range(count)])
+    return poses + rng.uniform(-0.4, 0.4, poses.shape) * CELL_M
+
+
+def all_distances(layout: str, points: np.ndarray) -> np.ndarray:
+    floor = free_floor(layout)
+    return np.stack([distance_field(floor, p).distances(points) for p in points], axis=1)
+
+
+@pytest.fixture(scope="module")
+def apartment() -> tuple[np.ndarray, np.ndarray]:
+    points = some_points(LAYOUT, 16)
+    return points, all_distances(LAYOUT, points)
+
+
+def test_distances_are_those_of_a_visibility_graph() -> None:
+    free = blocks()
+    rng = np.random.default_rng(0)
+    cells = np.argwhere(free)[:, ::-1]
+    points = cells[rng.choice(len(cells), 24, replace=False)] + 0.5
+    exact = visibility_distances(free, points) * CELL_M
+    floor = FreeFloor.of_cells(free)
+    metres = points * CELL_M
+    ours = np.stack([distance_field(floor, p).distances(metres) for p in metres], axis=1)
+    # Paths bend at the centre of the cell at a corner, 0.7 cells from the corner itself.
+    bent = exact - np.linalg.norm(metres[:, None] - metres, axis=-1) > 1e-6
+    assert bent.sum() > 100
+    assert np.abs(ours - exact).max() < 2.0 * CELL_M
+    assert np.abs(ours / np.where(exact > 0, exact, 1) - 1)[exact > 0.5].max() < 0.015
+
+
+def test_distance_in_sight_is_the_straight_line() -> None:
+    floor = FreeFloor.of_cells(np.ones((120, 120), dtype=bool))
+    goal = np.array([1.013, 1.487])
+    points = np.random.default_rng(1).uniform(0.02, 2.98, (500, 2))
+    straight = np.linalg.norm(points - goal, axis=1)
+    assert np.abs(distance_field(floor, goal).distances(points) - straight).max() < 1e-5
+
+
+def test_distance_in_an_apartment_is_symmetric(apartment: tuple) -> None:
+    _, distances = apartment
+    assert np.abs(distances - distances.T).max() < 0.02
+
+
+def test_distance_in_an_apartment_is_never_under_the_straight_line(apartment: tuple) -> None:
+    points, distances = apartment
+    straight = np.linalg.norm(points[:, None] - points, axis=-1)
+    assert (distances - straight).min() > -1e-4
+    assert np.abs(np.diag(distances)).max() < 1e-5
+    assert (distances > 1.3 * straight + 0.1).any()  # there is furniture to go around
+
+
+def test_distance_in_an_apartment_has_no_shorter_way_round(apartment: tuple) -> None:
+    _, d = apartment
+    excess = d[:, None, :] - (d[:, :, None] + d[None, :, :])  # from i to j by way of k
+    assert excess.max() < 0.01
+
+
+def test_distance_changes_no_faster_than_the_robot_moves() -> None:
+    field = distance_field(free_floor(LAYOUT), some_points(LAYOUT, 1)[0])
+    points = some_points(LAYOUT, 400)
+    moved = points + np.random.default_rng(2).uniform(-0.01, 0.01, points.shape)
+    change = np.abs(field.distances(points) - field.distances(moved))
+    assert (change <= np.linalg.norm(points - moved, axis=1) + 0.005).all()
+
+
+def test_path_is_as_long_as_the_distance_and_keeps_to_the_free_floor() -> None:
+    floor = floor_map(LAYOUT)
+    points = some_points(LAYOUT, 12)
+    for goal in points[:4]:
+        field = distance_field(free_floor(LAYOUT), goal)
+        for start in points[4:]:
+            path = field.path(*start)
+            assert np.allclose(path[0], start) and np.allclose(path[-1], goal, atol=1e-5)
+            length = np.linalg.norm(np.diff(path, axis=0), axis=1).sum()
+            assert abs(length - field.distance(*start)) < 0.02
+            for a, b in itertools.pairwise(path):
+                for t in np.linspace(0.0, 1.0, 40):
+                    assert floor.clearance(*(a + t * (b - a))) > 0.3 - 1.5 * CELL_M
+
+
+def test_a_goal_off_the_floor_is_the_nearest_free_point() -> None:
+    free = np.ones((80, 80), dtype=bool)
+    free[30:50, 30:50] = False
+    floor = FreeFloor.of_cells(free)
+    inside = (32.5 * CELL_M, 40.5 * CELL_M)  # three cells from the left edge
+    field = distance_field(floor, inside)
+    assert floor.snap(*inside) == pytest.approx((29.5 * CELL_M, 40.5 * CELL_M))
+    assert field.distance(9.5 * CELL_M, 40.5 * CELL_M) == pytest.approx(20 * CELL_M, abs=1e-5)
+
+
+def test_a_point_off_the_floor_counts_as_the_nearest_free_point_with_the_gap_added() -> None:
+    free = np.ones((80, 80), dtype=bool)
+    free[30:50, 30:50] = False
+    field = distance_field(FreeFloor.of_cells(free), (9.5 * CELL_M, 40.5 * CELL_M))
+    assert field.distance(32.5 * CELL_M, 40.5 * CELL_M) == pytest.approx(23 * CELL_M, abs=1e-5)
+
+
+def test_what_cannot_be_reached_is_at_distance_inf() -> None:
+    field = distance_field(free_floor(LAYOUT), some_points(LAYOUT, 1)[0])
+    assert math.isinf(field.distance(100.0, 0.0))
+    assert math.isinf(field.distance(math.nan, 0.0))
+    assert field.path(100.0, 0.0).shape == (0, 2)
+    walled = np.ones((40, 40), dtype=bool)
+    walled[:, 20] = False
+    field = distance_field(FreeFloor.of_cells(walled), (0.1, 0.1))
+    assert math.isinf(field.distance(30.5 * CELL_M, 5.5 * CELL_M))
+    assert math.isfinite(field.distance(10.5 * CELL_M, 5.5 * CELL_M))
+
+
+def test_floor_cut_off_from_the_main_floor_is_at_distance_inf() -> None:
+    free = np.zeros((40, 60), dtype=bool)
+    free[5:35, 5:40] = True
+    pocket = np.zeros_like(free)
+    pocket[10:20, 50:55] = True
+    field = distance_field(FreeFloor.of_cells(free, unreachable=pocket), (0.5, 0.5))
+    assert math.isinf(field.distance(52.5 * CELL_M, 15.5 * CELL_M))
+    assert math.isfinite(field.distance(45.5 * CELL_M, 15.5 * CELL_M))
+
+
+def test_a_goal_far_from_all_free_floor_is_refused() -> None:
+    free = np.zeros((10, 200), dtype=bool)
+    free[:, :5] = True
+    with pytest.raises(UserError, match=r"goal: no free floor within 1\.5 m of \(4\.00, 0\.10\)"):
+        distance_field(FreeFloor.of_cells(free), (4.0, 0.1))
+    assert FreeFloor.of_cells(free).snap(5 * CELL_M + SNAP_M - 0.05, 0.1) is not None
+
+
+def test_with_a_radius_the_way_ends_at_its_edge() -> None:
+    floor = FreeFloor.of_cells(np.ones((160, 160), dtype=bool))
+    field = distance_field(floor, (2.0, 2.0), radius_m=1.0)
+    points = np.random.default_rng(3).uniform(0.1, 3.9, (300, 2))
+    away = np.linalg.norm(points - 2.0, axis=1)
+    expected = np.maximum(away - 1.0, 0.0)
+    assert np.abs(field.distances(points) - expected).max() < 1.5 * CELL_M
+
+
+def test_an_open_door_is_driven_around() -> None:
+    wide = tuple(1.5 if joint == "fridge_push_point" else 0.0 for joint in JOINTS)
+    closed, opened = main_floor(LAYOUT, CLOSED), main_floor(LAYOUT, wide)
+    shut = np.argwhere(closed & ~opened)
+    assert len(shut) > 0
+    x0, y0 = floor_map(LAYOUT).origin
+    iy, ix = shut[len(shut) // 2]
+    at = (x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M)
+    assert free_floor(LAYOUT).snap(*at) == pytest.approx(at)
+    assert free_floor(LAYOUT, wide).snap(*at) != pytest.approx(at)
+
+
+def test_homes_asked_together_answer_like_homes_asked_alone() -> None:
+    layouts = [LAYOUT, "replica_cad/v3_sc3_staging_05", "replica_cad/v3_sc1_staging_12"]
+    fields = DistanceFields(3)
+    alone = []
+    for home, layout in enumerate(layouts):
+        alone.append(distance_field(free_floor(layout), some_points(layout, 1)[0]))
+        fields.set(home, alone[-1])
+    homes = np.array([2, 0, 1, 2])
+    points = np.stack([some_points(layouts[h], 7 + i)[-1] for i, h in enumerate(homes)])
+    expected = [alone[h].distance(*p) for h, p in zip(homes, points, strict=True)]
+    assert fields.distances(homes, points) == pytest.approx(expected)
+
+
+def test_homes_of_unlike_maps_are_refused() -> None:
+    fields = DistanceFields(2)
+    fields.set(0, distance_field(FreeFloor.of_cells(np.ones((9, 9), dtype=bool)), (0.1, 0.1)))
+    with pytest.raises(UserError, match="one layout set"):
+        other = FreeFloor.of_cells(np.ones((9, 10), dtype=bool))
+        fields.set(1, distance_field(other, (0.1, 0.1)))

@@ -1,0 +1,87 @@
+"""Files of simulator snapshots: plain arrays, no pickle."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Snapshot
+from tpsrl.world.episode import Episode
+
+Note = dict[str, Any]  # JSON types
+
+
+def save_snapshots(
+    path: str | os.PathLike[str],
+    snapshots: Mapping[int, Snapshot],
+    notes: Mapping[int, Note] | None = None,
+) -> None:
+    """Writes snapshots as one `.npz` file, each with a note if there is one for it. Atomic.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {}
+    for key, snapshot in snapshots.items():
+        header = {"engine": snapshot.engine, "episode": snapshot.episode.to_json()}
+        if notes and key in notes:
+            header["note"] = notes[key]
+        arrays[f"{key}|"] = np.array(json.dumps(header))
+        arrays |= {f"{key}|{name}": value for name, value in snapshot.arrays.items()}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"snapshots: cannot write {path}: {error.strerror}") from None
+
+
+def load_snapshots(path: str | os.PathLike[str]) -> dict[int, Snapshot]:
+    """Reads what `save_snapshots` wrote, without the notes.
+
+    Raises:
+        UserError: the file is absent or not such a file.
+    """
+    return {key: snapshot for key, (snapshot, _) in load_noted_snapshots(path).items()}
+
+
+def load_noted_snapshots(
+    path: str | os.PathLike[str],
+) -> dict[int, tuple[Snapshot, Note | None]]:
+    """Reads what `save_snapshots` wrote, each snapshot with its note (None without).
+
+    Raises:
+        UserError: the file is absent or not such a file.
+    """
+    headers: dict[int, dict[str, Any]] = {}
+    arrays: dict[int, dict[str, np.ndarray]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for entry in file.files:
+                key, _, name = entry.partition("|")
+                if name:
+                    arrays.setdefault(int(key), {})[name] = file[entry]
+                else:
+                    headers[int(key)] = json.loads(str(file[entry]))
+        return {
+            key: (
+                Snapshot(
+                    header["engine"], Episode.from_json(header["episode"]), arrays.get(key, {})
+                ),
+                header.get("note"),
+            )
+            for key, header in sorted(headers.items())
+        }
+    except OSError as error:
+        raise UserError(f"snapshots: cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:
+        # A damaged archive surfaces as one of many exception types of zipfile, zlib and numpy.
+        raise UserError(f"snapshots: {path} is no snapshot file ({error})") from None

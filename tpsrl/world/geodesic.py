@@ -1,0 +1,434 @@
+"""Geodesic distance and shortest paths over the free floor, for the base's disc.
+
+The free floor is the union of the cells of `main_floor`. From a goal, distances spread over it in
+Dijkstra's order, and every cell takes its distance from a point that it can see in a straight
+line: the goal, or a cell at a corner on the way, as in Theta* (Nash, Daniel, Koenig and Felner,
+"Theta*: any-angle path planning on grids", AAAI 2007), but with the points of all its neighbours
+to choose from. So distances are those of straight lines and not of a grid's moves: exact in sight
+of the goal, and elsewhere exact but for which cell at a corner the path bends.
+
+What is not on the free floor counts as the nearest free point, with the gap to it added. A point
+more than `SNAP_M` from the free floor, off the map, or on floor that cannot be reached is at
+distance inf.
+"""
+
+import dataclasses
+import functools
+import heapq
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from scipy import ndimage
+
+from tpsrl.errors import UserError
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, main_floor
+
+SNAP_M = 1.5  # objects at the back of furniture are nearer than this to where the base can stand
+_MAX_BENDS = 1000
+_TINY = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FreeFloor:
+    """Where the base can stand, and the nearest such cell to where it cannot.
+
+    Cells are `CELL_M` wide, cell (iy, ix) is centred at `origin` + (i + 0.5) `CELL_M`.
+    """
+
+    origin: tuple[float, float]
+    free: np.ndarray  # (ny, nx) bool
+    nearest: np.ndarray  # (ny, nx) int32, flat index of the nearest free cell, -1 for none
+
+    @staticmethod
+    def of_cells(
+        free: np.ndarray,
+        origin: tuple[float, float] = (0.0, 0.0),
+        unreachable: np.ndarray | None = None,
+    ) -> "FreeFloor":
+        """The floor made of cells (ny, nx) bool; `unreachable` (ny, nx) bool is never snapped."""
+        nearest = np.full(free.shape, -1, dtype=np.int32)
+        if free.any():
+            gap, (iy, ix) = ndimage.distance_transform_edt(~free, return_indices=True)
+            near = gap * CELL_M <= SNAP_M
+            if unreachable is not None:
+                near &= ~unreachable
+            nearest[near] = (iy * free.shape[1] + ix)[near]
+        return FreeFloor(origin, np.ascontiguousarray(free), nearest)
+
+    def snap(self, x: float, y: float) -> tuple[float, float] | None:
+        """The point itself where it is free, else the centre of the nearest free cell.
+
+        None where there is none within `SNAP_M`.
+        """
+        found, px, py = _snap(self.free, self.nearest, *self.origin, x, y)
+        return (px, py) if found else None
+
+
+@functools.lru_cache(maxsize=128)
+def free_floor(layout: str, joints: Joints = CLOSED) -> FreeFloor:
+    """The free floor of "SET/NAME" with doors and drawers at `joints`."""
+    floor, free = floor_map(layout, joints=joints), main_floor(layout, joints)
+    return FreeFloor.of_cells(free, floor.origin, (floor.distance >= BASE_RADIUS) & ~free)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DistanceField:
+    """Geodesic distances to one goal.
+
+    `apex[iy, ix]` holds x and y (m) of the point that a cell sees on its shortest path, and that
+    point's own distance (m), inf where there is no path.
+    """
+
+    origin: tuple[float, float]
+    apex: np.ndarray  # (ny, nx, 3) float32
+
+    def distance(self, x: float, y: float) -> float:
+        """Metres from a point to the goal, inf where there is no path."""
+        return float(field_distance(self.apex, *self.origin, x, y))
+
+    def distances(self, points: np.ndarray) -> np.ndarray:
+        """Metres (n,) from points (n, 2)."""
+        return _distances(self.apex, *self.origin, np.ascontiguousarray(points, np.float64))
+
+    def path(self, x: float, y: float) -> np.ndarray:
+        """Corners (k, 2) of the shortest path from a point to the goal, both included.
+
+        (0, 2) where there is no path.
+        """
+        return _path(self.apex, *self.origin, x, y)
+
+
+def distance_field(floor: FreeFloor, goal: Sequence[float], radius_m: float = 0.0) -> DistanceField:
+    """Distances to a goal (x, y), which need not be free.
+
+    With a radius all free floor within it of the goal, as the crow flies, is at distance 0.
+
+    Raises:
+        UserError: no free floor is within `SNAP_M` or the radius of the goal.
+    """
+    x, y = float(goal[0]), float(goal[1])
+    roots = _cells_within(floor, x, y, radius_m)
+    if not len(roots):
+        snapped = floor.snap(x, y)
+        if snapped is None:
+            raise UserError(f"goal: no free floor within {SNAP_M} m of ({x:.2f}, {y:.2f})")
+        roots = np.array([snapped])
+    apex = _spread(floor.free, floor.nearest, *floor.origin, roots)
+    return DistanceField(floor.origin, apex)
+
+
+def _cells_within(floor: FreeFloor, x: float, y: float, radius_m: float) -> np.ndarray:
+    """Centres (k, 2) of the free cells within a radius of a point."""
+    x0, y0 = floor.origin
+    iy, ix = np.nonzero(floor.free)
+    centres = np.stack([x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M], axis=1)
+    return centres[np.hypot(centres[:, 0] - x, centres[:, 1] - y) < radius_m]
+
+
+class DistanceFields:
+    """One distance field for each of n homes, asked together.
+
+    The homes' layouts must be of one set, so that their maps have one frame.
+    """
+
+    def __init__(self, num_homes: int) -> None:
+        self._fields: list[DistanceField | None] = [None] * num_homes
+        self._apex = np.empty((num_homes, 0, 0, 3), dtype=np.float32)
+        self._origin = (0.0, 0.0)
+
+    def set(self, home: int, field: DistanceField) -> None:
+        """Gives a home its field.
+
+        Raises:
+            UserError: its map has another frame than those of the other homes.
+        """
+        if self._apex.size == 0:
+            self._origin = field.origin
+            self._apex = np.full((len(self._fields), *field.apex.shape), np.inf, np.float32)
+        if field.origin != self._origin or field.apex.shape != self._apex.shape[1:]:
+            raise UserError("layout: homes that are asked together must be of one layout set")
+        self._fields[home] = field
+        self._apex[home] = field.apex
+
+    def __getitem__(self, home: int) -> DistanceField:
+        field = self._fields[home]
+        if field is None:
+            raise KeyError(home)
+        return field
+
+    def distances(self, homes: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Metres (n,) from points (n, 2) to the goals of the homes (n,); a home may be repeated."""
+        homes = np.asarray(homes, dtype=np.int64)
+        points = np.ascontiguousarray(points, np.float64)
+        return _distances_of(self._apex, *self._origin, homes, points)
+
+
+@njit(cache=True)
+def field_distance(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -> float:
+    """Distance (m) at (x, y): that of the four cells around it, each by way of its own apex.
+
+    Cells without a path are left out, unless the point lies in one: then it is inf.
+    """
+    ny, nx, _ = apex.shape
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return np.inf
+    fx, fy = (x - x0) / CELL_M, (y - y0) / CELL_M
+    if fx < 0.0 or fy < 0.0 or fx >= nx or fy >= ny:
+        return np.inf
+    if not math.isfinite(apex[int(fy), int(fx), 2]):
+        return np.inf
+    ix = min(max(math.floor(fx - 0.5), 0), nx - 2)
+    iy = min(max(math.floor(fy - 0.5), 0), ny - 2)
+    tx = min(max(fx - 0.5 - ix, 0.0), 1.0)
+    ty = min(max(fy - 0.5 - iy, 0.0), 1.0)
+    total, weight = 0.0, 0.0
+    for dy in range(2):
+        for dx in range(2):
+            ax, ay, start = apex[iy + dy, ix + dx]
+            w = (tx if dx else 1.0 - tx) * (ty if dy else 1.0 - ty)
+            if w > 0.0 and math.isfinite(start):
+                total += w * (start + math.sqrt((x - ax) ** 2 + (y - ay) ** 2))
+                weight += w
+    return total / weight
+
+
+@njit(cache=True)
+def _distances(apex: np.ndarray, x0: float, y0: float, points: np.ndarray) -> np.ndarray:
+    out = np.empty(len(points))
+    for i in range(len(points)):
+        out[i] = field_distance(apex, x0, y0, points[i, 0], points[i, 1])
+    return out
+
+
+@njit(cache=True)
+def _distances_of(
+    apex: np.ndarray, x0: float, y0: float, homes: np.ndarray, points: np.ndarray
+) -> np.ndarray:
+    out = np.empty(len(points))
+    for i in range(len(points)):
+        out[i] = field_distance(apex[homes[i]], x0, y0, points[i, 0], points[i, 1])
+    return out
+
+
+@njit(cache=True)
+def _snap(
+    free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, x: float, y: float
+) -> tuple[bool, float, float]:
+    """Whether a point has free floor near it, and where."""
+    ny, nx = free.shape
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return False, x, y
+    ix, iy = math.floor((x - x0) / CELL_M), math.floor((y - y0) / CELL_M)
+    if ix < 0 or iy < 0 or ix >= nx or iy >= ny or nearest[iy, ix] < 0:
+        return False, x, y
+    if free[iy, ix]:
+        return True, x, y
+    cell = nearest[iy, ix]
+    return True, x0 + (cell % nx + 0.5) * CELL_M, y0 + (cell // nx + 0.5) * CELL_M
+
+
+@njit(cache=True)
+def _sees(free: np.ndarray, ax: float, ay: float, bx: float, by: float) -> bool:
+    """Whether the straight line between two points, in cells, stays on free cells.
+
+    Where it passes exactly between two diagonal cells, both beside it must be free.
+    """
+    ix, iy = int(ax), int(ay)
+    ex, ey = int(bx), int(by)
+    dx, dy = bx - ax, by - ay
+    sx, sy = (1 if dx > 0 else -1), (1 if dy > 0 else -1)
+    # Portions of the line from one crossing of a cell's edge to the next, and to the first.
+    px = abs(1.0 / dx) if dx != 0.0 else np.inf
+    py = abs(1.0 / dy) if dy != 0.0 else np.inf
+    tx = ((ix + 1 - ax) if dx > 0 else (ax - ix)) * px if dx != 0.0 else np.inf
+    ty = ((iy + 1 - ay) if dy > 0 else (ay - iy)) * py if dy != 0.0 else np.inf
+    if not free[iy, ix]:
+        return False
+    for _ in range(abs(ex - ix) + abs(ey - iy)):
+        if abs(tx - ty) < _TINY:
+            if not (free[iy, ix + sx] and free[iy + sy, ix]):
+                return False
+            ix, iy = ix + sx, iy + sy
+            tx, ty = tx + px, ty + py
+        elif tx < ty:
+            ix += sx
+            tx += px
+        else:
+            iy += sy
+            ty += py
+        if not free[iy, ix]:
+            return False
+        if ix == ex and iy == ey:
+            return True
+    return ix == ex and iy == ey
+
+
+@njit(cache=True)
+def _spread(
+    free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, roots: np.ndarray
+) -> np.ndarray:
+    """The apexes (ny, nx, 3) of a goal that consists of points (k, 2) on the free floor.
+
+    A cell enters the queue with the distance that it would have if it saw its neighbour's apex.
+    Whether it does is looked at only when its turn comes (Lazy Theta*: Nash, Koenig and Tovey,
+    AAAI 2010); if not, it is queued again with the best of what its neighbours offer.
+    """
+    ny, nx = free.shape
+    px, py = np.full(ny * nx, np.inf), np.full(ny * nx, np.inf)  # a cell's apex
+    start = np.full(ny * nx, np.inf)  # the apex's own distance
+    best = np.full(ny * nx, np.inf)
+    state = np.zeros(ny * nx, dtype=np.int8)  # 1 queued on trust, 2 queued and seen, 3 done
+    queue = [(0.0, 0) for _ in range(0)]
+    for i in range(len(roots)):  # lengths are in cells from here on
+        gx, gy = (roots[i, 0] - x0) / CELL_M, (roots[i, 1] - y0) / CELL_M
+        cell = int(gy) * nx + int(gx)
+        px[cell], py[cell], start[cell] = gx, gy, 0.0
+        best[cell] = math.sqrt((int(gx) + 0.5 - gx) ** 2 + (int(gy) + 0.5 - gy) ** 2)
+        state[cell] = 2
+        heapq.heappush(queue, (best[cell], cell))
+    while len(queue):
+        value, cell = heapq.heappop(queue)
+        if state[cell] == 3 or value > best[cell]:
+            continue
+        iy, ix = cell // nx, cell % nx
+        cx, cy = ix + 0.5, iy + 0.5
+        known = _between(state, px, py, cell, nx, px[cell] - cx, py[cell] - cy)
+        if state[cell] == 1 and not (known or _sees(free, px[cell], py[cell], cx, cy)):
+            _best_offer(free, px, py, start, best, state, cell)
+            state[cell] = 2
+            heapq.heappush(queue, (best[cell], cell))
+            continue
+        state[cell] = 3
+        for dy in range(-1, 2):
+            for dx in range(-1, 2):
+                other = cell + dy * nx + dx
+                if not _may_step(free, iy, ix, dy, dx) or state[other] == 3:
+                    continue
+                ox, oy = ix + dx + 0.5, iy + dy + 0.5
+                length = start[cell] + math.sqrt((ox - px[cell]) ** 2 + (oy - py[cell]) ** 2)
+                if length < best[other] - _TINY:
+                    best[other] = length
+                    px[other], py[other], start[other] = px[cell], py[cell], start[cell]
+                    state[other] = 1
+                    heapq.heappush(queue, (length, other))
+    return _apexes(free, nearest, x0, y0, px, py, start, best)
+
+
+@njit(cache=True)
+def _best_offer(
+    free: np.ndarray,
+    px: np.ndarray,
+    py: np.ndarray,
+    start: np.ndarray,
+    best: np.ndarray,
+    state: np.ndarray,
+    cell: int,
+) -> None:
+    """Gives a cell the best of its neighbours' apexes that it sees, or a neighbour as its apex."""
+    nx = free.shape[1]
+    iy, ix = cell // nx, cell % nx
+    cx, cy = ix + 0.5, iy + 0.5
+    best[cell] = np.inf
+    for dy in range(-1, 2):
+        for dx in range(-1, 2):
+            other = cell + dy * nx + dx
+            if not _may_step(free, iy, ix, dy, dx) or state[other] != 3:
+                continue
+            ax, ay, begin = px[other], py[other], start[other]
+            length = begin + math.sqrt((cx - ax) ** 2 + (cy - ay) ** 2)
+            if length < best[cell] and _sees(free, ax, ay, cx, cy):
+                best[cell] = length
+                px[cell], py[cell], start[cell] = ax, ay, begin
+            length = best[other] + math.sqrt(dx * dx + dy * dy)
+            if length < best[cell]:
+                best[cell] = length
+                px[cell], py[cell], start[cell] = cx + dx, cy + dy, best[other]
+
+
+@njit(cache=True)
+def _between(
+    state: np.ndarray, px: np.ndarray, py: np.ndarray, cell: int, nx: int, dx: float, dy: float
+) -> bool:
+    """Whether both cells between which a cell looks at its apex, (dx, dy) away, have the same apex.
+
+    Then the cell sees it too: they see it, they are one cell apart, so no blocked cell fits between
+    their lines of sight.
+    """
+    sx, sy = (1 if dx > 0 else -1), (nx if dy > 0 else -nx)
+    straight = cell + (sx if abs(dx) > abs(dy) else sy)
+    diagonal = cell + sx + sy
+    for other in (straight, diagonal):
+        if state[other] != 3 or px[other] != px[cell] or py[other] != py[cell]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _may_step(free: np.ndarray, iy: int, ix: int, dy: int, dx: int) -> bool:
+    """Whether a free cell's neighbour is free, and so are both cells beside a diagonal."""
+    if (dy == 0 and dx == 0) or not (0 <= iy + dy < free.shape[0] and 0 <= ix + dx < free.shape[1]):
+        return False
+    return free[iy + dy, ix + dx] and free[iy + dy, ix] and free[iy, ix + dx]
+
+
+@njit(cache=True)
+def _apexes(
+    free: np.ndarray,
+    nearest: np.ndarray,
+    x0: float,
+    y0: float,
+    px: np.ndarray,
+    py: np.ndarray,
+    start: np.ndarray,
+    best: np.ndarray,
+) -> np.ndarray:
+    """Apexes (ny, nx, 3) in metres; what is not free gets the nearest free cell as its apex.
+
+    Cells right beside the free floor share the apex of theirs, so that distances are smooth there.
+    """
+    ny, nx = free.shape
+    apex = np.full((ny, nx, 3), np.inf, dtype=np.float32)
+    for iy in range(ny):
+        for ix in range(nx):
+            cell = iy * nx + ix
+            near = nearest[iy, ix]
+            if free[iy, ix]:
+                apex[iy, ix, 0] = x0 + px[cell] * CELL_M
+                apex[iy, ix, 1] = y0 + py[cell] * CELL_M
+                apex[iy, ix, 2] = start[cell] * CELL_M
+            elif near >= 0 and _touch(iy, ix, near, nx):
+                apex[iy, ix, 0] = x0 + px[near] * CELL_M
+                apex[iy, ix, 1] = y0 + py[near] * CELL_M
+                apex[iy, ix, 2] = start[near] * CELL_M
+            elif near >= 0:
+                apex[iy, ix, 0] = x0 + (near % nx + 0.5) * CELL_M
+                apex[iy, ix, 1] = y0 + (near // nx + 0.5) * CELL_M
+                apex[iy, ix, 2] = best[near] * CELL_M
+    return apex
+
+
+@njit(cache=True)
+def _touch(iy: int, ix: int, other: int, nx: int) -> bool:
+    """Whether a cell is `other` or one of the eight around it."""
+    return abs(other // nx - iy) <= 1 and abs(other % nx - ix) <= 1
+
+
+@njit(cache=True)
+def _path(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -> np.ndarray:
+    """Corners (k, 2) from a point over the apexes to the goal; (0, 2) for no path."""
+    if not math.isfinite(field_distance(apex, x0, y0, x, y)):
+        return np.empty((0, 2))
+    points = np.empty((_MAX_BENDS, 2))
+    points[0] = x, y
+    count = 1
+    while count < _MAX_BENDS:
+        ax, ay, start = apex[int((y - y0) / CELL_M), int((x - x0) / CELL_M)]
+        x, y = float(ax), float(ay)
+        points[count] = x, y
+        count += 1
+        if start <= 0.0:
+            break
+    return points[:count].copy()
