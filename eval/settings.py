@@ -55,7 +55,9 @@ class EvalSettings(AllSettings):
 class SkillsSettings(RunSettings):
     """The settings of an evaluation of every skill by itself."""
 
-    agent: Literal["scripted", "zero", "random"] = config.option("scripted", "who acts")
+    agent: str = config.option(
+        "scripted", "who acts: scripted, zero, random; for pointnav see docs/pointnav.md"
+    )
     num_objects: int = config.option(30, "objects of an episode", minimum=1, maximum=30)
 
 

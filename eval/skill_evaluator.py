@@ -8,20 +8,20 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from eval import output, pool, report, runs, skill_page, table
+from eval import agents, output, pool, report, runs, skill_page, table
 from eval.episodes import DEFAULT_COUNT
 from eval.intervals import wilson
 from eval.settings import SkillSettings
-from eval.skill_runs import SkillFactory, SkillJob, SkillOutcome, SkillResult
+from eval.skill_results import SkillResult
+from eval.skill_runs import SkillFactory, SkillJob, SkillOutcome
+from skills.pointnav_starts import pointnav_start
+from skills.starts import Start, load_starts, start_episodes
 from tpsrl import config, machine
 from tpsrl.errors import UserError
-
-if TYPE_CHECKING:
-    from skills.starts import Start
 
 
 def evaluate_skill(
@@ -40,6 +40,7 @@ def evaluate_skill(
     """
     console = console or Console()
     out = output.check(settings.out or f"out/{settings.skill}")
+    agents.make_for_skill(settings.agent, settings.skill)
     starts = obtain(settings)
     settings = dataclasses.replace(
         settings,
@@ -78,20 +79,20 @@ def evaluate_skill(
     return summary
 
 
-def obtain(settings: SkillSettings) -> "list[Start]":
+def obtain(settings: SkillSettings) -> list[Start]:
     """The first start states: of a file (default: all), or of the skill's own distribution.
 
     Raises:
         UserError: the file is not readable or holds too few; or the skill has no distribution.
     """
-    from skills import starts
-
     count = settings.num_episodes
     if settings.starts is None:
         numbers = range(DEFAULT_COUNT if count is None else count)
+        if settings.skill == agents.POINTNAV:
+            return [pointnav_start(number, settings.split, settings.seed) for number in numbers]
         where = (settings.split, settings.seed, settings.num_objects)
-        return starts.start_episodes(settings.skill, numbers, *where, settings.processes or None)
-    found = starts.load_starts(settings.starts)
+        return start_episodes(settings.skill, numbers, *where, settings.processes or None)
+    found = load_starts(settings.starts)
     if not found or (count is not None and len(found) < count):
         wanted = "at least one was" if count is None else f"{count} were"
         raise UserError(
@@ -105,7 +106,8 @@ def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[st
 
     Keys beside the header's: `success`, `ends` (how many runs ended how), `parts` (for each part of
     success in how many runs it held at the end, and the median margin of those in which it did
-    not), `first_causes`, `steps`, `force` and `reward`.
+    not), `first_causes`, `steps`, `force`, `reward`, and `path` (means of the path metrics, None
+    for skills that do not drive somewhere).
     """
     good = sum(r.success for r in results)
     ends = [r.ended_by for r in results]
@@ -122,7 +124,15 @@ def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[st
             "total_n": report.spread([r.force_total_n for r in results]),
         },
         "reward": report.spread([r.reward for r in results]),
+        "path": path([r.path for r in results if r.path is not None]),
     }
+
+
+def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
+    """The means of the path metrics, for skills that drive somewhere."""
+    if not metrics:
+        return None
+    return {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
 
 
 def parts(results: Sequence[SkillResult]) -> list[dict[str, Any]]:
@@ -137,7 +147,7 @@ def parts(results: Sequence[SkillResult]) -> list[dict[str, Any]]:
     return rows
 
 
-def _header(settings: SkillSettings, starts: "Sequence[Start]") -> dict[str, Any]:
+def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
     """What was run: with the results, all that a report depends on."""
     records = [[s.episode.to_json(), dataclasses.asdict(s.goal)] for s in starts]
     text = json.dumps(records, sort_keys=True)

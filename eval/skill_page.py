@@ -6,7 +6,7 @@ from typing import Any
 
 from eval import page
 from eval.page import percent, signed
-from eval.skill_runs import SkillResult
+from eval.skill_results import SkillResult
 
 _PARTS_NOTE = """In how many runs each part of success held at the end, and by how much it was
 missed where it did not, the median. Success asks for all of them in one step."""
@@ -32,11 +32,14 @@ def render(report: dict[str, Any], results: Sequence[SkillResult]) -> str:
 def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     success, count = report["success"], report["num_episodes"]
     interval = f"{percent(success['ci_low'])} to {percent(success['ci_high'])}"
+    path = report["path"]
+    driving = [] if path is None else [(f"{path['spl']:.2f}", "SPL, mean")]
     return [
         (percent(success["mean"]), f"success, 95% interval {interval}"),
         (f"{round(success['mean'] * count)} of {count}", "runs"),
         (f"{report['steps']['mean']:.0f}", "control steps, mean"),
         (f"{report['reward']['mean']:.2f}", "reward, mean"),
+        *driving,
         (f"{report['force']['peak_n']['median'] / 1000:.2f} kN", "peak force, median"),
     ]
 

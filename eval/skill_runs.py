@@ -4,63 +4,36 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eval import agents, runs
+from eval.pointnav_runs import run_pointnav
 from eval.settings import SkillSettings
-from planner.executor import StepInfo, apply_mask
-from planner.trace import Cause
-from skills.base import Margin, SkillPolicy
-from skills.registry import get as get_skill
-from skills.task import FAILURES, Goals, SkillTask, TaskSettings, begin, step
-from tpsrl import config
+from eval.skill_results import OnStep, SkillResult, cause_of, lacking
+from planner.executor import StepInfo
+from skills import rollout
+from skills.base import SkillGoal, SkillPolicy
+from skills.environment import SkillEnv
+from skills.path_metrics import PathMeter
+from skills.starts import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
-from tpsrl.world import action as layout
-from tpsrl.world.state import WorldState
-
-if TYPE_CHECKING:
-    from skills.starts import Start
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SkillResult:
-    """One evaluated run of a skill.
-
-    `ended_by` is "success", "timeout", "skill_stop" where a policy gave up that has no stop to
-    call, or one of `skills.task.FAILURES`. `parts` are the parts of success at the end, by name,
-    `reward` is the sum over the run. Forces in newton: the largest of a control step, and the sum
-    over the run.
-    """
-
-    id: str
-    layout: str
-    success: bool
-    ended_by: str
-    steps: int
-    reward: float
-    parts: dict[str, Margin]
-    first_cause: Cause | None
-    force_peak_n: float
-    force_total_n: float
-    video: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
-        record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        parts = {name: dataclasses.asdict(margin) for name, margin in self.parts.items()}
-        cause = self.first_cause
-        return record | {"parts": parts, "first_cause": cause and cause.to_json()}
+from tpsrl.world.episode import Episode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillJob:
     """One start state to run from; `video` is the file to film it into, if at all."""
 
-    start: "Start"
+    start: Start
     video: Path | None
+
+    @property
+    def episode(self) -> Episode:
+        """The record of the home that it starts in."""
+        snapshot = self.start.snapshot
+        return self.start.episode if snapshot is None else snapshot.episode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,22 +64,10 @@ class SkillFactory:
 
         def work(job: SkillJob) -> SkillOutcome:
             # A policy is made anew for every run, so that nothing is left over from the last one.
-            policy = agents.make_for_skill(settings.agent, settings.skill, settings.seed)
+            policy = agents.make_for_skill(settings.agent, settings.skill)
             return run_job(settings, simulator, policy, job)
 
         return work
-
-
-def task_settings(settings: SkillSettings, skill: SkillTask) -> TaskSettings:
-    """The skill's reward and limits, with the protocol's limits in the place of its own."""
-    preset = config.load_preset("skill", settings.skill, skill.settings_type)
-    limits = settings.protocol.alone.of(settings.skill)
-    return dataclasses.replace(
-        preset,
-        horizon=limits.steps,
-        force_instant_n=limits.force_instant_n,
-        force_total_n=limits.force_total_n,
-    )
 
 
 def run_job(
@@ -118,122 +79,104 @@ def run_job(
         UserError: the start state is not valid, or the policy returns no action; names the episode.
     """
     started = time.perf_counter()
-    run = _Run(settings, simulator, policy, job.start)
     try:
         if job.video is None:
-            run.run()
+            result = _run(settings, simulator, policy, job, None)
         else:
             from eval.film import Film
 
-            with Film(simulator, run.episode, job.video, settings.video_stride) as film:
-                run.run(film.on_step)
+            with Film(simulator, job.episode, job.video, settings.video_stride) as film:
+                result = _run(settings, simulator, policy, job, film.on_step)
+            result = dataclasses.replace(result, video=f"videos/{job.video.name}")
     except UserError as error:
-        raise UserError(f"episode {run.episode.id}: {error}") from None
-    video = f"videos/{job.video.name}" if job.video else None
-    return SkillOutcome(run.result(video), time.perf_counter() - started)
+        prefix, message = f"episode {job.episode.id}: ", str(error)
+        raise UserError(message if message.startswith(prefix) else prefix + message) from None
+    return SkillOutcome(result, time.perf_counter() - started)
 
 
-class _Run:
-    """One run in progress."""
+def _run(
+    settings: SkillSettings,
+    simulator: Simulator,
+    policy: SkillPolicy,
+    job: SkillJob,
+    on_step: OnStep | None,
+) -> SkillResult:
+    if settings.skill == agents.POINTNAV:
+        return run_pointnav(settings, simulator, policy, job, on_step)
+    env = environment(settings, simulator, job.start)
+    watch = _Watch(settings, job.start.goal, on_step)
+    (done,) = rollout.run(env, policy, [0], watch)
+    parts = {name: margin for name, margin in done.results.items() if name != "success"}
+    cause = None if done.success else cause_of(settings.skill, parts, done.ended_by, done.steps)
+    return SkillResult(
+        id=job.episode.id,
+        layout=job.episode.layout,
+        success=done.success,
+        ended_by=done.ended_by,
+        steps=done.steps,
+        reward=done.reward,
+        parts=parts,
+        first_cause=cause,
+        force_peak_n=done.force_peak_n,
+        force_total_n=float(env.world.force_total[0]) - watch.force_before_n,
+        path=watch.meter.metrics(0, done.success) if watch.meter else None,
+    )
 
-    def __init__(
-        self, settings: SkillSettings, simulator: Simulator, policy: SkillPolicy, start: "Start"
-    ) -> None:
-        self.simulator, self.policy, self.goal = simulator, policy, start.goal
-        self.snapshot = start.snapshot
-        self.episode = start.snapshot.episode if start.snapshot else start.episode
-        self.name = settings.skill
-        self.skill = get_skill(settings.skill)
-        self.settings = task_settings(settings, self.skill)
-        self.thresholds = settings.protocol.skills
-        self.ended_by, self.reward, self.force_peak_n = "", 0.0, 0.0
-        self.steps, self.parts = 0, dict[str, Margin]()
 
-    def run(self, on_step: Callable[[WorldState, StepInfo], None] | None = None) -> None:
-        self._reset()
-        self.world = self.simulator.state([0])
-        self.force_before_n = float(self.world.force_total[0])
-        self.policy.begin(self.episode, self.goal, self.world)
-        self.task = begin(self.skill, Goals.of([self.goal]), self.world, self.thresholds)
-        while not self.ended_by:
-            self._step()
-            if on_step is not None:
-                on_step(self.world, self._info())
+def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> SkillEnv:
+    """The skill's environment under the protocol, whose only start is this one."""
+    limits = settings.protocol.alone.of(settings.skill)
+    return SkillEnv(
+        settings.skill,
+        simulator=simulator,
+        starts=[start],
+        thresholds=settings.protocol.skills,
+        settings={
+            "horizon": limits.steps,
+            "force_instant_n": limits.force_instant_n,
+            "force_total_n": limits.force_total_n,
+        },
+    )
 
-    def _reset(self) -> None:
-        if self.snapshot is None:
-            self.simulator.reset([0], [self.episode])
-        else:
-            self.simulator.restore(0, self.snapshot)
 
-    def _step(self) -> None:
-        """One control step, judged."""
-        wanted = np.asarray(self.policy.act(self.world), dtype=float)
-        if wanted.shape != (layout.SIZE,) or not np.all(np.isfinite(wanted)):
-            raise UserError(f"policy: {type(self.policy).__name__} returned {wanted}, no action")
-        mask = self.skill.mask()
-        action = apply_mask(wanted, mask, bool(self.world.held[0] >= 0))
-        self.simulator.step([0], action[None])
-        self.world = self.simulator.state([0])
-        self.task, _, outcome = step(
-            self.skill, self.task, action[None], self.world, self.settings, self.thresholds
-        )
-        self.steps += 1
-        self.reward += float(outcome.reward[0])
-        self.force_peak_n = max(self.force_peak_n, float(self.world.force[0]))
-        stop = bool(action[layout.STOP] > 0)
-        self.parts = self.skill.results(self.goal, self.world, stop, self.thresholds)
-        if outcome.terminated[0]:
-            self.ended_by = "success" if outcome.success[0] else FAILURES[int(outcome.failure[0])]
-        elif wanted[layout.STOP] > 0 and not mask[layout.STOP]:
-            self.ended_by = "skill_stop"
-        elif outcome.truncated[0]:
-            self.ended_by = "timeout"
+class _Watch:
+    """Looks at a run from outside: measures the path, and tells the film."""
 
-    def result(self, video: str | None) -> SkillResult:
-        parts = {name: margin for name, margin in self.parts.items() if name != "success"}
-        return SkillResult(
-            id=self.episode.id,
-            layout=self.episode.layout,
-            success=self.ended_by == "success",
-            ended_by=self.ended_by,
-            steps=self.steps,
-            reward=self.reward,
-            parts=parts,
-            first_cause=self._cause(parts),
-            force_peak_n=self.force_peak_n,
-            force_total_n=float(self.world.force_total[0]) - self.force_before_n,
-            video=video,
-        )
+    def __init__(self, settings: SkillSettings, goal: SkillGoal, on_step: OnStep | None) -> None:
+        self.skill, self.goal, self.on_step = settings.skill, goal, on_step
+        skills = settings.protocol.skills
+        reach_m = skills.navigate_region_m + skills.navigate_distance_m
+        self.meter = PathMeter(1, reach_m) if self.skill == "navigate" else None
+        self.begun, self.force_before_n = False, 0.0
 
-    def _cause(self, parts: dict[str, Margin]) -> Cause | None:
-        """The first part that does not hold, with why the run ended; None on success."""
-        if self.ended_by == "success":
-            return None
-        name, margin = _lacking(parts)
-        where = (0, self.name, self.name)
-        return Cause(*where, name, margin.margin, margin.unit, self.ended_by, self.steps)
+    def __call__(self, env: SkillEnv) -> None:
+        """What a rollout calls after the reset and after every step."""
+        if not self.begun:
+            self.begun, self.force_before_n = True, float(env.world.force_total[0])
+            if self.meter is not None:
+                goals = np.array([self.goal.position], dtype=float)
+                self.meter.begin([0], [env.episode], goals, env.world)
+            return
+        if self.meter is not None:
+            self.meter.step([0], env.world)
+        if self.on_step is not None:
+            self.on_step(env.world, self._info(env))
 
-    def _info(self) -> StepInfo:
-        name, margin = _lacking({n: m for n, m in self.parts.items() if n != "success"})
-        limit = self.settings.horizon
+    def _info(self, env: SkillEnv) -> StepInfo:
+        results = env.batch.results(0, stop=False)
+        name, margin = lacking({n: m for n, m in results.items() if n != "success"})
+        steps = env.batch.steps(0)
         return StepInfo(
             index=0,
             total=1,
-            name=self.name,
-            action=self.name,
-            skill=self.name,
+            name=self.skill,
+            action=self.skill.replace("_", " "),
+            skill=self.skill,
             phase="skill",
-            phase_step=self.steps,
-            phase_limit=limit,
-            episode_step=self.steps,
+            phase_step=steps,
+            phase_limit=env.batch.settings.horizon,
+            episode_step=steps,
             predicate=name,
             margin=margin,
             object=self.goal.object,
         )
-
-
-def _lacking(parts: dict[str, Margin]) -> tuple[str, Margin]:
-    """The first part that does not hold, else the first one."""
-    missing = [(name, margin) for name, margin in parts.items() if not margin.holds]
-    return (missing or list(parts.items()))[0]

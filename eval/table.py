@@ -14,8 +14,7 @@ from eval.page import percent, signed
 def show(console: Console, report: dict[str, Any]) -> None:
     """Prints stages, first causes and the overall success.
 
-    Columns: `done` counts success by the plan's predicates, `skill` by the skill's own thresholds,
-    `differ` the runs in which these two disagree; `rate` and interval are those of `done`; `chain`
+    Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates, `skill` by the skill's own thresholds, `differ` the runs in which these two disagree; `rate` and interval are those of `done`; `chain`
     is the share of all episodes in which every stage so far succeeded.
     """
     parts: list[Any] = [_stages(report["stages"])]
@@ -39,16 +38,20 @@ def show_skill(console: Console, report: dict[str, Any]) -> None:
     if report["first_causes"]:
         console.print(_causes(report["first_causes"]))
     figures = f"{report['steps']['mean']:.0f} steps, reward {report['reward']['mean']:.2f}"
+    if report["path"]:
+        figures += f", SPL {report['path']['spl']:.2f}"
     console.print(Text.assemble(_overall(report, "success"), f"; mean {figures}"))
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     table = _table("Stages")
-    heads = ("", "stage", "reached", "done", "skill", "differ", "rate", "95% interval", "chain")
+    heads = ("", "stage", "run", "done", "skill", "differ", "rate", "95%", "chain")
     for head in heads:
-        table.add_column(head, justify="left" if head == "stage" else "right", no_wrap=True)
+        if head == "stage":
+            table.add_column(head, overflow="fold")
+        else:
+            table.add_column(head, justify="right", no_wrap=True)
     for stage in stages:
-        interval = f"{percent(stage['ci_low'])} to {percent(stage['ci_high'])}"
         table.add_row(
             str(stage["index"] + 1),
             Text(stage["name"]),
@@ -56,11 +59,20 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
             str(stage["succeeded"]),
             str(stage["skill_succeeded"]),
             str(stage["only_predicates"] + stage["only_skill"]),
-            percent(stage["rate"]),
-            "-" if stage["rate"] is None else interval,
-            percent(stage["cumulative"]),
+            _whole(stage["rate"]),
+            _interval(stage) if stage["reached"] else "-",
+            _whole(stage["cumulative"]),
         )
     return table
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return f"{100 * row['ci_low']:.0f}-{_whole(row['ci_high'])}"
+
+
+def _whole(share: float | None) -> str:
+    """A share in whole percents, for a narrow column; the report has the exact one."""
+    return "-" if share is None else f"{100 * share:.0f}%"
 
 
 def _goals(report: dict[str, Any]) -> Table:

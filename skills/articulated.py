@@ -8,10 +8,10 @@ an empty cup, and stop. Closing is done without the grip: the door or drawer is 
 import dataclasses
 from typing import Any
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import length, rest_vector, to_base
+from skills.geometry import array_namespace, length, points, rest_vector, to_base
 from skills.task import (
     STOPPED,
     WRONG_GRASP,
@@ -71,7 +71,7 @@ class _Articulated(SkillTask):
         xp = array_namespace(world.base)
         rows = xp.arange(goals.joint.shape[0], device=device(goals.joint))
         handle = world.marker_pos[rows, goals.joint]
-        local = to_base(world.base, xp.stack([world.ee_pos, handle], axis=1))
+        local = to_base(world.base, points(world.ee_pos, handle))
         ee, subject = local[:, 0], local[:, 1]
         to_rest = rest_vector(ee)
         return View(
@@ -80,7 +80,7 @@ class _Articulated(SkillTask):
             goal=subject,
             to_rest=to_rest,
             distance=length(subject - ee),
-            heading=xp.zeros_like(world.force),
+            heading=0.0 * world.force,
             rest=length(to_rest),
             gap=self.gap(world.joints[rows, goals.joint], thresholds),
             holding=(world.held >= 0) | (world.held_joint >= 0),
@@ -105,7 +105,7 @@ class _Articulated(SkillTask):
         wrong = view.holding & (world.held_joint != task.joint)
         grasped = view.holding & ~wrong
         done = view.gap <= tolerance
-        number = world.force.dtype
+        none = 0.0 * world.force
         nearer = task.distance - view.distance
         opened = xp.abs(task.gap) - xp.abs(view.gap)
         return Judgement(
@@ -113,11 +113,11 @@ class _Articulated(SkillTask):
             failure=xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0)),
             terms={
                 "handle": xp.where(done | view.holding, 0.0, settings.handle * nearer),
-                "grasp": settings.grasp * xp.astype(grasped & ~task.rewarded, number),
+                "grasp": xp.where(grasped & ~task.rewarded, settings.grasp, none),
                 "joint": xp.where(done, 0.0, settings.joint * opened),
-                "reached": settings.reached * xp.astype(done & ~task.reached, number),
+                "reached": xp.where(done & ~task.reached, settings.reached, none),
                 "rest": xp.where(done, settings.rest * (task.rest - view.rest), 0.0),
-                "wrong_grasp": -settings.wrong_grasp * xp.astype(wrong, number),
+                "wrong_grasp": xp.where(wrong, -settings.wrong_grasp, none),
             },
             rewarded=task.rewarded | grasped,
             reached=task.reached | done,

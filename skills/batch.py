@@ -39,7 +39,7 @@ class BatchOptions:
     sensors: str | None = None
     base_movement: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    thresholds: SkillThresholds = SkillThresholds()
+    thresholds: SkillThresholds = dataclasses.field(default_factory=SkillThresholds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class SkillBatch:
             self.mask[act.BASE] = False
         self.episodes: list[Episode | None] = [None] * simulator.num_envs
         self._task = TaskState.empty(simulator.num_envs)
+        self._all = list(range(simulator.num_envs))
         self._held = np.full(simulator.num_envs, -1)
         self._worlds: dict[int, tuple[WorldState, int]] = {}
 
@@ -122,7 +123,8 @@ class SkillBatch:
             UserError: an action is of the wrong shape or not finite, or a home was not reset.
         """
         rows = np.asarray(env_ids)
-        before = self._task.take(rows)
+        # All homes in their order, the usual case, need no copy.
+        before = self._task if list(env_ids) == self._all else self._task.take(rows)
         actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
         self.simulator.step(env_ids, actions)
         world = self.simulator.state(env_ids)

@@ -42,7 +42,7 @@ class EnvOptions:
     base_movement: bool = True
     horizon: int | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    thresholds: SkillThresholds = SkillThresholds()
+    thresholds: SkillThresholds = dataclasses.field(default_factory=SkillThresholds)
     starts: str | os.PathLike[str] | Sequence[Start] | None = None
     split: str = "train"
     dataset_seed: int = 0
@@ -155,9 +155,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         shown = self.batch.reset([0], [start])
         return first(shown), {"start": self.start_index}
 
-    def step(
-        self, action: np.ndarray
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """See `gymnasium.Env.step`."""
         done = self.batch.step([0], np.asarray(action)[None])
         outcome = done.outcome
@@ -179,7 +177,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         """Puts home and task exactly into the frozen state; what it shows."""
         return first(self.batch.restore(0, snapshot))
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         """A picture (360, 480, 3) uint8 of the home, None without a render mode."""
         return None if self.render_mode is None else self.batch.simulator.render(0)
 
@@ -202,8 +200,8 @@ def image_size(depth: Sequence[int] | None) -> tuple[int, int] | None:
     return (int(size[0]), int(size[1]))
 
 
-def observation_space(batch: SkillBatch) -> spaces.Dict:
-    """The observations of one home."""
+def observation_space(batch: SkillBatch) -> Any:
+    """The space of one home's observations, a `gymnasium.spaces.Dict`."""
     parts: dict[str, spaces.Space[Any]] = {
         "state": spaces.Box(-np.inf, np.inf, (batch.state_size,), np.float32)
     }

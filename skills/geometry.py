@@ -3,18 +3,37 @@
 import functools
 from typing import Any
 
-from array_api_compat import array_namespace, device
+import array_api_compat
+import numpy as np
+from array_api_compat import device
 
 from tpsrl.world.state import WorldState
 
 # The end-effector's resting point in the base frame, metres (habitat-lab, FetchRobot tasks).
 REST_POINT = (0.5, 0.0, 1.0)
 
+_NUMPY: Any = array_api_compat.array_namespace(np.zeros(0))
+
+
+def array_namespace(array: Any) -> Any:
+    """The Array API library of an array; quick for numpy, which is asked for at every step."""
+    return _NUMPY if type(array) is np.ndarray else array_api_compat.array_namespace(array)
+
+
+def columns(*parts: Any) -> Any:
+    """Arrays (...) side by side (..., k)."""
+    return array_namespace(parts[0]).concat([part[..., None] for part in parts], axis=-1)
+
+
+def points(*parts: Any) -> Any:
+    """Points (n, 3) one below the other (n, k, 3)."""
+    return array_namespace(parts[0]).concat([part[:, None, :] for part in parts], axis=1)
+
 
 def length(vector: Any) -> Any:
     """Length (...) of vectors (..., k)."""
     xp = array_namespace(vector)
-    return xp.sqrt(xp.sum(vector * vector, axis=-1))
+    return xp.sqrt(xp.vecdot(vector, vector))
 
 
 def planar_distance(base: Any, point: Any) -> Any:
@@ -29,7 +48,7 @@ def distance(first: Any, second: Any) -> Any:
 
 def heading_error(base: Any, point: Any) -> Any:
     """Absolute angle (n,) in [0, pi] between a base's heading and the direction to a point."""
-    xp = array_namespace(base, point)
+    xp = array_namespace(base)
     local = to_base(base, point[..., None, :])[..., 0, :]
     return xp.abs(xp.atan2(local[..., 1], local[..., 0]))
 
@@ -41,12 +60,18 @@ def rest_distance(base: Any, ee_pos: Any) -> Any:
 
 def rest_vector(ee: Any) -> Any:
     """From end effectors (n, 3), in the base frame, to their resting point (n, 3)."""
-    return _rest_point(array_namespace(ee), ee.dtype, device(ee)) - ee
+    return constant(REST_POINT, ee) - ee
+
+
+def constant(values: tuple[Any, ...], like: Any) -> Any:
+    """Nested tuples of numbers as an array of the same library, type and device as another."""
+    place = None if type(like) is np.ndarray else device(like)
+    return _constant(values, array_namespace(like), like.dtype, place)
 
 
 @functools.cache
-def _rest_point(xp: Any, dtype: Any, place: Any) -> Any:
-    return xp.asarray(REST_POINT, dtype=dtype, device=place)
+def _constant(values: tuple[Any, ...], xp: Any, dtype: Any, place: Any) -> Any:
+    return xp.asarray(values, dtype=dtype, device=place)
 
 
 def to_base(base: Any, points: Any) -> Any:
@@ -56,7 +81,7 @@ def to_base(base: Any, points: Any) -> Any:
     dy = points[..., 1] - base[..., None, 1]
     yaw = base[..., None, 2]
     cos, sin = xp.cos(yaw), xp.sin(yaw)
-    return xp.stack([cos * dx + sin * dy, cos * dy - sin * dx, points[..., 2]], axis=-1)
+    return columns(cos * dx + sin * dy, cos * dy - sin * dx, points[..., 2])
 
 
 def object_position(index: Any, world: WorldState) -> Any:

@@ -8,10 +8,8 @@ from the region's edge, as with M3's region goals.
 import dataclasses
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import length, rest_vector, to_base
+from skills.geometry import array_namespace, length, points, rest_vector, to_base
 from skills.task import STOPPED, Goals, Judgement, SkillTask, TaskSettings, TaskState, View
 from tpsrl import config
 from tpsrl.world import action
@@ -48,7 +46,7 @@ class Navigate(SkillTask):
     ) -> View:
         """`distance` is from the base to the goal over the floor."""
         xp = array_namespace(world.base)
-        local = to_base(world.base, xp.stack([world.ee_pos, goals.position], axis=1))
+        local = to_base(world.base, points(world.ee_pos, goals.position))
         ee, goal = local[:, 0], local[:, 1]
         to_rest = rest_vector(ee)
         return View(
@@ -59,7 +57,7 @@ class Navigate(SkillTask):
             distance=length(goal[:, :2]),
             heading=xp.atan2(goal[:, 1], goal[:, 0]),
             rest=length(to_rest),
-            gap=xp.zeros_like(world.force),
+            gap=0.0 * world.force,
             holding=(world.held >= 0) | (world.held_joint >= 0),
         )
 

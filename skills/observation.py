@@ -5,12 +5,10 @@ There are two choices. "habitat" is what habitat-lab's skill gives its policy be
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from array_api_compat import array_namespace, device
-
+from skills.geometry import array_namespace, columns, constant
 from skills.task import SkillTask, TaskState, View
 from tpsrl.errors import unknown
 from tpsrl.world.state import WorldState
@@ -39,16 +37,14 @@ def _to_rest(task: TaskState, view: View, world: WorldState) -> Any:
 
 
 def _holding(task: TaskState, view: View, world: WorldState) -> Any:
-    xp = array_namespace(world.base)
-    return xp.astype(view.holding, world.base.dtype)[:, None]
+    return array_namespace(world.base).where(view.holding, 1.0, 0.0 * view.rest)[:, None]
 
 
 def _velocity(task: TaskState, view: View, world: WorldState) -> Any:
     xp = array_namespace(world.base)
     yaw, vx, vy = world.base[:, 2], world.base_velocity[:, 0], world.base_velocity[:, 1]
     cos, sin = xp.cos(yaw), xp.sin(yaw)
-    columns = [cos * vx + sin * vy, cos * vy - sin * vx, world.base_velocity[:, 2]]
-    return xp.stack(columns, axis=-1)
+    return columns(cos * vx + sin * vy, cos * vy - sin * vx, world.base_velocity[:, 2])
 
 
 def _reach(task: TaskState, view: View, world: WorldState) -> Any:
@@ -64,7 +60,7 @@ def _gap(task: TaskState, view: View, world: WorldState) -> Any:
 
 
 def _goal_polar(task: TaskState, view: View, world: WorldState) -> Any:
-    return array_namespace(world.base).stack([view.distance, view.heading], axis=-1)
+    return columns(view.distance, view.heading)
 
 
 def _start_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
@@ -127,13 +123,11 @@ def into_frame(quat: Any, vector: Any) -> Any:
     """Vectors (n, 3) of the world in frames turned by quaternions (n, 4), (w, x, y, z)."""
     xp = array_namespace(quat)
     products = quat[:, :, None] * quat[:, None, :]
-    table = _rotation_table(xp, quat.dtype, device(quat))
-    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ table, (-1, 3, 3))
+    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ constant(_TURN, quat), (-1, 3, 3))
     return (vector[:, None, :] @ turn)[:, 0]
 
 
-@functools.cache
-def _rotation_table(xp: Any, dtype: Any, place: Any) -> Any:
+def _rotation_table() -> tuple[tuple[float, ...], ...]:
     """(16, 9): makes a rotation matrix of the products of a quaternion's entries."""
     ww, wx, wy, wz, xx, xy, xz, yy, yz, zz = 0, 1, 2, 3, 5, 6, 7, 10, 11, 15
     entries = (
@@ -147,5 +141,7 @@ def _rotation_table(xp: Any, dtype: Any, place: Any) -> Any:
         {yz: 2, wx: 2},
         {ww: 1, xx: -1, yy: -1, zz: 1},
     )
-    columns = [[float(entry.get(row, 0)) for entry in entries] for row in range(16)]
-    return xp.asarray(columns, dtype=dtype, device=place)
+    return tuple(tuple(float(entry.get(row, 0)) for entry in entries) for row in range(16))
+
+
+_TURN = _rotation_table()

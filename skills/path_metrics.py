@@ -40,7 +40,9 @@ def soft_spl(left: Any, shortest: Any, driven: Any) -> Any:
 def _efficiency(shortest: Any, driven: Any) -> Any:
     xp = array_namespace(shortest, driven)
     longest = xp.where(driven > shortest, driven, shortest)
-    return xp.where(longest > 0.0, shortest, 1.0) / xp.where(longest > 0.0, longest, 1.0)
+    known = xp.isfinite(longest)
+    share = xp.where(known, shortest, 0.0) / xp.where(known & (longest > 0.0), longest, 1.0)
+    return xp.where(known, xp.where(longest > 0.0, share, 1.0), xp.nan)
 
 
 def step_length(before: Any, after: Any) -> Any:

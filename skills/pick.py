@@ -9,10 +9,18 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import length, object_position, rest_vector, to_base
+from skills.geometry import (
+    array_namespace,
+    constant,
+    length,
+    object_position,
+    points,
+    rest_vector,
+    to_base,
+)
 from skills.task import (
     DROPPED,
     WRONG_OBJECT,
@@ -53,7 +61,7 @@ def settled(arm: Any, base_velocity: Any, thresholds: SkillThresholds) -> Any:
 
     Arm joints (n, 7) and base velocities (n, 3).
     """
-    xp = array_namespace(arm, base_velocity)
+    xp = array_namespace(arm)
     good = xp.ones(arm.shape[0], dtype=xp.bool, device=device(arm))
     if thresholds.pick_arm_rad is not None:
         good = good & (posture_error(arm) < thresholds.pick_arm_rad)
@@ -67,7 +75,7 @@ def posture_error(arm: Any) -> Any:
     from tpsrl.world.fetch import REST_ARM  # mujoco comes with it, which help must not wait for
 
     xp = array_namespace(arm)
-    off = arm - xp.asarray(REST_ARM, dtype=arm.dtype, device=device(arm))
+    off = arm - constant(REST_ARM, arm)
     return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)
 
 
@@ -89,11 +97,10 @@ class Pick(SkillTask):
         self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
     ) -> View:
         """`distance` is from the end effector to the object's centre."""
-        xp = array_namespace(world.base)
         target = object_position(goals.object, world)
-        local = to_base(world.base, xp.stack([world.ee_pos, target], axis=1))
+        local = to_base(world.base, points(world.ee_pos, target))
         ee, subject = local[:, 0], local[:, 1]
-        to_rest, unused = rest_vector(ee), xp.zeros_like(world.force)
+        to_rest, unused = rest_vector(ee), 0.0 * world.force
         return View(
             ee=ee,
             subject=subject,
@@ -123,15 +130,15 @@ class Pick(SkillTask):
         # The distance is another one before and after the grasp; only like is compared with like.
         progress = xp.where(has, task.rest - view.rest, task.distance - view.distance)
         same = (has == had) & ~wrong
-        number = world.force.dtype
+        none = 0.0 * world.force
         return Judgement(
             success=picked(view.rest, world, task.object, thresholds),
             failure=xp.where(wrong, WRONG_OBJECT, xp.where(dropped, DROPPED, 0)),
             terms={
                 "distance": xp.where(same, settings.distance * rounded(xp, progress), 0.0),
-                "pick": settings.pick * xp.astype(has & ~had, number),
-                "drop": -settings.drop * xp.astype(dropped, number),
-                "wrong_pick": -settings.wrong_pick * xp.astype(wrong, number),
+                "pick": xp.where(has & ~had, settings.pick, none),
+                "drop": xp.where(dropped, -settings.drop, none),
+                "wrong_pick": xp.where(wrong, -settings.wrong_pick, none),
             },
             rewarded=had | has,
             reached=task.reached,

@@ -7,10 +7,8 @@ within 0.15 m of the resting point.
 import dataclasses
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import length, object_position, rest_vector, to_base
+from skills.geometry import array_namespace, length, object_position, points, rest_vector, to_base
 from skills.task import (
     DROPPED,
     WRONG_DROP,
@@ -68,11 +66,10 @@ class Place(SkillTask):
         self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
     ) -> View:
         """`distance` is from the object's centre to its goal."""
-        xp = array_namespace(world.base)
         target = object_position(goals.object, world)
-        local = to_base(world.base, xp.stack([world.ee_pos, target, goals.position], axis=1))
+        local = to_base(world.base, points(world.ee_pos, target, goals.position))
         ee, subject, goal = local[:, 0], local[:, 1], local[:, 2]
-        to_rest, unused = rest_vector(ee), xp.zeros_like(world.force)
+        to_rest, unused = rest_vector(ee), 0.0 * world.force
         return View(
             ee=ee,
             subject=subject,
@@ -107,14 +104,14 @@ class Place(SkillTask):
         # Nearer than the tolerance there is nothing to gain, so that the object is let go there.
         progress = xp.where(back, task.rest - view.rest, task.distance - view.distance)
         same = (back == task.reached) & (back | ~at_goal) & ~off_goal
-        number = world.force.dtype
+        none = 0.0 * world.force
         return Judgement(
             success=placed(view.distance, view.rest, view.holding, thresholds),
             failure=xp.where(off_goal, xp.where(world.violation, DROPPED, WRONG_DROP), 0),
             terms={
                 "distance": xp.where(same, settings.distance * rounded(xp, progress), 0.0),
-                "place": settings.place * xp.astype(released & at_goal, number),
-                "drop": -settings.drop * xp.astype(off_goal, number),
+                "place": xp.where(released & at_goal, settings.place, none),
+                "drop": xp.where(off_goal, -settings.drop, none),
             },
             rewarded=task.rewarded | free,
             reached=back,

@@ -10,13 +10,16 @@ in from outside, from `skills.path_metrics.PathMeter`.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from skills.path_metrics import spl, step_length
+from skills.task import STOPPED, Outcome, TaskSettings
 from tpsrl import config
+from tpsrl.errors import UserError
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
@@ -24,14 +27,14 @@ OBSERVATION = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PointNavSettings:
-    """Success, horizon and the reward's weights."""
+class PointNavSettings(TaskSettings):
+    """What PointNav changes of, and adds to, the settings that all skills share."""
 
-    success_m: float = config.option(0.2, "geodesic distance within which to stop", minimum=0)
     horizon: int = config.option(500, "control steps until the episode is cut off", minimum=1)
     success: float = config.option(2.5, "reward for success, times SPL")
-    progress: float = config.option(1.0, "reward for each metre nearer")
     slack: float = config.option(0.01, "penalty for each step")
+    progress: float = config.option(1.0, "reward for each metre nearer, along the floor")
+    success_m: float = config.option(0.2, "geodesic distance within which to stop", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,17 +48,24 @@ class PointNavState:
     last: Any  # (n, 2) m, where the base was after the last step
     steps: Any  # (n,) int
 
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Plain numpy copies by name, for snapshots and checkpoints."""
+        return {name: np.array(getattr(self, name)) for name in _FIELDS}
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointNavOutcome:
-    """What came of a step: arrays (n,). `reward` is the sum of the terms."""
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "PointNavState":
+        """The state of `to_arrays`.
 
-    reward: Any
-    terms: dict[str, Any]
-    success: Any
-    spl: Any  # 0 where the episode has not succeeded
-    terminated: Any
-    truncated: Any
+        Raises:
+            UserError: an array is missing or unknown.
+        """
+        wrong = set(_FIELDS) ^ set(arrays)
+        if wrong:
+            raise UserError(f"pointnav state: arrays {', '.join(sorted(wrong))} missing or unknown")
+        return PointNavState(**{name: np.array(arrays[name]) for name in _FIELDS})
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(PointNavState))
 
 
 def mask() -> np.ndarray:
@@ -104,23 +114,26 @@ def step(
     world: WorldState,
     distance: Any,
     settings: PointNavSettings,
-) -> tuple[PointNavState, PointNavOutcome]:
+) -> tuple[PointNavState, Outcome]:
     """Judges the control step by actions (n, 11) that led to `world`.
 
-    `distance` (n,) is the geodesic distance from there to the goal, metres.
+    `distance` (n,) is the geodesic distance from there to the goal, metres; where it is not finite,
+    because something pushed the base off the map, it stays what it was. A stop too far away fails
+    as "stopped".
     """
     xp = array_namespace(world.base)
+    distance = xp.where(xp.isfinite(distance), distance, state.distance)
     here = world.base[:, :2]
     driven = state.driven + step_length(state.last, here)
     stop = actions[:, act.STOP] > 0
     success = stop & (distance < settings.success_m)
-    share = spl(success, state.shortest, driven)
     terms = {
-        "success": settings.success * share,
+        "success": settings.success * spl(success, state.shortest, driven),
         "progress": settings.progress * (state.distance - distance),
         "slack": xp.full_like(distance, -settings.slack),
     }
     after = PointNavState(state.goal, state.shortest, distance, driven, here, state.steps + 1)
-    truncated = (after.steps >= settings.horizon) & ~stop
     reward = terms["success"] + terms["progress"] + terms["slack"]
-    return after, PointNavOutcome(reward, terms, success, share, stop, truncated)
+    failure = xp.where(stop & ~success, STOPPED, 0)
+    truncated = (after.steps >= settings.horizon) & ~stop
+    return after, Outcome(reward, terms, success, failure, stop, truncated)

@@ -1,7 +1,9 @@
 """PointNav's episodes: start and goal anywhere on the main floor, few of them in a straight line.
 
 The distribution is that of Habitat's PointNav datasets (habitat-lab 0.3.3, pointnav_generator).
-Apartments have furniture and no loose objects, which stand on furniture anyway.
+Apartments have furniture and no loose objects, which stand on furniture anyway. The resting arm
+reaches beyond the base's disc, so it must be clear of furniture at the start, and at the goal when
+the robot comes along the shortest path; on the way it is not looked at.
 """
 
 import math
@@ -9,6 +11,7 @@ import math
 import numpy as np
 
 from skills.base import SkillGoal
+from skills.starts import Start
 from tpsrl.errors import RunError, UserError, unknown
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.episode import Episode
@@ -28,10 +31,10 @@ _NUMBER = 100  # part of the seed
 
 def pointnav_start(
     index: int, split: str = "val", seed: int = 0, layout_set: str = "replica_cad"
-) -> tuple[Episode, SkillGoal]:
-    """Episode `index` of a seed, which is the same whatever others are drawn, and its goal.
+) -> Start:
+    """Start `index` of a seed, which is the same whatever others are drawn.
 
-    Layouts of the split take turns. The goal's height is 0.
+    Layouts of the split take turns. The goal is a position at height 0.
 
     Raises:
         UserError: split, seed or index is out of range.
@@ -48,7 +51,7 @@ def pointnav_start(
     start, goal = _draw(layout, rng)
     name = f"pointnav_{split}_{seed}_{index:05d}"
     episode = Episode(name, "pointnav", split, layout, start, (), ())
-    return episode, SkillGoal(position=(*goal, 0.0))
+    return Start(episode, SkillGoal(position=(*goal, 0.0)))
 
 
 def acceptance(geodesic: float, euclid: float) -> float:
@@ -69,10 +72,17 @@ def _draw(
         for _ in range(_STARTS_PER_GOAL):
             start = random_base_pose(layout, rng)
             euclid = math.dist(start[:2], goal)
-            taken = rng.random() < acceptance(field.distance(*start[:2]), euclid)
-            if taken and _arm_free(layout, start):
+            if rng.random() >= acceptance(field.distance(*start[:2]), euclid):
+                continue
+            if _arm_free(layout, start) and _arm_free(layout, _arrival(field.path(*start[:2]))):
                 return start, goal
     raise RunError(f"pointnav: no start and goal found in {layout}")
+
+
+def _arrival(path: np.ndarray) -> tuple[float, float, float]:
+    """The base pose (x, y, yaw) at the end of a path (k, 2)."""
+    dx, dy = path[-1] - path[-2]
+    return (float(path[-1, 0]), float(path[-1, 1]), math.atan2(dy, dx))
 
 
 def _arm_free(layout: str, base: tuple[float, float, float]) -> bool:

@@ -8,7 +8,7 @@ from skills.base import Margin, SkillPolicy
 from skills.environment import SkillEnv
 from tpsrl.world import action as act
 
-GAVE_UP = "gave_up"
+GAVE_UP = "skill_stop"
 TIMEOUT = "timeout"
 
 
@@ -16,8 +16,8 @@ TIMEOUT = "timeout"
 class SkillResult:
     """What came of one episode.
 
-    `ended_by` is "success", a name of `skills.task.FAILURES`, "timeout", or "gave_up" when the
-    policy called stop in a skill whose action has no stop. `reward_terms` are sums over the
+    `ended_by` is "success", a name of `skills.task.FAILURES`, "timeout", or "skill_stop" when
+    the policy called stop twice running in a skill whose action has no stop. `reward_terms` are sums over the
     episode, `results` as of its end; forces in newtons, `force_sum_n` as `skills.task.step` counts.
     """
 
@@ -50,13 +50,15 @@ def _episode(
     policy.begin(env.episode, env.goal, env.world)
     if on_step is not None:
         on_step(env)
-    ended_by, sums, reward_sum, steps, peak = "", {}, 0.0, 0, 0.0
+    ended_by, steps, stops, reward_sum, peak = "", 0, 0, 0.0, 0.0
+    sums: dict[str, float] = {}
     results: dict[str, Margin] = {}
     while not ended_by:
         action = policy.act(env.world, shown.get("depth"))
         shown, reward, terminated, truncated, info = env.step(action)
         stop = bool(action[act.STOP] > 0)
-        steps, reward_sum = steps + 1, reward_sum + reward
+        steps, stops = steps + 1, stops + 1 if stop else 0
+        reward_sum += reward
         peak = max(peak, float(env.world.force[0]))
         for name, term in info["reward_terms"].items():
             sums[name] = sums.get(name, 0.0) + term
@@ -64,7 +66,7 @@ def _episode(
             ended_by = "success" if info["success"] else info["failure"]
         elif truncated:
             ended_by = TIMEOUT
-        elif stop and not env.action_mask[act.STOP]:
+        elif stops == 2 and not env.batch.mask[act.STOP]:
             ended_by = GAVE_UP
         if ended_by:
             results = env.batch.results(0, stop)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skills.starts import BASE_EPISODES, Start, load_starts, start_episode
+from skills.starts import BASE_EPISODES, Start, load_starts, start_episodes
 from tpsrl.errors import UserError
 
 _VARIANTS = 1000  # starts that are drawn of each base episode
@@ -53,7 +53,10 @@ class StartSource:
             UserError: it is negative, or a file or list has not so many.
         """
         if self._given is None:
-            return start_episode(self._skill, index, self._split, self._seed, self._num_objects)
+            # New processes cannot be started from every script that makes an environment.
+            return start_episodes(
+                self._skill, [index], self._split, self._seed, self._num_objects, processes=1
+            )[0]
         if not 0 <= index < len(self._given):
             raise UserError(
                 f"start: {index} is out of range, must be between 0 and {len(self._given) - 1}"

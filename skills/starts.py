@@ -7,6 +7,7 @@ here is free: the base's disc and the resting arm, with what it holds, touch not
 """
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -30,16 +31,17 @@ from tpsrl.world.collision import (
 )
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import BASE_RADIUS, CUP, GRIPPER
-from tpsrl.world.floor import CELL_M, Joints, floor_map, main_floor, rounded
+from tpsrl.world.floor import ABSENT, CELL_M, Joints, floor_map, main_floor, rounded
 from tpsrl.world.generator import Source, joints_at, travel
-from tpsrl.world.geodesic import distance_field, free_floor
+from tpsrl.world.geodesic import SNAP_M, distance_field, free_floor
 from tpsrl.world.handles import handle
 from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
-from tpsrl.world.placement import box_prism, furniture
+from tpsrl.world.placement import Prism, box_prism, circle, furniture, gap
 from tpsrl.world.reach import point_to_base, static_bodies
 from tpsrl.world.scenarios import DRAWERS, FRIDGE
+from tpsrl.world.state import JOINTS
 
 DATASETS = {
     "navigate": "rearrange_easy",
@@ -66,7 +68,7 @@ _ARM_BOX_SLACK_M = 0.01
 _TRIES = 200
 _BLOCK = 63  # base episodes are made so many at a time: each training layout once
 _TOUCH_M = 0.001  # so far a drawer may reach into its neighbour
-_MARGIN_M = 0.02  # of arm and held object; doors are looked up to the next 0.02 rad
+_MARGIN_M = 0.02  # of arm and held object
 _SEED = 20_000  # keeps these draws apart from those of the datasets
 
 
@@ -247,9 +249,8 @@ def _articulated(
             pos, turn = grip.pose(joint)
             marked = pos + turn @ np.array(grip.link.marker)
             origin, rotation = (marked, turn) if grip.slides else (grip.origin, grip.rotation)
-            room = _Room(_opened(base, marker, joint))
-            wanted = origin + rotation @ region.draw(rng)
-            spot = free_floor(base.layout, room.joints).snap(float(wanted[0]), float(wanted[1]))
+            room = _Room(_opened(base, marker, joint), moving=marker)
+            spot = room.nearest_spot(origin + rotation @ region.draw(rng))
             noise = float(rng.normal(0.0, HEADING_NOISE_RAD))
             if spot is None:
                 return None
@@ -306,28 +307,57 @@ def _swings_free(layout: str, marker: str, joint: float) -> bool:
 
 
 class _Room:
-    """An episode's home without the robot; says which base poses are free."""
+    """An episode's home without the robot; says which base poses are free.
 
-    def __init__(self, base: Episode, held: int = -1) -> None:
+    The door or drawer `moving` is taken where it is, what depends on the others is kept.
+    """
+
+    def __init__(self, base: Episode, held: int = -1, moving: str = "") -> None:
         self._base, self._held = base, held
-        self.joints = rounded(joints_at(base.articulation))
+        joints = joints_at(base.articulation)
+        self._still = rounded(
+            [ABSENT if key == moving else q for key, q in zip(JOINTS, joints, strict=True)]
+        )
         kinds = [object_kind(o.name) for o in base.objects]
         rows = [i for i in range(len(kinds)) if i != held]
         pos = np.array([o.pos for o in base.objects])[rows]
         quat = np.array([o.quat for o in base.objects])[rows]
-        objects = object_bodies([kinds[i] for i in rows], pos, quat)
-        self._bodies = static_bodies(base.layout, self.joints).plus(objects)
+        loose = object_bodies([kinds[i] for i in rows], pos, quat)
+        self._links: list[Prism] = []
+        if moving:
+            boxes = handle(base.layout, moving).boxes(joints[JOINTS.index(moving)])
+            self._links = [
+                box_prism(*box)
+                for box in zip(boxes.centre, boxes.rotation, boxes.half, strict=True)
+            ]
+            loose = loose.plus(boxes)
+        self._bodies = static_bodies(base.layout, self._still).plus(loose)
         self._spheres = ARM_SPHERES if held < 0 else ARM_SPHERES.plus(_hanging(kinds[held]))
-        self._floor = floor_map(base.layout, joints=self.joints)
+        self._floor = floor_map(base.layout, joints=self._still)
+
+    def nearest_spot(self, wanted: np.ndarray) -> tuple[float, float] | None:
+        """Where the disc is free, as near to a point (2 or more,) as possible; None: not near."""
+        cells = _free_cells(self._base.layout, self._still)
+        away = np.hypot(cells[:, 0] - wanted[0], cells[:, 1] - wanted[1])
+        order = np.flatnonzero(away < SNAP_M)
+        spots = cells[order[np.argsort(away[order])]]
+        if len(spots) and away.min() < CELL_M / 2:  # its own cell is free, and so is the point
+            spots = np.concatenate([wanted[None, :2], spots])
+        return next(((float(x), float(y)) for x, y in spots if self._stands(x, y)), None)
+
+    def _stands(self, x: float, y: float) -> bool:
+        """Whether the disc is free."""
+        if self._floor.clearance(x, y) < BASE_RADIUS:
+            return False
+        disc = circle(BASE_RADIUS) + np.array([x, y])
+        return all(gap(disc, link.corners) >= 0.0 for link in self._links)
 
     def start(self, pose: tuple[float, float, float], goal: SkillGoal) -> Start | None:
         """The start at a base pose, None where disc, resting arm or held object are not free."""
-        if self._floor.clearance(pose[0], pose[1]) < BASE_RADIUS:
-            return None
-        near, _ = self._bodies.seen_from(np.array(pose))
-        if not ArmChecker(self._spheres, near).free(REST, _MARGIN_M):
-            return None
         x, y, yaw = pose
+        near, _ = self._bodies.seen_from(np.array(pose))
+        if not self._stands(x, y) or not ArmChecker(self._spheres, near).free(REST, _MARGIN_M):
+            return None
         yaw = (yaw + math.pi) % (2 * math.pi) - math.pi
         episode = dataclasses.replace(self._base, robot_start=(x, y, yaw), held=self._held)
         return Start(episode, goal)
@@ -341,6 +371,7 @@ def _hanging(kind: ObjectKind) -> Spheres:
     return held_spheres(kind, tip + turn.T @ drop, turn.T)
 
 
+@functools.lru_cache(maxsize=256)
 def _free_cells(layout: str, joints: Joints) -> np.ndarray:
     """Centres (n, 2) of the cells of the main floor."""
     x0, y0 = floor_map(layout).origin

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import object_position
+from skills.geometry import array_namespace, object_position
 from skills.results import with_success
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -315,7 +315,7 @@ def step(
     view = skill.look(task, world, thresholds)
     stop = actions[:, act.STOP] > 0
     verdict = skill.judge(task, view, world, stop, settings, thresholds)
-    number = world.force.dtype
+    none = 0.0 * world.force
 
     change = world.force - task.force
     rises = change > _FORCE_RISE_N
@@ -327,14 +327,14 @@ def step(
     success = verdict.success
     failure = verdict.failure
     terms = dict(verdict.terms)
-    terms["success"] = settings.success * xp.astype(success, number)
-    terms["slack"] = xp.full_like(rise, -settings.slack)
-    terms["constraint"] = -settings.constraint * xp.astype(world.violation, number)
+    terms["success"] = xp.where(success, settings.success, none)
+    terms["slack"] = none - settings.slack
+    terms["constraint"] = xp.where(world.violation, -settings.constraint, none)
     if settings.force and settings.force_cap:
         cost = settings.force * rise
         terms["force"] = -xp.where(cost > settings.force_cap, settings.force_cap, cost)
     if too_much is not None:
-        terms["force_end"] = -settings.force_end * xp.astype(too_much, number)
+        terms["force_end"] = xp.where(too_much, -settings.force_end, none)
         failure = xp.where((failure == 0) & too_much & ~success, FORCE_LIMIT, failure)
     reward = sum(terms.values())
 

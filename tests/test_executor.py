@@ -121,15 +121,17 @@ def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
         home.force = 600.0
 
     first_pick = execute().stages[0].steps + 1
-    faults = {first_pick + 2: hit, first_pick + 4: hit}
+    faults = {first_pick: hit, first_pick + 1: hit}
     within = ExecutionLimits(pick=SkillLimits(200, 700.0, 1500.0))
     assert execute(KinematicHome(faults), limits=within).success
-    for limits in (SkillLimits(200, force_instant_n=500.0), SkillLimits(200, force_total_n=1000.0)):
-        trace = execute(KinematicHome(faults), limits=ExecutionLimits(pick=limits))
-        assert ended(trace)[:4] == ["success", "skill_force", "success", "precondition"]
-        assert trace.ended_by == "stop"
-        assert trace.first_cause is not None
-        assert (trace.first_cause.name, trace.first_cause.reason) == ("pick obj_0", "skill_force")
+    summed = ExecutionLimits(pick=SkillLimits(200, force_total_n=1000.0))
+    assert execute(KinematicHome(faults), limits=summed).stages[1].ended_by == "skill_force"
+    instant = ExecutionLimits(pick=SkillLimits(200, force_instant_n=500.0))
+    trace = execute(KinematicHome(faults), limits=instant)
+    assert ended(trace) == ["success", "skill_force", "success", "precondition"] + ["success"] * 4
+    assert trace.stages[1].steps == 1 and trace.ended_by == "stop"
+    assert trace.first_cause is not None
+    assert (trace.first_cause.name, trace.first_cause.reason) == ("pick obj_0", "skill_force")
 
 
 def test_limits_of_an_unknown_skill_name_the_nearest():
@@ -146,11 +148,13 @@ def drawer_and_fridge() -> tuple[Episode, dict[str, np.ndarray]]:
         for box in boxes
     )
     episode = dataclasses.replace(make_episode(2, 2, scenario="set_table"), objects=objects)
-    return episode, {name: box.pos for name, box in zip(names, boxes, strict=True)}
+    return episode, {
+        name: box.pos + [0.0, 0.4, 0.0] for name, box in zip(names, boxes, strict=True)
+    }
 
 
 def opening(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
-    return policies(open_drawer=Pull(0.46), open_fridge=Pull(1.25), **changes)
+    return policies(**{"open_drawer": Pull(0.46), "open_fridge": Pull(1.25), **changes})
 
 
 def test_set_table_is_opened_by_skills_that_end_with_a_stop():

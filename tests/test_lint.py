@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hab_episodes import placement, prepare_groceries, receptacle, set_table, tidy_house
 from kinematic_home import make_episode
-from test_planner_search import placement, prepare_groceries, receptacle, set_table, tidy_house
 
 from planner.definition import (
     Definition,
@@ -284,7 +284,7 @@ def test_a_last_stage_that_lacks_a_goal_is_an_error():
 
 
 def test_a_stage_that_never_holds_is_an_error():
-    both = (("holding", BOWL, "robot_0"), ("holding", APPLE, "robot_0"))
+    both = (("closed_cab", "cab_push_point_5"), ("holding", APPLE, "robot_0"))
     stages = {"both": both, **mended().stages}
     assert found(dataclasses.replace(mended(), stages=stages)) == [
         ("unreachable-stage", "stage both")

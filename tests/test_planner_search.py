@@ -9,7 +9,8 @@ import networkx as nx
 import numpy as np
 import pddlpy
 import pytest
-from kinematic_home import LAYOUT, make_episode
+from hab_episodes import placement, prepare_groceries, receptacle, set_table, tidy_house
+from kinematic_home import make_episode
 from pddlpy.diagnostics import diagnose
 from pddlpy.planning import BFSPlanner, GroundedTask, State
 
@@ -21,8 +22,7 @@ from planner.problem import Problem, problem_from_episode, start_world
 from planner.search import DOMAIN, HABITAT_DOMAIN, UnsolvableError, plan
 from planner.stages import stage_goals
 from tpsrl.errors import UserError
-from tpsrl.world.episode import Episode, ObjectPlacement, Target
-from tpsrl.world.layouts import placed_receptacles, resolve
+from tpsrl.world.episode import Target
 from tpsrl.world.state import JOINTS
 
 TIDY_HOUSE = [
@@ -32,48 +32,6 @@ TIDY_HOUSE = [
 ]
 
 CLOSING = PlanOptions(close_after=True)
-
-
-def receptacle(name: str) -> tuple[float, float, float]:
-    layout_set, layout = resolve(LAYOUT)
-    placed = next(r for r in placed_receptacles(layout_set, layout) if r.name == name)
-    x, y, z = (float(v) for v in placed.pos)
-    return x, y, z
-
-
-def placement(name: str, where: str) -> ObjectPlacement:
-    return ObjectPlacement(name, receptacle(where), (1.0, 0.0, 0.0, 0.0), where)
-
-
-def tidy_house(seed: int = 0) -> Episode:
-    """30 objects; five of them, in no order, are targets."""
-    episode = make_episode(30, 0)
-    chosen = np.random.default_rng(seed).permutation(30)[:5]
-    targets = tuple(Target(int(i), (float(i), -2.0, 0.8), "table_2") for i in chosen)
-    return dataclasses.replace(episode, targets=targets)
-
-
-def set_table(**articulation: float) -> Episode:
-    """HAB's Set Table: a bowl in a drawer and an apple in the fridge, both to the table."""
-    x, y, z = receptacle("table_1")
-    return make_episode(
-        objects=(placement("024_bowl", "drawer_right_top"), placement("013_apple", "fridge")),
-        targets=(Target(0, (x, y, z), "table_1"), Target(1, (x, y + 0.4, z), "table_1")),
-        articulation=articulation,
-    )
-
-
-def prepare_groceries(**articulation: float) -> Episode:
-    """HAB's Prepare Groceries: two objects from the open fridge, one from a counter into it."""
-    x, y, z = receptacle("counter_right")
-    fridge = receptacle("fridge")
-    start = [("013_apple", "fridge"), ("003_cracker_box", "fridge"), ("024_bowl", "counter_left")]
-    goals = [((x, y, z), "counter_right"), ((x, y + 0.4, z), "counter_right"), (fridge, "fridge")]
-    return make_episode(
-        objects=tuple(placement(name, where) for name, where in start),
-        targets=tuple(Target(n, goal, where) for n, (goal, where) in enumerate(goals)),
-        articulation={"fridge_push_point": 1.5, **articulation},
-    )
 
 
 def parse(tmp_path: Path, domain: str, problem: str) -> pddlpy.DomainProblem:

@@ -24,6 +24,7 @@ _CONTACT_N = 300.0  # the face is reached, whatever the plan said
 _AIM_GAIN = 4.0  # 1/s, from the tip's error beside its way to its velocity
 _PULL_GAIN = 4.0  # 1/s, from the arm's deflection to the base's velocity
 _STUCK_STEPS = 20
+_CALM_STEPS = 3  # a door that still swings would run into the cup
 _LIFT_OFF_STEPS, _LIFT_OFF_MPS = 4, 0.8
 
 
@@ -87,6 +88,9 @@ class _Articulated(Routine):
         self.phase = "ready"
         yield from self.follow(self._ready_path(approach.posture))
         self.grip, self.phase = (1.0 if self.opening else -1.0), "contact"
+        if not self.opening:
+            x, y, yaw = approach.stance
+            yield from self.drive([Leg(x, y, yaw, 1)] * 2)
         yield from self._creep(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
         self.resync()
 
@@ -131,6 +135,7 @@ class _Articulated(Routine):
             if stuck > _STUCK_STEPS or (self.opening and not self.holds):
                 self.note("stuck" if self.holds else "lost_hold")
                 return
+        yield from self.wait(_CALM_STEPS if self.opening else 0)
 
     def let_go(self) -> Steps:
         """Releases the handle and backs off, so that the folding arm does not move it again."""
@@ -161,7 +166,7 @@ class ScriptedOpen(_Articulated):
 
     def done(self) -> bool:
         """Open far enough to reach what is inside."""
-        return self.joint >= open_goal(self.handle)[1] - 0.02
+        return self.joint >= open_goal(self.handle)[-1] - 0.015
 
     def work(self) -> Steps:
         """See `_Articulated.work`."""
@@ -169,7 +174,7 @@ class ScriptedOpen(_Articulated):
             yield from self.come_to()
         if self.holds:
             scene = self.look()
-            goal, _ = open_goal(self.handle)
+            goal = open_goal(self.handle)[0]
             drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, goal)
             yield from self.drag(max(drag.joint, self.joint + 0.1))
         else:

@@ -7,6 +7,7 @@ arm, far slower than the base, need not move.
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -15,8 +16,8 @@ from skills.scripted.scene import Scene
 from skills.scripted.search import ahead
 from tpsrl.world.collision import ArmChecker, Bodies
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import Handle
+from tpsrl.world.handles import handle as handle_of
 from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import to_base
 
@@ -50,24 +51,23 @@ def foresee(
     tip, turn = cup_pose(posture)
     axis = turn[:, 0]
     footprint = scene.footprint(posture, without=handle.index)
-    local = _link_point(handle, joint, base, tip)
-    at, count = np.array(base, dtype=np.float64), _count(handle, joint, goal, local)
-    reached = joint
-    for i in range(count):
-        q = joint + (goal - joint) * (i + 1) / count
-        before, after = (_world_point(handle, p, local) for p in (reached, q))
+    way = _way(scene.layout, handle.marker, joint, goal)
+    local = way[0].turn.T @ (tip_in_world(base, tip) - way[0].pos)
+    at, reached, before = np.array(base, dtype=np.float64), joint, tip_in_world(base, tip)
+    for place in way[1:]:
+        after = place.pos + place.turn @ local
         v, omega = base_velocity(tip, to_base(at, after - before))
         turned = at[2] + omega / 2
         moved = at + np.array([v * math.cos(turned), v * math.sin(turned), omega])
         moved[:2] += (after - tip_in_world(moved, tip))[:2]
         if footprint.margin(*moved) < _FLOOR_MARGIN_M:
             break
-        facing = -to_base(moved, handle.normal(q)) @ axis
+        facing = -to_base(moved, place.turn[:, 0]) @ axis
         if facing < (LEAST_FACING if goal > joint else LEAST_PUSHING):
             break
-        if _hits_link(scene, handle, q, moved, posture):
+        if _hits_link(scene, handle, place.boxes, moved, posture):
             break
-        at, reached = moved, q
+        at, reached, before = moved, place.joint, after
     return Drag(reached, at)
 
 
@@ -79,9 +79,24 @@ def can_back_off(scene: Scene, handle: Handle, drag: Drag, posture: np.ndarray, 
     )
 
 
-def _count(handle: Handle, joint: float, goal: float, local: np.ndarray) -> int:
-    way = abs(goal - joint) * (1.0 if handle.slides else math.hypot(local[0], local[1]))
-    return max(1, math.ceil(way / _STEP_M))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a door or drawer is at a joint position: origin, rotation, boxes."""
+
+    joint: float
+    pos: np.ndarray
+    turn: np.ndarray
+    boxes: Bodies
+
+
+@functools.lru_cache(maxsize=64)
+def _way(layout: str, marker: str, joint: float, goal: float) -> list[_Place]:
+    """From one joint position to another in steps of `_STEP_M` at the handle."""
+    where = handle_of(layout, marker)
+    reach = 1.0 if where.slides else math.hypot(where.face[0], where.face[1])
+    count = max(1, math.ceil(abs(goal - joint) * reach / _STEP_M))
+    joints = [joint + (goal - joint) * i / count for i in range(count + 1)]
+    return [_Place(q, *where.pose(q), where.boxes(q)) for q in joints]
 
 
 def tip_in_world(base: np.ndarray, tip: np.ndarray) -> np.ndarray:
@@ -90,24 +105,10 @@ def tip_in_world(base: np.ndarray, tip: np.ndarray) -> np.ndarray:
     return np.array([base[0] + c * tip[0] - s * tip[1], base[1] + s * tip[0] + c * tip[1], tip[2]])
 
 
-def _link_point(handle: Handle, joint: float, base: np.ndarray, tip: np.ndarray) -> np.ndarray:
-    """The cup's tip in the link's frame (3,)."""
-    pos, turn = handle.pose(joint)
-    local: np.ndarray = turn.T @ (tip_in_world(base, tip) - pos)
-    return local
-
-
-def _world_point(handle: Handle, joint: float, local: np.ndarray) -> np.ndarray:
-    pos, turn = handle.pose(joint)
-    point: np.ndarray = pos + turn @ local
-    return point
-
-
 def _hits_link(
-    scene: Scene, handle: Handle, joint: float, base: np.ndarray, posture: np.ndarray
+    scene: Scene, handle: Handle, boxes: Bodies, base: np.ndarray, posture: np.ndarray
 ) -> bool:
     """Whether arm or trunk run into the very door or drawer that is being moved."""
-    boxes = handle.boxes(joint)
     front = [box.name for box in handle.link.boxes].index(handle.front.partition("/")[2])
     near, rows = boxes.seen_from(base)
     found = np.flatnonzero(rows == front)
@@ -127,6 +128,3 @@ def _under_head(boxes: Bodies, base: np.ndarray) -> bool:
     return False
 
 
-def turn_towards(base: np.ndarray, point: np.ndarray) -> float:
-    """The angle (rad) from the base's heading to a point."""
-    return float(wrap_angle(math.atan2(point[1] - base[1], point[0] - base[0]) - base[2]))

@@ -9,10 +9,11 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from skills.scripted.drag import LEAST_FACING, Drag, can_back_off, foresee
+from skills.scripted.drag import LEAST_FACING, LEAST_PUSHING, Drag, can_back_off, foresee
 from skills.scripted.navigation import Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
 from skills.scripted.search import ahead, drivable
@@ -28,22 +29,28 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, too_far
 # How far to open: drawers to just before the stop, the door until the shelf is free; and what
 # must be possible for a stance to be worth it. Less than 0.45 m leaves bowls under the worktop.
 _OPEN_M, _LEAST_M = 0.48, 0.46
-_OPEN_RAD, _LEAST_RAD = 1.5, 1.25
+_OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD = 1.5, 1.3, 1.19
 _SHUT = 0.02
 
 RETREAT_M = 0.35  # an arm that folds nearer than this moves the drawer again
 _APPROACH_M = 0.1  # the last stretch, driven with the arm out
+_ENTER_M = 0.25  # where the hand goes between an open door and a wall
+_PUSH_GAP_M = 0.01  # from the face that is going to be pushed
+_TOOL_M, _TOOL_RADIUS_M = 0.11, 0.048  # from the cup's tip to the gripper, which is wider
 # Stances: distance of the face from the base (m), its bearing from there and the base's heading
 # (rad), each relative to the face's normal or the bearing.
 _DISTANCES = (0.72, 0.8, 0.88, 0.96, 0.64, 1.04)
 _BEARINGS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.8, -0.8)
-_FACINGS = (0.0, 0.3, -0.3)
+_BESIDE = (1.1, -1.1, 1.35, -1.35, 1.6, -1.6)
+_FACINGS = (0.0, 0.3, -0.3, 0.55, -0.55)
 _STRAIGHT_ON_M = (0.1, 0.2, 0.3, 0.45)
 # Cup: height of the contact relative to the marker (m), and where it points (rad).
 _HEIGHTS = (0.07, 0.0, -0.05)
 _PITCHES = tuple(math.radians(p) for p in (0, 20, 35, 45, 55, 65))
 _TURNS = (0.0, 0.3, -0.3, 0.6, -0.6, 0.9, -0.9)
-_FACE_MARGIN_M, _MARGINS_M = 0.004, (0.012, 0.0)
+_ASLANT = (1.2, -1.2, 1.45, -1.45)
+_FACE_MARGIN_M, _MARGIN_M = 0.004, 0.006
+_MAX_WAYS = 1200
 _FOOTPRINT_MARGIN_M = 0.025
 _POSTURES = 6  # tried for a stance
 _MOST_ARM_STEPS = 150.0
@@ -64,42 +71,49 @@ class Approach:
     steps: float
 
 
-def open_goal(handle: Handle) -> tuple[float, float]:
-    """Joint positions (rad or m): how far to open, and how far at least."""
-    return (_OPEN_M, _LEAST_M) if handle.slides else (_OPEN_RAD, _LEAST_RAD)
+def open_goal(handle: Handle) -> tuple[float, float, float]:
+    """Joint positions (rad or m): how far to open, how far at least, and failing that."""
+    if handle.slides:
+        return _OPEN_M, _LEAST_M, _LEAST_M
+    return _OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD
 
 
 def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> Approach | None:
     """The quickest way to open or close from joint position `joint`, or None."""
-    goal, least = open_goal(handle) if opening else (0.0, _SHUT)
+    goal, least, fallback = open_goal(handle) if opening else (0.0, _SHUT, _SHUT)
     field = drive_field(scene.footprint(scene.arm), scene.base)
     ways = [
         (drive + 2.0 * cost, first, stance, posture)
-        for drive, first, stance in _stances(scene, handle, joint, field)
-        for cost, posture in _postures_at(handle, joint, stance)
+        for drive, first, stance in _stances(scene, handle, joint, opening, field)
+        for cost, posture in _postures_at(handle, joint, opening, stance)
     ]
     ways.sort(key=lambda way: way[0])
     walled: list[np.ndarray] = []
-    for margin in _MARGINS_M:
-        for steps, first, stance, posture in ways:
-            if any(first is pose for pose in walled):
-                continue
-            if not _free(scene, handle, first, stance, posture, margin):
-                continue
-            drag = foresee(scene, handle, stance, posture, joint, goal)
-            if not _far_enough(drag, least, opening):
-                continue
-            if not can_back_off(scene, handle, drag, posture, RETREAT_M):
-                continue
-            if first is scene.base:
-                return Approach(None, first, stance, posture, steps)
+    second: tuple[float, Approach] | None = None
+    for steps, first, stance, posture in ways[:_MAX_WAYS]:
+        if any(first is pose for pose in walled):
+            continue
+        if not _free(scene, handle, first, stance, posture):
+            continue
+        drag = foresee(scene, handle, stance, posture, joint, goal)
+        far, enough = (_far_enough(drag, limit, opening) for limit in (least, fallback))
+        if not enough or (second is not None and not far and drag.joint <= second[0]):
+            continue
+        if not can_back_off(scene, handle, drag, posture, RETREAT_M if far else RETREAT_M / 2):
+            continue
+        legs = None
+        if first is not scene.base:
             legs = plan_drive(scene.footprint(scene.arm), scene.base, first)
-            if legs is not None:
-                return Approach(legs, first, stance, posture, steps)
-            walled.append(first)
-            if len(walled) == _MAX_DRIVES:
-                return None
-    return None
+            if legs is None:
+                walled.append(first)
+                if len(walled) == _MAX_DRIVES:
+                    break
+                continue
+        approach = Approach(legs, first, stance, posture, steps)
+        if far:
+            return approach
+        second = (drag.joint, approach)
+    return second[1] if second is not None else None
 
 
 def _far_enough(drag: Drag, least: float, opening: bool) -> bool:
@@ -107,7 +121,11 @@ def _far_enough(drag: Drag, least: float, opening: bool) -> bool:
 
 
 def _stances(
-    scene: Scene, handle: Handle, joint: float, field: functools.partial
+    scene: Scene,
+    handle: Handle,
+    joint: float,
+    opening: bool,
+    field: Callable[[np.ndarray], float],
 ) -> list[tuple[float, np.ndarray, np.ndarray]]:
     """(steps to get to contact, base pose before it, stance at contact)."""
     point, normal = handle.point(joint), handle.normal(joint)
@@ -116,7 +134,9 @@ def _stances(
         (d / _STEP_M + _CREEP_STEPS, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M
     ]
     footprint = scene.footprint(scene.arm)
-    for distance, bearing, facing in itertools.product(_DISTANCES, _BEARINGS, _FACINGS):
+    bearings = _BEARINGS if opening else _BEARINGS + _BESIDE
+    approach = _APPROACH_M if opening else _ENTER_M
+    for distance, bearing, facing in itertools.product(_DISTANCES, bearings, _FACINGS):
         angle = outward + bearing
         stance = np.array(
             [
@@ -125,7 +145,7 @@ def _stances(
                 wrap_angle(angle + math.pi + facing),
             ]
         )
-        first = ahead(stance, -_APPROACH_M)
+        first = ahead(stance, -approach)
         drive = field(first) + _DRIVE_STEPS + _CREEP_STEPS
         if np.isfinite(drive) and drivable(footprint, first, _FOOTPRINT_MARGIN_M):
             found.append((drive, first, stance))
@@ -133,7 +153,7 @@ def _stances(
 
 
 def _postures_at(
-    handle: Handle, joint: float, stance: np.ndarray
+    handle: Handle, joint: float, opening: bool, stance: np.ndarray
 ) -> tuple[tuple[float, np.ndarray], ...]:
     """(steps from rest, posture (7,)) with the cup on the face, seen from a stance."""
     point, normal = handle.point(joint), handle.normal(joint)
@@ -141,21 +161,27 @@ def _postures_at(
     bearing = wrap_angle(math.atan2(away[1], away[0]) - stance[2])
     inward = wrap_angle(math.atan2(-normal[1], -normal[0]) - stance[2])
     return _postures(
-        round(float(np.hypot(*away)), 2), round(bearing, 2), round(inward, 2), round(point[2], 2)
+        round(float(np.hypot(*away)), 2),
+        round(bearing, 2),
+        round(inward, 2),
+        round(point[2], 2),
+        opening,
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def _postures(
-    distance: float, bearing: float, inward: float, height: float
+    distance: float, bearing: float, inward: float, height: float, opening: bool
 ) -> tuple[tuple[float, np.ndarray], ...]:
     """The quickest postures for a face at a place of the base frame that looks along -`inward`."""
-    if math.cos(inward - bearing) < 0.3:
+    if math.cos(inward - bearing) < (0.3 if opening else -0.2):
         return ()
     into = np.array([math.cos(inward), math.sin(inward), 0.0])
     place = np.array([distance * math.cos(bearing), distance * math.sin(bearing), height])
     found: list[tuple[float, np.ndarray]] = []
-    for up, pitch, turn in itertools.product(_HEIGHTS, _PITCHES, _TURNS):
+    turns = _TURNS if opening else _TURNS + _ASLANT
+    least = LEAST_FACING if opening else LEAST_PUSHING
+    for up, pitch, turn in itertools.product(_HEIGHTS, _PITCHES, turns):
         heading = inward + turn
         axis = np.array(
             [
@@ -165,19 +191,24 @@ def _postures(
             ]
         )
         facing = float(axis @ into)
-        # The rim of a tilted cup touches before its middle does.
-        rim = CUP_RADIUS * math.sqrt(max(0.0, 1.0 - facing * facing))
-        tip = place + np.array([0.0, 0.0, up]) - rim * into
-        if facing < LEAST_FACING or too_far(tip, axis):
+        tip = place + np.array([0.0, 0.0, up]) - _off_face(facing, opening) * into
+        if facing < least or too_far(tip, axis):
             continue
         for seed in SEEDS[:3]:
             ok, q = inverse(seed, tip, CUP_AXIS, axis, REST, NO_OFFSET, 60, 0.3)
             cost = float(np.abs(q - REST).max()) / ARM_DELTA_RAD
-            if ok and cost < _MOST_ARM_STEPS and _before_face(q, place, into):
+            if ok and cost < _MOST_ARM_STEPS and (not opening or _before_face(q, place, into)):
                 found.append((cost, q))
                 break
     found.sort(key=lambda way: way[0])
     return tuple(found[:_POSTURES])
+
+
+def _off_face(facing: float, opening: bool) -> float:
+    """How far (m) the cup's tip is from a face that the tool just touches, or is to push."""
+    # The rim of a tilted cup touches before its middle does, and aslant the gripper before it.
+    rim = CUP_RADIUS * math.sqrt(max(0.0, 1.0 - facing * facing))
+    return rim if opening else max(rim, _TOOL_RADIUS_M - _TOOL_M * facing) + _PUSH_GAP_M
 
 
 def _before_face(q: np.ndarray, place: np.ndarray, into: np.ndarray) -> bool:
@@ -195,11 +226,10 @@ def _free(
     first: np.ndarray,
     stance: np.ndarray,
     posture: np.ndarray,
-    margin: float,
 ) -> bool:
     """Whether the posture is free before the face and on it."""
     touching = scene.checker(stance, touching=handle.marker)
-    if not touching.free(posture, margin - 0.01) or not scene.checker(first).free(posture, margin):
+    if not scene.checker(first).free(posture, _MARGIN_M) or not touching.free(posture, -0.005):
         return False
     footprint = scene.footprint(posture, without=handle.index)
     return all(footprint.margin(*pose) > 0.0 for pose in (first, stance))

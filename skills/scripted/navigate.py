@@ -3,9 +3,11 @@
 import numpy as np
 
 from skills.scripted.grasps import destination, plan_pick, plan_place
+from skills.scripted.leverage import open_goal, plan_approach
 from skills.scripted.navigation import plan_drive
 from skills.scripted.routine import Blocked, Routine, Steps
 from skills.scripted.scene import Scene
+from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances
 
 _TRIES = 3
@@ -30,6 +32,8 @@ class ScriptedNavigate(Routine):
 
     def _legs(self, scene: Scene) -> list | None:
         """Legs to the best stance, [] for the present one, None when nothing can be reached."""
+        if self.goal.marker:
+            return self._legs_to_handle(scene)
         goal = np.array(self.goal.position, dtype=np.float64)
         if scene.held is not None:
             reach = plan_place(scene, goal)
@@ -40,6 +44,20 @@ class ScriptedNavigate(Routine):
         if reach is not None:
             return reach.legs or []
         self.note("no_reach")
+        return self._legs_near(scene, goal)
+
+    def _legs_to_handle(self, scene: Scene) -> list | None:
+        """Legs to where a shut door or drawer can be opened, or an open one closed."""
+        where = handle(scene.layout, self.goal.marker)
+        joint = float(self.world.joints[0, where.index])
+        approach = plan_approach(scene, where, joint, opening=joint < open_goal(where)[-1] / 2)
+        if approach is not None:
+            return approach.legs or []
+        self.note("no_reach")
+        return self._legs_near(scene, where.point(joint))
+
+    def _legs_near(self, scene: Scene, goal: np.ndarray) -> list | None:
+        """Legs to the nearest place from which the goal (3,) can be faced."""
         footprint = scene.footprint(scene.arm)
         standoffs = (0.7, 0.85, 1.0, 1.2, 1.4)
         for stance in stances(scene.layout, goal, standoffs, joints=scene.joints):

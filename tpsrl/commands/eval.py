@@ -41,10 +41,12 @@ def choose(word: str | None) -> Command:
         return Command(_ALL, settings.AllSettings, run_all)
     if word == "skills":
         return Command(_SKILLS, settings.SkillsSettings, run_skills)
+    from eval.agents import POINTNAV
     from skills.registry import names
 
-    if word not in names():
-        raise unknown("scenario", word, [*scenarios, "all", *names(), "skills"])
+    skills = [*names(), POINTNAV]
+    if word not in skills:
+        raise unknown("scenario", word, [*scenarios, "all", *skills, "skills"])
     return Command(_SKILL, settings.SkillSettings, run_skill, fixed=(f"skill={word}",))
 
 

@@ -40,7 +40,7 @@ class Settings:
         "mended", "planning domain; habitat: the benchmark's own; or a PDDL file"
     )
     goal: str | None = config.option(
-        None, 'another goal, such as "in(obj_0, fridge_push_point) and not_holding(robot_0)"'
+        None, 'another goal, such as "object_at(obj_1, goal_1) and not_holding(robot_0)"'
     )
     lint: bool = config.option(False, "check the definition instead of printing the plan")
 

@@ -7,9 +7,9 @@ line: the goal, or a cell at a corner on the way, as in Theta* (Nash, Daniel, Ko
 to choose from. So distances are those of straight lines and not of a grid's moves: exact in sight
 of the goal, and elsewhere exact but for which cell at a corner the path bends.
 
-What is not on the free floor counts as the nearest free point, with the gap to it added. A point
-more than `SNAP_M` from the free floor, off the map, or on floor that cannot be reached is at
-distance inf.
+What is not on the free floor counts as the nearest free cell, with the gap to it added: furniture,
+and pockets behind it that the disc cannot get into. A point more than `SNAP_M` from the free floor
+or off the map is at distance inf.
 """
 
 import dataclasses
@@ -23,7 +23,6 @@ from numba import njit
 from scipy import ndimage
 
 from tpsrl.errors import UserError
-from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, main_floor
 
 SNAP_M = 1.5  # objects at the back of furniture are nearer than this to where the base can stand
@@ -43,18 +42,12 @@ class FreeFloor:
     nearest: np.ndarray  # (ny, nx) int32, flat index of the nearest free cell, -1 for none
 
     @staticmethod
-    def of_cells(
-        free: np.ndarray,
-        origin: tuple[float, float] = (0.0, 0.0),
-        unreachable: np.ndarray | None = None,
-    ) -> "FreeFloor":
-        """The floor made of cells (ny, nx) bool; `unreachable` (ny, nx) bool is never snapped."""
+    def of_cells(free: np.ndarray, origin: tuple[float, float] = (0.0, 0.0)) -> "FreeFloor":
+        """The floor made of cells (ny, nx) bool."""
         nearest = np.full(free.shape, -1, dtype=np.int32)
         if free.any():
             gap, (iy, ix) = ndimage.distance_transform_edt(~free, return_indices=True)
             near = gap * CELL_M <= SNAP_M
-            if unreachable is not None:
-                near &= ~unreachable
             nearest[near] = (iy * free.shape[1] + ix)[near]
         return FreeFloor(origin, np.ascontiguousarray(free), nearest)
 
@@ -70,8 +63,7 @@ class FreeFloor:
 @functools.lru_cache(maxsize=128)
 def free_floor(layout: str, joints: Joints = CLOSED) -> FreeFloor:
     """The free floor of "SET/NAME" with doors and drawers at `joints`."""
-    floor, free = floor_map(layout, joints=joints), main_floor(layout, joints)
-    return FreeFloor.of_cells(free, floor.origin, (floor.distance >= BASE_RADIUS) & ~free)
+    return FreeFloor.of_cells(main_floor(layout, joints), floor_map(layout, joints=joints).origin)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -162,8 +162,9 @@ def link_pose(link: Link, joint: float) -> tuple[np.ndarray, np.ndarray]:
     pos, axis = np.array(link.pos), np.array(link.axis)
     if link.joint == "slide":
         return pos + joint * axis, np.eye(3)
-    half = joint / 2
-    return pos, quat_matrix(np.array([math.cos(half), *(math.sin(half) * axis)]))
+    x, y, z = link.axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])  # Rodrigues' formula
+    return pos, np.eye(3) + math.sin(joint) * cross + (1.0 - math.cos(joint)) * (cross @ cross)
 
 
 def resolve(layout: str) -> tuple[LayoutSet, Layout]:

@@ -147,7 +147,7 @@ def footprint(kind: ObjectKind, x: float, y: float, yaw: float, surface: float) 
         c, s = math.cos(yaw), math.sin(yaw)
         flat = flat @ np.array([[c, s], [-s, c]])
     else:
-        flat = _circle(hx)
+        flat = circle(hx)
     return Prism(flat + np.array([x, y]), surface, surface + 2 * hz)
 
 
@@ -155,10 +155,10 @@ def any_yaw(kind: ObjectKind, x: float, y: float, surface: float) -> Prism:
     """The prism of all upright poses of an object at (x, y)."""
     hx, hy, hz = kind.half
     radius = math.hypot(hx, hy) if kind.primitive == "box" else hx
-    return Prism(_circle(radius) + np.array([x, y]), surface, surface + 2 * hz)
+    return Prism(circle(radius) + np.array([x, y]), surface, surface + 2 * hz)
 
 
-def _circle(radius: float) -> np.ndarray:
+def circle(radius: float) -> np.ndarray:
     """Corners (k, 2) of the polygon around a circle."""
     angles = np.arange(_CORNERS) * (2 * math.pi / _CORNERS)
     outer = radius / math.cos(math.pi / _CORNERS)

@@ -1,0 +1,105 @@
+"""Worlds that rewards and success are computed of by hand."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from kinematic_home import make_episode
+
+from planner.problem import start_world
+from skills import registry, task
+from skills.base import SkillGoal, SkillThresholds
+from skills.batch import load_settings
+from skills.task import Goals, Outcome, TaskState
+from tpsrl.world import action as act
+from tpsrl.world.state import JOINTS, WorldState
+
+LIMITS = SkillThresholds()
+FRIDGE, DRAWER = 0, JOINTS.index("cab_push_point_5")
+
+
+def world(**changes: object) -> WorldState:
+    """Robot at (1, 2) facing +y, cup at its resting point, two objects, all handles at (1, 3, 1)."""
+    state = start_world(make_episode(2, 1, robot_start=(1.0, 2.0, math.pi / 2)))
+    fields = {name: getattr(state, name) for name in WorldState.__slots__}
+    fields["arm"] = np.zeros((1, 7))
+    fields["ee_pos"] = np.array([[1.0, 2.5, 1.0]])
+    fields["ee_quat"] = np.array([[1.0, 0.0, 0.0, 0.0]])
+    fields["marker_pos"] = np.tile([1.0, 3.0, 1.0], (1, len(JOINTS), 1))
+    return WorldState(**{**fields, **changes})
+
+
+def cup_at(x: float, y: float, z: float, **changes: object) -> WorldState:
+    """The same with the cup somewhere."""
+    return world(ee_pos=np.array([[x, y, z]]), **changes)
+
+
+def opened(joint: int, value: float, **changes: object) -> WorldState:
+    """The same with a door or drawer at a joint position."""
+    joints = np.zeros((1, len(JOINTS)))
+    joints[0, joint] = value
+    return world(joints=joints, **changes)
+
+
+def run(
+    skill: str, goal: SkillGoal, *worlds: WorldState, stop: bool = False, **settings: object
+) -> tuple[TaskState, Outcome]:
+    """The task's state and outcome after the steps from the first world to the last.
+
+    With `stop` the last step calls it.
+    """
+    definition, chosen = registry.get(skill), load_settings(skill, settings)
+    state = task.begin(definition, Goals.of([goal]), worlds[0], LIMITS)
+    for number, after in enumerate(worlds[1:], start=2):
+        action = np.zeros((1, act.SIZE))
+        action[0, act.STOP] = 1.0 if stop and number == len(worlds) else -1.0
+        state, _, outcome = task.step(definition, state, action, after, chosen, LIMITS)
+    return state, outcome
+
+
+def random_worlds(rng: np.random.Generator, count: int) -> WorldState:
+    """Worlds in which every case of every skill comes up."""
+    near = rng.normal(0.0, 0.1, (count, 3))
+    ee = rng.uniform([-1, -1, 0.5], [1, 1, 1.2], (count, 3))
+    base = np.concatenate([ee[:, :2], rng.uniform(-4, 4, (count, 1))], axis=1)
+    base[:, 0] -= 0.5 * np.cos(base[:, 2])
+    base[:, 1] -= 0.5 * np.sin(base[:, 2])
+    ee[: count // 2, 2] = 1.0
+    held = rng.integers(-1, 3, count)
+    quat = rng.normal(size=(count, 4))
+    objects = rng.uniform(-1, 1, (count, 4, 3))
+    objects[:, 0] = ee + near
+    return WorldState(
+        base=base,
+        base_velocity=rng.normal(size=(count, 3)),
+        arm=rng.normal(size=(count, 7)),
+        ee_pos=ee,
+        ee_quat=quat / np.linalg.norm(quat, axis=1, keepdims=True),
+        object_pos=objects,
+        object_quat=rng.normal(size=(count, 4, 4)),
+        held=held,
+        held_joint=np.where(held < 0, rng.integers(-1, 3, count), -1),
+        joints=rng.uniform(0.0, 1.0, (count, 5)) * rng.choice([0.05, 0.5, 1.5], (count, 1)),
+        marker_pos=rng.uniform(-1, 1, (count, 5, 3)),
+        force=rng.choice([0.0, 15.0, 50.0, 12000.0], count),
+        force_total=rng.uniform(0, 100, count),
+        violation=rng.random(count) < 0.1,
+        step=np.arange(count),
+    )
+
+
+def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
+    """Goals of which a part is met."""
+    count = len(worlds.force)
+    return Goals(
+        object=rng.integers(0, 2, count),
+        joint=rng.integers(0, 3, count),
+        position=worlds.object_pos[:, 0] + rng.normal(0.0, 0.1, (count, 3)),
+    )
+
+
+def rows(struct: Any, index: Any) -> Any:
+    """Some homes of any struct of arrays."""
+    fields = dataclasses.fields(struct)
+    return type(struct)(**{f.name: getattr(struct, f.name)[index] for f in fields})
