@@ -12,6 +12,13 @@ from rich.text import Text
 from eval import page
 from eval.page import percent
 
+_SCENARIOS_NOTE = """Full success with its 95% Wilson interval; objects at their goals at the end;
+the mean number of the plan's steps that succeeded before the first one failed; of all steps that
+were run, those in which the skill's own thresholds and the plan's predicates disagree; the mean
+number of control steps."""
+_SKILLS_NOTE = """Success with its 95% Wilson interval; means of control steps and of the reward;
+the median of the largest force of a run."""
+
 
 def scenario_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """What the index says of each scenario.
@@ -64,7 +71,8 @@ def render(summary: dict[str, Any]) -> str:
         + [escape(cell) for cell in list(row.values())[1:]]
         for run, row in zip(summary["runs"], cells, strict=True)
     ]
-    sections = [page.section("Results", "", page.table(heads, rows)), page.protocol(summary)]
+    note = _SCENARIOS_NOTE if "stages" in summary["runs"][0] else _SKILLS_NOTE
+    sections = [page.section("Results", note, page.table(heads, rows)), page.protocol(summary)]
     title = f"{summary['title']}, {summary['agent']} agent"
     return page.shell(title, page.common_facts(summary), sections)
 
@@ -74,16 +82,16 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     success = row["success"]
     cells = {
         "name": row["name"],
-        "episodes": str(row["num_episodes"]),
+        "runs": str(row["num_episodes"]),
         "success": percent(success["mean"]),
-        "95% interval": f"{percent(success['ci_low'])} to {percent(success['ci_high'])}",
+        "95%": f"{100 * success['ci_low']:.0f}-{100 * success['ci_high']:.0f}%",
     }
     if "stages" in row:
-        cells["goals met"] = percent(row["goals_met"])
-        cells["stages in a row"] = f"{row['stages']:.1f} of {row['num_stages']}"
-        cells["skill and plan differ"] = f"{row['disagree']} of {row['stages_run']}"
+        cells["goals"] = percent(row["goals_met"])
+        cells["stages"] = f"{row['stages']:.1f}/{row['num_stages']}"
+        cells["differ"] = f"{row['disagree']}/{row['stages_run']}"
     cells["steps"] = f"{row['steps']['mean']:.0f}"
-    cells["peak force"] = f"{row['force']['peak_n']['median'] / 1000:.2f} kN"
     if "reward" in row:
         cells["reward"] = f"{row['reward']['mean']:.2f}"
+        cells["peak force"] = f"{row['force']['peak_n']['median'] / 1000:.2f} kN"
     return cells

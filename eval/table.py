@@ -14,8 +14,10 @@ from eval.page import percent, signed
 def show(console: Console, report: dict[str, Any]) -> None:
     """Prints stages, first causes and the overall success.
 
-    Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates, `skill` by the skill's own thresholds, `differ` the runs in which these two disagree; `rate` and interval are those of `done`; `chain`
-    is the share of all episodes in which every stage so far succeeded.
+    Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates,
+    `skill` by the skill's own thresholds, `differ` the runs in which these two disagree; `rate` and
+    interval are those of `done`; `chain` is the share of all episodes in which every stage so far
+    succeeded.
     """
     parts: list[Any] = [_stages(report["stages"])]
     if report["stage_goals"]:

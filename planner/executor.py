@@ -113,7 +113,7 @@ class ExecutionRules:
     nav_stop_within_m: float = math.inf
     snapshots: bool = False
     depth: tuple[int, int] | None = None
-    plan: PlanOptions = PlanOptions()
+    plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

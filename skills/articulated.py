@@ -8,10 +8,8 @@ an empty cup, and stop. Closing is done without the grip: the door or drawer is 
 import dataclasses
 from typing import Any
 
-from array_api_compat import device
-
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, length, points, rest_vector, to_base
+from skills.geometry import array_namespace, each, holding, length, points, rest_vector, to_base
 from skills.task import (
     STOPPED,
     WRONG_GRASP,
@@ -52,6 +50,7 @@ class _Articulated(SkillTask):
     """What the four skills share; `SkillGoal.marker` is the handle."""
 
     settings_type = ArticulatedSettings
+    penalties = ("wrong_grasp",)
     needs = ("marker",)
     sensors = ("arm", "ee", "holding", "to_rest")
     unit = "m"
@@ -68,9 +67,7 @@ class _Articulated(SkillTask):
         self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
     ) -> View:
         """`distance` is from the end effector to the handle."""
-        xp = array_namespace(world.base)
-        rows = xp.arange(goals.joint.shape[0], device=device(goals.joint))
-        handle = world.marker_pos[rows, goals.joint]
+        handle = each(world.marker_pos, goals.joint)
         local = to_base(world.base, points(world.ee_pos, handle))
         ee, subject = local[:, 0], local[:, 1]
         to_rest = rest_vector(ee)
@@ -82,8 +79,8 @@ class _Articulated(SkillTask):
             distance=length(subject - ee),
             heading=0.0 * world.force,
             rest=length(to_rest),
-            gap=self.gap(world.joints[rows, goals.joint], thresholds),
-            holding=(world.held >= 0) | (world.held_joint >= 0),
+            gap=self.gap(each(world.joints, goals.joint), thresholds),
+            holding=holding(world),
         )
 
     def judge(
@@ -105,19 +102,18 @@ class _Articulated(SkillTask):
         wrong = view.holding & (world.held_joint != task.joint)
         grasped = view.holding & ~wrong
         done = view.gap <= tolerance
-        none = 0.0 * world.force
         nearer = task.distance - view.distance
         opened = xp.abs(task.gap) - xp.abs(view.gap)
         return Judgement(
             success=success,
             failure=xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0)),
-            terms={
-                "handle": xp.where(done | view.holding, 0.0, settings.handle * nearer),
-                "grasp": xp.where(grasped & ~task.rewarded, settings.grasp, none),
-                "joint": xp.where(done, 0.0, settings.joint * opened),
-                "reached": xp.where(done & ~task.reached, settings.reached, none),
-                "rest": xp.where(done, settings.rest * (task.rest - view.rest), 0.0),
-                "wrong_grasp": xp.where(wrong, -settings.wrong_grasp, none),
+            amounts={
+                "handle": xp.where(done | view.holding, 0.0, nearer),
+                "grasp": grasped & ~task.rewarded,
+                "joint": xp.where(done, 0.0, opened),
+                "reached": done & ~task.reached,
+                "rest": xp.where(done, task.rest - view.rest, 0.0),
+                "wrong_grasp": wrong,
             },
             rewarded=task.rewarded | grasped,
             reached=task.reached | done,

@@ -123,15 +123,19 @@ class SkillBatch:
             UserError: an action is of the wrong shape or not finite, or a home was not reset.
         """
         rows = np.asarray(env_ids)
-        # All homes in their order, the usual case, need no copy.
-        before = self._task if list(env_ids) == self._all else self._task.take(rows)
+        # All homes in their order, the usual case, need no copies.
+        whole = list(env_ids) == self._all
+        before = self._task if whole else self._task.take(rows)
         actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
         self.simulator.step(env_ids, actions)
         world = self.simulator.state(env_ids)
         after, view, outcome = task.step(
             self.skill, before, actions, world, self.settings, self.thresholds
         )
-        self._task.put(rows, after)
+        if whole:
+            self._task = after
+        else:
+            self._task.put(rows, after)
         self._keep(env_ids, world)
         return BatchStep(self._observe(env_ids, after, view, world), outcome, actions)
 

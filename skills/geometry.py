@@ -84,9 +84,19 @@ def to_base(base: Any, points: Any) -> Any:
     return columns(cos * dx + sin * dy, cos * dy - sin * dx, points[..., 2])
 
 
+def each(values: Any, index: Any) -> Any:
+    """Of every home (n, k, ...) the entry of its index (n,)."""
+    xp = array_namespace(index)
+    place = None if type(index) is np.ndarray else device(index)
+    return values[xp.arange(index.shape[0], device=place), index]
+
+
 def object_position(index: Any, world: WorldState) -> Any:
     """Where objects (n,) are (n, 3); zero where the index is -1."""
     xp = array_namespace(index)
-    rows = xp.arange(index.shape[0], device=device(index))
-    found = world.object_pos[rows, index]
-    return xp.where((index >= 0)[:, None], found, 0.0)
+    return xp.where((index >= 0)[:, None], each(world.object_pos, index), 0.0)
+
+
+def holding(world: WorldState) -> Any:
+    """Whether the cup holds an object or a handle (n,) bool."""
+    return array_namespace(world.held).maximum(world.held, world.held_joint) >= 0

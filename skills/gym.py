@@ -18,6 +18,7 @@ SKILLS = {
     "OpenDrawer": "open_drawer",
     "CloseDrawer": "close_drawer",
 }
+POINTNAV = "tpsrl/PointNav-v0"
 
 
 def env_id(skill: str) -> str:
@@ -26,7 +27,7 @@ def env_id(skill: str) -> str:
 
 
 def register() -> None:
-    """Registers all skills that are not yet."""
+    """Registers all skills, and PointNav, that are not yet."""
     for skill in SKILLS.values():
         if env_id(skill) not in gymnasium.registry:
             gymnasium.register(
@@ -35,6 +36,8 @@ def register() -> None:
                 vector_entry_point="skills.vector:SkillVectorEnv",
                 kwargs={"skill": skill},
             )
+    if POINTNAV not in gymnasium.registry:
+        gymnasium.register(id=POINTNAV, entry_point="skills.pointnav_environment:PointNavEnv")
 
 
 register()

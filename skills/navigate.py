@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, length, points, rest_vector, to_base
+from skills.geometry import array_namespace, holding, length, points, rest_vector, to_base
 from skills.task import STOPPED, Goals, Judgement, SkillTask, TaskSettings, TaskState, View
 from tpsrl import config
 from tpsrl.world import action
@@ -58,7 +58,7 @@ class Navigate(SkillTask):
             heading=xp.atan2(goal[:, 1], goal[:, 0]),
             rest=length(to_rest),
             gap=0.0 * world.force,
-            holding=(world.held >= 0) | (world.held_joint >= 0),
+            holding=holding(world),
         )
 
     def judge(
@@ -75,13 +75,13 @@ class Navigate(SkillTask):
         success = arrived(view.distance, view.heading, stop, thresholds)
         within = settings.heading_within_m
         near = (view.distance < within) & (task.distance < within)
-        turned = task.heading - xp.abs(view.heading)
+        turned = xp.abs(task.heading) - xp.abs(view.heading)
         return Judgement(
             success=success,
             failure=xp.where(stop & ~success, STOPPED, 0),
-            terms={
-                "distance": settings.distance * (task.distance - view.distance),
-                "heading": xp.where(near, settings.heading * turned, 0.0),
+            amounts={
+                "distance": task.distance - view.distance,
+                "heading": xp.where(near, turned, 0.0),
             },
             rewarded=task.rewarded,
             reached=task.reached,

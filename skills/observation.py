@@ -37,7 +37,7 @@ def _to_rest(task: TaskState, view: View, world: WorldState) -> Any:
 
 
 def _holding(task: TaskState, view: View, world: WorldState) -> Any:
-    return array_namespace(world.base).where(view.holding, 1.0, 0.0 * view.rest)[:, None]
+    return view.holding[:, None]
 
 
 def _velocity(task: TaskState, view: View, world: WorldState) -> Any:

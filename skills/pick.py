@@ -15,8 +15,9 @@ from skills.base import Margin, SkillGoal, SkillThresholds
 from skills.geometry import (
     array_namespace,
     constant,
+    each,
+    holding,
     length,
-    object_position,
     points,
     rest_vector,
     to_base,
@@ -89,6 +90,7 @@ class Pick(SkillTask):
 
     name = "pick"
     settings_type = PickSettings
+    penalties = ("drop", "wrong_pick")
     needs = ("object",)
     parts = (action.ARM, action.GRIP, action.BASE)
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
@@ -97,7 +99,7 @@ class Pick(SkillTask):
         self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
     ) -> View:
         """`distance` is from the end effector to the object's centre."""
-        target = object_position(goals.object, world)
+        target = each(world.object_pos, goals.object)
         local = to_base(world.base, points(world.ee_pos, target))
         ee, subject = local[:, 0], local[:, 1]
         to_rest, unused = rest_vector(ee), 0.0 * world.force
@@ -110,7 +112,7 @@ class Pick(SkillTask):
             heading=unused,
             rest=length(to_rest),
             gap=unused,
-            holding=(world.held >= 0) | (world.held_joint >= 0),
+            holding=holding(world),
         )
 
     def judge(
@@ -130,15 +132,14 @@ class Pick(SkillTask):
         # The distance is another one before and after the grasp; only like is compared with like.
         progress = xp.where(has, task.rest - view.rest, task.distance - view.distance)
         same = (has == had) & ~wrong
-        none = 0.0 * world.force
         return Judgement(
             success=picked(view.rest, world, task.object, thresholds),
             failure=xp.where(wrong, WRONG_OBJECT, xp.where(dropped, DROPPED, 0)),
-            terms={
-                "distance": xp.where(same, settings.distance * rounded(xp, progress), 0.0),
-                "pick": xp.where(has & ~had, settings.pick, none),
-                "drop": xp.where(dropped, -settings.drop, none),
-                "wrong_pick": xp.where(wrong, -settings.wrong_pick, none),
+            amounts={
+                "distance": xp.where(same, rounded(xp, progress), 0.0),
+                "pick": has & ~had,
+                "drop": dropped,
+                "wrong_pick": wrong,
             },
             rewarded=had | has,
             reached=task.reached,

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, length, object_position, points, rest_vector, to_base
+from skills.geometry import array_namespace, each, holding, length, points, rest_vector, to_base
 from skills.task import (
     DROPPED,
     WRONG_DROP,
@@ -58,6 +58,7 @@ class Place(SkillTask):
 
     name = "place"
     settings_type = PlaceSettings
+    penalties = ("drop",)
     needs = ("object", "position")
     parts = (action.ARM, action.GRIP, action.BASE)
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
@@ -66,7 +67,7 @@ class Place(SkillTask):
         self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
     ) -> View:
         """`distance` is from the object's centre to its goal."""
-        target = object_position(goals.object, world)
+        target = each(world.object_pos, goals.object)
         local = to_base(world.base, points(world.ee_pos, target, goals.position))
         ee, subject, goal = local[:, 0], local[:, 1], local[:, 2]
         to_rest, unused = rest_vector(ee), 0.0 * world.force
@@ -79,7 +80,7 @@ class Place(SkillTask):
             heading=unused,
             rest=length(to_rest),
             gap=unused,
-            holding=(world.held >= 0) | (world.held_joint >= 0),
+            holding=holding(world),
         )
 
     def judge(
@@ -104,14 +105,13 @@ class Place(SkillTask):
         # Nearer than the tolerance there is nothing to gain, so that the object is let go there.
         progress = xp.where(back, task.rest - view.rest, task.distance - view.distance)
         same = (back == task.reached) & (back | ~at_goal) & ~off_goal
-        none = 0.0 * world.force
         return Judgement(
             success=placed(view.distance, view.rest, view.holding, thresholds),
             failure=xp.where(off_goal, xp.where(world.violation, DROPPED, WRONG_DROP), 0),
-            terms={
-                "distance": xp.where(same, settings.distance * rounded(xp, progress), 0.0),
-                "place": xp.where(released & at_goal, settings.place, none),
-                "drop": xp.where(off_goal, -settings.drop, none),
+            amounts={
+                "distance": xp.where(same, rounded(xp, progress), 0.0),
+                "place": released & at_goal,
+                "drop": off_goal,
             },
             rewarded=task.rewarded | free,
             reached=back,

@@ -17,8 +17,9 @@ class SkillResult:
     """What came of one episode.
 
     `ended_by` is "success", a name of `skills.task.FAILURES`, "timeout", or "skill_stop" when
-    the policy called stop twice running in a skill whose action has no stop. `reward_terms` are sums over the
-    episode, `results` as of its end; forces in newtons, `force_sum_n` as `skills.task.step` counts.
+    the policy called stop twice running in a skill whose action has no stop. `reward_terms` are
+    sums over the episode, `results` as of its end; forces in newtons, `force_sum_n` as
+    `skills.task.step` counts.
     """
 
     start: int

@@ -6,6 +6,7 @@ numpy in a worker and torch on a GPU give the same numbers.
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ import numpy as np
 from array_api_compat import device
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, object_position
+from skills.geometry import array_namespace, columns, constant, object_position
 from skills.results import with_success
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -31,6 +32,8 @@ FAILURES = (
     "force_limit",
 )
 DROPPED, WRONG_OBJECT, WRONG_DROP, WRONG_GRASP, STOPPED, FORCE_LIMIT = range(1, 7)
+
+PENALTIES = ("slack", "constraint", "force", "force_end")  # of the weights that all skills share
 
 _FORCE_RISE_N = 20.0  # habitat-lab's RobotForce does not count smaller rises
 
@@ -83,7 +86,8 @@ class Goals:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+# The next four are made at every step; frozen ones would cost three times as much to make.
+@dataclasses.dataclass(slots=True)
 class TaskState:
     """What a task remembers from step to step; arrays over n homes.
 
@@ -157,7 +161,7 @@ class TaskState:
 _FIELDS = tuple(field.name for field in dataclasses.fields(TaskState))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class View:
     """A world as a skill sees it; vectors (n, 3) are metres in the frame of the base.
 
@@ -178,31 +182,44 @@ class View:
     holding: Any  # (n,) bool, the cup holds an object or a handle
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Judgement:
-    """A skill's own verdict on a step: success and failure code (n,), reward terms (n,) by name."""
+    """A skill's own verdict on a step.
+
+    Success (n,) bool, failure code (n,), and of each reward term, by the name of its weight in the
+    settings, how much of it there was (n,): metres, radians, or bool for events.
+    """
 
     success: Any
     failure: Any
-    terms: dict[str, Any]
+    amounts: dict[str, Any]
     rewarded: Any  # (n,) bool, see TaskState
     reached: Any  # (n,) bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Outcome:
     """What came of a step, arrays (n,): the sum of the terms, and how the episode stands.
 
-    `failure` are places in `FAILURES`. `terminated` is success or failure; `truncated` is the
-    horizon, reached with neither.
+    The terms of the reward are `amounts` (n, t) of `names`, times `weights` (t,). `failure` are
+    places in `FAILURES`. `terminated` is success or failure; `truncated` is the horizon, reached
+    with neither.
     """
 
     reward: Any
-    terms: dict[str, Any]
+    names: tuple[str, ...]
+    amounts: Any
+    weights: Any
     success: Any
     failure: Any
     terminated: Any
     truncated: Any
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The reward's terms (n,) by name."""
+        weighed = self.amounts * self.weights
+        return {name: weighed[:, column] for column, name in enumerate(self.names)}
 
 
 class SkillTask(abc.ABC):
@@ -215,6 +232,7 @@ class SkillTask(abc.ABC):
 
     name: ClassVar[str]
     settings_type: ClassVar[type[TaskSettings]]
+    penalties: ClassVar[tuple[str, ...]] = ()  # the skill's own weights that are taken off
     needs: ClassVar[tuple[str, ...]]  # fields of SkillGoal that must be given
     parts: ClassVar[tuple[int | slice, ...]]  # of the action, that the skill may use
     sensors: ClassVar[tuple[str, ...]]  # habitat-lab's, see `skills.observation`
@@ -286,7 +304,7 @@ def begin(
         start=object_position(goals.object, world),
         steps=none,
         distance=view.distance,
-        heading=xp.abs(view.heading),
+        heading=view.heading,
         rest=view.rest,
         gap=view.gap,
         rewarded=skill.begun(view),
@@ -315,28 +333,29 @@ def step(
     view = skill.look(task, world, thresholds)
     stop = actions[:, act.STOP] > 0
     verdict = skill.judge(task, view, world, stop, settings, thresholds)
-    none = 0.0 * world.force
+    success, failure = verdict.success, verdict.failure
 
     change = world.force - task.force
     rises = change > _FORCE_RISE_N
     rise = xp.where(rises, change, 0.0)
     level = xp.where(rises | (change < 0.0), world.force, task.force)
     force_sum = task.force_sum + rise
-    too_much = _too_much(xp, world.force, force_sum, settings)
+    too_much = _too_much(world.force, force_sum, settings)
 
-    success = verdict.success
-    failure = verdict.failure
-    terms = dict(verdict.terms)
-    terms["success"] = xp.where(success, settings.success, none)
-    terms["slack"] = none - settings.slack
-    terms["constraint"] = xp.where(world.violation, -settings.constraint, none)
-    if settings.force and settings.force_cap:
-        cost = settings.force * rise
-        terms["force"] = -xp.where(cost > settings.force_cap, settings.force_cap, cost)
+    amounts = verdict.amounts
+    amounts["success"] = success
+    amounts["slack"] = task.steps >= 0
+    amounts["constraint"] = world.violation
+    if settings.force > 0.0:
+        most = settings.force_cap / settings.force
+        amounts["force"] = xp.where(rise > most, most, rise)
     if too_much is not None:
-        terms["force_end"] = xp.where(too_much, -settings.force_end, none)
-        failure = xp.where((failure == 0) & too_much & ~success, FORCE_LIMIT, failure)
-    reward = sum(terms.values())
+        amounts["force_end"] = too_much
+        failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
+    names = tuple(amounts)
+    weights = constant(_weights(skill, settings, names), rise)
+    amount = columns(*amounts.values())
+    reward = amount @ weights
 
     steps = task.steps + 1
     terminated = success | (failure > 0)
@@ -348,7 +367,7 @@ def step(
         start=task.start,
         steps=steps,
         distance=view.distance,
-        heading=xp.abs(view.heading),
+        heading=view.heading,
         rest=view.rest,
         gap=view.gap,
         rewarded=verdict.rewarded,
@@ -357,7 +376,18 @@ def step(
         force_sum=force_sum,
         reward_sum=task.reward_sum + reward,
     )
-    return after, view, Outcome(reward, terms, success, failure, terminated, truncated)
+    return (
+        after,
+        view,
+        Outcome(reward, names, amount, weights, success, failure, terminated, truncated),
+    )
+
+
+@functools.cache
+def _weights(skill: SkillTask, settings: TaskSettings, names: tuple[str, ...]) -> tuple[float, ...]:
+    """The weights of reward terms, negative for penalties."""
+    penalties = (*PENALTIES, *skill.penalties)
+    return tuple(getattr(settings, name) * (-1 if name in penalties else 1) for name in names)
 
 
 def rounded(xp: Any, metres: Any) -> Any:
@@ -365,7 +395,7 @@ def rounded(xp: Any, metres: Any) -> Any:
     return xp.round(1000.0 * metres) / 1000.0
 
 
-def _too_much(xp: Any, force: Any, force_sum: Any, settings: TaskSettings) -> Any:
+def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:
     """Whether a limit on force is exceeded (n,) bool, None when there is none."""
     total, instant = settings.force_total_n, settings.force_instant_n
     if total is None:
@@ -382,9 +412,8 @@ def masked(actions: Any, mask: np.ndarray, held: Any) -> Any:
     open otherwise, as in the executor.
     """
     xp = array_namespace(actions)
-    low = xp.where(actions < -1.0, -1.0, actions)
-    allowed = xp.asarray(mask, device=device(actions))
-    result = xp.where(allowed, xp.where(low > 1.0, 1.0, low), 0.0)
+    allowed = mask if type(actions) is np.ndarray else xp.asarray(mask, device=device(actions))
+    result = xp.where(allowed, actions, 0.0)
     if not mask[act.GRIP]:
         result[:, act.GRIP] = xp.where(held >= 0, 1.0, 0.0 * result[:, act.GRIP] - 1.0)
     if not mask[act.STOP]:

@@ -20,7 +20,7 @@ FRIDGE, DRAWER = 0, JOINTS.index("cab_push_point_5")
 
 
 def world(**changes: object) -> WorldState:
-    """Robot at (1, 2) facing +y, cup at its resting point, two objects, all handles at (1, 3, 1)."""
+    """Robot at (1, 2) facing +y, cup at rest, two objects, all handles at (1, 3, 1)."""
     state = start_world(make_episode(2, 1, robot_start=(1.0, 2.0, math.pi / 2)))
     fields = {name: getattr(state, name) for name in WorldState.__slots__}
     fields["arm"] = np.zeros((1, 7))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tpsrl import cli
+from tpsrl import cli, config
+from tpsrl.commands import video
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -78,6 +79,25 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert printed.err.startswith("tpsrl: error: ")
     assert message in printed.err
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "videos"), [([], 1, 1), (["num_episodes=3"], 3, 3), (["videos=2"], 2, 2)]
+)
+def test_video_films_every_episode_that_it_runs(given: list[str], count: int, videos: int) -> None:
+    command = video.choose("pick")
+    settings = config.load(command.settings, [*command.fixed, *given])
+    filmed = video.filmed(settings, "pick")
+    assert (filmed.num_episodes, filmed.videos) == (count, videos)
+    assert (filmed.skill, filmed.out) == ("pick", "out/videos/pick")
+
+
+def test_a_word_and_its_key_choose_the_same_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    messages = []
+    for first in ("set_table", "scenario=set_table"):
+        assert cli.main(["eval", first, "episodes=/nowhere/x.gz"]) == 2
+        messages.append(capsys.readouterr().err)
+    assert messages[0] == messages[1] and "cannot read /nowhere/x.gz" in messages[0]
 
 
 def test_an_output_folder_that_is_a_file_is_refused_before_any_work(

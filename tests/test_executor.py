@@ -149,7 +149,7 @@ def drawer_and_fridge() -> tuple[Episode, dict[str, np.ndarray]]:
     )
     episode = dataclasses.replace(make_episode(2, 2, scenario="set_table"), objects=objects)
     return episode, {
-        name: box.pos + [0.0, 0.4, 0.0] for name, box in zip(names, boxes, strict=True)
+        name: np.add(box.pos, (0.0, 0.4, 0.0)) for name, box in zip(names, boxes, strict=True)
     }
 
 

@@ -1,14 +1,17 @@
 import itertools
 import math
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 from homes import LAYOUT_A, episode, roomiest
 
 from skills import baselines, pointnav
 from skills.base import SkillGoal
 from skills.path_metrics import PathMeter, door_positions, soft_spl, spl
 from skills.pointnav import PointNavSettings, PointNavState
+from skills.pointnav_environment import PointNavEnv
 from skills.pointnav_rollout import PointNavResult, run
 from skills.pointnav_starts import acceptance, pointnav_start
 from skills.starts import Start
@@ -370,3 +373,33 @@ def test_an_episode_gives_the_same_result_twice(simulator: Simulator, starts: li
     assert results(simulator, starts[:1], "shortest_path") == results(
         simulator, starts[:1], "shortest_path"
     )
+
+
+def test_the_environment_passes_gymnasiums_checks() -> None:
+    env = gymnasium.make("skills.gym:tpsrl/PointNav-v0", depth=(8, 8), split="val", horizon=5)
+    assert isinstance(env.unwrapped, PointNavEnv)
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_the_environment_gives_what_the_rollout_gives(starts: list[Start]) -> None:
+    env, agent = PointNavEnv(split="val"), baselines.make("shortest_path")
+    env.reset(options={"start": 9})
+    assert env.episode == starts[9].episode
+    agent.begin(env.episode, env.goal, env.world)
+    reward, over, info = 0.0, False, {}
+    while not over:
+        _, gain, terminated, truncated, info = env.step(agent.act(env.world))
+        reward, over = reward + gain, terminated or truncated
+    expected = run(env.simulator, baselines.make("shortest_path"), starts[9], SETTINGS)
+    assert info["success"] == expected.success
+    assert reward == expected.reward
+    assert info["path"]["spl"] == expected.spl
+    env.close()
+
+
+def test_the_environment_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(UserError, match="num_episodes: must be at least 1, got 0"):
+        PointNavEnv(num_episodes=0)
+    with pytest.raises(UserError, match="not reset yet"):
+        PointNavEnv().step(np.zeros(act.SIZE))

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kinematic_home import make_episode
 from rich.console import Console
 
 from eval import output, page, table
 from eval.intervals import wilson
 from eval.report import summarise
-from eval.results import EpisodeResult, StageResult
-from planner.trace import Cause
+from eval.results import EpisodeResult, StageResult, reached_goals
+from planner.trace import Cause, Stage, StageMark, Trace
 from tpsrl.errors import UserError
 
 HEADER: dict[str, Any] = {
@@ -113,6 +114,62 @@ def test_stages_that_differ_between_episodes_are_kept_apart() -> None:
 def test_spread_uses_the_nearest_rank() -> None:
     report = summarise(HEADER, [episode(i, 3) for i in range(10)])
     assert report["steps"] == {"mean": 550.0, "median": 550.0, "p90": 900, "max": 1000}
+
+
+def test_skill_and_plan_are_counted_apart_where_they_disagree() -> None:
+    def stages(succeeded: bool, skill_success: bool) -> tuple[StageResult, ...]:
+        return (StageResult("place 1", "place", True, succeeded, skill_success, "", 1, 9),)
+
+    pairs = [(True, True), (True, False), (True, False), (False, True), (False, False)]
+    results = [episode(i, 3, stages=stages(*pair)) for i, pair in enumerate(pairs)]
+    (row,) = summarise(HEADER, results)["stages"]
+    assert (row["succeeded"], row["skill_succeeded"]) == (3, 2)
+    assert (row["only_predicates"], row["only_skill"]) == (2, 1)
+    assert (row["rate"], row["skill_rate"]) == (3 / 5, 2 / 5)
+    assert row["skill_ci_low"] == wilson(2, 5).ci_low
+    html = page.render(summarise(HEADER, results), results)
+    assert "3 of 5, skill 2, 3 differ" in html
+
+
+def test_stage_goals_are_rated_over_the_episodes_whose_plan_has_them() -> None:
+    goals = [{"stage_1": True}, {"stage_1": True, "stage_2": False}, {"stage_1": False}]
+    results = [episode(i, 3, stage_goals=found) for i, found in enumerate(goals)]
+    rows = summarise(HEADER, results)["stage_goals"]
+    counted = [(row["name"], row["reached"], row["episodes"], row["rate"]) for row in rows]
+    assert counted == [("stage_1", 2, 3, 2 / 3), ("stage_2", 0, 1, 0.0)]
+    assert rows[0]["ci_high"] == wilson(2, 3).ci_high
+
+
+def trace(**changes: Any) -> Trace:
+    """Three stages, of which the skill of the second one failed; three stage goals."""
+    outcomes = ("success", "timeout", "success")
+    marks = {"a": StageMark(5, 5), "b": StageMark(), "c": StageMark(9, None)}
+    runs = [
+        Stage(index, 0, name, skill, (name,), None, {}, ended)  # type: ignore[arg-type]
+        for index, ((name, skill), ended) in enumerate(zip(STAGES, outcomes, strict=True))
+    ]
+    names, skills = zip(*STAGES, strict=True)
+    fields: dict[str, Any] = {"stages": runs, "stage_goals": marks}
+    return Trace(make_episode(), list(names), list(skills), **(fields | changes))
+
+
+def test_stage_goals_count_by_the_protocols_rule() -> None:
+    assert reached_goals(trace(), "ever") == {"a": True, "b": False, "c": True}
+    assert reached_goals(trace(), "cumulative") == {"a": True, "b": False, "c": False}
+    expected = {"1 navigate 1": True, "2 pick 1": False, "3 navigate 2": False}
+    assert reached_goals(trace(), "subtask") == expected
+    with pytest.raises(UserError, match="did you mean 'ever'"):
+        reached_goals(trace(), "evr")
+
+
+def test_page_shows_every_value_of_the_protocol_and_marks_the_changed_ones() -> None:
+    results = [episode(0, 3)]
+    html = page.render(
+        summarise(HEADER | {"protocol_changes": {"limits.total": 1}}, results), results
+    )
+    rows = [row for row in html.split("<tr>") if "<code>limits.total</code>" in row]
+    assert len(rows) == 1 and "5000" in rows[0] and "changed" in rows[0]
+    assert "<code>skills.reach</code>" in html and html.count(">changed<") == 1
 
 
 def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:

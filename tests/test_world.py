@@ -9,12 +9,12 @@ from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import ARM, CAPSULES
 from tpsrl.world.floor import CELL_M, floor_map, layout_obstacles, main_floor
-from tpsrl.world.generator import SCENARIOS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.home import MUTABLE_FIELDS, POOLS, _spec, load_home
 from tpsrl.world.kinematics import LOWER, UPPER, arm_frames
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind, object_kinds
+from tpsrl.world.scenarios import SCENARIOS
 
 # Fields that mujoco-warp 3.17 declares as array("*", ...) in its Model, read from
 # mujoco_warp/_src/types.py of the wheel.
@@ -213,7 +213,7 @@ def test_every_layout_has_the_open_receptacles_of_tidy_house() -> None:
     layouts = load_layout_set("replica_cad")
     for layout in layouts.layouts.values():
         names = {r.name for r in placed_receptacles(layouts, layout)}
-        assert set(SCENARIOS["tidy_house"].starts) <= names
+        assert set(SCENARIOS["tidy_house"].clutter_on) <= names
 
 
 def test_a_receptacle_contains_its_centre_and_nothing_beyond_its_half_extents() -> None:

@@ -18,9 +18,9 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.objects import ObjectKind
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET, stances
 
-_PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 8))
+_PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 16, 8))
 _TURNS = (0.0, 0.45, -0.45)
-_SIDE_HEIGHT_M = 0.09  # lower objects have no side to hold on to
+_SIDE_HEIGHT_M = 0.09  # the side of lower objects is too near to what they stand on
 _STEEP = math.radians(50)
 LIFTS_M = (0.08, 0.14, 0.2, 0.05, 0.03)  # in the order of trying: a sink asks for the high ones
 _LEANING_LIFTS_M = (0.08, 0.03)
@@ -51,21 +51,21 @@ def touches(kind: ObjectKind, rotation: np.ndarray, toward: float) -> list[Touch
     top = half[2]
     found = []
     for pitch in _PITCHES:
-        steep = pitch >= _STEEP
-        if not steep and 2 * top < _SIDE_HEIGHT_M and pitch < math.radians(35):
-            continue
+        steep, low = pitch >= _STEEP, 2 * top < _SIDE_HEIGHT_M
         for turn in _TURNS if pitch < math.radians(80) else (0.0,):
             heading = toward + turn
-            if steep or 2 * top < _SIDE_HEIGHT_M:
-                point = np.array([0.0, 0.0, top])
-            else:
+            point = np.array([0.0, 0.0, top])
+            if not steep:
                 side = _side(kind, rotation, heading)
                 if side is None:
                     continue
                 point, heading = side
-                point = point + np.array([0.0, 0.0, 0.25 * top])
+                # Low things are taken by their upper edge, where the hand is clear of the shelf.
+                point = point + np.array([0.0, 0.0, top if low else 0.25 * top])
             level = np.array([math.cos(heading), math.sin(heading), 0.0])
             axis = math.cos(pitch) * level - math.sin(pitch) * np.array([0.0, 0.0, 1.0])
+            if kind.primitive == "sphere":
+                point = -kind.half[0] * axis
             found.append(Touch(point, axis, pitch))
     return found
 
@@ -79,7 +79,7 @@ def _side(
         return (-level * kind.half[0], heading) if abs(rotation[2, 2]) > 0.9 else None
     scores = rotation.T @ -level
     axis = int(np.argmax(np.abs(scores)))
-    if abs(scores[axis]) < 0.8 or abs(rotation[2, axis]) > 0.2:
+    if abs(scores[axis]) < 0.6 or abs(rotation[2, axis]) > 0.2:
         return None
     normal = math.copysign(1.0, scores[axis]) * rotation[:, axis]
     return normal * kind.half[axis], math.atan2(-normal[1], -normal[0])

@@ -55,6 +55,8 @@ _FOOTPRINT_MARGIN_M = 0.025
 _POSTURES = 6  # tried for a stance
 _MOST_ARM_STEPS = 150.0
 _DRIVE_STEPS, _CREEP_STEPS = 10.0, 6.0
+# Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
+_FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
 _STEP_M = 0.083
 _MAX_DRIVES = 6
 
@@ -147,6 +149,9 @@ def _stances(
         )
         first = ahead(stance, -approach)
         drive = field(first) + _DRIVE_STEPS + _CREEP_STEPS
+        towards = math.atan2(point[1] - first[1], point[0] - first[0])
+        if abs(wrap_angle(towards - first[2])) > _FACING_RAD:
+            drive += _ASKEW_STEPS
         if np.isfinite(drive) and drivable(footprint, first, _FOOTPRINT_MARGIN_M):
             found.append((drive, first, stance))
     return found

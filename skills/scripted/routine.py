@@ -1,6 +1,7 @@
 """A controller written as a generator: it yields actions and receives world states."""
 
 import abc
+import dataclasses
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -27,7 +28,9 @@ _BLOCKED_STEPS = 12
 _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 PATH_MARGINS_M = (0.02, 0.008, 0.0)
 _SAVING_STEPS = 25
-_BACK_OFFS_M = (0.0, 0.2, 0.35)  # how far to back off before the arm is folded, in turn
+_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
+_STEP_M, _STOP_STEPS = 0.083, 6.0
+_LEAST_FOLD_STEPS = 45.0
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 # Around the resting point, inside the 0.15 m that count as at rest.
 _REST_SHIFTS = (
@@ -197,22 +200,49 @@ class Routine(abc.ABC):
 
         The skill asks for the end effector within 0.15 m of the point, in any posture, so the
         nearest one is looked for with which the robot can drive off. Where there is none, as over
-        a sink with a tall box in the cup, it rises and backs off first.
+        a sink with a tall box in the cup, it rises first.
         """
+        self.phase = "rest"
+        way = self._way_to_rest()
+        if way is None:
+            yield from self.rise()
+            way = self._way_to_rest()
+        if way is None:
+            self.note("no_path_to_rest")
+            yield from self.follow(REST[None])
+            return
+        backing, path = way
+        if backing:
+            self.note("backed_off")
+            yield from self.drive([Leg(*ahead(self.world.base[0], -backing), -1)] * 2)
+        yield from self.follow(path)
+
+    def _way_to_rest(self) -> tuple[float, np.ndarray] | None:
+        """How far to back off (m), and the arm's path (k, 7) from there; the quickest, or None.
+
+        Backing off takes a few steps, and folding the arm between shelves many.
+        """
+        scene = self.look()
+        footprint = scene.footprint(scene.arm)
+        least = min(footprint.margin(*scene.base), 0.0) - 0.01
+        best, chosen = np.inf, None
         for backing in _BACK_OFFS_M:
-            if backing:
-                yield from self.rise()
-                yield from self.back_off(backing)
-            self.phase = "rest"
-            scene = self.look()
-            checker = scene.checker(scene.base)
-            for posture in rest_postures(scene, checker, only_drivable=backing < _BACK_OFFS_M[-1]):
+            steps = backing / _STEP_M + _STOP_STEPS if backing else 0.0
+            if steps + _LEAST_FOLD_STEPS >= best:
+                break
+            base = ahead(scene.base, -backing)
+            if footprint.margin(*base) < (least if backing < 0.15 else 0.0):
+                break
+            there = dataclasses.replace(scene, base=base)
+            checker = there.checker(base)
+            for posture in rest_postures(there, checker, only_drivable=backing < _BACK_OFFS_M[-1]):
                 path = self.path_to(posture, checker)
                 if path is not None:
-                    yield from self.follow(path)
-                    return
-        self.note("no_path_to_rest")
-        yield from self.follow(REST[None])
+                    steps += duration(np.vstack([scene.arm[None], path]))
+                    if steps < best:
+                        best, chosen = steps, (backing, path)
+                    break
+        return chosen
 
     def _ready_path(self, posture: np.ndarray) -> np.ndarray:
         scene = self.look()
@@ -241,16 +271,6 @@ class Routine(abc.ABC):
         if rising:
             self.note("rose")
             yield from self.follow(np.array(rising))
-
-    def back_off(self, distance: float) -> Steps:
-        """Drives straight back, if the arm lets it."""
-        base = self.world.base[0]
-        end = ahead(base, -distance)
-        footprint = self.look().footprint(self.world.arm[0])
-        if min(footprint.margin(*ahead(base, -d)) for d in (distance / 2, distance)) > -0.02:
-            self.note("backed_off")
-            self.phase = "back_off"
-            yield from self.drive([Leg(end[0], end[1], base[2], -1)])
 
     def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
         """Drives and moves the arm to the ready posture of what `plan` finds; None: nothing."""

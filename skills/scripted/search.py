@@ -28,6 +28,7 @@ from tpsrl.world.reach import (
     point_to_base,
     seeds_towards,
     stances,
+    static_bodies,
     to_base,
     too_far,
 )
@@ -48,6 +49,9 @@ _LEAST_ARM_STEPS = 60.0  # no reach and return takes less
 _DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
+_FAR_ADVANCES = (0.3, 0.45, 0.6)  # into a fridge with the arm stretched out already
+_DETOUR_STEPS = 60.0  # of the arm, around shelves and back
+_ROOM_M, _ROUGH_M = 0.6, 0.01
 _FACING = (0.0, 0.2, -0.2)  # within HAB's 15 degrees of the object (rad)
 
 Targets = Callable[[np.ndarray], list["CupTarget"]]
@@ -138,6 +142,7 @@ class StanceSearch:
 
     def __init__(self, scene: Scene, point: np.ndarray) -> None:
         self._scene = scene
+        self._enclosed = _under_something(scene, np.asarray(point))
         self._footprint = scene.footprint(scene.arm)
         self._candidates = self._find_candidates(np.asarray(point))[:_MAX_CANDIDATES]
         self._highs = high_postures(scene)
@@ -186,14 +191,17 @@ class StanceSearch:
         field = drive_field(self._footprint, self._scene.base)
         found = self._candidates_here(point)
         for stance in stances(self._scene.layout, point, joints=self._scene.joints):
-            best = (np.inf, stance, 0.0)
-            for turn, advance in itertools.product(_FACING, _ADVANCES):
-                first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
-                drive = field(first) + _advance_steps(advance) + _DRIVE_STEPS
-                if drive < best[0] and drivable(self._footprint, first, _FOOTPRINT_MARGIN_M):
-                    best = (drive, first, advance)
-            if np.isfinite(best[0]):
-                found.append(best)
+            for advances in (_ADVANCES, _FAR_ADVANCES):
+                best = (np.inf, stance, 0.0)
+                for turn, advance in itertools.product(_FACING, advances):
+                    first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
+                    drive = field(first) + _advance_steps(advance) + _DRIVE_STEPS
+                    if drive < best[0] and drivable(self._footprint, first, _FOOTPRINT_MARGIN_M):
+                        best = (drive, first, advance)
+                if np.isfinite(best[0]):
+                    found.append(best)
+                if not self._enclosed:
+                    break
         found.sort(key=lambda candidate: candidate[0])
         return found
 
@@ -233,6 +241,8 @@ class StanceSearch:
             via = self._via(way, apart, ready, margin)
             if via is None:
                 continue
+            if self._enclosed and not _straight(way[0] if way else apart, scene.arm, via):
+                steps += _DETOUR_STEPS
             cost, there = target.posture(stance, 0.0, contact, touch_margin, ready)
             steps += (2 * cost + float(np.abs(ready - via).max())) / ARM_DELTA_RAD
             # The last stretch must be short in joint space as well, or the cup leaves its line.
@@ -251,6 +261,23 @@ class StanceSearch:
             if all(checker.free(high, margin) for checker in (*way, last)):
                 return high
         return None
+
+
+def _under_something(scene: Scene, point: np.ndarray) -> bool:
+    """Whether furniture is over a point (3,) within an arm's length, as in a fridge."""
+    bodies = static_bodies(scene.layout, scene.joints)
+    delta = bodies.centre - point
+    local = np.einsum("nji,nj->ni", bodies.rotation, delta)
+    over = (np.abs(local[:, :2]) < bodies.half[:, :2]).all(axis=1)
+    low = delta[:, 2] - bodies.half[:, 2]
+    return bool((over & (low > 0.0) & (low < _ROOM_M)).any())
+
+
+def _straight(checker: ArmChecker, start: np.ndarray, end: np.ndarray) -> bool:
+    """Whether the arm can move from one posture to another without a detour, at a rough look."""
+    return all(
+        checker.free(start + t * (end - start), -_ROUGH_M) for t in (0.2, 0.4, 0.6, 0.8, 1.0)
+    )
 
 
 def _advance_steps(advance: float) -> float:

@@ -6,8 +6,9 @@ from typing import Any
 from tpsrl import config
 
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
-free motion and in contact, and on several cores; compares the depth with MuJoCo's own rays in
-speed and value. Prints a table and writes bench.json."""
+free motion and in contact, and on several cores; of every skill the steps with observation and
+reward, and what the task's own logic costs; compares the depth with MuJoCo's own rays in speed and
+value. Prints tables and writes bench.json."""
 POSITIONAL = ()
 
 
@@ -25,6 +26,7 @@ def run(settings: Settings) -> int:
     from rich.console import Console
 
     from eval import output
+    from skills import bench as skills_bench
     from tpsrl import machine
     from tpsrl.sim import bench
 
@@ -32,7 +34,9 @@ def run(settings: Settings) -> int:
     console = Console()
     options = bench.Options(settings.seconds, settings.processes or machine.cores())
     with console.status("measuring") as status:
-        report = bench.measure(options, lambda line: status.update(f"measuring: {line}"))
+        say = lambda line: status.update(f"measuring: {line}")  # noqa: E731
+        report = bench.measure(options, say)
+        report["skills"] = skills_bench.measure(settings.seconds, say)
     for table in _tables(report):
         console.print(table)
     output.write_json(folder / "bench.json", report)
@@ -63,6 +67,20 @@ def _tables(report: dict[str, Any]) -> list[Any]:
     depth.add_row("times faster than mj_multiRay", *faster)
     depth.add_row("within 1 cm of mj_ray", *within)
 
+    tasks = Table("skills, 12 objects, one core", box=SIMPLE_HEAD, pad_edge=False)
+    heads = (
+        "",
+        "steps/s\nstate",
+        "steps/s\ndepth 64",
+        "task, us\n1 home",
+        "task, us each\n8 homes",
+    )
+    for head in heads:
+        tasks.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for row in report["skills"]:
+        name, state, with_depth, one, eight = row.values()
+        tasks.add_row(name, f"{state:,.0f}", f"{with_depth:,.0f}", f"{one:.0f}", f"{eight:.0f}")
+
     several = Table("processes, steps with depth 64", box=SIMPLE_HEAD, pad_edge=False)
     several.add_column("together per second", justify="right")
     several.add_column("each", justify="right")
@@ -74,4 +92,4 @@ def _tables(report: dict[str, Any]) -> list[Any]:
     times.add_column("", justify="right")
     for name, value in report["milliseconds"].items():
         times.add_row(name, f"{value:.2f}")
-    return [rates, depth, several, times]
+    return [rates, tasks, depth, several, times]

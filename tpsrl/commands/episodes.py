@@ -21,7 +21,9 @@ class Settings:
     split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
     num: int = config.option(100, "how many episodes", minimum=1)
     seed: int = config.option(0, "of the generator", minimum=0)
-    num_objects: int = config.option(30, "objects of an episode, targets included", minimum=1)
+    num_objects: int | None = config.option(
+        None, "objects of an episode, targets included (default: the scenario's)", minimum=1
+    )
     processes: int | None = config.option(None, "processes to use (default: all cores)", minimum=1)
     out: str | None = config.option(
         None, "file to write (default: out/episodes/SCENARIO_SPLIT_SEED.jsonl.gz)"
@@ -40,7 +42,8 @@ def run(settings: Settings) -> int:
     from tpsrl.world.generator import Source
 
     name = settings.scenario.name
-    source = Source(name, settings.split, settings.seed, settings.num_objects)
+    num_objects = settings.num_objects or settings.scenario.num_objects
+    source = Source(name, settings.split, settings.seed, num_objects)
     source.check()
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
     path = Path(settings.out or default).expanduser()

@@ -17,6 +17,7 @@ _MOVED_M = 0.01
 _SPEED_M = 1e-4  # between the last two control steps
 _TILT_COS = np.cos(np.radians(3.0))
 _BASE_M, _ARM_RAD = 0.005, 0.01
+_JOINT = 0.005  # rad of a door, m of a drawer
 
 
 def settle(simulator: Simulator, draft: Episode) -> Episode | str:
@@ -80,6 +81,8 @@ def _complaint(
         return "the base was pushed"
     if np.abs(state.arm - before.arm).max() > _ARM_RAD:
         return "the arm was pushed"
+    if np.abs(state.joints - before.joints).max() > _JOINT:
+        return "a door or drawer moved"
     return state
 
 

@@ -8,8 +8,9 @@ to choose from. So distances are those of straight lines and not of a grid's mov
 of the goal, and elsewhere exact but for which cell at a corner the path bends.
 
 What is not on the free floor counts as the nearest free cell, with the gap to it added: furniture,
-and pockets behind it that the disc cannot get into. A point more than `SNAP_M` from the free floor
-or off the map is at distance inf.
+and pockets behind it that the disc cannot get into (the robot can: it is a little slimmer). Off the
+map, and on cells from which no path leads to the goal, the distance is inf. A goal has to be within
+`SNAP_M` of the free floor.
 """
 
 import dataclasses
@@ -46,9 +47,8 @@ class FreeFloor:
         """The floor made of cells (ny, nx) bool."""
         nearest = np.full(free.shape, -1, dtype=np.int32)
         if free.any():
-            gap, (iy, ix) = ndimage.distance_transform_edt(~free, return_indices=True)
-            near = gap * CELL_M <= SNAP_M
-            nearest[near] = (iy * free.shape[1] + ix)[near]
+            _, (iy, ix) = ndimage.distance_transform_edt(~free, return_indices=True)
+            nearest[:] = iy * free.shape[1] + ix
         return FreeFloor(origin, np.ascontiguousarray(free), nearest)
 
     def snap(self, x: float, y: float) -> tuple[float, float] | None:
@@ -57,7 +57,7 @@ class FreeFloor:
         None where there is none within `SNAP_M`.
         """
         found, px, py = _snap(self.free, self.nearest, *self.origin, x, y)
-        return (px, py) if found else None
+        return (px, py) if found and math.hypot(px - x, py - y) <= SNAP_M else None
 
 
 @functools.lru_cache(maxsize=128)

@@ -1,0 +1,392 @@
+import dataclasses
+import warnings
+from collections.abc import Sequence
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from homes import LAYOUT_A, LAYOUT_B, box_in_front, roomiest
+
+import skills.gym
+from skills import agents, rollout
+from skills.base import SkillGoal, SkillThresholds
+from skills.batch import SkillBatch
+from skills.environment import SkillEnv
+from skills.registry import names
+from skills.start_source import StartSource
+from skills.starts import Start, load_starts, save_starts
+from skills.vector import SkillVectorEnv
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world import action as act
+
+GOALS = {
+    "navigate": SkillGoal(),
+    "pick": SkillGoal(0),
+    "place": SkillGoal(0),
+    "open_fridge": SkillGoal(marker="fridge_push_point"),
+    "close_fridge": SkillGoal(marker="fridge_push_point"),
+    "open_drawer": SkillGoal(marker="cab_push_point_5"),
+    "close_drawer": SkillGoal(marker="cab_push_point_5"),
+}
+
+
+def start(skill: str, layout: str = LAYOUT_A, yaw: float = 0.0) -> Start:
+    """The robot in the open, turned, with a box in front; goals lie 1 m to its left."""
+    episode = box_in_front(layout)
+    x, y = roomiest(layout)
+    goal = GOALS[skill]
+    episode = dataclasses.replace(
+        episode,
+        robot_start=(x, y, yaw),
+        held=0 if skill == "place" else -1,
+        articulation={goal.marker: 0.4} if skill.startswith("close") else {},
+    )
+    if skill in ("navigate", "place"):
+        goal = dataclasses.replace(goal, position=(x, y + 1.0, 0.8))
+    return Start(episode, goal)
+
+
+def starts(skill: str) -> list[Start]:
+    return [start(skill, layout, yaw) for layout in (LAYOUT_A, LAYOUT_B) for yaw in (0.0, 1.0, 2.0)]
+
+
+@pytest.fixture(scope="module")
+def one() -> Simulator:
+    return MujocoSimulator(1, slots=12)
+
+
+@pytest.fixture(scope="module")
+def three() -> Simulator:
+    return MujocoSimulator(3, slots=12)
+
+
+def env_of(skill: str, simulator: Simulator, **options: object) -> SkillEnv:
+    return SkillEnv(skill, simulator=simulator, **{"starts": starts(skill), **options})
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def some_actions(count: int, homes: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    actions = rng.uniform(-1, 1, (count, homes, act.SIZE)).astype(np.float32)
+    actions[:, :, act.GRIP] = 1.0
+    actions[:, :, act.STOP] = -1.0
+    return actions
+
+
+# -- gymnasium ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skill", names())
+def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
+    env = gymnasium.make(
+        skills.gym.env_id(skill), starts=starts(skill), num_objects=12, depth=(8, 8)
+    )
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        check_env(env.unwrapped, skip_render_check=True)
+    # That the state has no bounds is no mistake: metres and radians have none.
+    messages = [str(w.message) for w in seen if "infinity" not in str(w.message)]
+    assert messages == []
+    env.close()
+
+
+def test_all_skills_are_registered_by_their_names():
+    assert {skills.gym.SKILLS[title] for title in skills.gym.SKILLS} == set(names())
+    spec = gymnasium.spec("tpsrl/OpenDrawer-v0")
+    assert spec.kwargs == {"skill": "open_drawer"}
+
+
+def test_make_vec_gives_homes_of_one_simulator():
+    env = gymnasium.make_vec(
+        "tpsrl/Pick-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        starts=starts("pick"),
+        num_objects=12,
+        depth=(4, 6),
+    )
+    shown, _ = env.reset(seed=0)
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert shown["depth"].shape == (2, 4, 6) and shown["state"].shape == (2, 14)
+    assert env.observation_space.contains(shown)
+    shown, reward, *_ = env.step(env.action_space.sample())
+    assert env.observation_space.contains(shown) and reward.shape == (2,)
+    env.close()
+
+
+def test_render_gives_a_picture_when_asked_for(one: Simulator):
+    env = env_of("pick", one, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().shape == (360, 480, 3)
+    assert env_of("pick", one).render() is None
+
+
+# -- determinism, vectors, subsets -------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_episodes(one: Simulator):
+    env = env_of("pick", one)
+
+    def play(seed: int) -> list[object]:
+        shown, info = env.reset(seed=seed)
+        seen: list[object] = [shown["state"], info["start"]]
+        for action in some_actions(5)[:, 0]:
+            shown, reward, *_ = env.step(action)
+            seen += [shown["state"], reward]
+        return [*seen, env.reset()[1]["start"]]
+
+    first, second = play(1), play(1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert len({env.reset(seed=seed)[1]["start"] for seed in range(10)}) > 1
+
+
+@pytest.mark.parametrize("skill", ["pick", "open_drawer"])
+def test_homes_of_a_vector_go_through_the_same_as_single_ones(
+    one: Simulator, three: Simulator, skill: str
+):
+    options = {"starts": starts(skill), "horizon": 6, "depth": (8, 8)}
+    vector = SkillVectorEnv(skill, simulator=three, **options)
+    actions = some_actions(15, 3)
+    shown, _ = vector.reset(seed=10)
+    together = [(shown, None)]
+    for action in actions:
+        shown, reward, terminated, truncated, _ = vector.step(action)
+        together.append((shown, (reward, terminated, truncated)))
+    single = SkillEnv(skill, simulator=one, **options)
+    for home in range(3):
+        alone, _ = single.reset(seed=10 + home)
+        over = False
+        for number, (shown, outcome) in enumerate(together):
+            if number:
+                expected = (0.0, False, False)
+                if over:
+                    alone, _ = single.reset()
+                else:
+                    alone, *expected, _ = single.step(actions[number - 1, home])
+                assert tuple(values[home] for values in outcome) == tuple(expected)
+                over = expected[1] or expected[2]
+            assert same(alone, {name: values[home] for name, values in shown.items()})
+
+
+def test_a_vector_says_at_the_end_of_an_episode_what_was_lacking(three: Simulator):
+    env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"), horizon=2)
+    env.reset(seed=0)
+    idle = np.zeros((3, act.SIZE), dtype=np.float32)
+    *_, infos = env.step(idle)
+    assert "results" not in infos and infos["_success"].all()
+    assert infos["reward_terms"]["slack"].tolist() == [-0.005] * 3
+    *_, truncated, infos = env.step(idle)
+    assert truncated.all() and infos["_results"].all()
+    assert not infos["results"]["holding"]["holds"].any()
+    *_, truncated, infos = env.step(idle)
+    assert not truncated.any() and infos == {}
+
+
+def test_a_vector_resets_only_the_homes_of_a_mask(three: Simulator):
+    env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
+    env.reset(seed=0)
+    before, *_ = env.step(some_actions(1, 3)[0])
+    mask = np.array([False, True, False])
+    after, _ = env.reset(options={"reset_mask": mask, "start": 3})
+    for home in range(3):
+        assert np.array_equal(before["state"][home], after["state"][home]) == (not mask[home])
+
+
+def test_a_subset_of_homes_is_stepped_and_the_others_wait(three: Simulator):
+    batch = SkillBatch("pick", three)
+    batch.reset([0, 1, 2], starts("pick")[:3])
+    actions = some_actions(4, 3)
+    batch.step([2, 0], actions[0, [2, 0]])
+    batch.step([2], actions[1, [2]])
+    assert [batch.steps(env) for env in range(3)] == [1, 0, 2]
+    batch.reset([0, 1, 2], starts("pick")[:3])
+    batch.step([0, 1, 2], actions[0])
+    both = batch.step([1, 2], actions[1, 1:])
+    batch.reset([0, 1, 2], starts("pick")[:3])
+    batch.step([2, 1, 0], actions[0, ::-1])
+    alone = batch.step([2], actions[1, 2:])
+    assert np.array_equal(both.observation["state"][1], alone.observation["state"][0])
+    assert both.outcome.reward[1] == alone.outcome.reward[0]
+
+
+def test_a_snapshot_restores_home_and_task_into_another_home(three: Simulator):
+    batch = SkillBatch("place", three)
+    batch.reset([0, 1], starts("place")[:2])
+    actions = some_actions(8)
+    for action in actions[:4]:
+        batch.step([0], action)
+    snapshot = batch.snapshot(0)
+
+    def future(env: int) -> list[np.ndarray]:
+        seen = []
+        for action in actions[4:]:
+            done = batch.step([env], action)
+            seen += [done.observation["state"], done.outcome.reward]
+        return seen
+
+    first = future(0)
+    shown = batch.restore(2, snapshot)
+    assert batch.steps(2) == 4 and batch.goal(2) == batch.goal(0)
+    assert shown["state"].shape == (1, 24)
+    assert all(np.array_equal(a, b) for a, b in zip(first, future(2), strict=True))
+
+
+# -- options -----------------------------------------------------------------------------------
+
+
+def test_parts_outside_the_mask_have_no_effect(one: Simulator):
+    ends = []
+    for junk in (-1.0, 1.0):
+        env = env_of("navigate", one)
+        env.reset(options={"start": 0})
+        for _ in range(3):
+            action = np.full(act.SIZE, junk)
+            action[act.BASE], action[act.STOP] = [0.2, 0.1], -1.0
+            shown, *_ = env.step(action)
+        ends.append(shown["state"])
+    assert np.array_equal(ends[0], ends[1])
+
+
+def test_without_base_movement_the_base_stands_still_and_the_arm_moves(one: Simulator):
+    env = env_of("pick", one, base_movement=False)
+    assert not env.action_mask[act.BASE].any() and env.action_mask[act.ARM].all()
+    env.reset(options={"start": 0})
+    before = env.world
+    for _ in range(5):
+        env.step(np.full(act.SIZE, 0.5))
+    assert np.abs(env.world.base - before.base).max() < 1e-3
+    assert np.abs(env.world.arm - before.arm).max() > 0.02
+
+
+def test_depth_of_any_size_and_the_choice_of_sensors(one: Simulator):
+    shown, _ = env_of("pick", one, depth=(3, 5)).reset(seed=0)
+    assert shown["depth"].shape == (3, 5) and shown["state"].shape == (14,)
+    both, _ = env_of("pick", one, depth=[4, 4], sensors="full").reset(seed=0)
+    assert both["depth"].shape == (4, 4) and both["state"].shape == (24,)
+    assert 0.0 <= both["depth"].min() < both["depth"].max() <= 1.0
+    assert list(env_of("pick", one).reset(seed=0)[0]) == ["state"]
+
+
+def test_thresholds_decide_when_a_skill_has_succeeded(one: Simulator):
+    action = np.zeros(act.SIZE)
+    action[act.STOP] = 1.0
+    for angle, success in ((0.26, False), (1.7, True)):  # the goal is to the left
+        env = env_of("navigate", one, thresholds=SkillThresholds(navigate_angle_rad=angle))
+        env.reset(options={"start": 0})
+        *_, terminated, _, info = env.step(action)
+        assert terminated and info["success"] is success
+        assert info["failure"] == ("" if success else "stopped")
+        assert info["results"]["heading"]["holds"] is success
+
+
+def test_starts_come_from_a_file_of_recorded_states(one: Simulator, tmp_path):
+    env = env_of("pick", one)
+    env.reset(options={"start": 1})
+    for action in some_actions(10)[:, 0]:
+        env.step(action)
+    world = env.world
+    recorded = Start(env.episode, env.goal, env.snapshot().home)
+    save_starts(tmp_path / "starts.npz", [recorded])
+    again = env_of("pick", one, starts=tmp_path / "starts.npz")
+    again.reset(seed=3)
+    assert np.array_equal(again.world.base, world.base)
+    assert np.array_equal(again.world.arm, world.arm)
+    assert again.goal.object == 0 and len(load_starts(tmp_path / "starts.npz")) == 1
+    assert again.batch.steps(0) == 0
+
+
+def test_starts_of_a_source_are_drawn_from_all_of_it():
+    source = StartSource("pick", starts("pick"))
+    rng = np.random.default_rng(0)
+    assert {source.draw(rng)[0] for _ in range(100)} == set(range(6))
+    with pytest.raises(UserError, match="must be between 0 and 5"):
+        source[6]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dept": (8, 8)}, "did you mean 'depth'"),
+        ({"depth": (8,)}, "depth"),
+        ({"depth": (0, 8)}, "depth"),
+        ({"sensors": "habitt"}, "did you mean 'habitat'"),
+        ({"settings": {"dstance": 1.0}}, "did you mean 'distance'"),
+        ({"horizon": 0}, "horizon"),
+        ({"starts": []}, "starts"),
+        ({"starts": "/nowhere.npz"}, "nowhere"),
+        ({"starts": None, "num_episodes": 0}, "num_episodes"),
+        ({"render_mode": "human"}, "rgb_array"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(one: Simulator, options: dict, message: str):
+    with pytest.raises(UserError, match=message):
+        env_of("pick", one, **options)
+
+
+def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
+    env = env_of("pick", one)
+    with pytest.raises(UserError, match="not reset"):
+        env.step(np.zeros(act.SIZE))
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="shape"):
+        env.step(np.zeros(3))
+    with pytest.raises(UserError, match="finite"):
+        env.step(np.full(act.SIZE, np.nan))
+    with pytest.raises(UserError, match="reset option: unknown value 'strat'"):
+        env.reset(options={"strat": 1})
+    lacking = [dataclasses.replace(start("pick"), goal=SkillGoal())]
+    with pytest.raises(UserError, match=r"goal\.object: pick needs one"):
+        env_of("pick", one, starts=lacking).reset(seed=0)
+    beyond = [dataclasses.replace(start("pick"), goal=SkillGoal(7))]
+    with pytest.raises(UserError, match=r"goal\.object: is 7"):
+        env_of("pick", one, starts=beyond).reset(seed=0)
+
+
+# -- agents ------------------------------------------------------------------------------------
+
+
+def played(skill: str, agent: str, simulator: Simulator, **options: object) -> Sequence:
+    env = env_of(skill, simulator, **options)
+    return rollout.run(env, agents.make(agent), range(3))
+
+
+@pytest.mark.parametrize("agent", agents.names())
+@pytest.mark.parametrize("skill", names())
+def test_agents_without_a_plan_solve_no_skill(one: Simulator, skill: str, agent: str):
+    results = played(skill, agent, one, horizon=100)
+    assert [r.start for r in results] == [0, 1, 2]
+    assert not any(r.success for r in results)
+    for result in results:
+        assert result.reward == pytest.approx(sum(result.reward_terms.values()))
+        assert not result.results["success"].holds
+
+
+def test_a_rollout_ends_when_a_policy_gives_up_on_a_skill_without_stop(one: Simulator):
+    class Quit(agents.ZeroAgent):
+        def act(self, world, depth=None):
+            return np.ones(act.SIZE)
+
+    (result,) = rollout.run(env_of("pick", one), Quit(), [0])
+    assert result.ended_by == "skill_stop" and result.steps == 2
+
+
+def test_a_rollout_shows_depth_to_the_policy_and_every_step_to_the_watcher(one: Simulator):
+    class Watch(agents.ZeroAgent):
+        seen: tuple[int, ...] = ()
+
+        def act(self, world, depth=None):
+            self.seen = depth.shape
+            return super().act(world)
+
+    policy, steps = Watch(), []
+    env = env_of("pick", one, depth=(4, 4), horizon=3)
+    (result,) = rollout.run(env, policy, [2], lambda env: steps.append(int(env.world.step[0])))
+    assert policy.seen == (4, 4) and steps == [0, 1, 2, 3]
+    assert result.ended_by == "timeout" and result.start == 2

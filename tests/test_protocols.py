@@ -1,0 +1,147 @@
+import dataclasses
+import importlib.resources
+from pathlib import Path
+
+import pytest
+import yaml
+from kinematic_home import make_episode
+
+from eval.protocols import Protocol
+from planner.executor import SkillLimits
+from planner.options import PlanOptions
+from planner.predicates import PredicateThresholds
+from skills.base import SkillThresholds
+from skills.batch import load_settings
+from skills.pointnav import PointNavSettings
+from tpsrl import config
+from tpsrl.world.layouts import resolve
+from tpsrl.world.state import JOINTS
+
+NAMES = ("habitat", "m3", "mshab")
+SCENARIOS = ("tidy_house", "prepare_groceries", "set_table")
+SKILLS = (
+    "navigate",
+    "pick",
+    "place",
+    "open_fridge",
+    "close_fridge",
+    "open_drawer",
+    "close_drawer",
+)
+
+
+def preset(name: str) -> Protocol:
+    return config.load_preset("protocol", name, Protocol)
+
+
+def steps(name: str) -> dict[str, int]:
+    return {skill: preset(name).limits.of(skill).steps for skill in SKILLS}
+
+
+def test_there_are_three_protocols_which_are_called_what_their_files_are():
+    assert tuple(config.preset_names("protocol")) == NAMES
+    assert [preset(name).name for name in NAMES] == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_protocol_file_states_every_threshold_itself(name: str):
+    text = (importlib.resources.files("configs") / "protocol" / f"{name}.yaml").read_text()
+    written = yaml.safe_load(text)
+    fields = {field.name for field in dataclasses.fields(Protocol)} - {"episode_steps"}
+    assert set(written) - {"episode_steps"} == fields
+    for key, schema in (("skills", SkillThresholds), ("predicates", PredicateThresholds)):
+        assert set(written[key]) == {field.name for field in dataclasses.fields(schema)}
+    assert set(written["limits"]) >= {*SKILLS, "episode_steps", "force_total_n"}
+    assert set(written["alone"]) == {*SKILLS, "pointnav"}
+
+
+def test_habitat_limits_skills_in_steps_and_episodes_in_steps_and_force():
+    protocol = preset("habitat")
+    assert steps("habitat") == dict.fromkeys(SKILLS, 200) | {"navigate": 300}
+    limits = protocol.limits
+    assert (limits.reset_arm_steps, limits.episode_steps, limits.wait_end_steps) == (50, 3000, 30)
+    assert (limits.force_instant_n, limits.force_total_n) == (1e4, 1e5)
+    assert all(limits.of(skill).force_total_n is None for skill in SKILLS)
+    assert protocol.alone.of("navigate") == SkillLimits(400, 1e4, 1e4)
+    assert protocol.alone.of("open_fridge") == SkillLimits(200, 1e4, 2e4)
+    assert protocol.alone.of("open_drawer") == SkillLimits(200, 1e4, None)
+    assert protocol.alone.of("close_drawer") == SkillLimits(200, None, None)
+    assert protocol.stage_rule == "ever" and not protocol.plan.close_after
+
+
+@pytest.mark.parametrize("skill", [*SKILLS, "pointnav"])
+def test_a_skill_alone_has_the_limits_that_it_is_trained_with_under_habitat(skill: str):
+    limits = preset("habitat").alone.of(skill)
+    if skill == "pointnav":
+        assert limits == SkillLimits(PointNavSettings().horizon)
+        return
+    trained = load_settings(skill, {})
+    assert limits == SkillLimits(trained.horizon, trained.force_instant_n, trained.force_total_n)
+
+
+def test_m3_is_stricter_at_rest_and_limits_the_force_of_pick_and_place():
+    protocol = preset("m3")
+    thresholds = protocol.skills
+    assert (thresholds.pick_rest_m, thresholds.place_rest_m) == (0.05, 0.05)
+    assert (thresholds.place_goal_m, thresholds.articulated_rest_m) == (0.15, 0.15)
+    assert (thresholds.navigate_distance_m, thresholds.navigate_angle_rad) == (0.1, 0.25)
+    assert thresholds.navigate_region_m > 0.0
+    assert steps("m3") == dict.fromkeys(SKILLS, 200) | {"navigate": 500}
+    sums = {skill: protocol.limits.of(skill).force_total_n for skill in SKILLS}
+    assert sums == dict.fromkeys(SKILLS) | {"pick": 5000.0, "place": 7500.0}
+    assert protocol.stage_rule == "cumulative"
+    assert protocol.plan == PlanOptions(nav_after_open_drawer=False, close_after=True)
+
+
+def test_mshab_asks_for_shares_of_the_joints_ranges_and_counts_sub_tasks():
+    protocol = preset("mshab")
+    layout_set, _ = resolve(make_episode().layout)
+    ranges = {name: layout_set.link(name)[1].range[1] for name in JOINTS}
+    assert protocol.skills.open_fridge_target_rad == pytest.approx(
+        0.75 * ranges["fridge_push_point"]
+    )
+    (drawer,) = {ranges[name] for name in JOINTS if name.startswith("cab")}
+    assert protocol.skills.open_drawer_target_m == pytest.approx(0.9 * drawer)
+    assert (protocol.skills.open_tolerance, protocol.skills.close_tolerance) == (0.0, 0.01)
+    assert (protocol.skills.pick_arm_rad, protocol.skills.pick_rest_m) == (0.6, 0.05)
+    assert (protocol.skills.navigate_distance_m, protocol.skills.navigate_angle_rad) == (2.0, 0.5)
+    assert steps("mshab") == dict.fromkeys(SKILLS, 200) | {"navigate": 1000}
+    assert protocol.alone.navigate.steps == 500
+    assert protocol.limits.of("open_drawer").force_total_n == 10_000.0
+    assert protocol.stage_rule == "subtask" and protocol.plan.close_after
+    assert protocol.limits.end_on_timeout
+
+
+def test_an_episode_may_take_as_long_as_its_scenario():
+    found = {name: preset("m3").limits_for(name).episode_steps for name in SCENARIOS}
+    assert found == {"tidy_house": 5000, "prepare_groceries": 4000, "set_table": 4500}
+    assert {preset("habitat").limits_for(name).episode_steps for name in SCENARIOS} == {3000}
+
+
+def test_the_lower_one_of_two_limits_on_steps_holds():
+    protocol = preset("m3")
+    lower = dataclasses.replace(protocol.limits, episode_steps=100)
+    short = dataclasses.replace(protocol, limits=lower)
+    assert short.limits_for("set_table").episode_steps == 100
+
+
+def test_mshab_leaves_every_sub_task_its_steps():
+    limits = preset("mshab").limits
+    tidy_house = 5 * (2 * limits.navigate.steps + limits.pick.steps + limits.place.steps)
+    assert limits.episode_steps > tidy_house
+
+
+def test_changes_name_entries_within_entries():
+    changed = dataclasses.replace(
+        preset("m3"), plan=PlanOptions(True, True), stage_rule="ever", add_arm_rest=False
+    )
+    expected = {"plan.nav_after_open_drawer": True, "stage_rule": "ever", "add_arm_rest": False}
+    assert changed.changes() == expected
+    assert preset("m3").values()["limits.pick.force_total_n"] == 5000.0
+
+
+def test_every_entry_of_a_protocol_stands_in_its_document():
+    document = (Path(__file__).parents[1] / "docs" / "protocols.md").read_text()
+    entries = {key.rpartition(".")[2] for key in preset("habitat").values()} - {"name"}
+    missing = [e for e in sorted(entries) if f"`{e}`" not in document and f".{e}`" not in document]
+    assert missing == []

@@ -1,0 +1,477 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from small_worlds import (
+    DRAWER,
+    FRIDGE,
+    LIMITS,
+    cup_at,
+    opened,
+    random_goals,
+    random_worlds,
+    rows,
+    run,
+    world,
+)
+
+from skills import observation, task
+from skills.base import SkillGoal
+from skills.batch import load_settings
+from skills.registry import get, names
+from skills.task import FAILURES, Goals, TaskState
+from tpsrl import config
+from tpsrl.errors import UserError
+from tpsrl.world import action as act
+from tpsrl.world.state import WorldState
+
+AHEAD = SkillGoal(position=(1.0, 6.0, 0.8))  # 4 m in front of the robot
+PICK = SkillGoal(1)  # at (1, 2, 0.8)
+PLACE = SkillGoal(0, (1.0, 2.5, 0.8))
+OPEN = SkillGoal(marker="fridge_push_point")
+
+
+def at(x: float, y: float, yaw: float = math.pi / 2, **changes: object) -> WorldState:
+    return world(base=np.array([[x, y, yaw]]), **changes)
+
+
+def carrying(x: float, y: float, z: float, held: int = 0, **changes: object) -> WorldState:
+    """Object 0 somewhere, in the cup or not."""
+    return world(
+        object_pos=np.array([[[x, y, z], [1.0, 2.0, 0.8]]]), held=np.array([held]), **changes
+    )
+
+
+def pushed(force: float) -> WorldState:
+    return world(force=np.array([force]))
+
+
+# -- Navigate ----------------------------------------------------------------------------------
+
+
+def test_navigate_rewards_metres_nearer_over_the_floor():
+    _, outcome = run("navigate", AHEAD, at(1, 2), at(1, 2.25))
+    assert outcome.terms["distance"][0] == pytest.approx(0.25)
+    assert outcome.terms["heading"][0] == 0.0
+    assert outcome.reward[0] == pytest.approx(0.25 - 0.005)
+
+
+def test_navigate_rewards_turning_to_the_goal_only_within_three_metres():
+    turned = math.pi / 2 + 0.2
+    _, far = run("navigate", AHEAD, at(1, 2.5, turned), at(1, 2.5, turned - 0.05))
+    assert far.terms["heading"][0] == 0.0
+    _, near = run("navigate", AHEAD, at(1, 3.5, turned), at(1, 3.5, turned - 0.05))
+    assert near.terms["heading"][0] == pytest.approx(0.05)
+    _, other_side = run("navigate", AHEAD, at(1, 3.5, turned), at(1, 3.5, turned - 0.3))
+    assert other_side.terms["heading"][0] == pytest.approx(0.1)
+
+
+def test_navigate_does_not_compare_headings_across_the_three_metres():
+    turned = math.pi / 2 + 0.2
+    _, outcome = run("navigate", AHEAD, at(1, 2.9, turned), at(1, 3.1, turned - 0.05))
+    assert outcome.terms["heading"][0] == 0.0
+
+
+def test_navigate_ends_with_stop_in_success_or_failure():
+    _, good = run("navigate", AHEAD, at(1, 4.5), at(1, 4.6), stop=True)
+    assert good.success[0] and good.terminated[0] and good.terms["success"][0] == 10.0
+    _, bad = run("navigate", AHEAD, at(1, 4.0), at(1, 4.1), stop=True)
+    assert not bad.success[0] and bad.terminated[0] and bad.terms["success"][0] == 0.0
+    assert FAILURES[bad.failure[0]] == "stopped"
+    _, silent = run("navigate", AHEAD, at(1, 4.5), at(1, 4.6))
+    assert not silent.success[0] and not silent.terminated[0]
+
+
+# -- Pick --------------------------------------------------------------------------------------
+
+
+def test_pick_rewards_the_cup_nearer_to_the_object_in_whole_millimetres():
+    _, outcome = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2876))
+    assert outcome.terms["distance"][0] == pytest.approx(2 * 0.012)
+    _, jitter = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2997))
+    assert jitter.terms["distance"][0] == 0.0
+
+
+def test_pick_rewards_the_grasp_once_and_then_the_way_to_rest():
+    held = np.array([1])
+    reached, taken = cup_at(1, 2, 0.9), cup_at(1, 2, 0.88, held=held)
+    _, grasp = run("pick", PICK, reached, taken)
+    assert grasp.terms["pick"][0] == 2.0 and grasp.terms["distance"][0] == 0.0
+    lifted = cup_at(1, 2.3, 1.0, held=held)
+    _, lift = run("pick", PICK, reached, taken, lifted)
+    before = math.hypot(0.5, 0.12)
+    assert lift.terms["pick"][0] == 0.0
+    assert lift.terms["distance"][0] == pytest.approx(2 * round(before - 0.2, 3))
+    assert not lift.terminated[0]
+    _, done = run("pick", PICK, reached, taken, lifted, world(held=held))
+    assert done.success[0] and done.terms["success"][0] == 10.0
+
+
+def test_pick_ends_when_the_object_is_dropped():
+    _, outcome = run(
+        "pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2, 0.9, held=np.array([1])), world()
+    )
+    assert outcome.terms["drop"][0] == -0.5 and outcome.terms["distance"][0] == 0.0
+    assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "dropped"
+    assert outcome.terms["constraint"][0] == 0.0
+
+
+def test_pick_pays_for_a_broken_hold_on_top_of_the_drop():
+    broken = world(violation=np.array([True]))
+    _, outcome = run("pick", PICK, world(held=np.array([1])), broken)
+    assert outcome.terms["constraint"][0] == -1.0 and outcome.terms["drop"][0] == -0.5
+
+
+def test_pick_ends_with_another_object_in_the_cup():
+    _, outcome = run("pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2.1, 0.9, held=np.array([0])))
+    assert outcome.terms["wrong_pick"][0] == -0.5 and outcome.terms["distance"][0] == 0.0
+    assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "wrong_object"
+
+
+def test_pick_that_starts_with_the_object_in_hand_gets_no_reward_for_the_grasp():
+    held = np.array([1])
+    _, outcome = run("pick", PICK, cup_at(1, 2, 0.9, held=held), cup_at(1, 2, 0.9, held=held))
+    assert outcome.terms["pick"][0] == 0.0
+
+
+# -- Place -------------------------------------------------------------------------------------
+
+
+def test_place_rewards_the_object_nearer_to_its_goal_until_15_cm():
+    _, far = run("place", PLACE, carrying(1, 2.5, 1.2), carrying(1, 2.5, 1.1))
+    assert far.terms["distance"][0] == pytest.approx(0.2)
+    _, near = run("place", PLACE, carrying(1, 2.5, 0.96), carrying(1, 2.5, 0.9))
+    assert near.terms["distance"][0] == 0.0
+
+
+def test_place_rewards_the_release_at_the_goal_once_and_then_the_way_to_rest():
+    low = np.array([[1.0, 2.5, 0.9]])
+    holding = carrying(1, 2.5, 0.82, ee_pos=low)
+    free = carrying(1, 2.5, 0.8, held=-1, ee_pos=low)
+    state, release = run("place", PLACE, holding, free)
+    assert release.terms["place"][0] == 5.0 and release.terms["distance"][0] == 0.0
+    assert release.success[0] and state.reached[0]  # 0.1 m from rest is near enough
+    deep, less_deep = np.array([[1.0, 2.5, 0.7]]), np.array([[1.0, 2.5, 0.8]])
+    first = carrying(1, 2.5, 0.8, held=-1, ee_pos=deep)
+    higher = carrying(1, 2.5, 0.8, held=-1, ee_pos=less_deep)
+    _, back = run("place", PLACE, carrying(1, 2.5, 0.82, ee_pos=deep), first, higher)
+    assert back.terms["place"][0] == 0.0
+    assert back.terms["distance"][0] == pytest.approx(0.2)
+    again = carrying(1, 2.5, 0.8, ee_pos=deep)
+    _, second = run("place", PLACE, again, first, again, first)
+    assert second.terms["place"][0] == 0.0
+
+
+def test_place_ends_with_a_release_off_the_goal():
+    _, outcome = run("place", PLACE, carrying(1, 2.5, 1.0), carrying(1, 2.5, 1.0, held=-1))
+    assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "wrong_drop"
+    assert outcome.reward[0] == pytest.approx(-0.005)
+    broken = carrying(1, 2.5, 1.0, held=-1, violation=np.array([True]))
+    _, dropped = run("place", PLACE, carrying(1, 2.5, 1.0), broken)
+    assert FAILURES[dropped.failure[0]] == "dropped"
+    _, priced = run("place", PLACE, carrying(1, 2.5, 1.0), broken, drop=0.7)
+    assert priced.terms["drop"][0] == -0.7
+
+
+def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():
+    free = carrying(1, 2.5, 0.8, held=-1)
+    _, outcome = run("place", PLACE, free, free)
+    assert outcome.terms["place"][0] == 0.0 and outcome.failure[0] == 0
+
+
+# -- Open and close ----------------------------------------------------------------------------
+
+
+def test_open_rewards_the_cup_nearer_to_the_handle_while_it_is_empty():
+    _, outcome = run("open_fridge", OPEN, cup_at(1, 2.5, 1), cup_at(1, 2.7, 1))
+    assert outcome.terms["handle"][0] == pytest.approx(0.2)
+    held = cup_at(1, 2.7, 1, held_joint=np.array([FRIDGE]))
+    _, holding = run("open_fridge", OPEN, cup_at(1, 2.5, 1), held)
+    assert holding.terms["handle"][0] == 0.0
+
+
+def test_open_rewards_the_grasp_of_the_handle_once():
+    holding = cup_at(1, 2.9, 1, held_joint=np.array([FRIDGE]))
+    _, first = run("open_fridge", OPEN, cup_at(1, 2.9, 1), holding)
+    assert first.terms["grasp"][0] == 5.0
+    _, again = run("open_fridge", OPEN, cup_at(1, 2.9, 1), holding, cup_at(1, 2.9, 1), holding)
+    assert again.terms["grasp"][0] == 0.0
+
+
+def test_open_rewards_the_joint_until_it_is_at_its_target_and_that_once():
+    _, opening = run("open_fridge", OPEN, opened(FRIDGE, 0.5), opened(FRIDGE, 0.6))
+    assert opening.terms["joint"][0] == pytest.approx(1.0)
+    assert opening.terms["reached"][0] == 0.0
+    _, there = run("open_fridge", OPEN, opened(FRIDGE, 1.1), opened(FRIDGE, 1.19))
+    assert there.terms["reached"][0] == 5.0 and there.terms["joint"][0] == 0.0
+    worlds = [opened(FRIDGE, value) for value in (1.1, 1.19, 1.1, 1.19)]
+    _, again = run("open_fridge", OPEN, *worlds)
+    assert again.terms["reached"][0] == 0.0
+
+
+def test_open_rewards_the_way_to_rest_once_the_joint_is_at_its_target():
+    low, rest = np.array([[1.0, 2.5, 0.7]]), np.array([[1.0, 2.5, 0.9]])
+    before, after = opened(FRIDGE, 1.2, ee_pos=low), opened(FRIDGE, 1.2, ee_pos=rest)
+    _, fridge = run("open_fridge", OPEN, before, after)
+    assert fridge.terms["rest"][0] == pytest.approx(0.2) and fridge.terms["handle"][0] == 0.0
+    drawer = SkillGoal(marker="cab_push_point_5")
+    before, after = opened(DRAWER, 0.42, ee_pos=low), opened(DRAWER, 0.42, ee_pos=rest)
+    _, outcome = run("open_drawer", drawer, before, after)
+    assert outcome.terms["rest"][0] == pytest.approx(2.0)
+
+
+def test_open_ends_with_another_thing_in_the_cup():
+    for changes in ({"held": np.array([0])}, {"held_joint": np.array([DRAWER])}):
+        _, outcome = run("open_fridge", OPEN, world(), world(**changes))
+        assert outcome.terms["wrong_grasp"][0] == -5.0
+        assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "wrong_grasp"
+
+
+def test_open_and_close_end_with_stop_in_success_or_failure():
+    _, good = run("open_fridge", OPEN, opened(FRIDGE, 1.2), opened(FRIDGE, 1.2), stop=True)
+    assert good.success[0] and good.terms["success"][0] == 10.0
+    _, early = run("open_fridge", OPEN, opened(FRIDGE, 0.5), opened(FRIDGE, 0.5), stop=True)
+    assert FAILURES[early.failure[0]] == "stopped"
+    _, closed = run("close_fridge", OPEN, opened(FRIDGE, 0.1), opened(FRIDGE, 0.04), stop=True)
+    assert closed.success[0]
+
+
+def test_close_rewards_the_joint_nearer_to_zero():
+    _, outcome = run("close_fridge", OPEN, opened(FRIDGE, 1.0), opened(FRIDGE, 0.9))
+    assert outcome.terms["joint"][0] == pytest.approx(1.0)
+    _, there = run("close_fridge", OPEN, opened(FRIDGE, 0.1), opened(FRIDGE, 0.05))
+    assert there.terms["reached"][0] == 5.0 and there.terms["joint"][0] == 0.0
+
+
+def test_a_broken_hold_costs_one_when_opening_and_ten_when_closing():
+    broken = world(violation=np.array([True]))
+    for name, penalty in (("open_drawer", -1.0), ("close_drawer", -10.0)):
+        _, outcome = run(name, SkillGoal(marker="cab_push_point_5"), world(), broken)
+        assert outcome.terms["constraint"][0] == penalty
+        assert outcome.failure[0] == 0
+
+
+# -- What all skills share ---------------------------------------------------------------------
+
+
+def test_rises_of_force_cost_up_to_the_cap_and_falls_nothing():
+    costs = {30.0: 0.003, 90.0: 0.009, 500.0: 0.01, 20.0: 0.0}
+    for force, cost in costs.items():
+        _, outcome = run("pick", PICK, pushed(0.0), pushed(force))
+        assert outcome.terms["force"][0] == pytest.approx(-cost)
+    _, falling = run("pick", PICK, pushed(500.0), pushed(30.0))
+    assert falling.terms["force"][0] == 0.0
+
+
+def test_force_is_summed_by_rises_of_more_than_20_newtons():
+    def total(*forces: float) -> float:
+        state, _ = run("pick", PICK, *(pushed(force) for force in forces))
+        return float(state.force_sum[0])
+
+    assert total(0, 50, 50, 50) == pytest.approx(50.0)
+    assert total(0, 50, 10, 60) == pytest.approx(100.0)
+    assert total(0, 15, 30, 45) == pytest.approx(30.0 + 0.0)  # from 0 to 30, then 15 more
+    assert total(100, 100, 130) == pytest.approx(30.0)  # what is there at the start is no rise
+
+
+def test_exceeding_a_limit_on_force_ends_the_episode_at_a_price():
+    _, instant = run("navigate", AHEAD, pushed(9000.0), pushed(10001.0))
+    assert instant.terms["force_end"][0] == -1.0
+    assert instant.terminated[0] and FAILURES[instant.failure[0]] == "force_limit"
+    bumps = [pushed(f) for f in (0.0, 6000.0, 0.0, 6000.0)]
+    _, summed = run("navigate", AHEAD, *bumps)
+    assert FAILURES[summed.failure[0]] == "force_limit"
+    _, drawer = run("open_drawer", SkillGoal(marker="cab_push_point_5"), *bumps)
+    assert not drawer.terminated[0]
+    hard = SkillGoal(marker="cab_push_point_5")
+    _, opening = run("open_drawer", hard, pushed(0.0), pushed(10001.0))
+    assert opening.terms["force_end"][0] == -10.0
+    _, closing = run("close_drawer", hard, pushed(0.0), pushed(1e6))
+    assert not closing.terminated[0] and "force_end" not in closing.terms
+
+
+def test_the_horizon_truncates_and_does_not_terminate():
+    _, before = run("pick", PICK, *[world()] * 3, horizon=3)
+    assert not before.truncated[0]
+    _, outcome = run("pick", PICK, *[world()] * 4, horizon=3)
+    assert outcome.truncated[0] and not outcome.terminated[0]
+    _, success = run("pick", PICK, *[world()] * 3, world(held=np.array([1])), horizon=3)
+    assert success.terminated[0] and not success.truncated[0]
+
+
+def test_a_quiet_step_costs_only_the_slack():
+    for name in names():
+        goal = SkillGoal(1, (1.0, 9.0, 0.8), "fridge_push_point")
+        start = world(held=np.array([1])) if name == "place" else opened(FRIDGE, 0.3)
+        state, outcome = run(name, goal, start, start)
+        slack = 0.005 if name in ("navigate", "pick", "place") else 0.0
+        assert outcome.reward[0] == pytest.approx(-slack, abs=1e-12)
+        assert state.reward_sum[0] == pytest.approx(-slack, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_reward_is_the_sum_of_its_terms(name: str):
+    worlds = random_worlds(np.random.default_rng(3), 50)
+    goals = random_goals(np.random.default_rng(4), worlds)
+    skill, settings = get(name), load_settings(name, {})
+    state = task.begin(skill, goals, rows(worlds, slice(None, None, -1)), LIMITS)
+    _, _, outcome = task.step(skill, state, np.ones((50, act.SIZE)), worlds, settings, LIMITS)
+    assert outcome.reward == pytest.approx(sum(outcome.terms.values()))
+    assert np.isfinite(outcome.reward).all()
+
+
+# -- Numpy, torch, batches ---------------------------------------------------------------------
+
+
+def to_torch(struct):
+    fields = dataclasses.fields(struct)
+    return type(struct)(**{f.name: torch.asarray(getattr(struct, f.name)) for f in fields})
+
+
+def two_steps(name: str, worlds: list, goals: Goals, actions: list):
+    """What two steps give: task state, outcomes and all that may be observed, as dicts."""
+    skill, settings = get(name), load_settings(name, {})
+    state = task.begin(skill, goals, worlds[0], LIMITS)
+    found: dict[str, object] = {}
+    for number, (world_, action) in enumerate(zip(worlds[1:], actions, strict=True)):
+        masked = task.masked(action, skill.mask(), world_.held)
+        state, view, outcome = task.step(skill, state, masked, world_, settings, LIMITS)
+        for choice in observation.CHOICES:
+            sensors = observation.sensors(skill, choice)
+            seen = observation.observe(sensors, state, view, world_)
+            found[f"{number}.{choice}"] = seen
+        found |= {f"{number}.{key}": value for key, value in outcome.terms.items()}
+        for key in ("reward", "success", "failure", "terminated", "truncated"):
+            found[f"{number}.{key}"] = getattr(outcome, key)
+        found[f"{number}.actions"] = masked
+    return found | {f.name: getattr(state, f.name) for f in dataclasses.fields(TaskState)}
+
+
+def some_steps(count: int) -> tuple[list, Goals, list]:
+    rng = np.random.default_rng(7)
+    worlds = [random_worlds(rng, count) for _ in range(3)]
+    actions = [rng.uniform(-1.5, 1.5, (count, act.SIZE)) for _ in range(2)]
+    return worlds, random_goals(rng, worlds[1]), actions
+
+
+@pytest.mark.parametrize("name", names())
+def test_torch_gives_the_same_numbers_as_numpy(name: str):
+    worlds, goals, actions = some_steps(300)
+    ours = two_steps(name, worlds, goals, actions)
+    theirs = two_steps(
+        name,
+        [to_torch(w) for w in worlds],
+        to_torch(goals),
+        [torch.asarray(a) for a in actions],
+    )
+    assert ours.keys() == theirs.keys()
+    for key, value in ours.items():
+        assert isinstance(theirs[key], torch.Tensor), key
+        np.testing.assert_allclose(theirs[key].numpy(), value, atol=1e-6, err_msg=key)
+    assert ours["0.full"].dtype == np.float32 and theirs["0.full"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_batch_gives_the_same_numbers_as_its_homes_one_by_one(name: str):
+    worlds, goals, actions = some_steps(25)
+    whole = two_steps(name, worlds, goals, actions)
+    for row in range(25):
+        one = slice(row, row + 1)
+        alone = two_steps(
+            name, [w.row(row) for w in worlds], rows(goals, one), [a[one] for a in actions]
+        )
+        for key, value in whole.items():
+            np.testing.assert_allclose(alone[key], value[one], atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("name", names())
+def test_random_worlds_bring_every_skill_to_success_and_to_failure(name: str):
+    worlds, goals, actions = some_steps(2000)
+    found = two_steps(name, worlds, goals, actions)
+    assert found["0.success"].any() and not found["0.success"].all()
+    assert found["0.failure"].any() or name.startswith("close")
+    assert not (found["0.success"] & (found["0.failure"] > 0)).any()
+
+
+# -- Masks, sensors, state, settings -----------------------------------------------------------
+
+
+def test_masking_leaves_what_the_skill_may_not_use_at_rest():
+    actions = np.ones((2, act.SIZE))
+    masked = task.masked(actions, get("navigate").mask(), np.array([-1, 3]))
+    assert (masked[:, act.ARM] == 0).all() and (masked[:, act.BASE] == 1).all()
+    assert masked[:, act.GRIP].tolist() == [-1.0, 1.0]  # keeps what it holds
+    pick = task.masked(-actions, get("pick").mask(), np.array([-1, 3]))
+    assert (pick[:, : act.STOP] == -1).all() and (pick[:, act.STOP] == -1).all()
+    assert (actions == 1.0).all()
+
+
+def test_sensors_say_where_things_are_in_the_frame_of_the_base():
+    skill, goal = get("place"), Goals.of([SkillGoal(0, (0.0, 4.0, 0.7))])
+    moving = world(base_velocity=np.array([[0.0, 0.5, 0.3]]), held=np.array([0]))
+    state, view = task.begin(skill, goal, moving, LIMITS), skill.look(goal, moving, LIMITS)
+    vector = observation.observe(observation.FULL, state, view, moving)[0]
+    seen = {name: vector[part] for name, part in observation.layout(observation.FULL).items()}
+    assert len(vector) == observation.size(observation.FULL) == 24
+    assert seen["ee"] == pytest.approx([0.5, 0.0, 1.0])
+    assert seen["to_rest"] == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
+    assert seen["holding"] == [1.0]
+    assert seen["velocity"] == pytest.approx([0.5, 0.0, 0.3], abs=1e-6)
+    assert seen["goal"] == pytest.approx([2.0, 1.0, 0.7])
+    assert seen["reach"] == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)  # to (0, 2, 0.8)
+
+
+def test_habitat_sensors_of_navigate_are_distance_and_angle_with_left_positive():
+    skill, goal = get("navigate"), Goals.of([SkillGoal(position=(0.0, 3.0, 0.7))])
+    state, view = task.begin(skill, goal, world(), LIMITS), skill.look(goal, world(), LIMITS)
+    vector = observation.observe(skill.sensors, state, view, world())[0]
+    assert vector[:2] == pytest.approx([math.sqrt(2), math.pi / 4])
+    assert len(vector) == 9
+
+
+def test_habitat_sensors_of_pick_see_the_objects_start_in_the_frame_of_the_cup():
+    skill, goal = get("pick"), Goals.of([SkillGoal(1)])
+    # The cup's x axis points down, its y axis along the world's y.
+    down = world(ee_quat=np.array([[math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0]]))
+    state = task.begin(skill, goal, down, LIMITS)
+    moved = world(ee_quat=down.ee_quat, object_pos=down.object_pos + 5.0)
+    vector = observation.observe(skill.sensors, state, skill.look(goal, moved, LIMITS), moved)[0]
+    assert vector[:3] == pytest.approx([0.2, -0.5, 0.0], abs=1e-6)
+    assert len(vector) == 14
+
+
+def test_task_state_survives_its_arrays_and_refuses_others():
+    state, _ = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2))
+    arrays = state.to_arrays()
+    again = TaskState.from_arrays(arrays)
+    for field in dataclasses.fields(TaskState):
+        assert np.array_equal(getattr(again, field.name), getattr(state, field.name))
+    del arrays["steps"]
+    with pytest.raises(UserError, match="steps"):
+        TaskState.from_arrays(arrays)
+
+
+def test_goals_refuse_an_unknown_marker():
+    with pytest.raises(UserError, match="did you mean 'cab_push_point_5'"):
+        Goals.of([SkillGoal(marker="cab_push_point5")])
+
+
+@pytest.mark.parametrize("name", names())
+def test_settings_files_give_every_entry_and_fit(name: str):
+    kind = get(name).settings_type
+    text = (config._presets("skill") / f"{name}.yaml").read_text()
+    assert set(yaml.safe_load(text)) == {field.name for field in dataclasses.fields(kind)}
+    assert isinstance(load_settings(name, {}), kind)
+
+
+def test_settings_can_be_changed_and_unknown_ones_are_refused():
+    assert load_settings("pick", {"distance": 3.0, "force_total_n": None}).distance == 3.0
+    with pytest.raises(UserError, match="did you mean 'distance'"):
+        load_settings("pick", {"distanse": 3.0})
+    with pytest.raises(UserError, match=r"settings\.distance: 'far' is not a number"):
+        load_settings("pick", {"distance": "far"})
+    with pytest.raises(UserError, match=r"settings\.horizon"):
+        load_settings("pick", {"horizon": 0})

@@ -1,0 +1,227 @@
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from homes import IDLE
+
+import tpsrl.sim
+from tpsrl.sim import datasets
+from tpsrl.world import scenarios
+from tpsrl.world.episode import Episode
+from tpsrl.world.floor import CLOSED, floor_map
+from tpsrl.world.generator import Source, joints_at, layout_suits, travel
+from tpsrl.world.handles import handle
+from tpsrl.world.home import POOLS
+from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
+from tpsrl.world.objects import REARRANGE_EASY, object_kind
+from tpsrl.world.reach import reachable
+from tpsrl.world.scenarios import COUNTERS, FRIDGE, SCENARIOS
+
+BOWL, APPLE = 0, 1
+
+
+def facts(scenario: str) -> dict:
+    packed = Path(scenarios.__file__).parent / "data/replica_cad.json.gz"
+    return json.loads(gzip.decompress(packed.read_bytes()))["hab_receptacles"]["tasks"][scenario]
+
+
+def made(scenario: str, count: int, num_objects: int, split: str = "val") -> list[Episode]:
+    source = Source(scenario, split, num_objects=num_objects)
+    return datasets.generate(source, range(count), processes=1)[0]
+
+
+@pytest.fixture(scope="module")
+def groceries() -> list[Episode]:
+    return made("prepare_groceries", 7, 30)
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[Episode]:
+    return made("set_table", 7, 29)
+
+
+# -- agreement with the facts ------------------------------------------------------------------
+
+
+def test_tidy_house_equals_the_layout_data() -> None:
+    task, scenario = facts("tidy_house"), SCENARIOS["tidy_house"]
+    assert sorted(scenario.clutter) == sorted(task["objects"])
+    assert sorted(scenario.clutter_on) == sorted(task["start_receptacles"])
+    assert scenario.num_targets == task["num_targets"]
+    for target in scenario.targets:
+        assert sorted(target.objects) == sorted(task["objects"])
+        assert sorted(target.starts) == sorted(task["start_receptacles"])
+        assert sorted(target.goals) == sorted(task["goal_receptacles"])
+
+
+@pytest.mark.parametrize("name", ["prepare_groceries", "set_table"])
+def test_scenarios_with_containers_equal_the_layout_data(name: str) -> None:
+    task, scenario = facts(name), SCENARIOS[name]
+    assert sorted(scenario.clutter) == sorted(task["clutter"]["objects"])
+    assert sorted(scenario.clutter_on) == sorted(task["clutter"]["receptacles"])
+    given = [
+        (sorted(t.get("objects", scenario.clutter)), sorted(t["start"]), sorted(t["goal"]))
+        for t in task["targets"]
+        for _ in range(t["num"])
+    ]
+    assert given == [
+        (sorted(t.objects), sorted(t.starts), sorted(t.goals)) for t in scenario.targets
+    ]
+    assert scenario.target_region == {"fridge": task["fridge_sample_region_ratio"]}
+    door = task["articulated_start_state"].get("fridge", {}).get("top_door_hinge")
+    assert scenario.articulation == ({} if door is None else {FRIDGE: door})
+
+
+def test_prepare_groceries_has_two_from_the_open_fridge_and_one_into_it(
+    groceries: list[Episode],
+) -> None:
+    for episode in groceries:
+        assert len(episode.objects) == 30
+        assert episode.articulation == {FRIDGE: 1.5}
+        ways = [(episode.objects[t.object].receptacle, t.receptacle) for t in episode.targets]
+        assert [a for a, _ in ways[:2]] == ["fridge", "fridge"]
+        assert ways[2][1] == "fridge"
+        assert {ways[0][1], ways[1][1], ways[2][0]} <= set(COUNTERS)
+
+
+def test_set_table_has_a_bowl_in_the_drawer_and_an_apple_in_the_fridge_both_closed(
+    tables: list[Episode],
+) -> None:
+    for episode in tables:
+        assert len(episode.objects) == 29
+        assert episode.articulation == {}
+        bowl, apple = (episode.objects[t.object] for t in episode.targets)
+        assert (bowl.name, bowl.receptacle) == ("024_bowl", "drawer_right_top")
+        assert (apple.name, apple.receptacle) == ("013_apple", "fridge")
+        assert [t.receptacle for t in episode.targets] == ["table_1", "table_1"]
+        assert all(o.receptacle not in scenarios.DRAWERS for o in episode.objects[2:])
+
+
+def test_targets_in_the_fridge_are_in_the_middle_half_of_its_shelf(
+    groceries: list[Episode], tables: list[Episode]
+) -> None:
+    for episode in [*groceries, *tables]:
+        layout_set, layout = resolve(episode.layout)
+        placed = placed_receptacles(layout_set, layout)
+        shelf = next(r for r in placed if r.name == "fridge")
+        spots = [(o.receptacle, o.pos) for o in episode.objects[: len(episode.targets)]]
+        spots += [(t.receptacle, t.goal) for t in episode.targets]
+        for where, pos in spots:
+            if where == "fridge":
+                local = shelf.rotation.T @ (np.array(pos) - shelf.pos)
+                assert (np.abs(local[:2]) <= 0.5 * shelf.half[:2] + 0.002).all()
+
+
+# -- what a robot can do in them ---------------------------------------------------------------
+
+
+def test_starts_and_goals_are_in_reach_when_everything_is_open(
+    groceries: list[Episode], tables: list[Episode]
+) -> None:
+    for episode in [*groceries, *tables]:
+        scenario = SCENARIOS[episode.scenario]
+        start = joints_at(episode.articulation)
+        for target, draw in zip(episode.targets, scenario.targets, strict=True):
+            end = joints_at(scenario.opened(draw))
+            thing = episode.objects[target.object]
+            marker = scenarios.DRAWERS.get(thing.receptacle, "")
+            way = travel(episode.layout, marker, start, end)
+            up = np.array([0.0, 0.0, object_kind(thing.name).half[2]])
+            assert reachable(episode.layout, np.array(thing.pos) + way + up, joints=end)
+            assert reachable(episode.layout, np.array(target.goal) + up, joints=end)
+
+
+def test_nothing_in_a_closed_container_is_in_reach(tables: list[Episode]) -> None:
+    for episode in tables:
+        for index in (BOWL, APPLE):
+            top = np.add(episode.objects[index].pos, (0.0, 0.0, 0.03))
+            assert not reachable(episode.layout, top)
+
+
+def test_the_robot_does_not_start_in_the_open_door(groceries: list[Episode]) -> None:
+    for episode in groceries:
+        x, y, _ = episode.robot_start
+        joints = joints_at(episode.articulation)
+        assert floor_map(episode.layout, joints=joints).clearance(x, y) > 0.27
+
+
+def test_contents_and_doors_stay_at_rest(groceries: list[Episode], tables: list[Episode]) -> None:
+    simulator = tpsrl.sim.make(slots=30)
+    for episode in [*groceries[:3], *tables[:3]]:
+        simulator.reset([0], [episode])
+        for _ in range(30):
+            simulator.step([0], IDLE[None])
+        state, count = simulator.state([0]), len(episode.objects)
+        placed = np.array([o.pos for o in episode.objects])
+        assert np.abs(state.object_pos[0, :count] - placed).max() < 0.002
+        assert np.abs(state.joints[0] - joints_at(episode.articulation)).max() < 0.002
+        assert state.force_total[0] == 0.0
+
+
+def test_the_bowl_goes_along_with_its_drawer() -> None:
+    layout = "replica_cad/v3_sc3_staging_03"
+    opened = joints_at({"cab_push_point_5": 0.45})
+    way = travel(layout, "cab_push_point_5", CLOSED, opened)
+    drawer = handle(layout, "cab_push_point_5")
+    assert way == pytest.approx(drawer.point(0.45) - drawer.point(0.0))
+    assert np.linalg.norm(way) == pytest.approx(0.45)
+    assert (travel(layout, "cab_push_point_6", CLOSED, opened) == 0).all()
+    assert (travel(layout, "", CLOSED, opened) == 0).all()
+
+
+# -- layouts without room ----------------------------------------------------------------------
+
+
+def test_every_validation_layout_suits_every_scenario() -> None:
+    for layout in load_layout_set("replica_cad").split("val"):
+        for scenario in SCENARIOS:
+            assert layout_suits(scenario, f"replica_cad/{layout.name}")
+
+
+def test_a_layout_whose_fridge_is_blocked_gives_its_turn_to_the_next() -> None:
+    names = [lay.name for lay in load_layout_set("replica_cad").split("train")]
+    blocked = names.index("v3_sc1_staging_18")  # 19 and 20 are blocked too
+    assert not layout_suits("set_table", f"replica_cad/{names[blocked]}")
+    source = Source("set_table", "train", num_objects=12)
+    (episode,), _ = datasets.generate(source, [blocked], processes=1)
+    assert episode.layout == f"replica_cad/{names[blocked + 4]}"
+
+
+# -- the training scenes -----------------------------------------------------------------------
+
+
+def test_rearrange_easy_has_all_open_and_20_kinds_within_the_slots() -> None:
+    episodes = made("rearrange_easy", 21, 12)
+    seen = set()
+    for episode in episodes:
+        kinds = [object_kind(o.name) for o in episode.objects]
+        seen |= {k.name for k in kinds}
+        for primitive in ("box", "cylinder", "sphere"):
+            used = sum(k.primitive == primitive for k in kinds)
+            assert used <= getattr(POOLS[12], primitive)
+        assert all(q > 0.48 for q in joints_at(episode.articulation))
+        assert len(episode.targets) == 1
+    assert seen <= set(REARRANGE_EASY)
+    assert len(REARRANGE_EASY) == 20
+    assert len(seen) > 16
+
+
+def test_at_most_two_objects_are_on_a_chair_or_in_the_sink() -> None:
+    for episode in made("rearrange_easy", 4, 30):
+        layout_set, layout = resolve(episode.layout)
+        for place in placed_receptacles(layout_set, layout):
+            if place.name in ("chair", "sink"):
+                on = [place.contains(np.array(o.pos)) for o in episode.objects]
+                assert sum(on) <= 2
+
+
+@pytest.mark.parametrize(
+    ("scenario", "place"), [("in_drawer", "drawer_right_top"), ("in_fridge", "fridge")]
+)
+def test_the_one_target_is_in_the_closed_container(scenario: str, place: str) -> None:
+    for episode in made(scenario, 5, 12):
+        assert [o.receptacle == place for o in episode.objects] == [True] + [False] * 11
+        assert [t.object for t in episode.targets] == [0]
+        assert episode.articulation == {}

@@ -1,0 +1,225 @@
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from homes import IDLE
+
+import tpsrl.sim
+from skills import starts
+from skills.base import SkillGoal
+from skills.starts import DATASETS, Start, load_starts, save_starts, start_episode, start_episodes
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.sim.snapshots import save_snapshots
+from tpsrl.world import action as act
+from tpsrl.world.generator import joints_at
+from tpsrl.world.geodesic import distance_field, free_floor
+from tpsrl.world.handles import handle
+from tpsrl.world.scenarios import FRIDGE
+
+COUNT = 40
+DRAWER = "cab_push_point_5"
+MARKERS = {
+    "open_drawer": DRAWER,
+    "close_drawer": DRAWER,
+    "open_fridge": FRIDGE,
+    "close_fridge": FRIDGE,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(starts, "BASE_EPISODES", 8)
+        yield
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Simulator:
+    return tpsrl.sim.make(slots=12)
+
+
+def drawn(skill: str, count: int = COUNT, split: str = "val") -> list[Start]:
+    return start_episodes(skill, range(count), split, num_objects=12, processes=1)
+
+
+def facing_error(start: Start, point: np.ndarray) -> float:
+    x, y, yaw = start.episode.robot_start
+    error = math.atan2(point[1] - y, point[0] - x) - yaw
+    return (error + math.pi) % (2 * math.pi) - math.pi
+
+
+def away(start: Start, point: tuple[float, ...]) -> float:
+    return math.hypot(*np.subtract(start.episode.robot_start[:2], point[:2]))
+
+
+# -- the distributions -------------------------------------------------------------------------
+
+
+def test_navigate_starts_three_metres_away_and_holds_in_a_sixth() -> None:
+    drawn_starts = drawn("navigate", 120)
+    held = 0
+    for start in drawn_starts:
+        episode, goal = start.episode, start.goal
+        target = episode.targets[0]
+        holds = episode.held >= 0
+        held += holds
+        assert episode.held == (target.object if holds else -1)
+        assert goal.object == (-1 if holds else target.object)
+        wanted = target.goal if holds else episode.objects[target.object].pos
+        assert goal.position == wanted
+        floor = free_floor(episode.layout, joints_at(episode.articulation))
+        assert distance_field(floor, wanted).distance(*episode.robot_start[:2]) > 2.9
+    assert 8 <= held <= 34  # within 3 standard deviations of 20
+
+
+def test_pick_and_place_start_within_two_metres_facing_it_but_for_noise() -> None:
+    errors = []
+    for start in drawn("pick"):
+        pos = start.episode.objects[start.goal.object].pos
+        assert start.episode.held == -1
+        assert away(start, pos) < 2.3
+        errors.append(facing_error(start, np.array(pos)))
+    for start in drawn("place"):
+        target = start.episode.targets[0]
+        assert start.goal == SkillGoal(target.object, target.goal)
+        assert start.episode.held == target.object
+        assert away(start, target.goal) < 2.3
+        errors.append(facing_error(start, np.array(target.goal)))
+    # Collisions thin out the tails of the normal distribution, so its spread can only be bounded.
+    assert 0.3 < np.std(errors) < 0.65
+    assert abs(np.mean(errors)) < 0.2
+
+
+@pytest.mark.parametrize("skill", MARKERS)
+def test_open_and_close_start_before_the_handle_in_the_state_to_change(skill: str) -> None:
+    marker = MARKERS[skill]
+    joints = []
+    for start in drawn(skill):
+        episode = start.episode
+        assert start.goal == SkillGoal(marker=marker)
+        grip = handle(episode.layout, marker)
+        joint = joints_at(episode.articulation)[grip.index]
+        joints.append(joint)
+        assert sum(q != 0.0 for q in joints_at(episode.articulation)) == (joint != 0.0)
+        origin, turn = grip.pose(joint)
+        if grip.slides:
+            origin = origin + turn @ np.array(grip.link.marker)
+            wanted = origin + turn @ (0.825 if "close" in skill else 0.875, 0.0, 0.0)
+        else:
+            origin = grip.origin
+            wanted = origin + grip.rotation @ (1.0415, 0.0, 0.0)
+        assert away(start, wanted) < (0.45 if skill == "close_fridge" else 0.2)
+        assert abs(facing_error(start, origin)) < 1.9
+    low, high = {
+        "close_drawer": (0.4, 0.49),
+        "close_fridge": (math.pi / 4, 2 * math.pi / 3),
+    }.get(skill, (0.0, 0.0))
+    assert low <= min(joints)
+    assert max(joints) <= high
+    # Walls stop the fridge's door at 1.77 rad in the validation layouts.
+    assert max(joints) - min(joints) >= 0.6 * (high - low)
+
+
+@pytest.mark.parametrize("skill", DATASETS)
+def test_nothing_touches_or_moves_at_a_start(skill: str, simulator: Simulator) -> None:
+    for start in drawn(skill, 10):
+        episode = start.episode
+        simulator.reset([0], [episode])
+        before = simulator.state([0])
+        idle = IDLE.copy()
+        idle[act.GRIP] = 1.0 if episode.held >= 0 else -1.0
+        for _ in range(10):
+            simulator.step([0], idle[None])
+        after = simulator.state([0])
+        assert after.held[0] == episode.held
+        assert after.force_total[0] == 0.0
+        assert np.abs(after.joints - before.joints).max() < 0.003
+        assert np.nanmax(np.abs(after.object_pos - before.object_pos)) < 0.004
+
+
+def test_what_is_in_an_open_drawer_has_gone_along() -> None:
+    for shut, wide in zip(drawn("open_drawer", 8), drawn("close_drawer", 8), strict=True):
+        joint = wide.episode.articulation[DRAWER]
+        grip = handle(wide.episode.layout, DRAWER)
+        moved = np.subtract(wide.episode.objects[0].pos, shut.episode.objects[0].pos)
+        assert moved == pytest.approx(grip.point(joint) - grip.point(0.0))
+        assert wide.episode.objects[1:] == shut.episode.objects[1:]
+
+
+# -- determinism and bad input -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skill", DATASETS)
+def test_a_start_depends_on_its_index_alone(skill: str) -> None:
+    several = drawn(skill, 11)
+    assert start_episode(skill, 10, "val", num_objects=12) == several[10]
+    poses = {start.episode.robot_start for start in several}
+    assert len(poses) == 11
+    # The base episodes come round again, with the robot elsewhere.
+    assert several[8].episode.layout == several[0].episode.layout
+    assert several[8].episode.objects[1:] == several[0].episode.objects[1:]
+
+
+def test_training_starts_are_in_training_layouts() -> None:
+    assert all("_sc3_" not in s.episode.layout for s in drawn("pick", 3, "train"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pik", 0, "val"), "skill: unknown value 'pik'; did you mean 'pick'"),
+        (("pick", -1, "val"), "index: must be at least 0, got -1"),
+        (("pick", 0, "vall"), "split: unknown value 'vall'; did you mean 'val'"),
+        (("pick", 0, "val", -1), "seed: must be at least 0"),
+        (("pick", 0, "val", 0, 31), "num_objects: must be between 1 and 30"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(arguments: tuple, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        start_episode(*arguments)
+
+
+# -- recorded starts ---------------------------------------------------------------------------
+
+
+def test_recorded_starts_come_back_and_restore_exactly(
+    simulator: Simulator, tmp_path: Path
+) -> None:
+    recorded = []
+    for start in drawn("place", 2):
+        simulator.reset([0], [start.episode])
+        idle = IDLE.copy()
+        idle[act.GRIP], idle[act.BASE] = 1.0, 0.2
+        for _ in range(7):
+            simulator.step([0], idle[None])
+        recorded.append(dataclasses.replace(start, snapshot=simulator.snapshot(0)))
+    exit_state = simulator.state([0])
+    save_starts(tmp_path / "exits.npz", recorded)
+    loaded = load_starts(tmp_path / "exits.npz")
+    assert [s.goal for s in loaded] == [s.goal for s in recorded]
+    assert [s.episode for s in loaded] == [s.episode for s in recorded]
+    assert loaded[1].snapshot is not None
+    simulator.restore(0, loaded[1].snapshot)
+    again = simulator.state([0])
+    for field in dataclasses.fields(again):
+        one, other = getattr(again, field.name), getattr(exit_state, field.name)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_files_that_hold_no_starts_are_refused(simulator: Simulator, tmp_path: Path) -> None:
+    start = drawn("pick", 1)[0]
+    with pytest.raises(UserError, match="number 0 has no snapshot"):
+        save_starts(tmp_path / "none.npz", [start])
+    simulator.reset([0], [start.episode])
+    save_snapshots(tmp_path / "bare.npz", {0: simulator.snapshot(0)})
+    with pytest.raises(UserError, match="no skill's goal for snapshot 0"):
+        load_starts(tmp_path / "bare.npz")
+    (tmp_path / "text.npz").write_text("starts")
+    with pytest.raises(UserError, match="is no snapshot file"):
+        load_starts(tmp_path / "text.npz")
+    with pytest.raises(UserError, match="cannot read"):
+        load_starts(tmp_path / "absent.npz")
