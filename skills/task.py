@@ -201,25 +201,16 @@ class Judgement:
 class Outcome:
     """What came of a step, arrays (n,): the sum of the terms, and how the episode stands.
 
-    The terms of the reward are `amounts` (n, t) of `names`, times `weights` (t,). `failure` are
-    places in `FAILURES`. `terminated` is success or failure; `truncated` is the horizon, reached
-    with neither.
+    `terms` are the reward's, weighed, by name. `failure` are places in `FAILURES`. `terminated` is
+    success or failure; `truncated` is the horizon, reached with neither.
     """
 
     reward: Any
-    names: tuple[str, ...]
-    amounts: Any
-    weights: Any
+    terms: dict[str, Any]
     success: Any
     failure: Any
     terminated: Any
     truncated: Any
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """The reward's terms (n,) by name."""
-        weighed = self.amounts * self.weights
-        return {name: weighed[:, column] for column, name in enumerate(self.names)}
 
 
 class SkillTask(abc.ABC):
@@ -352,9 +343,10 @@ def step(
     if too_much is not None:
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
-    names = tuple(amounts)
-    weights = constant(_weights(skill, settings, names), rise)
+    weights = constant(_weights(skill, settings, tuple(amounts)), rise)
     amount = columns(*amounts.values())
+    weighed = amount * weights
+    terms = {name: weighed[:, column] for column, name in enumerate(amounts)}
     reward = amount @ weights
 
     steps = task.steps + 1
@@ -379,7 +371,7 @@ def step(
     return (
         after,
         view,
-        Outcome(reward, names, amount, weights, success, failure, terminated, truncated),
+        Outcome(reward, terms, success, failure, terminated, truncated),
     )
 
 
