@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, each, holding, length, points, rest_vector, to_base
+from skills.geometry import array_namespace, each, holding, length, rest_vector, seen
 from skills.task import (
     STOPPED,
     WRONG_GRASP,
@@ -68,7 +68,7 @@ class _Articulated(SkillTask):
     ) -> View:
         """`distance` is from the end effector to the handle."""
         handle = each(world.marker_pos, goals.joint)
-        local = to_base(world.base, points(world.ee_pos, handle))
+        local = seen(world, handle)
         ee, subject = local[:, 0], local[:, 1]
         to_rest = rest_vector(ee)
         return View(
@@ -81,6 +81,7 @@ class _Articulated(SkillTask):
             rest=length(to_rest),
             gap=self.gap(each(world.joints, goals.joint), thresholds),
             holding=holding(world),
+            velocity=local[:, -1],
         )
 
     def judge(

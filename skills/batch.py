@@ -11,7 +11,7 @@ import numpy as np
 
 from skills import observation, registry, task
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.task import FAILURES, Goals, Outcome, TaskSettings, TaskState, View
+from skills.task import Goals, Outcome, TaskSettings, TaskState, View
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Simulator, Snapshot
@@ -254,8 +254,3 @@ def load_settings(skill: str, changes: Mapping[str, Any]) -> TaskSettings:
         if name == "horizon" and (value != int(value) or value < 1):
             raise UserError(f"settings.horizon: {value} is not a whole number of at least 1")
     return dataclasses.replace(settings, **changes)
-
-
-def failure_name(code: int) -> str:
-    """The name of a failure code, "" for none."""
-    return FAILURES[code]

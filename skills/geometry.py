@@ -91,6 +91,17 @@ def each(values: Any, index: Any) -> Any:
     return values[xp.arange(index.shape[0], device=place), index]
 
 
+def seen(world: WorldState, *others: Any) -> Any:
+    """What lies around the base, in its frame (n, k + 2, 3).
+
+    The end effector, k other points (n, 3) of the world, and the base's own velocity: forward and
+    left in m/s, turn in rad/s.
+    """
+    # A velocity is turned as points are when it is put where the base stands.
+    velocity = world.base_velocity + constant((1.0, 1.0, 0.0), world.base) * world.base
+    return to_base(world.base, points(world.ee_pos, *others, velocity))
+
+
 def object_position(index: Any, world: WorldState) -> Any:
     """Where objects (n,) are (n, 3); zero where the index is -1."""
     xp = array_namespace(index)

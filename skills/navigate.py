@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, holding, length, points, rest_vector, to_base
+from skills.geometry import array_namespace, holding, length, rest_vector, seen
 from skills.task import STOPPED, Goals, Judgement, SkillTask, TaskSettings, TaskState, View
 from tpsrl import config
 from tpsrl.world import action
@@ -46,7 +46,7 @@ class Navigate(SkillTask):
     ) -> View:
         """`distance` is from the base to the goal over the floor."""
         xp = array_namespace(world.base)
-        local = to_base(world.base, points(world.ee_pos, goals.position))
+        local = seen(world, goals.position)
         ee, goal = local[:, 0], local[:, 1]
         to_rest = rest_vector(ee)
         return View(
@@ -59,6 +59,7 @@ class Navigate(SkillTask):
             rest=length(to_rest),
             gap=0.0 * world.force,
             holding=holding(world),
+            velocity=local[:, -1],
         )
 
     def judge(

@@ -41,10 +41,7 @@ def _holding(task: TaskState, view: View, world: WorldState) -> Any:
 
 
 def _velocity(task: TaskState, view: View, world: WorldState) -> Any:
-    xp = array_namespace(world.base)
-    yaw, vx, vy = world.base[:, 2], world.base_velocity[:, 0], world.base_velocity[:, 1]
-    cos, sin = xp.cos(yaw), xp.sin(yaw)
-    return columns(cos * vx + sin * vy, cos * vy - sin * vx, world.base_velocity[:, 2])
+    return view.velocity
 
 
 def _reach(task: TaskState, view: View, world: WorldState) -> Any:

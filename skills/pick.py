@@ -12,16 +12,7 @@ import numpy as np
 from array_api_compat import device
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import (
-    array_namespace,
-    constant,
-    each,
-    holding,
-    length,
-    points,
-    rest_vector,
-    to_base,
-)
+from skills.geometry import array_namespace, constant, each, holding, length, rest_vector, seen
 from skills.task import (
     DROPPED,
     WRONG_OBJECT,
@@ -100,7 +91,7 @@ class Pick(SkillTask):
     ) -> View:
         """`distance` is from the end effector to the object's centre."""
         target = each(world.object_pos, goals.object)
-        local = to_base(world.base, points(world.ee_pos, target))
+        local = seen(world, target)
         ee, subject = local[:, 0], local[:, 1]
         to_rest, unused = rest_vector(ee), 0.0 * world.force
         return View(
@@ -113,6 +104,7 @@ class Pick(SkillTask):
             rest=length(to_rest),
             gap=unused,
             holding=holding(world),
+            velocity=local[:, -1],
         )
 
     def judge(

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, each, holding, length, points, rest_vector, to_base
+from skills.geometry import array_namespace, each, holding, length, rest_vector, seen
 from skills.task import (
     DROPPED,
     WRONG_DROP,
@@ -68,7 +68,7 @@ class Place(SkillTask):
     ) -> View:
         """`distance` is from the object's centre to its goal."""
         target = each(world.object_pos, goals.object)
-        local = to_base(world.base, points(world.ee_pos, target, goals.position))
+        local = seen(world, target, goals.position)
         ee, subject, goal = local[:, 0], local[:, 1], local[:, 2]
         to_rest, unused = rest_vector(ee), 0.0 * world.force
         return View(
@@ -81,6 +81,7 @@ class Place(SkillTask):
             rest=length(to_rest),
             gap=unused,
             holding=holding(world),
+            velocity=local[:, -1],
         )
 
     def judge(

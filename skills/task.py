@@ -7,7 +7,7 @@ numpy in a worker and torch on a GPU give the same numbers.
 import abc
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,7 +86,7 @@ class Goals:
         )
 
 
-# The next four are made at every step; frozen ones would cost three times as much to make.
+# What is made at every step is not frozen, which would cost three times as much to make.
 @dataclasses.dataclass(slots=True)
 class TaskState:
     """What a task remembers from step to step; arrays over n homes.
@@ -180,6 +180,7 @@ class View:
     rest: Any  # (n,) m
     gap: Any  # (n,) m or rad
     holding: Any  # (n,) bool, the cup holds an object or a handle
+    velocity: Any  # (n, 3) of the base: forward and left in m/s, turn in rad/s
 
 
 @dataclasses.dataclass(slots=True)
@@ -197,6 +198,25 @@ class Judgement:
     reached: Any  # (n,) bool
 
 
+class Terms(Mapping[str, Any]):
+    """The reward's terms (n,) by name: `amounts` (n, t) times `weights` (t,), when asked for."""
+
+    def __init__(self, names: tuple[str, ...], amounts: Any, weights: Any) -> None:
+        self._names, self._amounts, self._weights = names, amounts, weights
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        column = self._names.index(name)
+        return self._amounts[:, column] * self._weights[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 @dataclasses.dataclass(slots=True)
 class Outcome:
     """What came of a step, arrays (n,): the sum of the terms, and how the episode stands.
@@ -206,7 +226,7 @@ class Outcome:
     """
 
     reward: Any
-    terms: dict[str, Any]
+    terms: Mapping[str, Any]
     success: Any
     failure: Any
     terminated: Any
@@ -345,8 +365,7 @@ def step(
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
     weights = constant(_weights(skill, settings, tuple(amounts)), rise)
     amount = columns(*amounts.values())
-    weighed = amount * weights
-    terms = {name: weighed[:, column] for column, name in enumerate(amounts)}
+    terms = Terms(tuple(amounts), amount, weights)
     reward = amount @ weights
 
     steps = task.steps + 1

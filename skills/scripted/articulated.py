@@ -150,7 +150,6 @@ class _Articulated(Routine):
         if footprint.margin(*end) > -0.02:
             yield from self.drive([Leg(end[0], end[1], base[2], -1)] * 2)
 
-
     def _lift_off(self) -> Steps:
         """Takes the cup straight off the face, by driving."""
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])

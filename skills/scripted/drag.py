@@ -126,5 +126,3 @@ def _under_head(boxes: Bodies, base: np.ndarray) -> bool:
         if math.hypot(*outside) < BASE_RADIUS:
             return True
     return False
-
-

@@ -12,15 +12,17 @@ import math
 import numpy as np
 
 from skills.scripted.scene import Held, Scene, hold
-from skills.scripted.search import LEVELS, MOST_RAD, CupTarget, Reach, StanceSearch
+from skills.scripted.search import FAR_STANDOFFS, LEVELS, MOST_RAD, CupTarget, Reach, StanceSearch
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.episode import Episode
 from tpsrl.world.objects import ObjectKind
-from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET, stances
+from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET, STANDOFFS, stances
 
 _PITCHES = tuple(math.radians(p) for p in (90, 80, 70, 60, 50, 40, 25, 16, 8))
 _TURNS = (0.0, 0.45, -0.45)
 _SIDE_HEIGHT_M = 0.09  # the side of lower objects is too near to what they stand on
+_LEAST_FACING = 0.6  # cosine between the cup's heading and the side that it meets
+_BESIDE = 0.5  # of a side's half width, from its middle
 _STEEP = math.radians(50)
 LIFTS_M = (0.08, 0.14, 0.2, 0.05, 0.03)  # in the order of trying: a sink asks for the high ones
 _LEANING_LIFTS_M = (0.08, 0.03)
@@ -47,42 +49,57 @@ def destination(episode: Episode, index: int) -> np.ndarray | None:
 
 def touches(kind: ObjectKind, rotation: np.ndarray, toward: float) -> list[Touch]:
     """Ways to touch an upright or fallen object from direction `toward` (rad, world)."""
-    half = np.abs(rotation) @ np.array(kind.half)  # of the world-aligned box around it
-    top = half[2]
+    top = float((np.abs(rotation) @ np.array(kind.half))[2])  # of the world-aligned box around it
     found = []
     for pitch in _PITCHES:
-        steep, low = pitch >= _STEEP, 2 * top < _SIDE_HEIGHT_M
         for turn in _TURNS if pitch < math.radians(80) else (0.0,):
             heading = toward + turn
-            point = np.array([0.0, 0.0, top])
-            if not steep:
-                side = _side(kind, rotation, heading)
-                if side is None:
-                    continue
-                point, heading = side
-                # Low things are taken by their upper edge, where the hand is clear of the shelf.
-                point = point + np.array([0.0, 0.0, top if low else 0.25 * top])
-            level = np.array([math.cos(heading), math.sin(heading), 0.0])
-            axis = math.cos(pitch) * level - math.sin(pitch) * np.array([0.0, 0.0, 1.0])
             if kind.primitive == "sphere":
-                point = -kind.half[0] * axis
-            found.append(Touch(point, axis, pitch))
+                axis = _axis(heading, pitch)
+                found.append(Touch(-kind.half[0] * axis, axis, pitch))
+            elif pitch >= _STEEP:
+                found.append(Touch(np.array([0.0, 0.0, top]), _axis(heading, pitch), pitch))
+            else:
+                # Low things are taken by their upper edge, where the hand is clear of the shelf.
+                height = top if 2 * top < _SIDE_HEIGHT_M else 0.25 * top
+                found += [
+                    Touch(point + np.array([0.0, 0.0, height]), _axis(along, pitch), pitch)
+                    for point, along in _sides(kind, rotation, heading)
+                ]
     return found
 
 
-def _side(
+def _axis(heading: float, pitch: float) -> np.ndarray:
+    """A direction (3,) that points so far below the horizontal."""
+    level = math.cos(pitch)
+    return np.array([level * math.cos(heading), level * math.sin(heading), -math.sin(pitch)])
+
+
+def _sides(
     kind: ObjectKind, rotation: np.ndarray, heading: float
-) -> tuple[np.ndarray, float] | None:
-    """Point on the side that faces the robot, and the heading that meets it squarely."""
+) -> list[tuple[np.ndarray, float]]:
+    """Points on the side that is met with a heading, and headings of the cup there.
+
+    Squarely first; failing that, aslant, and beside the middle, where neighbours are in the way.
+    """
     level = np.array([math.cos(heading), math.sin(heading), 0.0])
     if kind.primitive != "box":
-        return (-level * kind.half[0], heading) if abs(rotation[2, 2]) > 0.9 else None
+        return [(-level * kind.half[0], heading)] if abs(rotation[2, 2]) > 0.9 else []
     scores = rotation.T @ -level
     axis = int(np.argmax(np.abs(scores)))
-    if abs(scores[axis]) < 0.6 or abs(rotation[2, axis]) > 0.2:
-        return None
+    if abs(scores[axis]) < _LEAST_FACING or abs(rotation[2, axis]) > 0.2:
+        return []
     normal = math.copysign(1.0, scores[axis]) * rotation[:, axis]
-    return normal * kind.half[axis], math.atan2(-normal[1], -normal[0])
+    square = math.atan2(-normal[1], -normal[0])
+    across = np.array([-normal[1], normal[0], 0.0])
+    width = float(np.abs(rotation.T @ across) @ np.array(kind.half))
+    middle = normal * kind.half[axis]
+    return [
+        (middle, square),
+        (middle, heading),
+        (middle + _BESIDE * width * across, heading),
+        (middle - _BESIDE * width * across, heading),
+    ]
 
 
 def plan_pick(scene: Scene, index: int, goal: np.ndarray | None) -> Reach | None:
@@ -128,8 +145,9 @@ def plan_place(scene: Scene, goal: np.ndarray) -> Reach | None:
     held = scene.held
     if held is None:
         return None
-    search = StanceSearch(scene, goal)
     rotation = scene.rotation[held.index]
+    up = held.rotation @ _upright_axis(held.kind, rotation)
+    search = StanceSearch(scene, goal, level=abs(float(up[0])) < math.sin(_STEEP))
     for lean in _LEANS_RAD:
         for margins, lift in itertools.product(LEVELS, _LEANING_LIFTS_M if lean else LIFTS_M):
             targets = functools.partial(_place_targets, held, rotation, goal, lift, lean)
@@ -177,11 +195,13 @@ def _placeable(scene: Scene, index: int, touch: Touch, goal: np.ndarray) -> bool
     kind, rotation = scene.kinds[index], scene.rotation[index]
     side = np.cross(touch.axis, [0.0, 0.0, 1.0] if abs(touch.axis[2]) < 0.9 else [1.0, 0.0, 0.0])
     side /= np.linalg.norm(side)
-    cup = np.column_stack([touch.axis, side, np.cross(touch.axis, side)])
+    # The hand is the right way up, as it is when it comes from rest.
+    cup = np.column_stack([touch.axis, -side, -np.cross(touch.axis, side)])
     held = hold(index, kind, -cup.T @ touch.point, cup.T @ rotation)
     spheres = ARM_SPHERES.plus(held.spheres)
     obstacles = scene.obstacles(without=index)
-    for stance in stances(scene.layout, goal, directions=16, joints=scene.joints):
+    standoffs = STANDOFFS if touch.pitch >= _STEEP else FAR_STANDOFFS
+    for stance in stances(scene.layout, goal, standoffs, 16, scene.joints):
         near, _ = obstacles.seen_from(stance)
         checker = ArmChecker(spheres, near)
         target = _place_targets(held, rotation, goal, LIFTS_M[-1], 0.0, stance)[0]

@@ -132,9 +132,7 @@ def _stances(
     """(steps to get to contact, base pose before it, stance at contact)."""
     point, normal = handle.point(joint), handle.normal(joint)
     outward = math.atan2(normal[1], normal[0])
-    found = [
-        (d / _STEP_M + _CREEP_STEPS, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M
-    ]
+    found = [(d / _STEP_M + _CREEP_STEPS, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M]
     footprint = scene.footprint(scene.arm)
     bearings = _BEARINGS if opening else _BEARINGS + _BESIDE
     approach = _APPROACH_M if opening else _ENTER_M

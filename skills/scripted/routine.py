@@ -214,7 +214,8 @@ class Routine(abc.ABC):
         backing, path = way
         if backing:
             self.note("backed_off")
-            yield from self.drive([Leg(*ahead(self.world.base[0], -backing), -1)] * 2)
+            x, y, yaw = ahead(self.world.base[0], -backing)
+            yield from self.drive([Leg(x, y, yaw, -1)] * 2)
         yield from self.follow(path)
 
     def _way_to_rest(self) -> tuple[float, np.ndarray] | None:

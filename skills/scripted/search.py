@@ -24,6 +24,7 @@ from tpsrl.world.reach import (
     CUP_AXIS,
     NO_OFFSET,
     SEEDS,
+    STANDOFFS,
     best_posture,
     point_to_base,
     seeds_towards,
@@ -49,6 +50,7 @@ _LEAST_ARM_STEPS = 60.0  # no reach and return takes less
 _DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
+FAR_STANDOFFS = (0.78, 0.86, 0.94, 1.02, 0.7, 1.1)
 _FAR_ADVANCES = (0.3, 0.45, 0.6)  # into a fridge with the arm stretched out already
 _DETOUR_STEPS = 60.0  # of the arm, around shelves and back
 _ROOM_M, _ROUGH_M = 0.6, 0.01
@@ -140,9 +142,11 @@ def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
 class StanceSearch:
     """Candidates around a point, found once, for as many attempts as it takes."""
 
-    def __init__(self, scene: Scene, point: np.ndarray) -> None:
+    def __init__(self, scene: Scene, point: np.ndarray, level: bool = False) -> None:
+        """`level` says that the cup will point ahead rather than down, so from farther away."""
         self._scene = scene
         self._enclosed = _under_something(scene, np.asarray(point))
+        self._standoffs = FAR_STANDOFFS if level or self._enclosed else STANDOFFS
         self._footprint = scene.footprint(scene.arm)
         self._candidates = self._find_candidates(np.asarray(point))[:_MAX_CANDIDATES]
         self._highs = high_postures(scene)
@@ -190,7 +194,9 @@ class StanceSearch:
         """(steps to get there, base pose for the arm as it is, advance), cheapest first."""
         field = drive_field(self._footprint, self._scene.base)
         found = self._candidates_here(point)
-        for stance in stances(self._scene.layout, point, joints=self._scene.joints):
+        layout, joints = self._scene.layout, self._scene.joints
+        directions = 64 if self._enclosed else 32
+        for stance in stances(layout, point, self._standoffs, directions, joints):
             for advances in (_ADVANCES, _FAR_ADVANCES):
                 best = (np.inf, stance, 0.0)
                 for turn, advance in itertools.product(_FACING, advances):
@@ -214,7 +220,7 @@ class StanceSearch:
             off = abs(wrap_angle(math.atan2(point[1] - y, point[0] - x) - yaw))
             distance = math.hypot(point[0] - x, point[1] - y)
             clear = advance == 0.0 or floor.clearance(x, y) > BASE_RADIUS + 0.01
-            if 0.4 < distance < 1.05 and off < 1.0 and clear:
+            if 0.4 < distance < max(self._standoffs) + 0.1 and off < 1.0 and clear:
                 found.append((_advance_steps(advance), base, advance))
         return found
 
@@ -241,7 +247,7 @@ class StanceSearch:
             via = self._via(way, apart, ready, margin)
             if via is None:
                 continue
-            if self._enclosed and not _straight(way[0] if way else apart, scene.arm, via):
+            if not _straight(way[0] if way else apart, scene.arm, via):
                 steps += _DETOUR_STEPS
             cost, there = target.posture(stance, 0.0, contact, touch_margin, ready)
             steps += (2 * cost + float(np.abs(ready - via).max())) / ARM_DELTA_RAD

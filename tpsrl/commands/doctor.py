@@ -137,7 +137,7 @@ def _engines() -> list[Finding]:
     try:
         torch = Finding("torch (training)", importlib.metadata.version("torch"), True)
     except importlib.metadata.PackageNotFoundError:
-        torch = Finding("torch (training)", "not installed", remedy="pip install 'tpsrl[train]'")
+        torch = Finding("torch (training)", "not installed", remedy="pip install torch")
     return [
         Finding("engine mujoco", "embedded, on the processor; needs no GL library", True),
         Finding("engine warp", f"not part of tpsrl {version}"),

@@ -34,7 +34,7 @@ from tpsrl.world.reach import reachable, stances, static_bodies
 from tpsrl.world.scenarios import SCENARIOS, Scenario, TargetDraw
 from tpsrl.world.state import JOINTS
 
-VERSION = 2  # of what comes out; part of the cache's key
+VERSION = 3  # of what comes out; part of the cache's key
 DROP_M = 0.001  # objects are put this high over a surface before they settle
 _MARGIN_M = 0.005  # between objects, and from furniture
 _ARM_MARGIN_M = 0.02  # of the rest arm from furniture at the robot's start
