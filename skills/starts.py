@@ -34,7 +34,7 @@ from tpsrl.world.fetch import BASE_RADIUS, CUP, GRIPPER
 from tpsrl.world.floor import ABSENT, CELL_M, Joints, floor_map, main_floor, rounded
 from tpsrl.world.generator import Source, joints_at, travel
 from tpsrl.world.geodesic import SNAP_M, distance_field, free_floor
-from tpsrl.world.handles import handle
+from tpsrl.world.handles import Handle, handle
 from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
@@ -67,6 +67,7 @@ _ARM_BOX_M = (1.2, 0.7, 1.5)  # a handle must not lie beyond this corner of the 
 _ARM_BOX_SLACK_M = 0.01
 _TRIES = 200
 _BLOCK = 63  # base episodes are made so many at a time: each training layout once
+_HAND_M = 0.2  # behind what is to be pushed shut
 _TOUCH_M = 0.001  # so far a drawer may reach into its neighbour
 _MARGIN_M = 0.02  # of arm and held object
 _SEED = 20_000  # keeps these draws apart from those of the datasets
@@ -233,7 +234,10 @@ def _articulated(
 ) -> Callable[[Episode, np.random.Generator], _Draw]:
     """In the region before what is to be opened or closed, facing it but for noise.
 
-    With `openings` the joint starts anywhere between them, its limit and the walls permitting.
+    With `openings` the joint starts anywhere between them, its limit and the walls permitting:
+    there has to be room for a hand behind it, or nothing without suction could close it. In the
+    validation family the fridge's hinge is next to a wall, which may be why MS-HAB reports that
+    its closing never succeeded there (FACTS B1).
     """
 
     def prepare(base: Episode, rng: np.random.Generator) -> _Draw:
@@ -293,14 +297,22 @@ def _opened(base: Episode, marker: str, joint: float) -> Episode:
 
 
 def _swings_free(layout: str, marker: str, joint: float) -> bool:
-    """Whether a door or drawer stands clear of walls and furniture."""
+    """Whether a door or drawer stands clear of walls and furniture, with room for a hand behind."""
     body, _ = resolve(layout)[0].link(marker)
     others = furniture(layout, without=body)
-    boxes = handle(layout, marker).boxes(joint)
+    where = handle(layout, marker)
+    boxes = where.boxes(joint)
     return all(
         others.fits(box_prism(centre, turn, half), -_TOUCH_M)
         for centre, turn, half in zip(boxes.centre, boxes.rotation, boxes.half, strict=True)
-    )
+    ) and others.fits(_hand(where, joint), 0.0)
+
+
+def _hand(where: Handle, joint: float) -> Prism:
+    """The space of a hand behind the handle."""
+    _, turn = where.pose(joint)
+    centre = where.point(joint) + (_HAND_M / 2 + _TOUCH_M) * where.normal(joint)
+    return box_prism(centre, turn, np.array([_HAND_M / 2, 0.06, 0.06]))
 
 
 # -- what a start has to keep clear of -------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Open and close: take hold of a face, or lean on it, drive, let go, back to rest."""
 
 import abc
+import dataclasses
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from skills.scripted.drag import base_velocity, foresee, tip_in_world
 from skills.scripted.leverage import RETREAT_M, open_goal, plan_approach
 from skills.scripted.navigation import Leg
-from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.routine import Blocked, Routine, Steps, rest_postures
 from skills.scripted.search import ahead
 from tpsrl.world import action as act
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
@@ -84,7 +85,8 @@ class _Articulated(Routine):
         if approach.legs is not None:
             self.note("moved_base")
             self.phase = "drive"
-            yield from self.drive(approach.legs)
+            path = self._ready_path(approach.posture, approach.first)
+            yield from self.drive_and_follow(approach.legs, path)
         self.phase = "ready"
         yield from self.follow(self._ready_path(approach.posture))
         self.grip, self.phase = (1.0 if self.opening else -1.0), "contact"
@@ -147,8 +149,24 @@ class _Articulated(Routine):
         base = self.world.base[0]
         end = ahead(base, -RETREAT_M)
         footprint = self.look().footprint(self.world.arm[0], without=self.handle.index)
-        if footprint.margin(*end) > -0.02:
-            yield from self.drive([Leg(end[0], end[1], base[2], -1)] * 2)
+        if footprint.margin(*end) < -0.02:
+            return
+        legs = [Leg(end[0], end[1], base[2], -1)] * 2
+        path = self._fold_path(end)
+        if path is None:
+            yield from self.drive(legs)
+        else:
+            yield from self.drive_and_follow(legs, path)
+
+    def _fold_path(self, base: np.ndarray) -> np.ndarray | None:
+        """The arm's way (k, 7) to rest at a base pose, if there is one."""
+        there = dataclasses.replace(self.look(), base=base)
+        checker = there.checker(base)
+        for posture in rest_postures(there, checker, only_drivable=True):
+            path = self.path_to(posture, checker)
+            if path is not None:
+                return path
+        return None
 
     def _lift_off(self) -> Steps:
         """Takes the cup straight off the face, by driving."""

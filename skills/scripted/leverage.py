@@ -85,7 +85,7 @@ def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> 
     goal, least, fallback = open_goal(handle) if opening else (0.0, _SHUT, _SHUT)
     field = drive_field(scene.footprint(scene.arm), scene.base)
     ways = [
-        (drive + 2.0 * cost, first, stance, posture)
+        (max(drive, cost) + _CREEP_STEPS + cost, first, stance, posture)
         for drive, first, stance in _stances(scene, handle, joint, opening, field)
         for cost, posture in _postures_at(handle, joint, opening, stance)
     ]
@@ -132,10 +132,10 @@ def _stances(
     """(steps to get to contact, base pose before it, stance at contact)."""
     point, normal = handle.point(joint), handle.normal(joint)
     outward = math.atan2(normal[1], normal[0])
-    found = [(d / _STEP_M + _CREEP_STEPS, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M]
+    found = [(d / _STEP_M, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M]
     footprint = scene.footprint(scene.arm)
     bearings = _BEARINGS if opening else _BEARINGS + _BESIDE
-    approach = _APPROACH_M if opening else _ENTER_M
+    approach = _APPROACH_M if opening or handle.slides else _ENTER_M
     for distance, bearing, facing in itertools.product(_DISTANCES, bearings, _FACINGS):
         angle = outward + bearing
         stance = np.array(
@@ -146,7 +146,7 @@ def _stances(
             ]
         )
         first = ahead(stance, -approach)
-        drive = field(first) + _DRIVE_STEPS + _CREEP_STEPS
+        drive = field(first) + _DRIVE_STEPS
         towards = math.atan2(point[1] - first[1], point[0] - first[0])
         if abs(wrap_angle(towards - first[2])) > _FACING_RAD:
             drive += _ASKEW_STEPS

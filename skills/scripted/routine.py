@@ -12,6 +12,7 @@ from skills.scripted.motion import duration, plan_path
 from skills.scripted.navigation import Follower, Leg
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, ahead, drivable, posture_at
+from skills.scripted.together import plan_together
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
@@ -117,21 +118,7 @@ class Routine(abc.ABC):
         Raises:
             Blocked: the base stopped getting on.
         """
-        follower = Follower(legs)
-        slow = pushed = 0
-        while True:
-            base, velocity = self.world.base[0], self.world.base_velocity[0]
-            linear, angular = follower.command(base, velocity)
-            if follower.done:
-                return
-            moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
-            slow = 0 if moving else slow + 1
-            pushed = pushed + 1 if self.world.force[0] > _PUSH_N else 0
-            if slow > _BLOCKED_STEPS or pushed > _PUSH_STEPS:
-                raise Blocked("drive")
-            action = self.still()
-            action[act.BASE] = linear, angular
-            self.world = yield action
+        yield from self._move(_Driving(legs), None)
 
     def follow(self, path: np.ndarray, until_held: bool = False) -> Steps:
         """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
@@ -141,27 +128,46 @@ class Routine(abc.ABC):
         Raises:
             Blocked: the arm stays behind its command.
         """
-        behind = 0
-        for waypoint in path:
-            while True:
-                if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
-                    return
-                delta = waypoint - self._command
-                span = float(np.abs(delta).max())
-                if span < 1e-6:
-                    break
-                step = delta * min(1.0, act.ARM_DELTA_RAD / span)
-                action = self.still()
-                action[act.ARM] = step / act.ARM_DELTA_RAD
-                arm = np.asarray(self.world.arm[0])
-                # As the engine bounds its own target.
-                low, high = arm - act.ARM_LEASH_RAD, arm + act.ARM_LEASH_RAD
-                self._command = np.clip(np.clip(self._command + step, low, high), LOWER, UPPER)
-                lag = float(np.abs(self._command - arm).max())
-                behind = behind + 1 if lag > 0.8 * act.ARM_LEASH_RAD else 0
-                if behind > _BLOCKED_STEPS:
-                    raise Blocked("arm")
-                self.world = yield action
+        yield from self._move(None, _Following(path), until_held=until_held)
+
+    def drive_and_follow(self, legs: list[Leg], path: np.ndarray) -> Steps:
+        """Drives along legs and moves the arm along way-points (k, 7), at once where that is free.
+
+        The arm starts as early as it may, at the latest when the base has arrived.
+
+        Raises:
+            Blocked: base or arm do not get on.
+        """
+        scene = self.look()
+        way = plan_together(scene, legs, np.vstack([self._command[None], path]))
+        if way is None:
+            yield from self.drive(legs)
+            yield from self.follow(path)
+        else:
+            yield from self._move(_Driving(legs), _Following(path), delay=way)
+
+    def _move(
+        self,
+        driving: "_Driving | None",
+        following: "_Following | None",
+        delay: int = 0,
+        until_held: bool = False,
+    ) -> Steps:
+        """One action a step for base and arm until both have arrived."""
+        step = 0
+        while True:
+            if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
+                return
+            action = self.still()
+            base_moves = driving is not None and driving.step(self.world, action)
+            arm_waits = base_moves and step < delay
+            arm_moves = following is not None and (
+                arm_waits or following.step(self.world, action, self._command)
+            )
+            if not base_moves and not arm_moves:
+                return
+            step += 1
+            self.world = yield action
 
     def settle(self) -> Steps:
         """Waits until the arm has caught up with its command, half a second at most."""
@@ -215,8 +221,9 @@ class Routine(abc.ABC):
         if backing:
             self.note("backed_off")
             x, y, yaw = ahead(self.world.base[0], -backing)
-            yield from self.drive([Leg(x, y, yaw, -1)] * 2)
-        yield from self.follow(path)
+            yield from self.drive_and_follow([Leg(x, y, yaw, -1)] * 2, path)
+        else:
+            yield from self.follow(path)
 
     def _way_to_rest(self) -> tuple[float, np.ndarray] | None:
         """How far to back off (m), and the arm's path (k, 7) from there; the quickest, or None.
@@ -245,9 +252,10 @@ class Routine(abc.ABC):
                     break
         return chosen
 
-    def _ready_path(self, posture: np.ndarray) -> np.ndarray:
+    def _ready_path(self, posture: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
+        """The arm's way (k, 7) to a posture, from the present base pose or another."""
         scene = self.look()
-        path = self.path_to(posture, scene.checker(scene.base))
+        path = self.path_to(posture, scene.checker(scene.base if base is None else base))
         if path is None:
             self.note("no_path_to_ready")
             return posture[None]
@@ -281,7 +289,7 @@ class Routine(abc.ABC):
         self.phase = "drive"
         if reach.legs is not None:
             self.note("moved_base")
-            yield from self.drive(reach.legs)
+            yield from self.drive_and_follow(reach.legs, self._ready_path(reach.via, reach.first))
             again = plan(self.look())
             if again is not None and again.legs is None:
                 reach = again
@@ -295,6 +303,58 @@ class Routine(abc.ABC):
             self.phase = "ready"
             yield from self.follow(self._ready_path(reach.ready))
         return reach
+
+
+class _Driving:
+    """The base's part of an action, step by step, along legs."""
+
+    def __init__(self, legs: list[Leg]) -> None:
+        self._follower = Follower(legs)
+        self._slow = self._pushed = 0
+
+    def step(self, world: WorldState, action: np.ndarray) -> bool:
+        """Writes the base's entries; whether there was still something to do."""
+        base, velocity = world.base[0], world.base_velocity[0]
+        linear, angular = self._follower.command(base, velocity)
+        if self._follower.done:
+            return False
+        moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
+        self._slow = 0 if moving else self._slow + 1
+        self._pushed = self._pushed + 1 if world.force[0] > _PUSH_N else 0
+        if self._slow > _BLOCKED_STEPS or self._pushed > _PUSH_STEPS:
+            raise Blocked("drive")
+        action[act.BASE] = linear, angular
+        return True
+
+
+class _Following:
+    """The arm's part of an action, step by step, along way-points (k, 7)."""
+
+    def __init__(self, path: np.ndarray) -> None:
+        self._path = list(path)
+        self._behind = 0
+
+    def step(self, world: WorldState, action: np.ndarray, command: np.ndarray) -> bool:
+        """Writes the arm's entries and moves `command` (7,) on; whether anything was left to do."""
+        while self._path:
+            delta = self._path[0] - command
+            span = float(np.abs(delta).max())
+            if span >= 1e-6:
+                break
+            self._path.pop(0)
+        if not self._path:
+            return False
+        step = delta * min(1.0, act.ARM_DELTA_RAD / span)
+        action[act.ARM] = step / act.ARM_DELTA_RAD
+        arm = np.asarray(world.arm[0])
+        # As the engine bounds its own target.
+        low, high = arm - act.ARM_LEASH_RAD, arm + act.ARM_LEASH_RAD
+        command[:] = np.clip(np.clip(command + step, low, high), LOWER, UPPER)
+        lag = float(np.abs(command - arm).max())
+        self._behind = self._behind + 1 if lag > 0.8 * act.ARM_LEASH_RAD else 0
+        if self._behind > _BLOCKED_STEPS:
+            raise Blocked("arm")
+        return True
 
 
 def rest_postures(scene: Scene, checker: ArmChecker, only_drivable: bool) -> list[np.ndarray]:

@@ -304,8 +304,9 @@ def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> 
         range=link.range,
         limited=True,
         # HAB's 0.01 would let a touched door swing for ever: Bullet damps links by 5% a step.
-        damping=2.0 if hinge else 10.0,
-        frictionloss=0.5 if hinge else 2.0,
+        # And no hand that brushes a door should open it: MuJoCo's friction holds it like a seal.
+        damping=3.0 if hinge else 10.0,
+        frictionloss=2.0 if hinge else 4.0,
     )
     low = np.min([np.subtract(b.pos, b.half) for b in link.boxes], axis=0)
     high = np.max([np.add(b.pos, b.half) for b in link.boxes], axis=0)
