@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from skills.geometry import rest_distance
 from skills.scripted.drag import base_velocity, foresee, tip_in_world
 from skills.scripted.leverage import RETREAT_M, open_goal, plan_approach
 from skills.scripted.navigation import Leg
@@ -16,6 +17,7 @@ from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 from tpsrl.world.handles import Handle, handle
 from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import point_to_base, to_base
+from tpsrl.world.state import WorldState
 
 _TRIES = 3
 _PRESS_M = 0.06  # how far past the planned contact the base may drive before it gives up
@@ -25,6 +27,7 @@ _CONTACT_N = 300.0  # the face is reached, whatever the plan said
 _AIM_GAIN = 4.0  # 1/s, from the tip's error beside its way to its velocity
 _PULL_GAIN = 4.0  # 1/s, from the arm's deflection to the base's velocity
 _STUCK_STEPS = 20
+_AT_REST_M = 0.14
 _CALM_STEPS = 3  # a door that still swings would run into the cup
 _LIFT_OFF_STEPS, _LIFT_OFF_MPS = 4, 0.8
 
@@ -55,7 +58,7 @@ class _Articulated(Routine):
             try:
                 if not self.done():
                     yield from self.work()
-                yield from self.let_go()
+                yield from self.leave()
                 if self.done():
                     yield from self.to_rest()
                     return
@@ -66,6 +69,14 @@ class _Articulated(Routine):
                 self.resync()
         yield from self.to_rest()
 
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """See `Routine.act`; calls stop as soon as everything is as it should be."""
+        action = super().act(world, depth)
+        free = world.held_joint[0] < 0
+        if free and self.done() and rest_distance(world.base, world.ee_pos)[0] < _AT_REST_M:
+            action[act.STOP] = 1.0
+        return action
+
     @abc.abstractmethod
     def done(self) -> bool:
         """Whether the joint is where it should be."""
@@ -73,6 +84,10 @@ class _Articulated(Routine):
     @abc.abstractmethod
     def work(self) -> Steps:
         """Moves the joint."""
+
+    @abc.abstractmethod
+    def leave(self) -> Steps:
+        """Goes away from what has been moved without moving it."""
 
     def come_to(self) -> Steps:
         """Drives before the face, raises the arm, and drives on until the cup is on it."""
@@ -139,7 +154,29 @@ class _Articulated(Routine):
                 return
         yield from self.wait(_CALM_STEPS if self.opening else 0)
 
-    def let_go(self) -> Steps:
+
+class ScriptedOpen(_Articulated):
+    """Sucks on to the face under the marker, and drives back."""
+
+    opening = True
+
+    def done(self) -> bool:
+        """Open far enough to reach what is inside."""
+        return self.joint >= open_goal(self.handle)[-1] - 0.015
+
+    def work(self) -> Steps:
+        """See `_Articulated.work`."""
+        if not self.holds:
+            yield from self.come_to()
+        if self.holds:
+            scene = self.look()
+            goal = open_goal(self.handle)[0]
+            drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, goal)
+            yield from self.drag(max(drag.joint, self.joint + 0.1))
+        else:
+            self.note("missed")
+
+    def leave(self) -> Steps:
         """Releases the handle and backs off, so that the folding arm does not move it again."""
         self.phase = "retreat"
         self.grip = -1.0
@@ -176,28 +213,6 @@ class _Articulated(Routine):
             self.world = yield self._move_tip(tip, _LIFT_OFF_MPS * away)
 
 
-class ScriptedOpen(_Articulated):
-    """Sucks on to the face under the marker, and drives back."""
-
-    opening = True
-
-    def done(self) -> bool:
-        """Open far enough to reach what is inside."""
-        return self.joint >= open_goal(self.handle)[-1] - 0.015
-
-    def work(self) -> Steps:
-        """See `_Articulated.work`."""
-        if not self.holds:
-            yield from self.come_to()
-        if self.holds:
-            scene = self.look()
-            goal = open_goal(self.handle)[0]
-            drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, goal)
-            yield from self.drag(max(drag.joint, self.joint + 0.1))
-        else:
-            self.note("missed")
-
-
 class ScriptedClose(_Articulated):
     """Leans on the face under the marker, and drives on."""
 
@@ -211,3 +226,8 @@ class ScriptedClose(_Articulated):
         """See `_Articulated.work`."""
         yield from self.come_to()
         yield from self.drag(0.0)
+
+    def leave(self) -> Steps:
+        """Nothing: an arm without suction does not open what it has shut."""
+        self.resync()
+        yield from self.wait(0)

@@ -133,7 +133,7 @@ class Routine(abc.ABC):
     def drive_and_follow(self, legs: list[Leg], path: np.ndarray) -> Steps:
         """Drives along legs and moves the arm along way-points (k, 7), at once where that is free.
 
-        The arm starts as early as it may, at the latest when the base has arrived.
+        Where it is not, the one starts later than the other, at worst the arm at the end.
 
         Raises:
             Blocked: base or arm do not get on.
@@ -153,16 +153,18 @@ class Routine(abc.ABC):
         delay: int = 0,
         until_held: bool = False,
     ) -> Steps:
-        """One action a step for base and arm until both have arrived."""
+        """One action a step for base and arm until both have arrived.
+
+        The arm starts `delay` steps later than the base, or, where that is negative, earlier.
+        """
         step = 0
         while True:
             if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
                 return
             action = self.still()
-            base_moves = driving is not None and driving.step(self.world, action)
-            arm_waits = base_moves and step < delay
+            base_moves = driving is not None and (step < -delay or driving.step(self.world, action))
             arm_moves = following is not None and (
-                arm_waits or following.step(self.world, action, self._command)
+                (base_moves and step < delay) or following.step(self.world, action, self._command)
             )
             if not base_moves and not arm_moves:
                 return

@@ -1,4 +1,4 @@
-"""Whether base and arm can move at the same time, and how much later the arm has to start."""
+"""Whether base and arm can move at the same time, and how much later one of them has to start."""
 
 import dataclasses
 import itertools
@@ -13,14 +13,18 @@ from tpsrl.world.geometry import wrap_angle
 
 _STEP_M, _STEP_RAD = BASE_LINEAR_MPS / CONTROL_HZ, BASE_ANGULAR_RPS / CONTROL_HZ
 _STARTING = 4.0  # steps to get going and to stop, for each turn and each stretch
-_EVERY = 5  # steps between two looks
+_EVERY = 4  # steps between two looks
 _SLACK = 8  # by how many steps the base may be early or late
 _MARGIN_M = 0.01
-_DELAYS = (0.0, 0.35, 0.7)  # of the drive's duration
+# Shares of the duration of drive (arm starts later) and of arm motion (base starts later).
+_ARM_WAITS = (0.0, 0.2, 0.35, 0.5, 0.7)
+_BASE_WAITS = (0.3, 0.5, 0.7)
 
 
 def plan_together(scene: Scene, legs: list[Leg], path: np.ndarray) -> int | None:
-    """How many steps after the base the arm can start, or None if it has to wait until the end.
+    """How many steps after the base the arm can start, or None if one has to wait for the other.
+
+    Negative when the base has to start later.
 
     Args:
         scene: where base and arm are now.
@@ -28,14 +32,11 @@ def plan_together(scene: Scene, legs: list[Leg], path: np.ndarray) -> int | None
         path: the arm's way-points (k, 7), the first one being where it is.
     """
     poses = _base_way(scene.base, legs)
-    if len(poses) < 2 * _EVERY:
-        return None
     arm = _arm_way(path)
-    for share in _DELAYS:
-        delay = round(share * len(poses))
-        if _free(scene, poses, arm, delay):
-            return delay
-    return None
+    delays = [round(share * len(poses)) for share in _ARM_WAITS]
+    delays += [-round(share * len(arm)) for share in _BASE_WAITS]
+    delays.sort(key=lambda delay: max(len(poses) + max(-delay, 0), len(arm) + max(delay, 0)))
+    return next((delay for delay in delays if _free(scene, poses, arm, delay)), None)
 
 
 def _base_way(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
@@ -67,11 +68,12 @@ def _arm_way(path: np.ndarray) -> np.ndarray:
 
 def _free(scene: Scene, poses: np.ndarray, arm: np.ndarray, delay: int) -> bool:
     """Whether arm and base keep clear at every step, the base a little early or late."""
-    for step in range(_EVERY, len(poses) + _SLACK, _EVERY):
-        posture = arm[min(max(step - delay, 0), len(arm) - 1)]
+    waits = max(-delay, 0)
+    for step in range(_EVERY, waits + len(poses) + _SLACK, _EVERY):
+        posture = arm[min(max(step - max(delay, 0), 0), len(arm) - 1)]
         footprint = scene.footprint(posture)
-        for late in (-_SLACK, 0, _SLACK):
-            pose = poses[min(max(step - late, 0), len(poses) - 1)]
+        for late in (-_SLACK, 0, _SLACK) if step > waits else (0,):
+            pose = poses[min(max(step - waits - late, 0), len(poses) - 1)]
             if footprint.margin(*pose) < _MARGIN_M:
                 return False
             if not dataclasses.replace(scene, base=pose).checker(pose).free(posture, 0.0):
