@@ -32,6 +32,8 @@ def plan_together(scene: Scene, legs: list[Leg], path: np.ndarray) -> int | None
         path: the arm's way-points (k, 7), the first one being where it is.
     """
     poses = _base_way(scene.base, legs)
+    if not len(poses):
+        return 0
     arm = _arm_way(path)
     delays = [round(share * len(poses)) for share in _ARM_WAITS]
     delays += [-round(share * len(arm)) for share in _BASE_WAITS]
