@@ -18,7 +18,7 @@ export MKL_NUM_THREADS ?= 1
 export NUMBA_NUM_THREADS ?= 1
 
 help:
-	@echo "make demo      evaluate the scripted robot on a few Tidy House episodes, with videos (OUT=$(OUT))"
+	@echo "make demo      evaluate the scripted robot on the three scenarios, a few episodes each, with videos (OUT=$(OUT))"
 	@echo "make test      lint, types and the test suite"
 	@echo "make lint      lint and types only"
 	@echo "make format    let ruff rewrite the files"
@@ -52,7 +52,7 @@ $(WARM): $(STAMP)
 	@touch $@
 
 demo: $(WARM)
-	@$(BIN)/tpsrl eval tidy_house num_episodes=4 videos=2 out=$(OUT)
+	@$(BIN)/tpsrl eval all num_episodes=2 videos=1 out=$(OUT)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

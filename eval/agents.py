@@ -1,19 +1,9 @@
 """Who acts for the skills."""
 
 from skills.base import SkillPolicy
+from skills.registry import names
 from tpsrl.errors import unknown
 
-# The skills that HAB's plans need, and the reset of the arm between them.
-SCRIPTED = (
-    "navigate",
-    "pick",
-    "place",
-    "open_fridge",
-    "close_fridge",
-    "open_drawer",
-    "close_drawer",
-    "reset_arm",
-)
 POINTNAV = "pointnav"
 
 
@@ -27,19 +17,21 @@ def make(agent: str) -> dict[str, SkillPolicy]:
         raise unknown("agent", agent, ["scripted"])
     from skills import scripted
 
-    return {name: scripted.make(name) for name in SCRIPTED}
+    # The arm is reset between skills.
+    return {name: scripted.make(name) for name in (*names(), "reset_arm")}
 
 
 def make_for_skill(agent: str, skill: str) -> SkillPolicy:
     """The policy of an agent for one skill by itself.
 
     "scripted", "zero" and "random" act for every skill of HAB; PointNav has its own
-    (`skills.baselines`), and "zero".
+    (`skills.pointnav.baselines`), and "zero".
 
     Raises:
         UserError: there is no such agent for the skill; names the nearest.
     """
-    from skills import agents, baselines, scripted
+    from skills import agents, scripted
+    from skills.pointnav import baselines
 
     if skill == POINTNAV:
         known = {*baselines.names(), "zero"}

@@ -15,7 +15,7 @@ from eval.episodes import digest, obtain
 from eval.results import EpisodeResult, from_trace
 from eval.settings import EvalSettings
 from skills.base import SkillPolicy
-from tpsrl import config, machine
+from tpsrl import machine
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -105,13 +105,9 @@ def evaluate(
         seconds = time.perf_counter() - started
         results = [outcome.result for outcome in outcomes]
         summary = report.summarise(_header(settings, episodes), results)
-        output.write_text(out / "config.yaml", config.to_yaml(settings))
-        output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
         timing = runs.timing(settings.processes, outcomes, seconds)
-        output.write_json(out / "timing.json", timing)
         runs.move_videos(films, out / "videos")
-        output.write_text(out / "report.html", page.render(summary, results))
-        output.write_json(out / "report.json", summary)
+        runs.write(out, settings, results, timing, summary, page.render(summary, results))
     finally:
         shutil.rmtree(films, ignore_errors=True)
     table.show(console, summary)

@@ -1,5 +1,6 @@
 """`report.html`: the report as one page that needs nothing else to be read."""
 
+import dataclasses
 import importlib.resources
 import string
 from collections.abc import Sequence
@@ -8,7 +9,8 @@ from typing import Any, Protocol
 
 from eval.results import EpisodeResult, generic
 
-_LABEL, _PLOT, _COUNTS, _ROW, _TOP = 150, 560, 250, 26, 26  # pixels of the chart
+_WIDTH, _COUNTS, _ROW, _TOP = 960, 250, 26, 26  # pixels of the chart
+_LEAST_LABEL, _LETTER = 150, 7.2
 
 _STAGES_NOTE = """Bar: share of all episodes in which this stage and every one before it succeeded.
 Point and line: success of those that ran it, with its 95% Wilson interval. A stage succeeds by the
@@ -97,16 +99,19 @@ def signed(margin: float | None, unit: str) -> str:
 
 def common_facts(report: dict[str, Any]) -> list[str]:
     """What was run, in short."""
+    count = f"{report['num_episodes']} episodes"
+    source = [f"{count} of split {report['split']}", f"seed {report['seed']}"]
+    if report.get("starts") is not None:
+        source = [f"{count} from {report['starts']}"]
     facts = [
-        f"{report['num_episodes']} episodes of split {report['split']}",
-        f"seed {report['seed']}",
+        *source,
         f"protocol {report['protocol']}",
         f"engine {report['engine']}",
         f"tpsrl {report['version']}",
     ]
     changed = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())
     if changed:
-        facts.insert(3, f"with {changed}")
+        facts.insert(-2, f"with {changed}")
     return facts
 
 
@@ -123,28 +128,44 @@ def _figures(report: dict[str, Any], results: Sequence[EpisodeResult]) -> list[t
     ]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Axis:
+    """Where shares from 0 to 1 lie, in pixels: right of the labels, left of the counts."""
+
+    left: float
+
+    @property
+    def width(self) -> float:
+        return _WIDTH - _COUNTS - self.left
+
+    def x(self, share: float) -> float:
+        return round(self.left + self.width * share, 1)
+
+
 def _chart(stages: Sequence[dict[str, Any]]) -> str:
-    height, width = _TOP + _ROW * len(stages) + 6, _LABEL + _PLOT + _COUNTS
+    height = _TOP + _ROW * len(stages) + 6
+    longest = max((len(_stage_label(s["index"], s["name"])) for s in stages), default=0)
+    axis = _Axis(max(_LEAST_LABEL, round(_LETTER * longest)))
     parts = [
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Success of each stage">',
-        *(_gridline(share, height) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
-        *(_stage_row(stage, _TOP + _ROW * row) for row, stage in enumerate(stages)),
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Success of each stage">',
+        *(_gridline(axis, share, height) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
+        *(_stage_row(axis, stage, _TOP + _ROW * row) for row, stage in enumerate(stages)),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _gridline(share: float, height: int) -> str:
-    x = _x(share)
+def _gridline(axis: _Axis, share: float, height: int) -> str:
+    x = axis.x(share)
     return (
         f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP - 6}" y2="{height}"/>'
         f'<text class="soft" x="{x}" y="12" text-anchor="middle">{100 * share:.0f}%</text>'
     )
 
 
-def _stage_row(stage: dict[str, Any], top: int) -> str:
+def _stage_row(axis: _Axis, stage: dict[str, Any], top: int) -> str:
     middle = top + _ROW / 2
-    label = escape(f"{stage['index'] + 1}  {stage['name']}")
+    label = _stage_label(stage["index"], stage["name"])
     counts = f"{stage['succeeded']} of {stage['reached']}, skill {stage['skill_succeeded']}"
     differ = stage["only_predicates"] + stage["only_skill"]
     if differ:
@@ -153,13 +174,14 @@ def _stage_row(stage: dict[str, Any], top: int) -> str:
         counts = "never run"
     parts = [
         f'<text x="0" y="{middle + 4}">{label}</text>',
-        f'<rect class="bar" x="{_LABEL}" y="{top + 4}" width="{_PLOT * stage["cumulative"]:.1f}"'
+        f'<rect class="bar" x="{axis.left}" y="{top + 4}"'
+        f' width="{axis.width * stage["cumulative"]:.1f}"'
         f' height="{_ROW - 8}" rx="2"/>',
-        f'<text x="{_LABEL + _PLOT + 20}" y="{middle + 4}">{percent(stage["rate"])}'
+        f'<text x="{_WIDTH - _COUNTS + 20}" y="{middle + 4}">{percent(stage["rate"])}'
         f'<tspan class="soft" dx="8">{counts}</tspan></text>',
     ]
     if stage["rate"] is not None:
-        low, high, rate = (_x(stage[key]) for key in ("ci_low", "ci_high", "rate"))
+        low, high, rate = (axis.x(stage[key]) for key in ("ci_low", "ci_high", "rate"))
         parts.append(
             f'<line class="whisker" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
             f'<circle class="dot" cx="{rate}" cy="{middle}" r="4.5"/>'
@@ -195,10 +217,6 @@ def protocol(report: dict[str, Any]) -> str:
     values = table(["entry", "#value", ""], rows)
     summary = "<summary>Every value of the protocol</summary>"
     return f'<section><details>{summary}<div class="scroll">{values}</div></details></section>'
-
-
-def _x(share: float) -> float:
-    return round(_LABEL + _PLOT * share, 1)
 
 
 def causes(rows: Sequence[dict[str, Any]]) -> str:

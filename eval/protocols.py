@@ -24,9 +24,9 @@ class AloneLimits(LimitsBySkill):
 class EpisodeSteps:
     """The most steps of an episode of each scenario; None: `limits.episode_steps` alone holds."""
 
-    tidy_house: int | None = None
-    prepare_groceries: int | None = None
-    set_table: int | None = None
+    tidy_house: int | None = config.option(None, "of Tidy House", minimum=1)
+    prepare_groceries: int | None = config.option(None, "of Prepare Groceries", minimum=1)
+    set_table: int | None = config.option(None, "of Set Table", minimum=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,9 +31,8 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
 
     Keys beside the header's: `success`, `goals_met` (share of the objects that are at their goals
     at the end), `stages`, `stage_goals`, `handoffs`, `propagation`, `first_causes`, `steps` and
-    `force`. What
-    needs skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`,
-    `loss`) is None here: a chain alone cannot measure it.
+    `force`. What needs skills run in isolation (`rate_isolated`, `tax` and its interval,
+    `product_isolated`, `loss`) is None here: a chain alone cannot measure it.
     """
     stages, links = stage_rates(results), handoffs(results)
     successes = [r.success for r in results]

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import tpsrl
-from eval import pool
+from eval import output, pool
 from eval.settings import AllSettings, SkillsSettings
+from tpsrl import config
 
 
 def run_jobs(
@@ -69,6 +70,22 @@ def timing(processes: int | None, outcomes: Sequence[Any], seconds: float) -> di
         "control_steps_per_second": round(steps / seconds, 1),
         "episode_seconds": [round(outcome.seconds, 2) for outcome in outcomes],
     }
+
+
+def write(
+    out: Path,
+    settings: Any,
+    results: Sequence[Any],
+    timing: dict[str, Any],
+    summary: dict[str, Any],
+    page: str,
+) -> None:
+    """Writes the files of an evaluation, report.json last."""
+    output.write_text(out / "config.yaml", config.to_yaml(settings))
+    output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
+    output.write_json(out / "timing.json", timing)
+    output.write_text(out / "report.html", page)
+    output.write_json(out / "report.json", summary)
 
 
 def tell_where(console: Console, out: Path, results: Sequence[Any] = ()) -> None:

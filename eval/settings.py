@@ -21,7 +21,11 @@ class RunSettings:
     """What every evaluation can be told; the metadata of the fields is the command's help."""
 
     protocol: Protocol = config.preset(
-        "protocol", Protocol, "habitat", "what counts as success; protocol.KEY=... changes an entry"
+        "protocol",
+        Protocol,
+        "habitat",
+        "what counts as success; protocol.KEY=... changes an entry",
+        minimum=0,
     )
     engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
     split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
@@ -55,10 +59,8 @@ class EvalSettings(AllSettings):
 class SkillsSettings(RunSettings):
     """The settings of an evaluation of every skill by itself."""
 
-    agent: str = config.option(
-        "scripted", "who acts: scripted, zero, random; for pointnav see docs/pointnav.md"
-    )
-    num_objects: int = config.option(30, "objects of an episode", minimum=1, maximum=30)
+    agent: str = config.option("scripted", "who acts: scripted, zero, random")
+    num_objects: int = config.option(30, "objects of an episode, 1 to 30", minimum=1, maximum=30)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,4 +68,15 @@ class SkillSettings(SkillsSettings):
     """The settings of an evaluation of one skill by itself."""
 
     skill: str = config.option("", "which one")
-    starts: str | None = config.option(None, "a file of recorded start states to use instead")
+    starts: str | None = config.option(
+        None, "a file of recorded start states, used instead of split, seed and num_objects"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointNavEvalSettings(SkillSettings):
+    """The settings of an evaluation of PointNav, which has its own agents."""
+
+    agent: str = config.option(
+        "shortest_path", "who acts: shortest_path, goal_follower, forward_only, random, zero"
+    )

@@ -18,9 +18,9 @@ from eval.intervals import wilson
 from eval.settings import SkillSettings
 from eval.skill_results import SkillResult
 from eval.skill_runs import SkillFactory, SkillJob, SkillOutcome
-from skills.pointnav_starts import pointnav_start
+from skills.pointnav.starts import pointnav_start
 from skills.starts import Start, load_starts, start_episodes
-from tpsrl import config, machine
+from tpsrl import machine
 from tpsrl.errors import UserError
 
 
@@ -42,6 +42,9 @@ def evaluate_skill(
     out = output.check(settings.out or f"out/{settings.skill}")
     agents.make_for_skill(settings.agent, settings.skill)
     starts = obtain(settings)
+    if settings.starts is not None:
+        most = max(len(start.episode.objects) for start in starts)
+        settings = dataclasses.replace(settings, num_objects=most)
     settings = dataclasses.replace(
         settings,
         num_episodes=len(starts),
@@ -65,13 +68,9 @@ def evaluate_skill(
         seconds = time.perf_counter() - started
         results = [outcome.result for outcome in outcomes]
         summary = summarise(_header(settings, starts), results)
-        output.write_text(out / "config.yaml", config.to_yaml(settings))
-        output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
         timing = runs.timing(settings.processes, outcomes, seconds)
-        output.write_json(out / "timing.json", timing)
         runs.move_videos(films, out / "videos")
-        output.write_text(out / "report.html", skill_page.render(summary, results))
-        output.write_json(out / "report.json", summary)
+        runs.write(out, settings, results, timing, summary, skill_page.render(summary, results))
     finally:
         shutil.rmtree(films, ignore_errors=True)
     table.show_skill(console, summary)

@@ -1,15 +1,10 @@
 """What an evaluation keeps of a skill that was run by itself."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-from planner.executor import StepInfo
 from planner.trace import Cause
 from skills.base import Margin
-from tpsrl.world.state import WorldState
-
-OnStep = Callable[[WorldState, StepInfo], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

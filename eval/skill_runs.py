@@ -5,17 +5,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from eval import agents, runs
-from eval.pointnav_runs import run_pointnav
 from eval.settings import SkillSettings
-from eval.skill_results import OnStep, SkillResult, cause_of, lacking
-from planner.executor import StepInfo
+from eval.skill_results import SkillResult, cause_of, lacking
+from planner.executor import OnStep, StepInfo
 from skills import rollout
 from skills.base import SkillGoal, SkillPolicy
 from skills.environment import SkillEnv
-from skills.path_metrics import PathMeter
 from skills.starts import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
@@ -101,8 +97,6 @@ def _run(
     job: SkillJob,
     on_step: OnStep | None,
 ) -> SkillResult:
-    if settings.skill == agents.POINTNAV:
-        return run_pointnav(settings, simulator, policy, job, on_step)
     env = environment(settings, simulator, job.start)
     watch = _Watch(settings, job.start.goal, on_step)
     (done,) = rollout.run(env, policy, [0], watch)
@@ -119,7 +113,7 @@ def _run(
         first_cause=cause,
         force_peak_n=done.force_peak_n,
         force_total_n=float(env.world.force_total[0]) - watch.force_before_n,
-        path=watch.meter.metrics(0, done.success) if watch.meter else None,
+        path=done.path,
     )
 
 
@@ -140,26 +134,17 @@ def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> 
 
 
 class _Watch:
-    """Looks at a run from outside: measures the path, and tells the film."""
+    """Looks at a run from outside: notes the force before it, and tells the film."""
 
     def __init__(self, settings: SkillSettings, goal: SkillGoal, on_step: OnStep | None) -> None:
         self.skill, self.goal, self.on_step = settings.skill, goal, on_step
-        skills = settings.protocol.skills
-        reach_m = skills.navigate_region_m + skills.navigate_distance_m
-        self.meter = PathMeter(1, reach_m) if self.skill == "navigate" else None
         self.begun, self.force_before_n = False, 0.0
 
     def __call__(self, env: SkillEnv) -> None:
         """What a rollout calls after the reset and after every step."""
         if not self.begun:
             self.begun, self.force_before_n = True, float(env.world.force_total[0])
-            if self.meter is not None:
-                goals = np.array([self.goal.position], dtype=float)
-                self.meter.begin([0], [env.episode], goals, env.world)
-            return
-        if self.meter is not None:
-            self.meter.step([0], env.world)
-        if self.on_step is not None:
+        elif self.on_step is not None:
             self.on_step(env.world, self._info(env))
 
     def _info(self, env: SkillEnv) -> StepInfo:

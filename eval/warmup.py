@@ -4,20 +4,29 @@ numba turns loops into machine code at their first call, once for each type of a
 it on disk. A short run of the real thing calls them with the right types.
 """
 
+import dataclasses
+import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from eval import agents, pool
+from skills.base import SkillGoal
 from tpsrl import machine
+from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
+from tpsrl.world.geodesic import distance_field, free_floor
+from tpsrl.world.handles import handle
 from tpsrl.world.layouts import PlacedReceptacle, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind
+from tpsrl.world.placement import circle, gap
+from tpsrl.world.scenarios import DRAWERS
 
 _LAYOUT = "replica_cad/v3_sc3_staging_00"
-_OBJECT, _FROM, _TO = "003_cracker_box", "table_1", "counter_right"
+_OBJECT, _FROM, _TO = "003_cracker_box", "table_2", "counter_right"
 
 
 def warm_up() -> dict[str, float]:
@@ -37,15 +46,19 @@ def _timed(job: str) -> float:
     return time.perf_counter() - started
 
 
-def carry_one_object() -> None:
-    """Engine, planner and scripted skills: one object from a table to the counter."""
+def carry_one_object() -> bool:
+    """Engine, planner and scripted skills: one object from a table to the counter.
+
+    Whether it got there.
+    """
     from planner.executor import ExecutionLimits, Executor
     from tpsrl import sim
 
     simulator = sim.make(slots=12)
     limits = ExecutionLimits(episode_steps=900)
-    Executor(simulator, agents.make("scripted"), limits=limits).run(one_object_episode())
     plan_around_a_pole()
+    episode = one_object_episode()
+    return Executor(simulator, agents.make("scripted"), limits=limits).run(episode).success
 
 
 def plan_around_a_pole() -> np.ndarray | None:
@@ -76,8 +89,37 @@ def make_and_show_an_episode() -> None:
     simulator.render(0, markers=[Sphere((0.0, -3.0, 1.0), 0.1, (1.0, 0.0, 0.0))])
 
 
-JOBS: dict[str, Callable[[], None]] = {
-    "engine and skills": carry_one_object,
+def open_a_drawer() -> bool:
+    """Skill environments, drawers, and shortest paths over the floor; whether it is open."""
+    from skills.environment import SkillEnv
+    from skills.rollout import run
+    from skills.scripted import make
+    from skills.starts import Start
+
+    look_at_the_floor()
+    episode = one_object_episode()
+    far_off = Start(episode, SkillGoal(0, episode.objects[0].pos))
+    driving = SkillEnv("navigate", starts=[far_off], num_objects=12)
+    driving.reset(options={"start": 0})
+    driving.step(np.zeros(act.SIZE))
+    starts = [Start(*before_a_drawer())]
+    opening = SkillEnv("open_drawer", starts=starts, num_objects=12, depth=(64, 64))
+    (result,) = run(opening, make("open_drawer"), [0])
+    return result.success
+
+
+def look_at_the_floor() -> None:
+    """What the starts of skills and of PointNav ask for."""
+    gap(circle(1.0), circle(1.0))
+    floor = free_floor(_LAYOUT)
+    start = one_object_episode().robot_start[:2]
+    field = distance_field(floor, floor.snap(*start) or start, radius_m=0.5)
+    field.distance(*start), field.distances(np.array([start])), field.path(*start)
+
+
+JOBS: dict[str, Callable[[], Any]] = {
+    "planner and skills": carry_one_object,
+    "skill environments": open_a_drawer,
     "generator and pictures": make_and_show_an_episode,
 }
 
@@ -93,6 +135,17 @@ def one_object_episode() -> Episode:
     thing = ObjectPlacement(_OBJECT, _standing_on(places[_FROM]), (1.0, 0.0, 0.0, 0.0), _FROM)
     target = Target(0, _standing_on(places[_TO]), _TO)
     return Episode("warmup", "tidy_house", "val", _LAYOUT, start, (thing,), (target,))
+
+
+def before_a_drawer() -> tuple[Episode, SkillGoal]:
+    """Where the robot has a shut drawer before it, and nothing to carry."""
+    marker = DRAWERS["drawer_right_top"]
+    where = handle(_LAYOUT, marker)
+    x, y, _ = where.point(0.0) + 0.9 * where.normal(0.0)
+    yaw = math.atan2(*-where.normal(0.0)[1::-1])
+    start = (float(x), float(y), yaw)
+    episode = dataclasses.replace(one_object_episode(), robot_start=start, objects=(), targets=())
+    return episode, SkillGoal(marker=marker)
 
 
 def _standing_on(place: PlacedReceptacle) -> tuple[float, float, float]:

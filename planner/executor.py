@@ -26,6 +26,8 @@ from planner.trace import Cause, Observation, Stage, StageMark, Trace
 from skills.base import Margin, Skill, SkillGoal, SkillPolicy, SkillThresholds
 from skills.geometry import planar_distance
 from skills.registry import get as get_skill
+from skills.task import masked
+from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as action_layout
@@ -42,7 +44,7 @@ class SkillLimits:
     Beyond a limit on force the skill has failed, and the plan goes on.
     """
 
-    steps: int = 200
+    steps: int = config.option(200, "the most of one execution", minimum=1)
     force_instant_n: float | None = None
     force_total_n: float | None = None
 
@@ -88,7 +90,7 @@ class ExecutionLimits(LimitsBySkill):
     """
 
     reset_arm_steps: int = 50
-    episode_steps: int = 3000
+    episode_steps: int = config.option(3000, "the most of an episode", minimum=1)
     wait_end_steps: int = 30
     force_instant_n: float | None = 10_000.0
     force_total_n: float | None = 100_000.0
@@ -370,8 +372,8 @@ class _Run:
                 f"policy: {type(policy).__name__} returned {action.shape} {action}; "
                 f"an action is ({action_layout.SIZE},) finite numbers"
             )
-        holding = bool(self.world.held[0] >= 0)
-        return apply_mask(action, mask, holding), bool(action[action_layout.STOP] > 0)
+        allowed = masked(np.clip(action, -1.0, 1.0)[None], mask, self.world.held)[0]
+        return allowed, bool(action[action_layout.STOP] > 0)
 
     def _step(self, action: np.ndarray) -> None:
         """One control step; sets `over` when a limit of the episode is reached."""
@@ -569,18 +571,6 @@ class _Run:
             object=self.plan.problem.entities[step.args[0]].object,
         )
         self.on_step(self.world, info)
-
-
-def apply_mask(action: np.ndarray, mask: np.ndarray, holding: bool) -> np.ndarray:
-    """The action (11,) with the parts that a skill may not use at their neutral values.
-
-    Arm and base stand still, stop is not called, and the grip keeps what it holds: open it does
-    not drop, empty it does not take what it touches.
-    """
-    neutral = np.zeros(action_layout.SIZE)
-    neutral[action_layout.GRIP] = 1.0 if holding else -1.0
-    neutral[action_layout.STOP] = -1.0
-    return np.where(mask, np.clip(action, -1.0, 1.0), neutral)
 
 
 def _floats(values: np.ndarray) -> tuple[float, ...]:

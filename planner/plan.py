@@ -57,8 +57,12 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The stage's name, the same in every episode: "nav obj_0", "place obj_0"."""
-        return f"{self.action} {short_name(self.args[0])}"
+        """The stage's name, the same in every episode: "nav obj_0", "place obj_0".
+
+        Whether search names a thing in the receptacle ("close_fridge") or has none to name
+        ("close_fridge_by_name") makes no difference.
+        """
+        return f"{self.action.removesuffix('_by_name')} {short_name(self.args[0])}"
 
     @property
     def text(self) -> str:

@@ -46,7 +46,8 @@ class SkillThresholds:
     posture) and `pick_still` (the most that the base may move, m/s and rad/s) are asked of Pick
     where they are not None. A drawer or door is open from target - `open_tolerance` on, and closed
     up to `close_tolerance`, both in m or rad; `articulated_rest_m` is how near the end effector has
-    to be to its resting point after opening and closing.
+    to be to its resting point after opening and closing. `pointnav_distance_m` is DD-PPO's, along
+    the floor.
     """
 
     navigate_distance_m: float = 1.5
@@ -62,6 +63,7 @@ class SkillThresholds:
     open_tolerance: float = 0.05
     close_tolerance: float = 0.05
     articulated_rest_m: float = 0.15
+    pointnav_distance_m: float = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

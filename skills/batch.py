@@ -11,6 +11,8 @@ import numpy as np
 
 from skills import observation, registry, task
 from skills.base import Margin, SkillGoal, SkillThresholds
+from skills.path_meter import PathMeter
+from skills.path_metrics import Path
 from skills.task import Goals, Outcome, TaskSettings, TaskState, View
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -53,10 +55,11 @@ class BatchStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillSnapshot:
-    """A home in the middle of a skill: the engine's snapshot and the task's state."""
+    """A home in the middle of a skill: the engine's snapshot, the task's state, the way driven."""
 
     home: Snapshot
     task: dict[str, np.ndarray]
+    path: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 class SkillBatch:
@@ -84,6 +87,8 @@ class SkillBatch:
         self._all = list(range(simulator.num_envs))
         self._held = np.full(simulator.num_envs, -1)
         self._worlds: dict[int, tuple[WorldState, int]] = {}
+        reach_m = self.skill.reach_m(self.thresholds)
+        self._meter = None if reach_m is None else PathMeter(simulator.num_envs, reach_m)
 
     @property
     def num_envs(self) -> int:
@@ -113,6 +118,9 @@ class SkillBatch:
         begun = task.begin(self.skill, goals, world, self.thresholds)
         self._task.put(np.asarray(env_ids), begun)
         self._keep(env_ids, world)
+        if self._meter is not None:
+            episodes = [start.episode for start in starts]
+            self._meter.begin(env_ids, episodes, goals.position, world)
         view = self.skill.look(goals, world, self.thresholds)
         return self._observe(env_ids, begun, view, world)
 
@@ -129,8 +137,11 @@ class SkillBatch:
         actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
         self.simulator.step(env_ids, actions)
         world = self.simulator.state(env_ids)
+        if self._meter is not None:
+            self._meter.drive(env_ids, world)
+        path = self._path(env_ids)
         after, view, outcome = task.step(
-            self.skill, before, actions, world, self.settings, self.thresholds
+            self.skill, before, actions, world, self.settings, self.thresholds, path
         )
         if whole:
             self._task = after
@@ -174,12 +185,21 @@ class SkillBatch:
     def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
         """The named results of one home, as the executor has them."""
         goal, world = self.goal(env_id), self.world(env_id)
-        return self.skill.results(goal, world, stop, self.thresholds)
+        return self.skill.results(goal, world, stop, self.thresholds, self._path([env_id]))
+
+    def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
+        """How well a home drove, as `PathMeter.metrics` says; None for skills that go nowhere.
+
+        Raises:
+            UserError: no free floor is near the goal.
+        """
+        return None if self._meter is None else self._meter.metrics(env_id, success)
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
         """A home and its task, frozen."""
         home = self.simulator.snapshot(env_id)
-        return SkillSnapshot(home, self._task.take(np.array([env_id])).to_arrays())
+        state = self._task.take(np.array([env_id])).to_arrays()
+        return SkillSnapshot(home, state, self._meter.to_arrays(env_id) if self._meter else {})
 
     def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
         """Puts a home and its task exactly into the frozen state; what it shows, (1, ...).
@@ -189,12 +209,21 @@ class SkillBatch:
         """
         state = TaskState.from_arrays(snapshot.task)
         self.simulator.restore(env_id, snapshot.home)
+        if self._meter is not None:
+            goal = state.position[0]
+            self._meter.restore(env_id, snapshot.path, snapshot.home.episode, goal)
         self.episodes[env_id] = snapshot.home.episode
         self._task.put(np.array([env_id]), state)
         world = self.simulator.state([env_id])
         self._keep([env_id], world)
         view = self.skill.look(state, world, self.thresholds)
         return self._observe([env_id], state, view, world)
+
+    def _path(self, env_ids: Sequence[int]) -> Path | None:
+        """The ways of homes, for a skill that is judged by them."""
+        if self._meter is None or not self.skill.follows_path:
+            return None
+        return self._meter.path(env_ids)
 
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
         self._held[np.asarray(env_ids)] = world.held

@@ -14,8 +14,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from skills.base import Margin, SkillGoal, SkillThresholds
+from skills.base import SkillGoal, SkillThresholds
 from skills.batch import BatchOptions, BatchStep, Observation, SkillBatch, SkillSnapshot
+from skills.registry import POINTNAV
 from skills.start_source import StartSource
 from skills.starts import Start
 from skills.task import FAILURES
@@ -34,7 +35,8 @@ class EnvOptions:
     Depth, sensors, base movement, settings and thresholds are as in `skills.batch.BatchOptions`;
     `horizon` is short for that setting. Starts, split, seed of the dataset, `num_objects` and
     `num_episodes` are as in `skills.start_source.StartSource`; `filter_base` and `engine` as in
-    `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects (None: what the objects need).
+    `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects (None: what the objects need, of which
+    PointNav has none).
     """
 
     depth: Sequence[int] | None = None
@@ -65,9 +67,10 @@ class EnvOptions:
                 raise unknown("environment", name, names)
         return EnvOptions(**given)
 
-    def simulator(self, num_envs: int) -> Simulator:
+    def simulator(self, skill: str, num_envs: int) -> Simulator:
         """The homes that these options ask for."""
-        slots = self.slots or (12 if self.num_objects <= 12 else 30)
+        few = skill == POINTNAV or self.num_objects <= 12
+        slots = self.slots or (12 if few else 30)
         return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
 
     def batch(self, skill: str, simulator: Simulator) -> SkillBatch:
@@ -101,7 +104,8 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
 
     `reset(options={"start": 3})` takes that start instead of a random one. An `info` has "success",
     "failure" (a name of `skills.task.FAILURES`), "reward_terms" and, when the episode is over,
-    "results": each named result with whether it holds, its margin and unit.
+    "results": each named result with whether it holds, its margin and unit, and of Navigate and
+    PointNav "path": how well it drove (`skills.path_meter.PathMeter.metrics`).
 
     Raises:
         UserError: an option is unknown or out of range.
@@ -120,7 +124,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
             raise unknown("render_mode", render_mode, ["rgb_array"])
         chosen = EnvOptions.of(options)
         self.render_mode = render_mode
-        self.batch = chosen.batch(skill, simulator or chosen.simulator(1))
+        self.batch = chosen.batch(skill, simulator or chosen.simulator(skill, 1))
         self._source = chosen.source(skill)
         self.observation_space = observation_space(self.batch)
         self.action_space = action_space()
@@ -166,7 +170,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
             "reward_terms": {name: float(term[0]) for name, term in outcome.terms.items()},
         }
         if terminated or truncated:
-            info["results"] = plain(final_results(self.batch, 0, done, 0))
+            info |= final_info(self.batch, 0, done, 0)
         return first(done.observation), float(outcome.reward[0]), terminated, truncated, info
 
     def snapshot(self) -> SkillSnapshot:
@@ -231,14 +235,12 @@ def choose(
     return source.draw(rng)
 
 
-def final_results(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dict[str, Margin]:
-    """The named results of home `env_id` after the step in whose row `row` it is."""
-    return batch.results(env_id, bool(done.actions[row, act.STOP] > 0))
-
-
-def plain(results: Mapping[str, Margin]) -> dict[str, dict[str, Any]]:
-    """Named results as JSON types."""
-    return {name: dataclasses.asdict(margin) for name, margin in results.items()}
+def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dict[str, Any]:
+    """What an info says, as JSON types, of home `env_id` whose episode ended with row `row`."""
+    results = batch.results(env_id, bool(done.actions[row, act.STOP] > 0))
+    plain = {name: dataclasses.asdict(margin) for name, margin in results.items()}
+    path = batch.path_metrics(env_id, bool(done.outcome.success[row]))
+    return {"results": plain} if path is None else {"results": plain, "path": path}
 
 
 def first(shown: Observation) -> Observation:

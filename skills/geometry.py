@@ -1,6 +1,7 @@
 """Distances that skill definitions are made of; any Array API library, leading batch axis n."""
 
 import functools
+import math
 from typing import Any
 
 import array_api_compat
@@ -76,19 +77,31 @@ def _constant(values: tuple[Any, ...], xp: Any, dtype: Any, place: Any) -> Any:
 
 def to_base(base: Any, points: Any) -> Any:
     """Points (n, k, 3) of the world in the frames of base poses (n, 3); z stays."""
-    xp = array_namespace(points)
-    dx = points[..., 0] - base[..., None, 0]
-    dy = points[..., 1] - base[..., None, 1]
-    yaw = base[..., None, 2]
-    cos, sin = xp.cos(yaw), xp.sin(yaw)
-    return columns(cos * dx + sin * dy, cos * dy - sin * dx, points[..., 2])
+    origin = base * constant(_FLOOR, base)
+    return (points - origin[..., None, :]) @ _turn(base)
+
+
+def _turn(base: Any) -> Any:
+    """Matrices (n, 3, 3) which turn row vectors of the world into the frames of bases (n, 3)."""
+    # Every entry is a sine: cos(yaw) = sin(yaw + pi/2), 0 = sin(0), 1 = sin(pi/2).
+    angles = base[..., 2, None, None] * constant(_YAWS, base) + constant(_PHASES, base)
+    return array_namespace(base).sin(angles)
+
+
+_FLOOR = (1.0, 1.0, 0.0)
+_YAWS = ((1.0, -1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0))
+_PHASES = ((math.pi / 2, 0.0, 0.0), (0.0, math.pi / 2, 0.0), (0.0, 0.0, math.pi / 2))
 
 
 def each(values: Any, index: Any) -> Any:
     """Of every home (n, k, ...) the entry of its index (n,)."""
-    xp = array_namespace(index)
     place = None if type(index) is np.ndarray else device(index)
-    return values[xp.arange(index.shape[0], device=place), index]
+    return values[_count(index.shape[0], array_namespace(index), place), index]
+
+
+@functools.lru_cache(maxsize=64)
+def _count(size: int, xp: Any, place: Any) -> Any:
+    return xp.arange(size, device=place)
 
 
 def seen(world: WorldState, *others: Any) -> Any:
@@ -97,9 +110,11 @@ def seen(world: WorldState, *others: Any) -> Any:
     The end effector, k other points (n, 3) of the world, and the base's own velocity: forward and
     left in m/s, turn in rad/s.
     """
+    base = world.base
+    origin = base * constant(_FLOOR, base)
     # A velocity is turned as points are when it is put where the base stands.
-    velocity = world.base_velocity + constant((1.0, 1.0, 0.0), world.base) * world.base
-    return to_base(world.base, points(world.ee_pos, *others, velocity))
+    around = points(world.ee_pos, *others, world.base_velocity + origin)
+    return (around - origin[:, None, :]) @ _turn(base)
 
 
 def object_position(index: Any, world: WorldState) -> Any:

@@ -1,4 +1,4 @@
-"""Registers the skills with gymnasium when imported: `tpsrl/Pick-v0` and so on.
+"""Registers the skills and PointNav with gymnasium when imported: `tpsrl/Pick-v0` and so on.
 
     import gymnasium, skills.gym
     env = gymnasium.make("tpsrl/Pick-v0", depth=(64, 64))
@@ -17,8 +17,8 @@ SKILLS = {
     "CloseFridge": "close_fridge",
     "OpenDrawer": "open_drawer",
     "CloseDrawer": "close_drawer",
+    "PointNav": "pointnav",
 }
-POINTNAV = "tpsrl/PointNav-v0"
 
 
 def env_id(skill: str) -> str:
@@ -27,7 +27,7 @@ def env_id(skill: str) -> str:
 
 
 def register() -> None:
-    """Registers all skills, and PointNav, that are not yet."""
+    """Registers all of them that are not yet."""
     for skill in SKILLS.values():
         if env_id(skill) not in gymnasium.registry:
             gymnasium.register(
@@ -36,8 +36,6 @@ def register() -> None:
                 vector_entry_point="skills.vector:SkillVectorEnv",
                 kwargs={"skill": skill},
             )
-    if POINTNAV not in gymnasium.registry:
-        gymnasium.register(id=POINTNAV, entry_point="skills.pointnav_environment:PointNavEnv")
 
 
 register()

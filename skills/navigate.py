@@ -6,7 +6,7 @@ from the region's edge, as with M3's region goals.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from skills.base import Margin, SkillGoal, SkillThresholds
 from skills.geometry import array_namespace, holding, length, rest_vector, seen
@@ -36,10 +36,14 @@ class Navigate(SkillTask):
     """The definition; `SkillGoal.position` is where to go."""
 
     name = "navigate"
-    settings_type = NavigateSettings
+    settings_type: ClassVar[type[TaskSettings]] = NavigateSettings
     needs = ("position",)
     parts = (action.BASE, action.STOP)
     sensors = ("goal_polar", "arm")
+
+    def reach_m(self, thresholds: SkillThresholds) -> float | None:
+        """From this near, success is within reach."""
+        return thresholds.navigate_region_m + thresholds.navigate_distance_m
 
     def look(
         self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds

@@ -1,7 +1,7 @@
 """The vector that a policy is shown beside depth: named sensors, one after the other.
 
 There are two choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
-"full" is one layout for all skills which says enough to learn them without a camera.
+"full" is one layout for HAB's seven skills which says enough to learn them without a camera.
 """
 
 import dataclasses
@@ -60,6 +60,11 @@ def _goal_polar(task: TaskState, view: View, world: WorldState) -> Any:
     return columns(view.distance, view.heading)
 
 
+def _compass(task: TaskState, view: View, world: WorldState) -> Any:
+    xp = array_namespace(view.heading)
+    return columns(view.distance, xp.cos(view.heading), xp.sin(view.heading))
+
+
 def _start_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
     return into_frame(world.ee_quat, task.start - world.ee_pos)
 
@@ -78,6 +83,7 @@ SENSORS: dict[str, Sensor] = {
     "goal": Sensor(3, _goal),  # where to place or go (else the object or handle), base frame
     "gap": Sensor(1, _gap),  # what the door or drawer lacks
     "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
+    "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
     "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
 }
@@ -92,7 +98,7 @@ def sensors(skill: SkillTask, choice: str) -> tuple[str, ...]:
     """
     if choice not in CHOICES:
         raise unknown("sensors", choice, CHOICES)
-    return FULL if choice == "full" else skill.sensors
+    return (skill.full_sensors or FULL) if choice == "full" else skill.sensors
 
 
 def layout(names: tuple[str, ...]) -> dict[str, slice]:

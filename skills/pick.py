@@ -39,13 +39,12 @@ class PickSettings(TaskSettings):
     wrong_pick: float = config.option(0.5, "penalty for another object, which ends the episode")
 
 
-def picked(rest: Any, world: WorldState, target: Any, thresholds: SkillThresholds) -> Any:
-    """Success (n,) bool; distances (n,) from the resting point, target indices (n,)."""
-    at_rest = rest < thresholds.pick_rest_m
-    held = (world.held == target) & ~world.violation & at_rest
+def picked(has: Any, rest: Any, world: WorldState, thresholds: SkillThresholds) -> Any:
+    """Success (n,) bool; whether the target is held (n,), distances (n,) from the resting point."""
+    good = has & (rest < thresholds.pick_rest_m) & ~world.violation
     if thresholds.pick_arm_rad is None and thresholds.pick_still is None:
-        return held
-    return held & settled(world.arm, world.base_velocity, thresholds)
+        return good
+    return good & settled(world.arm, world.base_velocity, thresholds)
 
 
 def settled(arm: Any, base_velocity: Any, thresholds: SkillThresholds) -> Any:
@@ -119,13 +118,13 @@ class Pick(SkillTask):
         """Rewards coming nearer to the object, the grasp, then coming nearer to rest."""
         xp = array_namespace(world.base)
         has, had = world.held == task.object, task.rewarded
-        wrong = picked_wrong(world.held, task.object)
-        dropped = had & ~has & ~wrong
+        free = world.held < 0
+        wrong, dropped = ~(has | free), had & free
         # The distance is another one before and after the grasp; only like is compared with like.
         progress = xp.where(has, task.rest - view.rest, task.distance - view.distance)
         same = (has == had) & ~wrong
         return Judgement(
-            success=picked(view.rest, world, task.object, thresholds),
+            success=picked(has, view.rest, world, thresholds),
             failure=xp.where(wrong, WRONG_OBJECT, xp.where(dropped, DROPPED, 0)),
             amounts={
                 "distance": xp.where(same, rounded(xp, progress), 0.0),

@@ -1,11 +1,14 @@
-"""Which skills there are, by name."""
+"""Which skills there are, by name: HAB's seven, and PointNav beside them."""
 
 from skills.articulated import CloseDrawer, CloseFridge, OpenDrawer, OpenFridge
 from skills.navigate import Navigate
 from skills.pick import Pick
 from skills.place import Place
+from skills.pointnav.task import PointNav
 from skills.task import SkillTask
 from tpsrl.errors import unknown
+
+POINTNAV = "pointnav"
 
 _SKILLS: dict[str, SkillTask] = {
     skill.name: skill
@@ -21,17 +24,20 @@ _SKILLS: dict[str, SkillTask] = {
 }
 
 
+_TASKS: dict[str, SkillTask] = {**_SKILLS, POINTNAV: PointNav()}
+
+
 def names() -> tuple[str, ...]:
-    """The names of all skills."""
+    """The names of HAB's seven skills, which plans are made of."""
     return tuple(_SKILLS)
 
 
 def get(name: str) -> SkillTask:
-    """The definition of a skill.
+    """The definition of a skill, or of PointNav.
 
     Raises:
         UserError: there is none of that name; names the nearest.
     """
-    if name not in _SKILLS:
-        raise unknown("skill", name, _SKILLS)
-    return _SKILLS[name]
+    if name not in _TASKS:
+        raise unknown("skill", name, _TASKS)
+    return _TASKS[name]

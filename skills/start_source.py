@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from skills.pointnav.starts import pointnav_start
+from skills.registry import POINTNAV
 from skills.starts import BASE_EPISODES, Start, load_starts, start_episodes
 from tpsrl.errors import UserError
 
@@ -52,6 +54,8 @@ class StartSource:
         Raises:
             UserError: it is negative, or a file or list has not so many.
         """
+        if self._given is None and self._skill == POINTNAV:
+            return pointnav_start(index, self._split, self._seed)
         if self._given is None:
             # New processes cannot be started from every script that makes an environment.
             return start_episodes(

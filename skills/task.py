@@ -14,7 +14,8 @@ import numpy as np
 from array_api_compat import device
 
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace, columns, constant, object_position
+from skills.geometry import array_namespace, constant, object_position
+from skills.path_metrics import Path
 from skills.results import with_success
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -108,7 +109,6 @@ class TaskState:
     reached: Any  # (n,) bool, see the skill's `judge`
     force: Any  # (n,) newton, the level from which the next rise is counted
     force_sum: Any  # (n,) newton, rises so far
-    reward_sum: Any  # (n,)
 
     @property
     def goals(self) -> Goals:
@@ -181,6 +181,7 @@ class View:
     gap: Any  # (n,) m or rad
     holding: Any  # (n,) bool, the cup holds an object or a handle
     velocity: Any  # (n, 3) of the base: forward and left in m/s, turn in rad/s
+    path: Path | None = None  # along the floor, for a skill with `follows_path`
 
 
 @dataclasses.dataclass(slots=True)
@@ -188,7 +189,8 @@ class Judgement:
     """A skill's own verdict on a step.
 
     Success (n,) bool, failure code (n,), and of each reward term, by the name of its weight in the
-    settings, how much of it there was (n,): metres, radians, or bool for events.
+    settings, how much of it there was (n,): metres, radians, or bool for events. "success" counts
+    once unless it is among them.
     """
 
     success: Any
@@ -199,7 +201,7 @@ class Judgement:
 
 
 class Terms(Mapping[str, Any]):
-    """The reward's terms (n,) by name: `amounts` (n, t) times `weights` (t,), when asked for."""
+    """The reward's terms (n,) by name: `amounts` (t, n) times `weights` (t,), when asked for."""
 
     def __init__(self, names: tuple[str, ...], amounts: Any, weights: Any) -> None:
         self._names, self._amounts, self._weights = names, amounts, weights
@@ -207,8 +209,8 @@ class Terms(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise KeyError(name)
-        column = self._names.index(name)
-        return self._amounts[:, column] * self._weights[column]
+        row = self._names.index(name)
+        return self._amounts[row] * self._weights[row]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -247,6 +249,12 @@ class SkillTask(abc.ABC):
     needs: ClassVar[tuple[str, ...]]  # fields of SkillGoal that must be given
     parts: ClassVar[tuple[int | slice, ...]]  # of the action, that the skill may use
     sensors: ClassVar[tuple[str, ...]]  # habitat-lab's, see `skills.observation`
+    full_sensors: ClassVar[tuple[str, ...]] = ()  # where they are others than all skills have
+    follows_path: ClassVar[bool] = False  # whether it is judged by the way along the floor
+
+    def reach_m(self, thresholds: SkillThresholds) -> float | None:
+        """For a skill that drives to a position, how near to it in metres the way ends."""
+        return None
 
     def mask(self) -> np.ndarray:
         """(11,) bool: the parts of the action that the skill may use."""
@@ -289,10 +297,16 @@ class SkillTask(abc.ABC):
         return view.holding
 
     def results(
-        self, goal: SkillGoal, world: WorldState, stop: bool, thresholds: SkillThresholds
+        self,
+        goal: SkillGoal,
+        world: WorldState,
+        stop: bool,
+        thresholds: SkillThresholds,
+        path: Path | None = None,
     ) -> dict[str, Margin]:
         """Named results for a batch of one; "success" is among them, the others are its parts."""
         view = self.look(Goals.of([goal]), world, thresholds)
+        view.path = path
         return with_success(self.success_parts(goal, view, world, stop, thresholds))
 
     def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
@@ -322,7 +336,6 @@ def begin(
         reached=never,
         force=world.force,
         force_sum=xp.zeros_like(world.force),
-        reward_sum=xp.zeros_like(world.force),
     )
 
 
@@ -333,8 +346,11 @@ def step(
     world: WorldState,
     settings: TaskSettings,
     thresholds: SkillThresholds,
+    path: Path | None = None,
 ) -> tuple[TaskState, View, Outcome]:
     """Judges the control step that led to `world` under masked actions (n, 11).
+
+    A skill with `follows_path` needs the path along the floor, as it is after the step.
 
     Force is counted as habitat-lab's RobotForce does: the rises of the step's force by more than
     20 N are summed, and the sum is held against `force_total_n`, the force itself against
@@ -342,6 +358,7 @@ def step(
     """
     xp = array_namespace(world.base)
     view = skill.look(task, world, thresholds)
+    view.path = path
     stop = actions[:, act.STOP] > 0
     verdict = skill.judge(task, view, world, stop, settings, thresholds)
     success, failure = verdict.success, verdict.failure
@@ -353,22 +370,21 @@ def step(
     force_sum = task.force_sum + rise
     too_much = _too_much(world.force, force_sum, settings)
 
-    amounts = verdict.amounts
-    amounts["success"] = success
-    amounts["slack"] = task.steps >= 0
+    steps = task.steps + 1
+    amounts = {"success": success, **verdict.amounts}
+    amounts["slack"] = steps > 0
     amounts["constraint"] = world.violation
     if settings.force > 0.0:
         most = settings.force_cap / settings.force
-        amounts["force"] = xp.where(rise > most, most, rise)
+        amounts["force"] = xp.minimum(rise, constant((most,), rise))
     if too_much is not None:
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
-    weights = constant(_weights(skill, settings, tuple(amounts)), rise)
-    amount = columns(*amounts.values())
-    terms = Terms(tuple(amounts), amount, weights)
-    reward = amount @ weights
+    names = tuple(amounts)
+    weights = constant(_weights(skill, settings, names), rise)
+    amount = xp.reshape(xp.concat(tuple(amounts.values())), (len(names), -1))
+    reward = weights @ amount
 
-    steps = task.steps + 1
     terminated = success | (failure > 0)
     truncated = (steps >= settings.horizon) & ~terminated
     after = TaskState(
@@ -385,13 +401,9 @@ def step(
         reached=verdict.reached,
         force=level,
         force_sum=force_sum,
-        reward_sum=task.reward_sum + reward,
     )
-    return (
-        after,
-        view,
-        Outcome(reward, terms, success, failure, terminated, truncated),
-    )
+    terms = Terms(names, amount, weights)
+    return after, view, Outcome(reward, terms, success, failure, terminated, truncated)
 
 
 @functools.cache

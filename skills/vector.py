@@ -17,9 +17,8 @@ from skills.environment import (
     EnvOptions,
     action_space,
     choose,
-    final_results,
+    final_info,
     observation_space,
-    plain,
 )
 from skills.task import FAILURES
 from tpsrl.errors import unknown
@@ -30,7 +29,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     """`num_envs` homes; keyword arguments are those of `skills.environment.EnvOptions`.
 
     `infos` have "success" (n,) bool, "failure" (n,) names, "reward_terms" with (n,) for each term,
-    and "results", with an entry for each home whose episode is over, as in `SkillEnv`.
+    and "results" and "path", with an entry for each home whose episode is over, as in `SkillEnv`.
 
     Raises:
         UserError: an option is unknown or out of range.
@@ -54,7 +53,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             raise unknown("render_mode", render_mode, ["rgb_array"])
         chosen = EnvOptions.of(options)
         self.render_mode = render_mode
-        self.batch = chosen.batch(skill, simulator or chosen.simulator(num_envs))
+        self.batch = chosen.batch(skill, simulator or chosen.simulator(skill, num_envs))
         self._source = chosen.source(skill)
         self.num_envs = self.batch.num_envs
         self.single_observation_space = observation_space(self.batch)
@@ -161,8 +160,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         infos |= {f"_{name}": here for name in list(infos)}
         for row, env in enumerate(env_ids):
             if done.outcome.terminated[row] or done.outcome.truncated[row]:
-                results = plain(final_results(self.batch, env, done, row))
-                infos = self._add_info(infos, {"results": results}, env)
+                infos = self._add_info(infos, final_info(self.batch, env, done, row), env)
         return infos
 
     def _spread(self, env_ids: list[int], values: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Episodes and moves that the engine's tests share."""
 
+import math
+
 import numpy as np
 
 from tpsrl.sim.mujoco_sim import MujocoSimulator
@@ -7,14 +9,20 @@ from tpsrl.world import action as act
 from tpsrl.world.collision import REST
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
+from tpsrl.world.handles import handle
 from tpsrl.world.kinematics import inverse
+from tpsrl.world.layouts import placed_receptacles, resolve
 from tpsrl.world.objects import object_kind
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base, seeds_towards
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base, seeds_towards, to_base
+from tpsrl.world.state import JOINTS
 
 LAYOUT_A = "replica_cad/v3_sc3_staging_00"
 LAYOUT_B = "replica_cad/v3_sc1_staging_12"
+FRIDGE, DRAWER = "fridge_push_point", "cab_push_point_5"
 IDLE = np.zeros(act.SIZE)
 IDLE[act.GRIP] = -1.0
+HOLD = np.zeros(act.SIZE)
+HOLD[act.GRIP] = 1.0
 UP = np.array([0.0, 0.0, 1.0])
 
 
@@ -57,12 +65,26 @@ def repeat(simulator: MujocoSimulator, action: np.ndarray, steps: int, env: int 
         simulator.step([env], action[None])
 
 
+def driving(linear: float, action: np.ndarray = IDLE) -> np.ndarray:
+    """The action with which the base drives straight on, in parts of its greatest speed."""
+    driven = action.copy()
+    driven[act.BASE] = linear, 0.0
+    return driven
+
+
 def posture_above(base: np.ndarray, point: np.ndarray, near: np.ndarray = REST) -> np.ndarray:
     """Joint positions (7,) with the cup at a world point, looking down; those nearest to `near`."""
-    goal = point_to_base(base, point)
+    return posture_towards(base, point, -UP, near)
+
+
+def posture_towards(
+    base: np.ndarray, point: np.ndarray, axis: np.ndarray, near: np.ndarray = REST
+) -> np.ndarray:
+    """The same with the cup looking along `axis` (3,), in the world."""
+    goal, axis = point_to_base(base, point), to_base(base, axis)
     found = []
     for seed in (near, *seeds_towards(goal)):
-        ok, posture = inverse(seed, goal, CUP_AXIS, -UP, near, NO_OFFSET, 200)
+        ok, posture = inverse(seed, goal, CUP_AXIS, axis, near, NO_OFFSET, 200)
         if ok:
             found.append(posture)
     assert found, f"the cup cannot come to {point}"
@@ -99,3 +121,76 @@ def pick_up(simulator: MujocoSimulator, env: int = 0) -> None:
     repeat(simulator, held, 5, env)
     assert simulator.state([env]).held[0] == 0
     move_arm(simulator, posture_above(base, top + 0.1 * UP), grip=1.0, env=env)
+
+
+def holding(simulator: MujocoSimulator) -> None:
+    """Has taken up the cracker box in home 0."""
+    simulator.reset([0], [box_in_front()])
+    pick_up(simulator)
+
+
+def arm_on_object(simulator: MujocoSimulator) -> None:
+    """The cup presses on the box, and the box on the floor."""
+    simulator.reset([0], [box_in_front()])
+    state = simulator.state([0])
+    top = state.object_pos[0, 0] + object_kind("003_cracker_box").half[2] * UP
+    posture = REST
+    for height in (0.08, 0.05, 0.02, -0.01, -0.02):
+        posture = posture_above(state.base[0], top + height * UP, posture)
+        move_arm(simulator, posture)
+    assert simulator.state([0]).force[0] > 20
+
+
+def before_handle(
+    marker: str,
+    away: float = 0.85,
+    *objects: ObjectPlacement,
+    joint: float = 0.0,
+    across: float = 0.0,
+) -> Episode:
+    """The robot so many metres before a handle of LAYOUT_A, or beside it, facing it squarely."""
+    grip = handle(LAYOUT_A, marker)
+    normal = grip.normal(joint)
+    x, y = (grip.point(joint, across) + away * normal)[:2]
+    base = (float(x), float(y), math.atan2(-normal[1], -normal[0]))
+    return episode(LAYOUT_A, base, *objects, articulation={marker: joint})
+
+
+def reach_face(
+    simulator: MujocoSimulator,
+    marker: str,
+    gap: float,
+    grip: float = -1.0,
+    across: float = 0.0,
+    env: int = 0,
+) -> None:
+    """Brings the cup straight at a door or drawer until `gap` metres are left, by arm alone."""
+    where, world = handle(LAYOUT_A, marker), simulator.state([env])
+    joint, base = float(world.joints[0, where.index]), world.base[0]
+    point, normal = where.point(joint, across), where.normal(joint)
+    before = posture_towards(base, point + 0.06 * normal, -normal)
+    move_arm(simulator, before, env=env)
+    move_arm(simulator, posture_towards(base, point + gap * normal, -normal, before), grip, env)
+    repeat(simulator, HOLD if grip > 0 else IDLE, 5, env)
+
+
+def take_drawer(simulator: MujocoSimulator, *objects: ObjectPlacement) -> None:
+    """Takes hold of the shut drawer in home 0."""
+    simulator.reset([0], [before_handle(DRAWER, 0.85, *objects)])
+    reach_face(simulator, DRAWER, gap=-0.01, grip=1.0)
+    assert simulator.state([0]).held_joint[0] == JOINTS.index(DRAWER)
+
+
+def pull_drawer(simulator: MujocoSimulator) -> None:
+    """Drives back with the drawer in home 0, and comes to a stand."""
+    repeat(simulator, driving(-0.2, HOLD), 20)
+    repeat(simulator, HOLD, 15)
+
+
+def in_drawer(name: str, joint: float = 0.0) -> ObjectPlacement:
+    """An object that stands in the middle of the drawer of `DRAWER` in LAYOUT_A."""
+    grip = handle(LAYOUT_A, DRAWER)
+    place = next(p for p in placed_receptacles(*resolve(LAYOUT_A)) if p.marker == DRAWER)
+    x, y = (place.pos + grip.point(joint) - grip.point(0.0))[:2]
+    z = place.surface + object_kind(name).half[2] + 0.001
+    return ObjectPlacement(name, (float(x), float(y), z), (1.0, 0.0, 0.0, 0.0), place.name)

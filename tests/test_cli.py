@@ -45,17 +45,41 @@ def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFi
     assert ("seed=0" in printed) == (command != "doctor")
 
 
+def test_help_leaves_out_what_the_word_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["eval", "pick", "--help"]) == 0
+    assert "starts=" in (printed := capsys.readouterr().out) and "  skill=" not in printed
+
+
+def test_help_of_half_a_command_lists_what_it_may_become(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["bench", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "  bench sim " in printed and "  eval " not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["evl"], "command: unknown value 'evl'; did you mean 'eval'?"),
         (["bench", "sin"], "command: unknown value 'bench sin'; did you mean 'bench sim'?"),
         (["eval"], "scenario: choose one of prepare_groceries, set_table, tidy_house"),
-        (["eval", "tidy_hose"], "scenario: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
-        (["eval", "pikc"], "scenario: unknown value 'pikc'; did you mean 'pick'?"),
+        (["eval", "tidy_hose"], "skill: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
+        (["eval", "pikc"], "scenario or skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["eval", "pick", "skill=place"], "eval: 'pick' and skill=place contradict each other"),
+        (
+            ["eval", "tidy_house", "scenario=set_table"],
+            "eval: 'tidy_house' and scenario=set_table contradict each other",
+        ),
+        (["eval", "pick", "protocol.skills.pick_rest_m=-1"], "-1.0 is out of range"),
+        (["eval", "pick", "protocol.alone.pick.steps=0"], "0 is out of range, must be at least 1"),
+        (["eval", "all", "protocol.episode_steps.set_table=0"], "0 is out of range"),
+        (["eval", "pick", "protocol.name=m3"], "protocol=m3 takes another one"),
+        (["plan", "set_table", "protocol.predicates.robot_at_m=-2"], "-2.0 is out of range"),
+        (["eval", "pointnav", "agent=scripted"], "did you mean 'shortest_path'?"),
         (["eval", "pick", "replan=true"], "unknown key 'replan'"),
         (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
-        (["video", "tidy"], "scenario: unknown value 'tidy'; did you mean 'tidy_house'?"),
+        (["video", "tidy"], "skill: unknown value 'tidy'; did you mean 'tidy_house'?"),
         (
             ["eval", "tidy_house", "split=test"],
             "unknown value 'test'; did you mean 'train'?",

@@ -98,7 +98,7 @@ def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
 
 
 def test_all_skills_are_registered_by_their_names():
-    assert {skills.gym.SKILLS[title] for title in skills.gym.SKILLS} == set(names())
+    assert set(skills.gym.SKILLS.values()) == {*names(), "pointnav"}
     spec = gymnasium.spec("tpsrl/OpenDrawer-v0")
     assert spec.kwargs == {"skill": "open_drawer"}
 
@@ -300,6 +300,39 @@ def test_starts_come_from_a_file_of_recorded_states(one: Simulator, tmp_path):
     assert np.array_equal(again.world.arm, world.arm)
     assert again.goal.object == 0 and len(load_starts(tmp_path / "starts.npz")) == 1
     assert again.batch.steps(0) == 0
+
+
+def test_homes_of_a_vector_start_from_a_file_of_recorded_states(three: Simulator, tmp_path):
+    batch = SkillBatch("navigate", three)
+    batch.reset([0, 1], starts("navigate")[:2])
+    for action in some_actions(5, 2):
+        batch.step([0, 1], action)
+    recorded = [
+        Start(batch.episode(env), batch.goal(env), batch.snapshot(env).home) for env in (0, 1)
+    ]
+    bases = {tuple(batch.world(env).base[0]) for env in (0, 1)}
+    save_starts(tmp_path / "starts.npz", recorded)
+    env = SkillVectorEnv("navigate", simulator=three, starts=tmp_path / "starts.npz", horizon=1)
+    env.reset(seed=0)
+    assert {tuple(env.batch.world(home).base[0]) for home in range(3)} <= bases
+    *_, truncated, infos = env.step(np.zeros((3, act.SIZE), dtype=np.float32))
+    assert truncated.all() and (infos["path"]["driven_m"] < 0.05).all()
+    assert (infos["path"]["shortest_m"] >= 0.0).all()
+
+
+def test_navigate_says_at_the_end_of_an_episode_how_well_it_drove(one: Simulator):
+    env = env_of("navigate", one, horizon=3)
+    env.reset(options={"start": 0})
+    ahead = np.zeros(act.SIZE)
+    ahead[8], ahead[act.STOP] = 1.0, -1.0
+    before = env.world.base[0, :2]
+    for _ in range(3):
+        *_, truncated, info = env.step(ahead)
+        assert ("path" in info) == truncated
+    driven = float(np.linalg.norm(env.world.base[0, :2] - before))
+    assert driven > 0.05 and info["path"]["driven_m"] == pytest.approx(driven, abs=1e-3)
+    assert info["path"]["spl"] == 0.0
+    assert env_of("pick", one).batch.path_metrics(0, True) is None
 
 
 def test_starts_of_a_source_are_drawn_from_all_of_it():

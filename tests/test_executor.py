@@ -22,12 +22,10 @@ from planner.executor import (
     ExecutionRules,
     Executor,
     SkillLimits,
-    apply_mask,
 )
 from planner.options import PlanOptions
 from planner.trace import Trace
 from skills.base import SkillPolicy
-from skills.registry import get
 from tpsrl.errors import UserError
 from tpsrl.sim.snapshots import load_snapshots, save_snapshots
 from tpsrl.world import action as layout
@@ -85,14 +83,18 @@ def test_masked_grip_keeps_the_hand_as_it_is():
     assert {stage.before.held for stage in trace.stages if stage.skill == "navigate"} == {-1, 0, 1}
 
 
-def test_mask_stands_still_where_a_skill_may_not_act():
-    wild = np.full(layout.SIZE, 3.0)
-    masked = apply_mask(wild, get("navigate").mask(), holding=False)
-    assert masked[layout.ARM].tolist() == [0.0] * 7
-    assert masked[layout.GRIP] == -1.0
-    assert masked[layout.BASE].tolist() == [1.0, 1.0]
-    assert masked[layout.STOP] == 1.0
-    assert apply_mask(wild, get("pick").mask(), holding=False)[layout.STOP] == -1.0
+def test_executor_clips_actions_and_stands_still_where_a_skill_may_not_act():
+    class Wild(Drive):
+        def act(self, world, depth=None):
+            return np.full(layout.SIZE, 3.0)
+
+    home = KinematicHome()
+    execute(home, acting=policies(navigate=Wild()))
+    first = home.actions[0]
+    assert first[layout.ARM].tolist() == [0.0] * 7
+    assert first[layout.GRIP] == -1.0
+    assert first[layout.BASE].tolist() == [1.0, 1.0]
+    assert first[layout.STOP] == 1.0
 
 
 def test_navigation_that_never_arrives_times_out_with_its_margin():

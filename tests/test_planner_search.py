@@ -158,15 +158,15 @@ def test_what_was_opened_is_closed_before_the_next_object_is_fetched():
     stages = plan(problem_from_episode(set_table(), options=CLOSING)).stages
     assert stages[5:10] == [
         "place obj_0",
-        "nav_to_receptacle_by_name cab_push_point_5",
-        "close_cab_by_name cab_push_point_5",
+        "nav_to_receptacle cab_push_point_5",
+        "close_cab cab_push_point_5",
         "nav_to_receptacle fridge_push_point",
         "open_fridge fridge_push_point",
     ]
     assert stages[13:] == [
         "place obj_1",
-        "nav_to_receptacle_by_name fridge_push_point",
-        "close_fridge_by_name fridge_push_point",
+        "nav_to_receptacle fridge_push_point",
+        "close_fridge fridge_push_point",
     ]
 
 
@@ -192,8 +192,8 @@ def test_closing_stays_in_the_goal_of_a_later_plan():
     problem = problem_from_episode(set_table(), world, options=CLOSING)
     assert ("closed_cab", "cab_push_point_5") in problem.goal
     assert plan(problem).stages[:2] == [
-        "nav_to_receptacle_by_name cab_push_point_5",
-        "close_cab_by_name cab_push_point_5",
+        "nav_to_receptacle cab_push_point_5",
+        "close_cab cab_push_point_5",
     ]
 
 

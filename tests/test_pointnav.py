@@ -1,21 +1,28 @@
+import dataclasses
 import itertools
 import math
+import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from homes import LAYOUT_A, episode, roomiest
+from small_worlds import LIMITS, rows, world
 
-from skills import baselines, pointnav
+from skills import observation, rollout, task
 from skills.base import SkillGoal
-from skills.path_metrics import PathMeter, door_positions, soft_spl, spl
-from skills.pointnav import PointNavSettings, PointNavState
-from skills.pointnav_environment import PointNavEnv
-from skills.pointnav_rollout import PointNavResult, run
-from skills.pointnav_starts import acceptance, pointnav_start
+from skills.batch import SkillBatch
+from skills.environment import SkillEnv
+from skills.path_meter import PathMeter, door_positions
+from skills.path_metrics import Path, soft_spl, spl
+from skills.pointnav import baselines
+from skills.pointnav.baselines import polar
+from skills.pointnav.starts import acceptance, pointnav_start
+from skills.pointnav.task import PointNav, PointNavSettings
+from skills.rollout import SkillResult
 from skills.starts import Start
-from skills.task import FAILURES
+from skills.task import FAILURES, Goals, Outcome, TaskState
 from tpsrl import config, sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
@@ -24,40 +31,38 @@ from tpsrl.world.floor import CLOSED, main_floor
 from tpsrl.world.geodesic import free_floor
 from tpsrl.world.state import JOINTS, WorldState
 
+POINTNAV = PointNav()
 SETTINGS = PointNavSettings()
 
 
-def worlds(base: np.ndarray, velocity: np.ndarray | None = None, step: int = 0) -> WorldState:
-    """Homes with these base poses (n, 3); all else is zero."""
-    n = len(base)
-    fields = {name: np.zeros(n) for name in WorldState.__slots__}
-    fields["base"] = np.asarray(base, dtype=float)
-    fields["base_velocity"] = np.zeros((n, 3)) if velocity is None else velocity
-    fields["step"] = np.full(n, step)
-    return WorldState(**fields)
+def worlds(base: np.ndarray) -> WorldState:
+    """Homes with these base poses (n, 3); there is one object, and nothing moves."""
+    one, n = world(), len(base)
+    fields = {name: np.repeat(getattr(one, name), n, axis=0) for name in WorldState.__slots__}
+    return WorldState(**{**fields, "base": np.asarray(base, dtype=float)})
 
 
-def actions(stop: list[bool]) -> np.ndarray:
-    result = np.zeros((len(stop), act.SIZE))
-    result[:, act.STOP] = np.where(stop, 1.0, -1.0)
-    return result
+def begun(world: WorldState, *goals: tuple[float, float]) -> TaskState:
+    return task.begin(
+        POINTNAV, Goals.of([SkillGoal(position=(*g, 0.0)) for g in goals]), world, LIMITS
+    )
 
 
-def drive(
-    states: list[list[float]], distances: list[float], stop: bool = True
-) -> list[tuple[PointNavState, object]]:
-    """The outcomes along base positions of one home; the first is the start, stop comes last."""
-    world = worlds(np.array([[*states[0], 0.0]]))
-    task = pointnav.begin(world, np.array([[5.0, 0.0]]), np.array(distances[:1]))
-    found = []
-    for number, (position, distance) in enumerate(zip(states[1:], distances[1:], strict=True)):
-        called = stop and number == len(states) - 2
-        world = worlds(np.array([[*position, 0.0]]))
-        task, outcome = pointnav.step(
-            task, actions([called]), world, np.array([distance]), SETTINGS
-        )
-        found.append((task, outcome))
-    return found
+def judged(
+    state: TaskState, path: Path, stop: list[bool], world: WorldState | None = None
+) -> tuple[TaskState, Outcome]:
+    """The task's state and outcome after a step that led to a path."""
+    actions = np.zeros((len(stop), act.SIZE))
+    actions[:, act.STOP] = np.where(stop, 1.0, -1.0)
+    world = worlds(np.zeros((len(stop), 3))) if world is None else world
+    after, _, outcome = task.step(POINTNAV, state, actions, world, SETTINGS, LIMITS, path)
+    return after, outcome
+
+
+def one(left: float, stop: bool, gained: float = 0.0, driven: float = 4.9) -> Outcome:
+    """The outcome of the first step of a home whose shortest path is 5 m long."""
+    path = Path(*(np.array([value]) for value in (5.0, left, gained, driven)))
+    return judged(begun(worlds(np.zeros((1, 3))), (5.0, 0.0)), path, [stop])[1]
 
 
 def test_spl_is_the_share_of_the_path_that_was_needed() -> None:
@@ -78,20 +83,23 @@ def test_soft_spl_counts_the_way_covered() -> None:
 
 
 def test_a_stop_near_the_goal_is_rewarded_with_spl_progress_and_slack() -> None:
-    (_, first), (task, last) = drive([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]], [5.0, 3.0, 0.1])
-    assert first.reward[0] == pytest.approx(2.0 - 0.01)
-    assert not first.terminated[0] and not first.truncated[0]
-    assert task.driven[0] == pytest.approx(7.0)
-    assert last.terms["success"][0] == pytest.approx(2.5 * 5.0 / 7.0)
-    assert last.terms["progress"][0] == pytest.approx(2.9)
-    assert last.terms["slack"][0] == pytest.approx(-0.01)
-    assert last.reward[0] == pytest.approx(2.5 * 5.0 / 7.0 + 2.9 - 0.01)
-    assert last.success[0] and last.terminated[0] and not last.truncated[0]
+    outcome = one(0.1, stop=True, gained=2.9, driven=7.0)
+    assert outcome.terms["success"][0] == pytest.approx(2.5 * 5.0 / 7.0)
+    assert outcome.terms["progress"][0] == pytest.approx(2.9)
+    assert outcome.terms["slack"][0] == pytest.approx(-0.01)
+    assert outcome.reward[0] == pytest.approx(2.5 * 5.0 / 7.0 + 2.9 - 0.01)
+    assert outcome.success[0] and outcome.terminated[0] and not outcome.truncated[0]
+
+
+def test_a_step_on_the_way_is_rewarded_with_progress_and_slack() -> None:
+    outcome = one(3.0, stop=False, gained=-0.2)
+    assert outcome.reward[0] == pytest.approx(-0.2 - 0.01)
+    assert not outcome.terminated[0] and not outcome.truncated[0]
 
 
 @pytest.mark.parametrize(("distance", "succeeds"), [(0.199, True), (0.2, False), (3.0, False)])
 def test_a_stop_succeeds_only_within_a_fifth_of_a_metre(distance: float, succeeds: bool) -> None:
-    ((_, outcome),) = drive([[0.0, 0.0], [4.9, 0.0]], [5.0, distance])
+    outcome = one(distance, stop=True)
     assert outcome.terminated[0]
     assert outcome.success[0] == succeeds
     assert FAILURES[int(outcome.failure[0])] == ("" if succeeds else "stopped")
@@ -99,133 +107,155 @@ def test_a_stop_succeeds_only_within_a_fifth_of_a_metre(distance: float, succeed
 
 
 def test_being_at_the_goal_is_no_success_without_a_stop() -> None:
-    ((_, outcome),) = drive([[0.0, 0.0], [5.0, 0.0]], [5.0, 0.0], stop=False)
+    outcome = one(0.0, stop=False)
     assert not outcome.success[0] and not outcome.terminated[0]
+    assert outcome.terms["success"][0] == 0.0
 
 
 def test_the_horizon_truncates_unless_the_robot_stops_in_its_last_step() -> None:
-    at = [[0.0, 0.0]] * 501
-    outcomes = [outcome for _, outcome in drive(at, [5.0] * 501, stop=False)]
-    assert [bool(o.truncated[0]) for o in outcomes] == [False] * 499 + [True]
-    last = drive(at, [5.0] * 501)[-1][1]
+    path = Path(*(np.array([value]) for value in (5.0, 5.0, 0.0, 0.0)))
+    state, truncated = begun(worlds(np.zeros((1, 3))), (5.0, 0.0)), []
+    for _ in range(499):
+        state, outcome = judged(state, path, [False])
+        truncated.append(bool(outcome.truncated[0]))
+    assert not any(truncated)
+    assert judged(state, path, [False])[1].truncated[0]
+    last = judged(state, path, [True])[1]
     assert last.terminated[0] and not last.truncated[0]
 
 
-def test_progress_adds_up_to_the_distance_covered() -> None:
-    distances = [5.0, 5.2, 4.0, 4.0, 1.0]
-    outcomes = drive([[float(i), 0.0] for i in range(5)], distances, stop=False)
-    total = sum(o.terms["progress"][0] for _, o in outcomes)
-    assert total == pytest.approx(distances[0] - distances[-1])
-
-
-def test_a_base_that_was_pushed_off_the_map_makes_no_progress_until_it_is_back() -> None:
-    outcomes = drive([[float(i), 0.0] for i in range(4)], [5.0, 4.0, np.inf, 3.5], stop=False)
-    progress = [o.terms["progress"][0] for _, o in outcomes]
-    assert progress == pytest.approx([1.0, 0.0, 0.5])
+def test_results_are_the_distance_along_the_floor_and_the_stop() -> None:
+    path = Path(*(np.array([value]) for value in (5.0, 0.15, 0.0, 6.0)))
+    goal = SkillGoal(position=(5.0, 0.0, 0.0))
+    results = POINTNAV.results(goal, worlds(np.zeros((1, 3))), True, LIMITS, path)
+    assert list(results) == ["success", "distance", "stop"] and results["success"].holds
+    assert results["distance"].margin == pytest.approx(0.05)
+    with pytest.raises(UserError, match="path along the floor"):
+        POINTNAV.results(goal, worlds(np.zeros((1, 3))), True, LIMITS)
 
 
 def test_the_compass_says_how_far_and_where_the_goal_is() -> None:
-    base = np.array([[1.0, 2.0, math.pi / 2], [1.0, 2.0, 0.0], [0.0, 0.0, math.pi]])
-    goal = np.array([[1.0, 5.0], [1.0, 5.0], [3.0, -1e-9]])
-    polar = pointnav.goal_polar(base, goal)
-    assert polar[0] == pytest.approx([3.0, 0.0])
-    assert polar[1] == pytest.approx([3.0, math.pi / 2])  # to the left
-    assert abs(polar[2, 1]) == pytest.approx(math.pi)
+    assert polar(np.array([1.0, 2.0, math.pi / 2]), np.array([1.0, 5.0])) == pytest.approx((3, 0))
+    left = polar(np.array([1.0, 2.0, 0.0]), np.array([1.0, 5.0]))
+    assert left == pytest.approx((3.0, math.pi / 2))
+    behind = polar(np.array([0.0, 0.0, math.pi]), np.array([3.0, -1e-9]))
+    assert abs(behind[1]) == pytest.approx(math.pi)
 
 
 def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> None:
-    world = worlds(np.array([[0.0, 0.0, math.pi / 2]]), np.array([[0.3, 2.0, -0.5]]))
-    task = pointnav.begin(world, np.array([[2.0, 0.0]]), np.array([2.0]))
-    seen = pointnav.observe(task, world)
-    assert seen.shape == (1, pointnav.OBSERVATION)
-    assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5])
-
-
-def random_batch(n: int = 64) -> tuple[WorldState, PointNavState, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(4)
-    world = worlds(rng.uniform(-3, 3, (n, 3)), rng.normal(size=(n, 3)))
-    task = PointNavState(
-        goal=rng.uniform(-3, 3, (n, 2)),
-        shortest=rng.uniform(1, 8, n),
-        distance=rng.uniform(0, 8, n),
-        driven=rng.uniform(0, 9, n),
-        last=world.base[:, :2] + rng.normal(0, 0.1, (n, 2)),
-        steps=rng.integers(0, 500, n),
+    moving = world(
+        base=np.array([[0.0, 0.0, math.pi / 2]]), base_velocity=np.array([[0.3, 2, -0.5]])
     )
-    return world, task, actions((rng.random(n) < 0.5).tolist()), rng.uniform(0, 0.5, n)
+    goals = Goals.of([SkillGoal(position=(2.0, 0.0, 0.0))])
+    state, view = begun(moving, (2.0, 0.0)), POINTNAV.look(goals, moving, LIMITS)
+    for choice in observation.CHOICES:
+        seen = observation.observe(observation.sensors(POINTNAV, choice), state, view, moving)
+        assert seen.shape == (1, 6)
+        assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5], abs=1e-6)
+
+
+def random_batch(n: int = 64) -> tuple[WorldState, TaskState, Path, list[bool]]:
+    rng = np.random.default_rng(4)
+    state = begun(worlds(rng.uniform(-3, 3, (n, 3))), *rng.uniform(-3, 3, (n, 2)).tolist())
+    values = (
+        rng.uniform(1, 8, n),
+        rng.uniform(0, 0.5, n),
+        rng.normal(size=n),
+        rng.uniform(1, 9, n),
+    )
+    return worlds(rng.uniform(-3, 3, (n, 3))), state, Path(*values), (rng.random(n) < 0.5).tolist()
 
 
 def test_a_batch_is_judged_like_its_homes_one_by_one() -> None:
-    world, task, action, distance = random_batch()
-    after, whole = pointnav.step(task, action, world, distance, SETTINGS)
+    here, state, path, stop = random_batch()
+    after, whole = judged(state, path, stop, here)
     assert whole.success.any() and (~whole.success & whole.terminated).any()
     for row in range(64):
-        one = slice(row, row + 1)
-        part = PointNavState.from_arrays({k: v[one] for k, v in task.to_arrays().items()})
-        single, outcome = pointnav.step(part, action[one], world.row(row), distance[one], SETTINGS)
-        assert outcome.reward[0] == whole.reward[row]
+        part = slice(row, row + 1)
+        single, outcome = judged(state.take(part), rows(path, part), stop[part], here.row(row))
+        assert outcome.reward[0] == pytest.approx(whole.reward[row], abs=1e-12)
         assert outcome.success[0] == whole.success[row]
         assert outcome.failure[0] == whole.failure[row]
-        assert outcome.truncated[0] == whole.truncated[row]
-        assert single.driven[0] == after.driven[row]
+        assert single.distance[0] == pytest.approx(after.distance[row])
 
 
 def test_numpy_and_torch_give_the_same_numbers() -> None:
     torch = pytest.importorskip("torch", reason="torch belongs to the extra 'train'")
-    world, task, action, distance = random_batch()
-    fields = {name: torch.asarray(getattr(world, name)) for name in WorldState.__slots__}
-    torch_world = WorldState(**fields)
-    torch_task = PointNavState(**{k: torch.asarray(v) for k, v in task.to_arrays().items()})
-    after, ours = pointnav.step(task, action, world, distance, SETTINGS)
-    other, theirs = pointnav.step(
-        torch_task, torch.asarray(action), torch_world, torch.asarray(distance), SETTINGS
+
+    def to_torch(struct):
+        fields = dataclasses.fields(struct)
+        return type(struct)(**{f.name: torch.asarray(getattr(struct, f.name)) for f in fields})
+
+    here, state, path, stop = random_batch()
+    after, ours = judged(state, path, stop, here)
+    actions = torch.zeros((64, act.SIZE))
+    actions[:, act.STOP] = torch.asarray(stop) * 2.0 - 1.0
+    other, _, theirs = task.step(
+        POINTNAV, to_torch(state), actions, to_torch(here), SETTINGS, LIMITS, to_torch(path)
     )
     for name, term in ours.terms.items():
         assert np.allclose(term, theirs.terms[name].numpy(), atol=1e-12)
     for name in ("reward", "success", "failure", "terminated", "truncated"):
         assert np.allclose(getattr(ours, name), getattr(theirs, name).numpy(), atol=1e-12)
-    for name, array in after.to_arrays().items():
-        assert np.allclose(array, getattr(other, name).numpy())
-    seen = pointnav.observe(torch_task, torch_world).numpy()
-    assert np.allclose(pointnav.observe(task, world), seen)
-
-
-def test_the_state_survives_its_arrays_and_refuses_others() -> None:
-    _, task, _, _ = random_batch()
-    arrays = task.to_arrays()
-    again = PointNavState.from_arrays(arrays).to_arrays()
-    assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
-    del arrays["driven"]
-    with pytest.raises(UserError, match="pointnav state: arrays driven missing or unknown"):
-        PointNavState.from_arrays(arrays)
+    assert np.allclose(after.distance, other.distance.numpy())
 
 
 def test_the_preset_holds_the_papers_numbers() -> None:
     assert config.load_preset("skill", "pointnav", PointNavSettings) == SETTINGS
-    assert (SETTINGS.success, SETTINGS.slack, SETTINGS.success_m) == (2.5, 0.01, 0.2)
+    assert (SETTINGS.success, SETTINGS.slack, LIMITS.pointnav_distance_m) == (2.5, 0.01, 0.2)
     assert (SETTINGS.horizon, SETTINGS.progress) == (500, 1.0)
 
 
 def test_only_base_and_stop_may_be_used() -> None:
-    assert np.flatnonzero(pointnav.mask()).tolist() == [8, 9, act.STOP]
+    assert np.flatnonzero(POINTNAV.mask()).tolist() == [8, 9, act.STOP]
 
 
 def test_the_meter_adds_up_what_is_driven_and_knows_what_is_left() -> None:
     x, y = roomiest(LAYOUT_A)
     record = episode(LAYOUT_A, (x, y, 0.0))
     meter = PathMeter(2)
-    goal = np.array([[x + 0.5, y]])
-    meter.begin([1], [record], goal, worlds(np.array([[x, y, 0.0]])))
-    assert meter.shortest[1] == pytest.approx(0.5, abs=1e-4)
-    assert meter.step([1], worlds(np.array([[x, y + 0.3, 0.0]]))) == pytest.approx(
-        [math.hypot(0.5, 0.3)], abs=1e-4
-    )
-    meter.step([1], worlds(np.array([[x + 0.4, y, 0.0]])))
-    assert meter.driven.tolist() == pytest.approx([0.0, 0.8])
+    meter.begin([1], [record], np.array([[x + 0.5, y]]), worlds(np.array([[x, y, 0.0]])))
+    meter.drive([1], worlds(np.array([[x, y + 0.3, 0.0]])))
+    path = meter.path([1])
+    assert path.shortest == pytest.approx([0.5], abs=1e-4)
+    assert path.left == pytest.approx([math.hypot(0.5, 0.3)], abs=1e-4)
+    assert path.gained == pytest.approx(0.5 - path.left, abs=1e-4)
+    meter.drive([1], worlds(np.array([[x + 0.4, y, 0.0]])))
+    again = meter.path([1])
+    assert again.driven == pytest.approx([0.8])
+    assert path.gained + again.gained == pytest.approx(again.shortest - again.left)
     found = meter.metrics(1, True)
     assert found["distance_left_m"] == pytest.approx(0.1, abs=1e-4)
     assert found["spl"] == pytest.approx(0.5 / 0.8, abs=1e-4)
     assert found["soft_spl"] == pytest.approx(0.8 * 0.5 / 0.8, abs=1e-3)
+
+
+def test_a_base_that_was_pushed_off_the_map_makes_no_progress_until_it_is_back() -> None:
+    x, y = roomiest(LAYOUT_A)
+    meter = PathMeter(1)
+    goal, base = np.array([[x + 0.5, y]]), np.array([[x, y, 0.0]])
+    meter.begin([0], [episode(LAYOUT_A, (x, y, 0.0))], goal, worlds(base))
+    meter.drive([0], worlds(np.array([[x + 1e3, y, 0.0]])))
+    lost = meter.path([0])
+    assert lost.gained[0] == 0.0 and lost.left == lost.shortest
+    meter.drive([0], worlds(np.array([[x + 0.2, y, 0.0]])))
+    assert meter.path([0]).gained == pytest.approx([0.2], abs=1e-4)
+
+
+def test_the_meter_goes_on_from_its_arrays_in_another_home_and_refuses_others() -> None:
+    x, y = roomiest(LAYOUT_A)
+    record, goal = episode(LAYOUT_A, (x, y, 0.0)), np.array([x + 0.5, y])
+    first, second = PathMeter(1), PathMeter(3)
+    first.begin([0], [record], goal[None], worlds(np.array([[x, y, 0.0]])))
+    first.drive([0], worlds(np.array([[x, y + 0.3, 0.0]])))
+    arrays = first.to_arrays(0)
+    second.restore(2, arrays, record, goal)
+    for meter, home in ((first, 0), (second, 2)):
+        meter.drive([home], worlds(np.array([[x + 0.1, y, 0.0]])))
+    assert first.metrics(0, True) == second.metrics(2, True)
+    del arrays["driven"]
+    with pytest.raises(UserError, match="path: arrays driven missing or unknown"):
+        second.restore(2, arrays, record, goal)
 
 
 def test_for_navigate_the_way_ends_where_the_goal_is_within_reach() -> None:
@@ -233,8 +263,9 @@ def test_for_navigate_the_way_ends_where_the_goal_is_within_reach() -> None:
     record = episode(LAYOUT_A, (x, y, 0.0))
     meter = PathMeter(1, reach_m=0.5)
     meter.begin([0], [record], np.array([[x + 0.8, y, 0.9]]), worlds(np.array([[x, y, 0.0]])))
-    assert meter.shortest[0] == pytest.approx(0.3, abs=0.03)
-    assert meter.step([0], worlds(np.array([[x + 0.4, y, 0.0]]))) == pytest.approx([0.0], abs=1e-4)
+    assert meter.path([0]).shortest[0] == pytest.approx(0.3, abs=0.03)
+    meter.drive([0], worlds(np.array([[x + 0.4, y, 0.0]])))
+    assert meter.path([0]).left == pytest.approx([0.0], abs=1e-4)
 
 
 def test_doors_that_an_episode_opens_are_where_the_way_goes_around_them() -> None:
@@ -264,7 +295,7 @@ def lengths(start: Start) -> tuple[float, float]:
     meter = PathMeter(1)
     base, goal = start.episode.robot_start, np.array([start.goal.position])
     meter.begin([0], [start.episode], goal, worlds(np.array([base])))
-    return float(meter.shortest[0]), math.dist(base[:2], goal[0, :2])
+    return float(meter.path([0]).shortest[0]), math.dist(base[:2], goal[0, :2])
 
 
 def test_starts_are_apart_and_seldom_straight(starts: list[Start]) -> None:
@@ -346,8 +377,9 @@ def around_furniture(starts: list[Start], count: int) -> list[Start]:
     return sorted(starts, key=straightness)[:count]
 
 
-def results(simulator: Simulator, starts: list[Start], agent: str) -> list[PointNavResult]:
-    return [run(simulator, baselines.make(agent), start, SETTINGS) for start in starts]
+def results(simulator: Simulator, starts: list[Start], agent: str) -> list[SkillResult]:
+    env = SkillEnv("pointnav", simulator=simulator, starts=starts)
+    return rollout.run(env, baselines.make(agent), range(len(starts)))
 
 
 def test_the_shortest_path_follower_reaches_goals_behind_furniture_with_spl_near_one(
@@ -355,9 +387,11 @@ def test_the_shortest_path_follower_reaches_goals_behind_furniture_with_spl_near
 ) -> None:
     found = results(simulator, around_furniture(starts[5:], 6), "shortest_path")
     assert [r.ended_by for r in found] == ["success"] * 6
-    assert min(r.spl for r in found) > 0.97
-    for r in found:
-        assert r.driven_m + r.distance_left_m == pytest.approx(r.shortest_m, rel=0.03)
+    paths = [r.path for r in found if r.path is not None]
+    assert len(paths) == 6 and min(path["spl"] for path in paths) > 0.97
+    for path in paths:
+        covered = path["driven_m"] + path["distance_left_m"]
+        assert covered == pytest.approx(path["shortest_m"], rel=0.03)
 
 
 def test_blind_agents_do_not_reach_goals_behind_furniture(
@@ -377,29 +411,55 @@ def test_an_episode_gives_the_same_result_twice(simulator: Simulator, starts: li
 
 def test_the_environment_passes_gymnasiums_checks() -> None:
     env = gymnasium.make("skills.gym:tpsrl/PointNav-v0", depth=(8, 8), split="val", horizon=5)
-    assert isinstance(env.unwrapped, PointNavEnv)
-    check_env(env.unwrapped, skip_render_check=True)
+    assert env.observation_space["state"].shape == (6,)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        check_env(env.unwrapped, skip_render_check=True)
+    assert [str(w.message) for w in seen if "infinity" not in str(w.message)] == []
     env.close()
 
 
-def test_the_environment_gives_what_the_rollout_gives(starts: list[Start]) -> None:
-    env, agent = PointNavEnv(split="val"), baselines.make("shortest_path")
-    env.reset(options={"start": 9})
-    assert env.episode == starts[9].episode
-    agent.begin(env.episode, env.goal, env.world)
-    reward, over, info = 0.0, False, {}
-    while not over:
-        _, gain, terminated, truncated, info = env.step(agent.act(env.world))
-        reward, over = reward + gain, terminated or truncated
-    expected = run(env.simulator, baselines.make("shortest_path"), starts[9], SETTINGS)
-    assert info["success"] == expected.success
-    assert reward == expected.reward
-    assert info["path"]["spl"] == expected.spl
-    env.close()
+def test_homes_of_a_vector_go_through_the_same_as_a_single_one(simulator: Simulator) -> None:
+    vector = gymnasium.make_vec(
+        "skills.gym:tpsrl/PointNav-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        split="val",
+        horizon=4,
+    )
+    single = SkillEnv("pointnav", simulator=simulator, split="val", horizon=4)
+    shown, _ = vector.reset(seed=5)
+    alone, _ = single.reset(seed=6)
+    actions = np.random.default_rng(0).uniform(-1, 1, (4, 2, act.SIZE)).astype(np.float32)
+    actions[:, :, act.STOP] = -1.0
+    for action in actions:
+        assert np.array_equal(alone["state"], shown["state"][1])
+        shown, reward, _, truncated, infos = vector.step(action)
+        alone, expected, _, over, info = single.step(action[1])
+        assert reward[1] == expected and truncated[1] == over
+    assert over and {k: v[1] for k, v in infos["path"].items() if k[0] != "_"} == info["path"]
+    vector.close()
 
 
-def test_the_environment_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(UserError, match="num_episodes: must be at least 1, got 0"):
-        PointNavEnv(num_episodes=0)
+def test_a_snapshot_takes_the_way_along_into_another_home(starts: list[Start]) -> None:
+    batch = SkillBatch("pointnav", sim.make("mujoco", 2, slots=12))
+    batch.reset([0], starts[:1])
+    forward = np.zeros((1, act.SIZE))
+    forward[0, 8], forward[0, act.STOP] = 1.0, -1.0
+    for _ in range(5):
+        batch.step([0], forward)
+    batch.restore(1, batch.snapshot(0))
+    for _ in range(3):
+        rewards = [float(batch.step([home], forward).outcome.reward[0]) for home in (0, 1)]
+        assert rewards[0] == rewards[1]
+    assert batch.path_metrics(0, False) == batch.path_metrics(1, False)
+    batch.simulator.close()
+
+
+def test_the_environment_refuses_what_it_does_not_know(simulator: Simulator) -> None:
+    with pytest.raises(UserError, match="num_episodes: 0 is out of range"):
+        SkillEnv("pointnav", simulator=simulator, num_episodes=0)
     with pytest.raises(UserError, match="not reset yet"):
-        PointNavEnv().step(np.zeros(act.SIZE))
+        SkillEnv("pointnav", simulator=simulator).step(np.zeros(act.SIZE))
+    with pytest.raises(UserError, match="index: must be at least 0"):
+        SkillEnv("pointnav", simulator=simulator).reset(options={"start": -1})

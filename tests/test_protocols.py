@@ -12,7 +12,7 @@ from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
 from skills.base import SkillThresholds
 from skills.batch import load_settings
-from skills.pointnav import PointNavSettings
+from skills.pointnav.task import PointNavSettings
 from tpsrl import config
 from tpsrl.world.layouts import resolve
 from tpsrl.world.state import JOINTS

@@ -8,31 +8,32 @@ import mujoco
 import numpy as np
 import pytest
 from homes import (
+    HOLD,
     IDLE,
     LAYOUT_A,
     LAYOUT_B,
-    UP,
+    arm_on_object,
     box_in_front,
+    driving,
     episode,
-    move_arm,
+    holding,
+    in_drawer,
     on_floor,
-    pick_up,
-    posture_above,
+    pull_drawer,
     repeat,
     roomiest,
+    take_drawer,
 )
 
 import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.contacts import robot_force, touched
+from tpsrl.sim.contacts import robot_force
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
-from tpsrl.world.collision import REST
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import BASE_RADIUS, REST_ARM, REST_EE
 from tpsrl.world.floor import floor_map, random_base_pose
-from tpsrl.world.objects import object_kind
 from tpsrl.world.reach import point_to_base
 
 STEPS = 60
@@ -56,11 +57,6 @@ def just_reset(simulator: MujocoSimulator) -> None:
     simulator.reset([0], [box_in_front()])
 
 
-def holding(simulator: MujocoSimulator) -> None:
-    simulator.reset([0], [box_in_front()])
-    pick_up(simulator)
-
-
 def all_asleep(simulator: MujocoSimulator) -> None:
     simulator.reset([0], [box_in_front()])
     repeat(simulator, IDLE, 40)
@@ -79,18 +75,6 @@ def in_mid_air(simulator: MujocoSimulator) -> None:
     assert simulator.state([0]).object_pos[0, 1, 2] > 0.5
 
 
-def arm_on_object(simulator: MujocoSimulator) -> None:
-    """The cup presses on the box, and the box on the floor."""
-    simulator.reset([0], [box_in_front()])
-    state = simulator.state([0])
-    top = state.object_pos[0, 0] + object_kind("003_cracker_box").half[2] * UP
-    posture = REST
-    for height in (0.08, 0.05, 0.02, -0.01, -0.02):
-        posture = posture_above(state.base[0], top + height * UP, posture)
-        move_arm(simulator, posture)
-    assert simulator.state([0]).force[0] > 20
-
-
 def arm_on_furniture(simulator: MujocoSimulator) -> None:
     """The robot turns its stretched arm against the wall of a cupboard."""
     x, y = roomiest(LAYOUT_A)
@@ -104,9 +88,39 @@ def arm_on_furniture(simulator: MujocoSimulator) -> None:
     raise AssertionError("the arm met nothing")
 
 
+def holding_a_drawer(simulator: MujocoSimulator) -> None:
+    """In the middle of pulling it, with a bowl inside."""
+    take_drawer(simulator, in_drawer("024_bowl"))
+    repeat(simulator, driving(-0.2, HOLD), 12)
+    assert simulator.homes[0].held_joint >= 0
+
+
+def letting_a_drawer_go(simulator: MujocoSimulator) -> None:
+    """Released, but the cup is still on its face."""
+    take_drawer(simulator)
+    pull_drawer(simulator)
+    repeat(simulator, IDLE, 2)
+    home = simulator.homes[0]
+    assert home.held_joint == -1 and np.isclose(home.model.geom_margin[home._home.cup_geom], -1.0)
+
+
+def held_from_the_start(simulator: MujocoSimulator) -> None:
+    simulator.reset([0], [dataclasses.replace(box_in_front(), held=0)])
+
+
 SITUATIONS = {
     f.__name__: f
-    for f in (just_reset, holding, all_asleep, in_mid_air, arm_on_object, arm_on_furniture)
+    for f in (
+        just_reset,
+        holding,
+        holding_a_drawer,
+        letting_a_drawer_go,
+        held_from_the_start,
+        all_asleep,
+        in_mid_air,
+        arm_on_object,
+        arm_on_furniture,
+    )
 }
 
 
@@ -359,6 +373,17 @@ def test_the_stop_part_of_an_action_does_nothing_to_the_world(simulator: MujocoS
     assert differences(*ends) == []
 
 
+def test_an_object_falls_as_fast_as_gravity_says(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    for name in ("007_tuna_fish_can", "021_bleach_cleanser", "026_sponge", "013_apple"):
+        dropped = on_floor(name, x + 0.9, y, lift=1.0)
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), dropped)])
+        repeat(simulator, IDLE, 9)
+        fallen = dropped.pos[2] - simulator.state([0]).object_pos[0, 0, 2]
+        # Semi-implicit Euler: n substeps fall g h^2 n (n + 1) / 2.
+        assert fallen == pytest.approx(9.81 / 120**2 * 36 * 37 / 2, rel=1e-3), name
+
+
 # -- the base and the free floor ---------------------------------------------------------------
 
 
@@ -396,92 +421,6 @@ def test_the_unfiltered_base_bumps_into_things() -> None:
     least, most = wild_drives(make(filter_base=False), 60)
     assert least < BASE_RADIUS - 0.05
     assert most > 500
-
-
-# -- suction -----------------------------------------------------------------------------------
-
-
-def test_nothing_is_grasped_without_contact(simulator: MujocoSimulator) -> None:
-    simulator.reset([0], [box_in_front()])
-    state = simulator.state([0])
-    top = state.object_pos[0, 0] + object_kind("003_cracker_box").half[2] * UP
-    over = posture_above(state.base[0], top + 0.08 * UP)
-    move_arm(simulator, over)
-    move_arm(simulator, posture_above(state.base[0], top + 0.015 * UP, over), grip=1.0)
-    grip = IDLE.copy()
-    grip[act.GRIP] = 1.0
-    repeat(simulator, grip, 10)
-    assert simulator.state([0]).held[0] == -1
-    move_arm(simulator, posture_above(state.base[0], top, over), grip=1.0)
-    repeat(simulator, grip, 5)
-    assert simulator.state([0]).held[0] == 0
-
-
-def test_contact_alone_does_not_grasp(simulator: MujocoSimulator) -> None:
-    arm_on_object(simulator)
-    assert simulator.state([0]).held[0] == -1
-
-
-def test_a_held_object_hangs_at_the_cup_and_carries_its_weight(simulator: MujocoSimulator) -> None:
-    holding(simulator)
-    grip = IDLE.copy()
-    grip[act.GRIP] = 1.0
-    drive = grip.copy()
-    drive[act.BASE] = 0.2, 0.2
-    offset = []
-    for action in [grip] * 10 + [drive] * 30:
-        simulator.step([0], action[None])
-        state = simulator.state([0])
-        offset.append(np.linalg.norm(state.ee_pos[0] - state.object_pos[0, 0]))
-    assert np.ptp(offset) < 0.003
-    assert state.held[0] == 0 and not state.violation[0]
-
-
-def test_release_drops_the_object(simulator: MujocoSimulator) -> None:
-    holding(simulator)
-    height = simulator.state([0]).object_pos[0, 0, 2]
-    repeat(simulator, IDLE, 30)
-    state = simulator.state([0])
-    assert state.held[0] == -1 and not state.violation[0]
-    assert state.object_pos[0, 0, 2] < height - 0.05
-
-
-def test_an_object_falls_as_fast_as_gravity_says(simulator: MujocoSimulator) -> None:
-    x, y = roomiest(LAYOUT_A)
-    for name in ("007_tuna_fish_can", "021_bleach_cleanser", "026_sponge", "013_apple"):
-        dropped = on_floor(name, x + 0.9, y, lift=1.0)
-        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), dropped)])
-        repeat(simulator, IDLE, 9)
-        fallen = dropped.pos[2] - simulator.state([0]).object_pos[0, 0, 2]
-        # Semi-implicit Euler: n substeps fall g h^2 n (n + 1) / 2.
-        assert fallen == pytest.approx(9.81 / 120**2 * 36 * 37 / 2, rel=1e-3), name
-
-
-def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> None:
-    holding(simulator)
-    home = simulator.homes[0]
-    body = simulator.home.slot_body[home.slots[0]]
-    grip = IDLE.copy()
-    grip[act.GRIP] = 1.0
-    grip[act.BASE] = -0.4, 0.0
-    for _ in range(20):
-        home.data.xfrc_applied[body, 0] = 8000.0
-        simulator.step([0], grip[None])
-        if simulator.state([0]).violation[0]:
-            break
-    state = simulator.state([0])
-    assert state.violation[0] and state.held[0] == -1
-    home.data.xfrc_applied[body] = 0.0
-    repeat(simulator, IDLE, 1)
-    assert not simulator.state([0]).violation[0]
-
-
-def test_the_cup_takes_the_object_that_it_touches_most_deeply() -> None:
-    geom = np.array([[0, 7], [5, 1], [2, 5], [5, 3]], dtype=np.int32)
-    distance = np.array([-0.5, 0.001, -0.002, -0.001])
-    slot = np.array([-1, 0, 1, 2, -1, -1, -1, 3])
-    assert touched(geom, distance, 5, slot) == 1
-    assert touched(geom[:1], distance[:1], 5, slot) == -1
 
 
 # -- forces ------------------------------------------------------------------------------------

@@ -129,11 +129,13 @@ def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):
     assert report["ends"] == {"success": 2, "timeout": 1}
     assert [(c["predicate"], c["count"]) for c in report["first_causes"]] == [("holding", 1)]
     assert report["protocol"] == "habitat"
+    assert report["num_objects"] == len(start().episode.objects)
     assert report["protocol_values"]["alone.pick.steps"] == 300
     records = [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
     assert [r["success"] for r in records] == [True, False, True]
     assert (out / "videos" / "0000.mp4").stat().st_size > 0
     html = (out / "report.html").read_text()
+    assert f"3 episodes from {file}" in html
     assert "alone.pick.steps" in html
     body = html[html.index("<main>") : html.index("</main>") + 7].replace("video controls", "video")
     xml.etree.ElementTree.fromstring(body)

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 
 import tpsrl.sim
@@ -19,3 +22,32 @@ def test_the_warmup_episode_is_valid_and_its_object_stays_where_it_stands():
 def test_the_warmup_path_goes_around():
     path = plan_around_a_pole()
     assert path is not None and len(path) > 2
+
+
+# Prints which of some compiled functions the jobs have not called, and for what else.
+COMPILED = """
+from eval.warmup import carry_one_object, open_a_drawer
+from skills.scripted import motion, navigation
+from tpsrl.sim import contacts
+from tpsrl.world import floor, footprint, geodesic, kinematics, placement, reach
+assert carry_one_object(), "the object did not get to its goal"
+assert open_a_drawer(), "a skill failed"
+for function in (
+    contacts.robot_force, contacts.touched, floor._draw_distance, floor.clearance_gradient,
+    footprint.pose_margin, geodesic._spread, geodesic._snap, geodesic._distances, geodesic._path,
+    geodesic.field_distance, kinematics.cup_pose, kinematics.inverse, motion._rrt_connect,
+    navigation._astar, placement.gap, reach.best_posture,
+):
+    if not function.signatures:
+        print(function.__name__, "is not compiled")
+for function in (contacts.robot_force, contacts.touched):
+    # Numbers of one contact lie side by side in memory, those of several do not.
+    if len({signature[0].layout for signature in function.signatures}) < 2:
+        print(function.__name__, "is compiled for", function.signatures)
+"""
+
+
+def test_the_jobs_succeed_and_call_what_planner_skills_and_environments_need():
+    # In a process of its own, since other tests call these functions as well.
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -1,20 +1,32 @@
 import mujoco
 import numpy as np
 import pytest
-from homes import LAYOUT_A, LAYOUT_B, box_in_front, episode, on_floor, pick_up, roomiest
+from homes import DRAWER, LAYOUT_A, LAYOUT_B, box_in_front, episode, on_floor, pick_up, roomiest
 from scipy import spatial
 
 import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import ARM, CAPSULES
-from tpsrl.world.floor import CELL_M, floor_map, layout_obstacles, main_floor
+from tpsrl.world.floor import (
+    ABSENT,
+    CELL_M,
+    CLOSED,
+    FloorMap,
+    Joints,
+    floor_map,
+    layout_obstacles,
+    main_floor,
+    rounded,
+)
 from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.handles import handle
 from tpsrl.world.home import MUTABLE_FIELDS, POOLS, _spec, load_home
 from tpsrl.world.kinematics import LOWER, UPPER, arm_frames
-from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
+from tpsrl.world.layouts import link_pose, load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind, object_kinds
 from tpsrl.world.scenarios import SCENARIOS
+from tpsrl.world.state import JOINTS
 
 # Fields that mujoco-warp 3.17 declares as array("*", ...) in its Model, read from
 # mujoco_warp/_src/types.py of the wheel.
@@ -130,17 +142,53 @@ def test_a_change_of_layout_leaves_nothing_of_the_last_one_behind() -> None:
     np.testing.assert_array_equal(used.depth([0]), fresh.depth([0]))
 
 
+# Fridge and drawers shut, somewhere, and wide open.
+OPENINGS = (CLOSED, (0.6, 0.1, 0.3, 0.0, 0.45), (1.7, 0.49, 0.49, 0.49, 0.49))
+
+
+@pytest.mark.parametrize("joints", OPENINGS)
 @pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
-def test_geoms_stand_where_the_layout_says(layout: str) -> None:
+def test_geoms_stand_where_the_layout_says(layout: str, joints: Joints) -> None:
     simulator = tpsrl.sim.make(slots=12)
-    simulator.reset([0], [episode(layout, (*roomiest(layout), 0.0))])
+    simulator.reset([0], [opened(layout, joints)])
     model, data = simulator.homes[0].model, simulator.homes[0].data
-    obstacles = layout_obstacles(layout)
+    obstacles = layout_obstacles(layout, joints)
     for i, name in enumerate(obstacles.names):
         geom = model.geom(name).id
         np.testing.assert_allclose(data.geom_xpos[geom], obstacles.centre[i], atol=1e-9)
         turn = data.geom_xmat[geom].reshape(3, 3)
         np.testing.assert_allclose(turn, obstacles.rotation[i], atol=1e-9)
+
+
+@pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
+def test_links_stand_where_the_engine_puts_them(layout: str) -> None:
+    simulator = tpsrl.sim.make(slots=12)
+    layouts, chosen = resolve(layout)
+    rng = np.random.default_rng(4)
+    for _ in range(4):
+        limits = [layouts.link(marker)[1].range[1] for marker in JOINTS]
+        joints = tuple(rng.uniform(0.0, limits).tolist())
+        simulator.reset([0], [opened(layout, joints)])
+        state, data = simulator.state([0]), simulator.homes[0].data
+        np.testing.assert_array_equal(state.joints[0], joints)
+        for i, marker in enumerate(JOINTS):
+            name, link = layouts.link(marker)
+            origin, rotation = chosen.poses[name].pos, quat_matrix(chosen.poses[name].quat)
+            pos, turn = link_pose(link, joints[i])
+            found = data.body(link.name)
+            np.testing.assert_allclose(origin + rotation @ pos, found.xpos, atol=1e-9)
+            np.testing.assert_allclose(rotation @ turn, found.xmat.reshape(3, 3), atol=1e-9)
+            point = origin + rotation @ (pos + turn @ link.marker)
+            np.testing.assert_allclose(point, state.marker_pos[0, i], atol=1e-9)
+            grip = handle(layout, marker)
+            np.testing.assert_allclose(grip.pose(joints[i])[0], found.xpos, atol=1e-9)
+            np.testing.assert_allclose(grip.pose(joints[i])[1], rotation @ turn, atol=1e-12)
+
+
+def opened(layout: str, joints: Joints) -> Episode:
+    """An episode with doors and drawers at these positions, the robot where there is most room."""
+    articulation = dict(zip(JOINTS, joints, strict=True))
+    return episode(layout, (*roomiest(layout), 0.0), articulation=articulation)
 
 
 def test_the_tree_over_the_furniture_finds_the_same_contacts_as_all_pairs() -> None:
@@ -226,9 +274,12 @@ def test_a_receptacle_contains_its_centre_and_nothing_beyond_its_half_extents() 
             assert not receptacle.contains(receptacle.pos + 1.01 * edge)
 
 
+@pytest.mark.parametrize("joints", OPENINGS)
 @pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
-def test_the_floor_map_measures_the_distance_to_the_nearest_box(layout: str) -> None:
-    floor, obstacles = floor_map(layout), layout_obstacles(layout)
+def test_the_floor_map_measures_the_distance_to_the_nearest_box(
+    layout: str, joints: Joints
+) -> None:
+    floor, obstacles = floor_map(layout, joints=joints), layout_obstacles(layout, joints)
     filled = []
     for centre, turn, half in zip(
         obstacles.centre, obstacles.rotation, obstacles.half, strict=True
@@ -237,13 +288,77 @@ def test_the_floor_map_measures_the_distance_to_the_nearest_box(layout: str) -> 
         points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 3) @ turn.T + centre
         filled.append(points[(points[:, 2] > 0.05) & (points[:, 2] < 1.5), :2])
     boxes = spatial.cKDTree(np.concatenate(filled))
-    cells = np.argwhere(main_floor(layout))
+    cells = np.argwhere(main_floor(layout, joints))
     rng = np.random.default_rng(0)
-    for iy, ix in cells[rng.integers(len(cells), size=200)]:
-        x, y = floor.origin[0] + (ix + 0.5) * CELL_M, floor.origin[1] + (iy + 0.5) * CELL_M
-        nearest = boxes.query([x, y])[0]
+    anywhere = cells[rng.integers(len(cells), size=200)]
+    spots = cell_centres(floor, cells)
+    handles = [handle(layout, m).point(q)[:2] for m, q in zip(JOINTS, joints, strict=True)]
+    near = cells[np.concatenate([nearest(spots, point, 40) for point in handles])]
+    for x, y in cell_centres(floor, np.concatenate([anywhere, near])):
+        distance = boxes.query([x, y])[0]
         # A touched cell counts as full, and tilted boxes count with their whole outline.
-        assert nearest - 0.06 <= floor.clearance(x, y) <= nearest + 0.02
+        assert distance - 0.06 <= floor.clearance(x, y) <= distance + 0.02
+
+
+def cell_centres(floor: FloorMap, cells: np.ndarray) -> np.ndarray:
+    """Points (n, 2) of cells (n, 2), which are rows and columns."""
+    return np.array(floor.origin) + (cells[:, ::-1] + 0.5) * CELL_M
+
+
+def nearest(spots: np.ndarray, point: np.ndarray, count: int) -> np.ndarray:
+    """Rows of the points (n, 2) that are nearest to one."""
+    return np.argsort(np.linalg.norm(spots - point, axis=1))[:count]
+
+
+def test_the_map_of_an_open_drawer_is_exact_around_it() -> None:
+    joints = (ABSENT, ABSENT, 0.4, ABSENT, ABSENT)
+    gone = floor_map(LAYOUT_A, joints=(ABSENT,) * 5)
+    floor = floor_map(LAYOUT_A, joints=joints)
+    boxes = handle(LAYOUT_A, DRAWER).boxes(0.4)
+    checked = 0
+    for iy, ix in np.argwhere(floor.distance < gone.distance):
+        x, y = cell_centres(floor, np.array([[iy, ix]]))[0]
+        found = []
+        for centre, turn, half in zip(boxes.centre, boxes.rotation, boxes.half, strict=True):
+            local = np.abs(turn.T @ (np.array([x, y, centre[2]]) - centre))[:2] - half[:2]
+            outside = np.hypot(*np.maximum(local, 0.0))
+            found.append(outside if outside > 0.0 else local.max())
+        assert floor.distance[iy, ix] == pytest.approx(min(found), abs=1e-5)
+        checked += 1
+    assert checked > 500
+
+
+def test_a_map_without_doors_and_drawers_is_nowhere_less_free() -> None:
+    shut, gone = floor_map(LAYOUT_A), floor_map(LAYOUT_A, joints=(ABSENT,) * 5)
+    assert (gone.distance >= shut.distance - 1e-6).all()
+    freed = gone.distance - shut.distance
+    assert freed.max() > 0.04  # the door is 5.5 cm thick
+    names = layout_obstacles(LAYOUT_A, (ABSENT,) * 5).names
+    links = {link.name for body in resolve(LAYOUT_A)[0].bodies.values() for link in body.links}
+    assert not links & {name.split("/")[0] for name in names}
+    one = layout_obstacles(LAYOUT_A, (ABSENT, 0.0, 0.0, 0.0, 0.0))
+    all_of_them = layout_obstacles(LAYOUT_A)
+    left_out = set(all_of_them.names) - set(one.names)
+    assert left_out == {"top_door/door"}
+    assert one.num_links == all_of_them.num_links - 1
+
+
+def test_closed_doors_and_drawers_are_what_a_layout_has_by_default() -> None:
+    shut = floor_map(LAYOUT_B)
+    np.testing.assert_array_equal(shut.distance, floor_map(LAYOUT_B, joints=CLOSED).distance)
+    np.testing.assert_array_equal(main_floor(LAYOUT_B), main_floor(LAYOUT_B, CLOSED))
+    # Drawn by distance instead of by cells, they are the same but for the cells.
+    ajar = floor_map(LAYOUT_B, joints=(0.0, 0.0, 1e-9, 0.0, 0.0))
+    assert np.abs(ajar.distance - shut.distance)[shut.distance > 0.0].max() < 2 * CELL_M
+
+
+def test_joint_positions_are_rounded_to_two_hundredths() -> None:
+    assert rounded([0.009, -0.009, 0.0, 0.004, 0.0]) == CLOSED
+    assert str(rounded([-0.001] * 5)[0]) == "0.0"
+    assert rounded(np.array([1.2208, 0.451, 0.449, 0.03, 0.011])) == pytest.approx(
+        (1.22, 0.46, 0.44, 0.04, 0.02)
+    )
+    assert rounded([ABSENT, 0.1, 0.1, 0.1, 0.1])[0] == ABSENT
 
 
 def test_quaternion_matrices_of_many_equal_those_of_each() -> None:

@@ -80,6 +80,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"tpsrl {tpsrl.__version__}")
         return 0
     words = 2 if arguments[0] in {name.split()[0] for name in COMMANDS if " " in name} else 1
+    if words == 2 and arguments[1:2] in (["-h"], ["--help"]):
+        print(_usage(f"{arguments[0]} "))
+        return 0
     name, rest = " ".join(arguments[:words]), arguments[words:]
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
@@ -90,6 +93,7 @@ def _dispatch(arguments: list[str]) -> int:
     from tpsrl import config
 
     named = _name_positional(name, command.positional, rest)
+    _check_fixed(name, command.fixed, named)
     settings: Any = config.load(command.settings, [*command.fixed, *named])
     return int(command.run(settings))
 
@@ -118,8 +122,20 @@ def _name_positional(command: str, keys: Sequence[str], arguments: list[str]) ->
     return named + arguments[words:]
 
 
-def _usage() -> str:
-    rows = [(f"{name} {takes}".strip(), line) for name, (_, takes, line) in COMMANDS.items()]
+def _check_fixed(command: str, fixed: Sequence[str], named: Sequence[str]) -> None:
+    """What the first word has chosen cannot be chosen again by its key."""
+    for choice in fixed:
+        key, _, word = choice.partition("=")
+        for given in named:
+            name, _, value = map(str.strip, given.partition("="))
+            if name == key and value != word:
+                raise UserError(f"{command}: '{word}' and {key}={value} contradict each other")
+
+
+def _usage(prefix: str = "") -> str:
+    """All commands, or those that begin so."""
+    known = {name: told for name, told in COMMANDS.items() if name.startswith(prefix)}
+    rows = [(f"{name} {takes}".strip(), line) for name, (_, takes, line) in known.items()]
     width = max(len(row[0]) for row in rows)
     return "\n".join(
         [
@@ -137,7 +153,8 @@ def _usage() -> str:
 def _command_usage(name: str, command: Command) -> str:
     from tpsrl import config
 
-    rows = config.describe(command.settings)
+    fixed = [choice.partition("=")[0] for choice in command.fixed]
+    rows = [row for row in config.describe(command.settings) if row[0] not in fixed]
     width = max((len(key) + len(value) + 1 for key, value, _ in rows), default=0)
     lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip(), "", command.description.strip()]
     if rows:

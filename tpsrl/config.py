@@ -32,9 +32,14 @@ def option(
     )
 
 
-def preset(group: str, schema: type, default: str | None, help: str) -> Any:
-    """A dataclass field filled from `configs/GROUP/NAME.yaml`; no default: it must be chosen."""
-    metadata = {"help": help, "group": group, "preset": default}
+def preset(
+    group: str, schema: type, default: str | None, help: str, *, minimum: float | None = None
+) -> Any:
+    """A dataclass field filled from `configs/GROUP/NAME.yaml`; no default: it must be chosen.
+
+    No number in it may be less than `minimum`, unless its own `option` says otherwise.
+    """
+    metadata = {"help": help, "group": group, "preset": default, "minimum": minimum}
     return dataclasses.field(default_factory=schema, metadata=metadata)
 
 
@@ -72,6 +77,8 @@ def load(schema: type[T], overrides: Sequence[str]) -> T:
             raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
         config[name] = _read_preset(group, selected, _field_type(schema, name))
     for key, value in pairs:
+        if key.removesuffix(".name") in groups and key not in groups:
+            raise UserError(f"{key}: a preset keeps its name; {key[:-5]}={value} takes another one")
         if key not in groups:
             config = _override(config, schema, key, value)
     for key in _leaf_keys(schema):
@@ -193,13 +200,17 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 def _check_range(schema: type, key: str, value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{key}: {value} is not a finite number")
-    *parents, last = key.split(".")
-    owner = schema
-    for part in parents:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    low = high = None
+    owner: Any = schema
+    for part in key.split("."):
+        metadata = next(f for f in _fields(owner) if f.name == part).metadata
+        inherited = metadata.get("minimum")
+        low = low if inherited is None else inherited
+        high = metadata.get("maximum")
         owner = _field_type(owner, part)
-    metadata = next(f for f in _fields(owner) if f.name == last).metadata
-    low, high = metadata.get("minimum"), metadata.get("maximum")
-    if value is None or ((low is None or value >= low) and (high is None or value <= high)):
+    if (low is None or value >= low) and (high is None or value <= high):
         return
     limits = f"at least {low}" if high is None else f"at most {high}"
     if low is not None and high is not None:

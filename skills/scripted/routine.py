@@ -68,7 +68,10 @@ class Routine(abc.ABC):
         self._started = False
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """The action (11,) for this control step; sets stop once the routine has ended."""
+        """The action (11,) for this control step; sets stop once the routine has ended.
+
+        A routine also ends where it is blocked and does not plan anew itself.
+        """
         self.world = world
         if self._steps is not None:
             try:
@@ -77,6 +80,9 @@ class Routine(abc.ABC):
                 self._phases[self.phase] = self._phases.get(self.phase, 0) + 1
                 return action
             except StopIteration:
+                self._steps = None
+            except Blocked as blocked:
+                self.note(f"blocked_{blocked}")
                 self._steps = None
         final = self.still()
         final[act.STOP] = 1.0

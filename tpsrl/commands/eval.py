@@ -46,8 +46,9 @@ def choose(word: str | None) -> Command:
 
     skills = [*names(), POINTNAV]
     if word not in skills:
-        raise unknown("scenario", word, [*scenarios, "all", *skills, "skills"])
-    return Command(_SKILL, settings.SkillSettings, run_skill, fixed=(f"skill={word}",))
+        raise unknown("scenario or skill", word, [*scenarios, "all", *skills, "skills"])
+    schema = settings.PointNavEvalSettings if word == POINTNAV else settings.SkillSettings
+    return Command(_SKILL, schema, run_skill, fixed=(f"skill={word}",))
 
 
 def run_scenario(settings: Any) -> int:

@@ -30,7 +30,11 @@ class Settings:
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
     protocol: Protocol = config.preset(
-        "protocol", Protocol, "habitat", "thresholds, and how to plan (protocol.plan.KEY=...)"
+        "protocol",
+        Protocol,
+        "habitat",
+        "thresholds, and how to plan (protocol.plan.KEY=...)",
+        minimum=0,
     )
     episode: int = config.option(0, "number of the episode, from 0", minimum=0)
     split: Literal["train", "val"] = config.option("val", "apartments of training or validation")

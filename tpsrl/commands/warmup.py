@@ -2,9 +2,9 @@
 
 import dataclasses
 
-DESCRIPTION = """Compiles what the engine, the scripted skills and the pictures need, so that the
-first run does not have to: about a minute, once for each installation. `make` does it when it
-installs."""
+DESCRIPTION = """Compiles what the engine, the skills, their environments and the pictures need, so
+that the first run does not have to: about a minute, once for each installation. `make` does it when
+it installs."""
 POSITIONAL = ()
 
 

@@ -24,7 +24,7 @@ ENGINE = f"mujoco-{mujoco.__version__}/2"
 _FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
 # A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
-_OFF_M = 0.03
+_OFF_M, _FAR_OFF_M = 0.03, 0.15
 _HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
 _OVERLAP_LIMIT_M = 0.01
 _NO_FLOOR = FloorMap((0.0, 0.0), np.zeros((2, 2), dtype=np.float32))
@@ -250,7 +250,7 @@ class MujocoHome:
 
     def _leave(self, grip: bool) -> None:
         """Waits until the cup is off the face that it let go; until then it can hold it again."""
-        if self._handle_error(self._leaving) > _OFF_M:
+        if self._is_off():
             self._leaving = -1
             self._feel()
         elif grip:
@@ -261,6 +261,18 @@ class MujocoHome:
         if self._hold_error() > _HOLD_LIMIT_M:
             self.violation = True
             self._release()
+
+    def _is_off(self) -> bool:
+        """Whether the cup is away from the face that it let go, and not in it.
+
+        A drawer may follow the hand: contacts that start deep inside would throw it back.
+        """
+        home, data = self._home, self.data
+        body = home.marker_body[self._leaving]
+        anchor = self.model.eq_data[home.marker_connect[self._leaving]][3:6]
+        local = data.xmat[body].reshape(3, 3).T @ (self.cup_pos - data.xpos[body]) - anchor
+        away = float(np.linalg.norm(local))
+        return (away > _OFF_M and bool(local[0] > 0.0)) or away > _FAR_OFF_M
 
     def _hold_error(self) -> float:
         """How far (m) what the cup holds is from where it was taken."""

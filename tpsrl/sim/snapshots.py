@@ -84,4 +84,4 @@ def load_noted_snapshots(
         raise UserError(f"snapshots: cannot read {path}: {error.strerror or error}") from None
     except Exception as error:
         # A damaged archive surfaces as one of many exception types of zipfile, zlib and numpy.
-        raise UserError(f"snapshots: {path} is no snapshot file ({error})") from None
+        raise UserError(f"snapshots: {path} is no snapshot file ({type(error).__name__})") from None

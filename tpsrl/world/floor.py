@@ -163,14 +163,19 @@ def clearance_gradient(
     return value, gx, gy
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=128)
 def floor_map(
     layout: str,
     low: float = BASE_BAND_M[0],
     high: float = BASE_BAND_M[1],
     joints: Joints = CLOSED,
 ) -> FloorMap:
-    """The map of what stands between two heights (m) in "SET/NAME"."""
+    """The map of what stands between two heights (m) in "SET/NAME"; kept."""
+    return band_map(layout, low, high, joints)
+
+
+def band_map(layout: str, low: float, high: float, joints: Joints) -> FloorMap:
+    """`floor_map`, not kept: a map has 0.7 MB, and there are many heights and joint positions."""
     if joints == CLOSED:
         return _drawn_map(layout, low, high, with_links=True)
     still = _drawn_map(layout, low, high, with_links=False)
@@ -183,7 +188,7 @@ def floor_map(
     return FloorMap(still.origin, distance)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=400)  # the bands of the validation layouts: 280 MB
 def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorMap:
     """`floor_map` with doors and drawers closed, or taken out."""
     layout_set, _ = resolve(layout)

@@ -9,7 +9,7 @@ from numba import njit
 
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map
+from tpsrl.world.floor import CLOSED, Joints, band_map, clearance_gradient, floor_map
 from tpsrl.world.kinematics import arm_frames
 from tpsrl.world.reach import static_bodies
 
@@ -19,11 +19,11 @@ _HOPELESS_M = -0.08  # a collision; how deep does not matter
 _SLABS = 17  # up to 1.7 m, above the elbow's highest
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=12)
 def slab_distances(layout: str, joints: Joints = CLOSED) -> np.ndarray:
     """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor."""
     bands = [(k * SLAB_M, (k + 1) * SLAB_M) for k in range(_SLABS)]
-    return np.stack([floor_map(layout, *band, joints).distance for band in bands])
+    return np.stack([band_map(layout, *band, joints).distance for band in bands])
 
 
 def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.ndarray, np.ndarray]:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from skills.base import SkillGoal, SkillPolicy
-from skills.path_metrics import door_positions
-from skills.pointnav import goal_polar
+from skills.path_meter import door_positions
 from tpsrl.errors import UserError, unknown
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
+from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.state import WorldState
 
 _STOP_M = 0.2
@@ -40,11 +40,11 @@ class PointNavAgent(abc.ABC):
         """
         if goal.position is None:
             raise UserError("goal: PointNav needs a position")
-        self.goal = np.array([goal.position[:2]])
+        self.goal = np.array(goal.position[:2])
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """See `skills.base.SkillPolicy.act`."""
-        distance, angle = (float(value) for value in goal_polar(world.base, self.goal)[0])
+        distance, angle = polar(world.base[0], self.goal)
         action = np.zeros(act.SIZE)
         action[act.GRIP] = action[act.STOP] = -1.0
         if distance < _STOP_M:
@@ -102,7 +102,7 @@ class ShortestPathFollower(PointNavAgent):
         """See `skills.base.SkillPolicy.begin`."""
         super().begin(episode, goal, world)
         floor = free_floor(episode.layout, door_positions(episode))
-        self._field: DistanceField = distance_field(floor, self.goal[0])
+        self._field: DistanceField = distance_field(floor, tuple(self.goal))
 
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
         """See `PointNavAgent.move`."""
@@ -112,10 +112,16 @@ class ShortestPathFollower(PointNavAgent):
             return 0.0, 0.0
         away = np.hypot(*(path - base[:2]).T)
         ahead = int(np.argmax((away > _LOOKAHEAD_M) | (np.arange(len(path)) == len(path) - 1)))
-        to, turn = (float(value) for value in goal_polar(world.base, path[ahead : ahead + 1])[0])
+        to, turn = polar(base, path[ahead])
         # Slower where the path bends, or the base would be carried into what it goes around.
         speed = _speed(to) * max(0.0, math.cos(min(3.0 * abs(turn), math.pi / 2)))
         return speed, _turn(turn)
+
+
+def polar(base: np.ndarray, point: np.ndarray) -> tuple[float, float]:
+    """GPS+compass: distance (m) and angle (rad, left positive) of a point (2,) from a base (3,)."""
+    dx, dy = (float(value) for value in point[:2] - base[:2])
+    return math.hypot(dx, dy), wrap_angle(math.atan2(dy, dx) - float(base[2]))
 
 
 def _speed(distance: float) -> float:
