@@ -13,9 +13,9 @@ from eval import page
 from eval.page import percent
 
 _SCENARIOS_NOTE = """Full success with its 95% Wilson interval; objects at their goals at the end;
-the mean number of the plan's steps that succeeded before the first one failed; of all steps that
-were run, those in which the skill's own thresholds and the plan's predicates disagree; the mean
-number of control steps."""
+the mean number of the plan's steps that succeeded before the first one failed; how many steps were
+run in which the skill's own thresholds and the plan's predicates disagree; the mean number of
+control steps."""
 _SKILLS_NOTE = """Success with its 95% Wilson interval; means of control steps and of the reward;
 the median of the largest force of a run."""
 
@@ -89,7 +89,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     if "stages" in row:
         cells["goals"] = percent(row["goals_met"])
         cells["stages"] = f"{row['stages']:.1f}/{row['num_stages']}"
-        cells["differ"] = f"{row['disagree']}/{row['stages_run']}"
+        cells["differ"] = str(row["disagree"])
     cells["steps"] = f"{row['steps']['mean']:.0f}"
     if "reward" in row:
         cells["reward"] = f"{row['reward']['mean']:.2f}"

@@ -120,8 +120,8 @@ def test_open_and_close_start_before_the_handle_in_the_state_to_change(skill: st
     }.get(skill, (0.0, 0.0))
     assert low <= min(joints)
     assert max(joints) <= high
-    # Walls stop the fridge's door at 1.77 rad in the validation layouts.
-    assert max(joints) - min(joints) >= 0.6 * (high - low)
+    # A hand has room behind the fridge's door up to about 1.5 rad in the validation layouts.
+    assert max(joints) - min(joints) >= 0.45 * (high - low)
 
 
 @pytest.mark.parametrize("skill", DATASETS)
