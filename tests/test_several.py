@@ -58,7 +58,7 @@ def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path
     assert all(f'href="{name}/report.html"' in html for name in config.preset_names("scenario"))
     printed = console.export_text()
     row = next(line for line in printed.splitlines() if line.strip().startswith("tidy_house"))
-    assert row.split()[2:] == ["50.0%", "10-90%", "75.0%", "1.5/2", "4/8", "150"]
+    assert row.split()[2:] == ["50.0%", "10-90%", "75.0%", "1.5/2", "4", "150"]
 
 
 def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
