@@ -68,7 +68,9 @@ def test_workers_end_when_the_caller_stops_listening() -> None:
 
 def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
     code = (
-        "import sys\n"
+        "import signal, sys\n"
+        # A shell starts what it runs in the background with interrupts ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from test_pool import Sleepers\n"
         "from eval import pool\n"
