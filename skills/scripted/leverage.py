@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from skills.scripted.search import ahead, drivable
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import REST
 from tpsrl.world.fetch import CUP_RADIUS, GRIPPER
-from tpsrl.world.footprint import posed_spheres
+from tpsrl.world.footprint import Footprint, posed_spheres
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import Handle
 from tpsrl.world.kinematics import cup_pose, inverse
@@ -83,10 +82,10 @@ def open_goal(handle: Handle) -> tuple[float, float, float]:
 def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> Approach | None:
     """The quickest way to open or close from joint position `joint`, or None."""
     goal, least, fallback = open_goal(handle) if opening else (0.0, _SHUT, _SHUT)
-    field = drive_field(scene.footprint(scene.arm), scene.base)
+    footprint = scene.footprint(scene.arm)
     ways = [
         (max(drive, cost) + _CREEP_STEPS + cost, first, stance, posture)
-        for drive, first, stance in _stances(scene, handle, joint, opening, field)
+        for drive, first, stance in _stances(scene, handle, joint, opening, footprint)
         for cost, posture in _postures_at(handle, joint, opening, stance)
     ]
     ways.sort(key=lambda way: way[0])
@@ -105,7 +104,7 @@ def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> 
             continue
         legs = None
         if first is not scene.base:
-            legs = plan_drive(scene.footprint(scene.arm), scene.base, first)
+            legs = plan_drive(footprint, scene.base, first)
             if legs is None:
                 walled.append(first)
                 if len(walled) == _MAX_DRIVES:
@@ -127,13 +126,13 @@ def _stances(
     handle: Handle,
     joint: float,
     opening: bool,
-    field: Callable[[np.ndarray], float],
+    footprint: Footprint,
 ) -> list[tuple[float, np.ndarray, np.ndarray]]:
     """(steps to get to contact, base pose before it, stance at contact)."""
     point, normal = handle.point(joint), handle.normal(joint)
     outward = math.atan2(normal[1], normal[0])
     found = [(d / _STEP_M, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M]
-    footprint = scene.footprint(scene.arm)
+    field = drive_field(footprint, scene.base)
     bearings = _BEARINGS if opening else _BEARINGS + _BESIDE
     approach = _APPROACH_M if opening or handle.slides else _ENTER_M
     for distance, bearing, facing in itertools.product(_DISTANCES, bearings, _FACINGS):
