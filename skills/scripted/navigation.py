@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numba import njit
 
-from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
+from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.footprint import Footprint, pose_margin
 from tpsrl.world.geometry import wrap_angle
@@ -25,8 +25,6 @@ _MOVES = np.array(
     ]
 )  # fmt: skip
 _HEADINGS = np.arctan2(_MOVES[:, 1], _MOVES[:, 0])
-_STEP_M = BASE_LINEAR_MPS / CONTROL_HZ
-_STEP_RAD = BASE_ANGULAR_RPS / CONTROL_HZ
 _BACKWARD = 1.5  # looking where one drives is worth some detour
 _MARGIN_M = 0.025
 _LEAVE_M = 0.4
@@ -131,7 +129,7 @@ def _variants(start: np.ndarray, end: np.ndarray, yaw: float) -> list[Leg]:
     found = []
     for direction, heading in ((1, forward), (-1, wrap_angle(forward + math.pi))):
         turns = abs(wrap_angle(heading - yaw)) + abs(wrap_angle(end[2] - heading))
-        cost = turns / _STEP_RAD + (1.0 if direction > 0 else _BACKWARD) * length / _STEP_M
+        cost = turns / STEP_RAD + (1.0 if direction > 0 else _BACKWARD) * length / STEP_M
         found.append((cost, Leg(x, y, heading, direction)))
     return [leg for _, leg in sorted(found, key=lambda f: f[0])]
 
@@ -251,8 +249,8 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
     best[first] = 0.0
     checked[first] = 1
     checked[last] = 1
-    queue = [(ahead[iy, ix] / _STEP_M, first)]
-    turn_cost = 2 * math.pi / 16 / _STEP_RAD + 1.0
+    queue = [(ahead[iy, ix] / STEP_M, first)]
+    turn_cost = 2 * math.pi / 16 / STEP_RAD + 1.0
     popped = 0
     while len(queue) and popped < _MAX_POPS:
         popped += 1
@@ -262,7 +260,7 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
         h = state % 16
         ix = (state // 16) % nx
         iy = state // (16 * nx)
-        if f > best[state] + ahead[iy, ix] / _STEP_M + 1e-6:
+        if f > best[state] + ahead[iy, ix] / STEP_M + 1e-6:
             continue
         for move in range(4):
             jx, jy, k = ix, iy, h
@@ -279,9 +277,9 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
             length = math.sqrt((jx - ix) ** 2 + (jy - iy) ** 2) * _CELL
             cost = turn_cost
             if move == 0:
-                cost = length / _STEP_M
+                cost = length / STEP_M
             elif move == 1:
-                cost = _BACKWARD * length / _STEP_M
+                cost = _BACKWARD * length / STEP_M
             to = (jy * nx + jx) * 16 + k
             if best[state] + cost >= best[to] - 1e-9:
                 continue
@@ -294,7 +292,7 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
                 continue
             best[to] = best[state] + cost
             parent[to] = state
-            heapq.heappush(queue, (best[to] + ahead[jy, jx] / _STEP_M, to))
+            heapq.heappush(queue, (best[to] + ahead[jy, jx] / STEP_M, to))
     if not np.isfinite(best[last]):
         return np.empty((0, 3))
     count, at = 0, last
@@ -322,7 +320,7 @@ def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray
         if length > 0.3:
             there = math.atan2(pose[1] - start[1], pose[0] - start[0])
             turns = abs(wrap_angle(there - start[2])) + abs(wrap_angle(pose[2] - there))
-        return float(length / _STEP_M + turns / _STEP_RAD + 2 * _STOP_STEPS)
+        return float(length / STEP_M + turns / STEP_RAD + 2 * _STOP_STEPS)
 
     return steps
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from skills.scripted.navigation import Leg
 from skills.scripted.scene import Scene
-from tpsrl.world.action import ARM_DELTA_RAD, BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
+from tpsrl.world.action import ARM_DELTA_RAD, STEP_M, STEP_RAD
 from tpsrl.world.geometry import wrap_angle
 
-_STEP_M, _STEP_RAD = BASE_LINEAR_MPS / CONTROL_HZ, BASE_ANGULAR_RPS / CONTROL_HZ
 _STARTING = 4.0  # steps to get going and to stop, for each turn and each stretch
 _EVERY = 4  # steps between two looks
 _SLACK = 8  # by how many steps the base may be early or late
@@ -47,11 +46,11 @@ def _base_way(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
     x, y, yaw = (float(v) for v in start)
     for leg in legs:
         turn = float(wrap_angle(leg.heading - yaw))
-        count = math.ceil(abs(turn) / _STEP_RAD + _STARTING) if abs(turn) > 0.03 else 0
+        count = math.ceil(abs(turn) / STEP_RAD + _STARTING) if abs(turn) > 0.03 else 0
         poses += [(x, y, yaw + turn * (i + 1) / count) for i in range(count)]
         yaw = leg.heading
         length = math.hypot(leg.x - x, leg.y - y)
-        count = math.ceil(length / _STEP_M + _STARTING) if length > 0.03 else 0
+        count = math.ceil(length / STEP_M + _STARTING) if length > 0.03 else 0
         for i in range(count):
             t = (i + 1) / count
             poses.append((x + t * (leg.x - x), y + t * (leg.y - y), yaw))

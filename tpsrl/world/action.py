@@ -13,3 +13,4 @@ ARM_LEASH_RAD = 0.1  # commands run ahead of a blocked joint by at most this muc
 BASE_LINEAR_MPS = 2.5
 BASE_ANGULAR_RPS = 2.5
 CONTROL_HZ = 30.0
+STEP_M, STEP_RAD = BASE_LINEAR_MPS / CONTROL_HZ, BASE_ANGULAR_RPS / CONTROL_HZ  # at most
