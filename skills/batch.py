@@ -4,6 +4,7 @@ This is what collectors drive; the gymnasium environments are thin covers of it.
 """
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ class SkillSnapshot:
 class SkillBatch:
     """One skill in every home of a simulator; numpy, homes are named by `env_ids`.
 
+    `depth_s` are the seconds that depth has taken so far.
+
     Raises:
         UserError: skill, choice of sensors or a setting is unknown; names the nearest.
     """
@@ -83,6 +86,7 @@ class SkillBatch:
         if not options.base_movement:
             self.mask[act.BASE] = False
         self.episodes: list[Episode | None] = [None] * simulator.num_envs
+        self.depth_s = 0.0
         self._task = TaskState.empty(simulator.num_envs)
         self._all = list(range(simulator.num_envs))
         self._held = np.full(simulator.num_envs, -1)
@@ -235,7 +239,9 @@ class SkillBatch:
     ) -> Observation:
         shown = {"state": observation.observe(self.sensors, state, view, world)}
         if self.options.depth is not None:
+            begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)
+            self.depth_s += time.perf_counter() - begun
         return shown
 
     def _checked(self, env_ids: Sequence[int], actions: np.ndarray) -> np.ndarray:

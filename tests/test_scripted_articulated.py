@@ -209,10 +209,11 @@ def test_a_robot_can_back_off_only_where_its_way_is_free(simulator: Simulator) -
     scene = scene_of(simulator, before_handle(DRAWER, 0.95))
     stance, posture = at_the_drawer(scene)
     drag = Drag(0.0, stance)
-    assert can_back_off(scene, where, drag, posture, 0.35)
+    footprint = scene.footprint(posture, without=where.index)
+    assert can_back_off(footprint, drag.base, 0.35)
     footprint = scene.footprint(posture, without=where.index)
     far = next(d for d in np.arange(0.4, 6.0, 0.05) if footprint.margin(*ahead(stance, -d)) < 0.0)
-    assert not can_back_off(scene, where, drag, posture, float(far))
+    assert not can_back_off(footprint, drag.base, float(far))
 
 
 def test_the_foreseen_base_takes_the_cup_along_with_the_handle(simulator: Simulator) -> None:

@@ -68,9 +68,14 @@ def collides(scene: Scene, legs: list[Leg], path: np.ndarray, delay: int) -> boo
                 continue  # it has not been told to start yet
             pose = at(poses, moment - base_from - late)
             there = dataclasses.replace(scene, base=pose)
-            if scene.footprint(posture).margin(*pose) < together._MARGIN_M:
-                return True
-            if there.checker(pose).clearance(posture) < 0.0:
+            margin = scene.footprint(posture).margin(*pose)
+            clearance = there.checker(pose).clearance(posture)
+            floor, air = together._MARGIN_M, 0.0
+            if math.dist(pose[:2], scene.base[:2]) < together._START_M:
+                here = scene.footprint(scene.arm).margin(*scene.base)
+                floor = min(floor, here - 0.003)
+                air = min(air, scene.checker(scene.base).clearance(scene.arm) - 0.004)
+            if margin < floor or clearance < air:
                 return True
     return False
 
@@ -84,13 +89,16 @@ def delays(scene: Scene, legs: list[Leg], path: np.ndarray) -> list[int]:
 
 
 def test_in_the_open_both_start_at_once(room: Scene) -> None:
-    assert plan_together(room, forward(room, 0.5), np.stack([REST, OUT])) == 0
+    plan = plan_together(room, forward(room, 0.5), np.stack([REST, OUT]))
+    assert plan is not None and plan.delay == 0
+    np.testing.assert_array_equal(plan.path, OUT[None])
 
 
 def test_a_drive_that_is_too_short_to_count_does_not_keep_the_arm(room: Scene) -> None:
     path = np.stack([REST, OUT])
-    assert plan_together(room, forward(room, 0.01), path) == 0
-    assert plan_together(room, [], path) == 0
+    for legs in (forward(room, 0.01), []):
+        plan = plan_together(room, legs, path)
+        assert plan is not None and plan.delay == 0
 
 
 def test_a_plan_is_the_quickest_one_that_does_not_collide(room: Scene) -> None:
@@ -110,12 +118,37 @@ def test_a_plan_is_the_quickest_one_that_does_not_collide(room: Scene) -> None:
         tried = delays(scene, legs, path)
         free = [delay for delay in tried if not collides(scene, legs, path, delay)]
         plan = plan_together(scene, legs, path)
-        assert plan == (free[0] if free else None)
-        chosen.append(plan)
+        assert (plan and plan.delay) == (free[0] if free else None)
+        chosen.append(plan and plan.delay)
     # All kinds of answers come up: at once, one later than the other, and not at all.
     assert 0 in chosen and None in chosen
-    assert any(plan is not None and plan > 0 for plan in chosen)
-    assert any(plan is not None and plan < 0 for plan in chosen)
+    assert any(delay is not None and delay > 0 for delay in chosen)
+    assert any(delay is not None and delay < 0 for delay in chosen)
+
+
+def test_a_start_that_is_tight_does_not_make_one_wait_for_the_other(room: Scene) -> None:
+    path, legs = np.stack([REST, OUT]), forward(room, -0.5)
+    scene = dataclasses.replace(room, arm=REST)
+    places = np.arange(1.0, 0.5, -0.002)
+    posts = (with_a_post(scene, x, 0.0, 0.02) for x in places)
+    tight = next(p for p in posts if p.checker(p.base).clearance(REST) < -0.002)
+    assert tight.checker(tight.base).clearance(REST) > -0.01
+    plan = plan_together(tight, legs, path)
+    assert plan is not None and plan.delay < len(together._base_way(tight.base, legs))
+    # Farther on the way it has to keep clear.
+    assert plan_together(with_a_post(scene, -0.3, 0.0, 0.02), legs, path) is None
+
+
+def test_the_straight_way_of_the_arm_is_taken_where_it_is_quicker(room: Scene) -> None:
+    scene = dataclasses.replace(room, arm=REST)
+    around = np.stack([REST, REST + np.array([0.0, -0.2, 0.0, 0.8, 0.0, 0.0, 0.0]), OUT])
+    plan = plan_together(scene, forward(scene, 0.3), around)
+    assert plan is not None and len(plan.path) == 1
+    np.testing.assert_array_equal(plan.path[0], OUT)
+    # What the arm can only reach by going around is not reached straight after the drive.
+    post = with_a_post(scene, 1.15, 0.0, 0.03)
+    straight = plan_together(post, forward(post, 0.3), np.stack([REST, OUT]), anywhere=True)
+    assert straight is None or straight.delay < 0
 
 
 def test_the_base_way_takes_the_time_of_its_turns_and_stretches() -> None:

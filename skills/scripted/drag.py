@@ -16,6 +16,7 @@ from skills.scripted.scene import Scene
 from skills.scripted.search import ahead
 from tpsrl.world.collision import ArmChecker, Bodies
 from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.footprint import Footprint
 from tpsrl.world.handles import Handle
 from tpsrl.world.handles import handle as handle_of
 from tpsrl.world.kinematics import cup_pose
@@ -45,12 +46,21 @@ def base_velocity(tip: np.ndarray, velocity: np.ndarray) -> tuple[float, float]:
 
 
 def foresee(
-    scene: Scene, handle: Handle, base: np.ndarray, posture: np.ndarray, joint: float, goal: float
+    scene: Scene,
+    handle: Handle,
+    base: np.ndarray,
+    posture: np.ndarray,
+    joint: float,
+    goal: float,
+    footprint: Footprint | None = None,
 ) -> Drag:
-    """Follows the handle from joint position `joint` towards `goal` until something is hit."""
+    """Follows the handle from joint position `joint` towards `goal` until something is hit.
+
+    `footprint`, that of the posture without the door or drawer that is moved, saves making it.
+    """
     tip, turn = cup_pose(posture)
     axis = turn[:, 0]
-    footprint = scene.footprint(posture, without=handle.index)
+    footprint = footprint or scene.footprint(posture, without=handle.index)
     way = _way(scene.layout, handle.marker, joint, goal)
     local = way[0].turn.T @ (tip_in_world(base, tip) - way[0].pos)
     at, reached, before = np.array(base, dtype=np.float64), joint, tip_in_world(base, tip)
@@ -71,11 +81,10 @@ def foresee(
     return Drag(reached, at)
 
 
-def can_back_off(scene: Scene, handle: Handle, drag: Drag, posture: np.ndarray, by: float) -> bool:
-    """Whether the robot can then drive straight back with the arm as it is."""
-    footprint = scene.footprint(posture, without=handle.index)
+def can_back_off(footprint: Footprint, base: np.ndarray, by: float) -> bool:
+    """Whether a base (3,) can then drive straight back with the arm as it is."""
     return all(
-        footprint.margin(*ahead(drag.base, -d)) > _FLOOR_MARGIN_M for d in (by / 3, 2 * by / 3, by)
+        footprint.margin(*ahead(base, -d)) > _FLOOR_MARGIN_M for d in (by / 3, 2 * by / 3, by)
     )
 
 

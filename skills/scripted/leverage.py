@@ -16,7 +16,8 @@ from skills.scripted.drag import LEAST_FACING, LEAST_PUSHING, Drag, can_back_off
 from skills.scripted.navigation import Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
 from skills.scripted.search import ahead, drivable
-from tpsrl.world.action import ARM_DELTA_RAD
+from skills.scripted.together import plan_together, slowest
+from tpsrl.world.action import ARM_DELTA_RAD, STEP_M
 from tpsrl.world.collision import REST
 from tpsrl.world.fetch import CUP_RADIUS, GRIPPER
 from tpsrl.world.footprint import Footprint, posed_spheres
@@ -56,8 +57,8 @@ _MOST_ARM_STEPS = 150.0
 _DRIVE_STEPS, _CREEP_STEPS = 10.0, 6.0
 # Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
 _FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
-_STEP_M = 0.083
 _MAX_DRIVES = 6
+_COMPARED = 8  # ways of which it is found out how long they really take
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +70,6 @@ class Approach:
     first: np.ndarray
     stance: np.ndarray
     posture: np.ndarray
-    steps: float
 
 
 def open_goal(handle: Handle) -> tuple[float, float, float]:
@@ -91,16 +91,22 @@ def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> 
     ways.sort(key=lambda way: way[0])
     walled: list[np.ndarray] = []
     second: tuple[float, Approach] | None = None
+    best, chosen, compared = math.inf, None, 0
     for steps, first, stance, posture in ways[:_MAX_WAYS]:
+        if steps >= best or compared == _COMPARED:
+            break
         if any(first is pose for pose in walled):
             continue
         if not _free(scene, handle, first, stance, posture):
             continue
-        drag = foresee(scene, handle, stance, posture, joint, goal)
+        reaching = scene.footprint(posture, without=handle.index)
+        if not all(reaching.margin(*pose) > 0.0 for pose in (first, stance)):
+            continue
+        drag = foresee(scene, handle, stance, posture, joint, goal, reaching)
         far, enough = (_far_enough(drag, limit, opening) for limit in (least, fallback))
         if not enough or (second is not None and not far and drag.joint <= second[0]):
             continue
-        if not can_back_off(scene, handle, drag, posture, RETREAT_M if far else RETREAT_M / 2):
+        if not can_back_off(reaching, drag.base, RETREAT_M if far else RETREAT_M / 2):
             continue
         legs = None
         if first is not scene.base:
@@ -110,11 +116,25 @@ def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> 
                 if len(walled) == _MAX_DRIVES:
                     break
                 continue
-        approach = Approach(legs, first, stance, posture, steps)
-        if far:
-            return approach
-        second = (drag.joint, approach)
-    return second[1] if second is not None else None
+        approach = Approach(legs, first, stance, posture)
+        if not far:
+            second = (drag.joint, approach)
+            continue
+        compared += 1
+        back = float(np.abs(posture - REST).max()) / ARM_DELTA_RAD
+        steps = _steps_to(scene, approach) + _CREEP_STEPS + back
+        if steps < best:
+            best, chosen = steps, approach
+    if chosen is None and second is not None:
+        return second[1]
+    return chosen
+
+
+def _steps_to(scene: Scene, approach: Approach) -> float:
+    """How long base and arm take, one after the other where they cannot move at once."""
+    path = np.stack([scene.arm, approach.posture])
+    way = plan_together(scene, approach.legs or [], path, anywhere=True)
+    return way.steps if way is not None else slowest(scene.base, approach.legs or [], path)
 
 
 def _far_enough(drag: Drag, least: float, opening: bool) -> bool:
@@ -131,7 +151,7 @@ def _stances(
     """(steps to get to contact, base pose before it, stance at contact)."""
     point, normal = handle.point(joint), handle.normal(joint)
     outward = math.atan2(normal[1], normal[0])
-    found = [(d / _STEP_M, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M]
+    found = [(d / STEP_M, scene.base, ahead(scene.base, d)) for d in _STRAIGHT_ON_M]
     field = drive_field(footprint, scene.base)
     bearings = _BEARINGS if opening else _BEARINGS + _BESIDE
     approach = _APPROACH_M if opening or handle.slides else _ENTER_M
@@ -231,7 +251,4 @@ def _free(
 ) -> bool:
     """Whether the posture is free before the face and on it."""
     touching = scene.checker(stance, touching=handle.marker)
-    if not scene.checker(first).free(posture, _MARGIN_M) or not touching.free(posture, -0.005):
-        return False
-    footprint = scene.footprint(posture, without=handle.index)
-    return all(footprint.margin(*pose) > 0.0 for pose in (first, stance))
+    return scene.checker(first).free(posture, _MARGIN_M) and touching.free(posture, -0.005)

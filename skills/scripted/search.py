@@ -13,7 +13,7 @@ import numpy as np
 
 from skills.scripted.navigation import Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
-from tpsrl.world.action import ARM_DELTA_RAD
+from tpsrl.world.action import ARM_DELTA_RAD, STEP_M
 from tpsrl.world.collision import ArmChecker
 from tpsrl.world.fetch import BASE_RADIUS, REST_EE
 from tpsrl.world.floor import floor_map
@@ -287,7 +287,7 @@ def _straight(checker: ArmChecker, start: np.ndarray, end: np.ndarray) -> bool:
 
 
 def _advance_steps(advance: float) -> float:
-    return 2.0 * (advance / 0.083 + 6.0) if advance else 0.0
+    return 2.0 * (advance / STEP_M + 6.0) if advance else 0.0
 
 
 def high_postures(scene: Scene) -> tuple[np.ndarray, ...]:
