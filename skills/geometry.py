@@ -47,13 +47,6 @@ def distance(first: Any, second: Any) -> Any:
     return length(first - second)
 
 
-def heading_error(base: Any, point: Any) -> Any:
-    """Absolute angle (n,) in [0, pi] between a base's heading and the direction to a point."""
-    xp = array_namespace(base)
-    local = to_base(base, point[..., None, :])[..., 0, :]
-    return xp.abs(xp.atan2(local[..., 1], local[..., 0]))
-
-
 def rest_distance(base: Any, ee_pos: Any) -> Any:
     """Distance (n,) in metres from the end effector to its resting point in the base frame."""
     return length(rest_vector(to_base(base, ee_pos[..., None, :])[..., 0, :]))

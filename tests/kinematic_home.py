@@ -9,7 +9,7 @@ from skills.geometry import REST_POINT
 from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
-from tpsrl.world.state import JOINTS, WorldState, world_to_base
+from tpsrl.world.state import JOINTS, WorldState
 
 LAYOUT = "replica_cad/v3_sc3_staging_07"
 REACH_STEP_M = 0.05
@@ -292,3 +292,12 @@ class Fold(_Policy):
         action[:3] = np.clip(delta / REACH_STEP_M, -1.0, 1.0)
         action[layout.STOP] = 1.0 if np.linalg.norm(delta) < 0.15 else -1.0
         return action
+
+
+def world_to_base(base: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """A point (n, 3) of the world frame in the frame of a numpy base pose (n, 3); z stays."""
+    delta = point[..., :2] - base[..., :2]
+    cos, sin = np.cos(base[..., 2]), np.sin(base[..., 2])
+    x = cos * delta[..., 0] + sin * delta[..., 1]
+    y = -sin * delta[..., 0] + cos * delta[..., 1]
+    return np.stack([x, y, point[..., 2]], axis=-1)

@@ -174,26 +174,6 @@ def test_ids_name_the_geom_that_mujoco_rays_meet():
     assert np.mean(agree) > 0.97
 
 
-def test_batch_equals_single_pictures():
-    model = furnished_model()
-    data = mujoco.MjData(model)
-    mujoco.mj_forward(model, data)
-    cameras = random_cameras(3, seed=3)
-    caster = Caster(model.geom_type)
-    rng = np.random.default_rng(0)
-    pos = data.geom_xpos + rng.normal(scale=0.05, size=(3, model.ngeom, 3))
-    mat = np.repeat(data.geom_xmat[None], 3, axis=0)
-    size = model.geom_size * rng.uniform(0.8, 1.2, size=(3, model.ngeom, 1))
-    out = np.empty((3, 40, 40), np.float32)
-    positions = np.array([c[0] for c in cameras])
-    orientations = np.array([c[1] for c in cameras])
-    caster.depth_batch(pos, mat, size, positions, orientations, out)
-    for i in range(3):
-        single = np.empty((40, 40), np.float32)
-        caster.depth(pos[i], mat[i], size[i], positions[i], orientations[i], single)
-        assert np.array_equal(out[i], single)
-
-
 def test_invisible_geoms_are_not_drawn():
     model, data = compiled(SHAPES["box"] + SHAPES["infinite plane"])
     pose = look_at((-3, 0, 0.5), (0, 0, 0))

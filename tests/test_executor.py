@@ -27,7 +27,7 @@ from planner.options import PlanOptions
 from planner.trace import Trace
 from skills.base import SkillPolicy
 from tpsrl.errors import UserError
-from tpsrl.sim.snapshots import load_snapshots, save_snapshots
+from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement
 
@@ -434,7 +434,7 @@ def test_snapshots_hold_the_home_at_every_handoff(tmp_path):
     trace = execute(home, rules=ExecutionRules(snapshots=True))
     assert sorted(trace.snapshots) == list(range(len(trace.stages) + 1))
     save_snapshots(tmp_path / "0.npz", trace.snapshots)
-    loaded = load_snapshots(tmp_path / "0.npz")
+    loaded = {k: s for k, (s, _) in load_noted_snapshots(tmp_path / "0.npz").items()}
     for index, stage in enumerate(trace.stages):
         home.restore(0, loaded[index])
         assert tuple(home.base) == stage.before.base
@@ -449,9 +449,9 @@ def test_damaged_snapshot_file_is_a_user_error(tmp_path):
     save_snapshots(path, trace.snapshots)
     path.write_bytes(path.read_bytes()[:400])
     with pytest.raises(UserError, match="no snapshot file"):
-        load_snapshots(path)
+        load_noted_snapshots(path)
     with pytest.raises(UserError, match="cannot read"):
-        load_snapshots(tmp_path / "none.npz")
+        load_noted_snapshots(tmp_path / "none.npz")
 
 
 def test_trace_is_strict_json_and_the_same_on_every_run():

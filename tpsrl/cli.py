@@ -103,7 +103,9 @@ def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
     if not hasattr(module, "choose"):
         command = Command(module.DESCRIPTION, module.Settings, module.run, module.POSITIONAL)
         return command, arguments
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+    if not arguments:
+        return module.choose(""), arguments
+    if "=" in arguments[0] or arguments[0].startswith("-"):
         return module.choose(None), arguments
     return module.choose(arguments[0]), arguments[1:]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from tpsrl import config
 from tpsrl.commands import Command
-from tpsrl.errors import unknown
+from tpsrl.errors import UserError, unknown
 
 TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table); `all`
 runs the three and prints one table; a skill (navigate, pick, place, open_fridge, ...) is run by
@@ -24,7 +24,7 @@ its own; report.html and report.json lead to them."""
 
 
 def choose(word: str | None) -> Command:
-    """The command for the word that says what to run.
+    """The command for the word that says what to run; "" when nothing was said at all.
 
     Raises:
         UserError: there is no such scenario or skill; names the nearest.
@@ -32,6 +32,8 @@ def choose(word: str | None) -> Command:
     from eval import settings
 
     scenarios = config.preset_names("scenario")
+    if word == "":
+        raise UserError(f"choose one of {', '.join([*scenarios, 'all', *_skills(), 'skills'])}")
     if word is None:
         return Command(_SCENARIO, settings.EvalSettings, run_scenario)
     if word in scenarios:
@@ -41,14 +43,18 @@ def choose(word: str | None) -> Command:
         return Command(_ALL, settings.AllSettings, run_all)
     if word == "skills":
         return Command(_SKILLS, settings.SkillsSettings, run_skills)
-    from eval.agents import POINTNAV
-    from skills.registry import names
+    from skills.registry import POINTNAV
 
-    skills = [*names(), POINTNAV]
-    if word not in skills:
-        raise unknown("scenario or skill", word, [*scenarios, "all", *skills, "skills"])
+    if word not in _skills():
+        raise unknown("scenario or skill", word, [*scenarios, "all", *_skills(), "skills"])
     schema = settings.PointNavEvalSettings if word == POINTNAV else settings.SkillSettings
     return Command(_SKILL, schema, run_skill, fixed=(f"skill={word}",))
+
+
+def _skills() -> list[str]:
+    from skills.registry import POINTNAV, names
+
+    return [*names(), POINTNAV]
 
 
 def run_scenario(settings: Any) -> int:

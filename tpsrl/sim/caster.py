@@ -101,31 +101,6 @@ class Caster:
         )
         return out
 
-    def depth_batch(
-        self,
-        pos: np.ndarray,
-        mat: np.ndarray,
-        size: np.ndarray,
-        camera_pos: np.ndarray,
-        camera_mat: np.ndarray,
-        out: np.ndarray,
-        fov_deg: float = 90.0,
-    ) -> np.ndarray:
-        """`depth` for n homes at once; every array has a leading axis n, `out` is (n, H, W)."""
-        _depth_batch(
-            self._kinds,
-            self.visible,
-            pos,
-            mat,
-            size,
-            camera_pos,
-            camera_mat.reshape(len(out), 9),
-            math.tan(math.radians(fov_deg) / 2),
-            self.far_m,
-            out,
-        )
-        return out
-
     def surfaces(
         self,
         pos: np.ndarray,
@@ -188,34 +163,6 @@ def _depth(
         row = out[r]
         for c in range(row.size):
             row[c] = floor / row[c]
-
-
-@numba.njit(**_JIT)
-def _depth_batch(
-    kinds: Any,
-    visible: Any,
-    pos: Any,
-    mat: Any,
-    size: Any,
-    cam_pos: Any,
-    cam_mat: Any,
-    tan_half: float,
-    far: float,
-    out: Any,
-) -> None:
-    for i in range(out.shape[0]):
-        _depth(
-            kinds,
-            visible,
-            pos[i],
-            mat[i],
-            size[i],
-            cam_pos[i],
-            cam_mat[i],
-            tan_half,
-            far,
-            out[i],
-        )
 
 
 @numba.njit(**_JIT)

@@ -44,15 +44,6 @@ def save_snapshots(
         raise UserError(f"snapshots: cannot write {path}: {error.strerror}") from None
 
 
-def load_snapshots(path: str | os.PathLike[str]) -> dict[int, Snapshot]:
-    """Reads what `save_snapshots` wrote, without the notes.
-
-    Raises:
-        UserError: the file is absent or not such a file.
-    """
-    return {key: snapshot for key, (snapshot, _) in load_noted_snapshots(path).items()}
-
-
 def load_noted_snapshots(
     path: str | os.PathLike[str],
 ) -> dict[int, tuple[Snapshot, Note | None]]:

@@ -43,14 +43,3 @@ class WorldState:
         """The batch of one that holds home `index`."""
         fields = (f.name for f in dataclasses.fields(self))
         return WorldState(**{name: getattr(self, name)[index : index + 1] for name in fields})
-
-
-def world_to_base(base: Any, point: Any) -> Any:
-    """A point (n, 3) of the world frame in the frame of a numpy base pose (n, 3); z stays."""
-    import numpy as np
-
-    delta = point[..., :2] - base[..., :2]
-    cos, sin = np.cos(base[..., 2]), np.sin(base[..., 2])
-    x = cos * delta[..., 0] + sin * delta[..., 1]
-    y = -sin * delta[..., 0] + cos * delta[..., 1]
-    return np.stack([x, y, point[..., 2]], axis=-1)
