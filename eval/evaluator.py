@@ -55,7 +55,9 @@ class Factory:
             filter_base=settings.protocol.filter_base,
         )
         # Policies are made anew for every episode, so that nothing is left over from the last one.
-        return lambda task: run_episode(settings, simulator, agents.make(settings.agent), task)
+        return lambda task: run_episode(
+            settings, simulator, agents.make(settings.agent, settings.skills.given()), task
+        )
 
 
 def evaluate(
@@ -74,6 +76,7 @@ def evaluate(
     """
     console = console or Console()
     out = output.check(settings.out or f"out/{settings.scenario.name}")
+    agents.make(settings.agent, settings.skills.given())
     episodes = obtain(
         settings.scenario.name,
         settings.split,
@@ -161,6 +164,7 @@ def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, An
         "scenario": settings.scenario.name,
         "title": settings.scenario.title,
         **runs.what_ran(settings),
+        **agents.describe(settings.agent, settings.skills.given()),
         "stage_rule": settings.protocol.stage_rule,
         "replan": settings.replan,
         "dataset": digest(episodes),

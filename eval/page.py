@@ -109,6 +109,9 @@ def common_facts(report: dict[str, Any]) -> list[str]:
         f"engine {report['engine']}",
         f"tpsrl {report['version']}",
     ]
+    for skill, policy in report["learned"].items():
+        steps = f"{policy['trained_steps'] / 1e6:.1f} million steps"
+        facts.append(f"{skill} trained for {steps}: {policy['checkpoint']}")
     changed = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())
     if changed:
         facts.insert(-2, f"with {changed}")

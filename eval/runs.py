@@ -109,7 +109,6 @@ def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
         "protocol": settings.protocol.name,
         "protocol_changes": settings.protocol.changes(),
         "protocol_values": settings.protocol.values(),
-        "agent": settings.agent,
         "engine": settings.engine,
         "split": settings.split,
         "seed": settings.seed,

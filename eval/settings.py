@@ -17,6 +17,23 @@ class Scenario:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class LearnedSkills:
+    """For each skill the checkpoint, or the folder of a training, that acts for it."""
+
+    navigate: str | None = None
+    pick: str | None = None
+    place: str | None = None
+    open_fridge: str | None = None
+    close_fridge: str | None = None
+    open_drawer: str | None = None
+    close_drawer: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """The skills that have one."""
+        return {name: path for name, path in dataclasses.asdict(self).items() if path is not None}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunSettings:
     """What every evaluation can be told; the metadata of the fields is the command's help."""
 
@@ -34,6 +51,9 @@ class RunSettings:
     )
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
+    skills: LearnedSkills = config.part(
+        LearnedSkills, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+    )
     videos: int = config.option(0, "film the first so many episodes", minimum=0)
     video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
     out: str | None = config.option(None, "folder of the results (default: out/NAME)")
@@ -59,7 +79,9 @@ class EvalSettings(AllSettings):
 class SkillsSettings(RunSettings):
     """The settings of an evaluation of every skill by itself."""
 
-    agent: str = config.option("scripted", "who acts: scripted, zero, random")
+    agent: str = config.option(
+        "scripted", "who acts: scripted, zero, random, or the path of a checkpoint or training"
+    )
     num_objects: int = config.option(30, "objects of an episode, 1 to 30", minimum=1, maximum=30)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from eval import index, output, runs
+from eval import agents, index, output, runs
 from eval.evaluator import evaluate
 from eval.settings import AllSettings, EvalSettings, Scenario, SkillSettings, SkillsSettings
 from eval.skill_evaluator import evaluate_skill
@@ -31,7 +31,7 @@ def evaluate_scenarios(
         scenario = config.load_preset("scenario", name, Scenario)
         own = EvalSettings(**_fields(settings) | {"out": str(out / name)}, scenario=scenario)
         reports[name] = run(own, console)
-    summary = {**runs.what_ran(settings), "runs": index.scenario_rows(reports)}
+    summary = {**_what_ran(settings), "runs": index.scenario_rows(reports)}
     return _finish(console, out, summary, reports, "Home Assistant Benchmark")
 
 
@@ -53,8 +53,13 @@ def evaluate_skills(
     for name in names():
         own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
         reports[name] = run(own, console)
-    summary = {**runs.what_ran(settings), "runs": index.skill_rows(reports)}
+    summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
     return _finish(console, out, summary, reports, "Skills by themselves")
+
+
+def _what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
+    acted = agents.describe(settings.agent, settings.skills.given())
+    return {**runs.what_ran(settings), **acted}
 
 
 def _fields(settings: Any) -> dict[str, Any]:

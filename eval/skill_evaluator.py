@@ -40,6 +40,8 @@ def evaluate_skill(
     """
     console = console or Console()
     out = output.check(settings.out or f"out/{settings.skill}")
+    acting = settings.skills.given().get(settings.skill, settings.agent)
+    settings = dataclasses.replace(settings, agent=acting)
     agents.make_for_skill(settings.agent, settings.skill)
     starts = obtain(settings)
     if settings.starts is not None:
@@ -154,6 +156,7 @@ def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
         "skill": settings.skill,
         "title": settings.skill.replace("_", " ").capitalize(),
         **runs.what_ran(settings),
+        **agents.describe(settings.agent, agents.learned_alone(settings.agent, settings.skill)),
         "num_objects": settings.num_objects,
         "starts": settings.starts,
         "dataset": hashlib.sha256(text.encode()).hexdigest()[:12],

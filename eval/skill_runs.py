@@ -97,7 +97,7 @@ def _run(
     job: SkillJob,
     on_step: OnStep | None,
 ) -> SkillResult:
-    env = environment(settings, simulator, job.start)
+    env = environment(settings, simulator, job.start, policy.depth_size)
     watch = _Watch(settings, job.start.goal, on_step)
     (done,) = rollout.run(env, policy, [0], watch)
     parts = {name: margin for name, margin in done.results.items() if name != "success"}
@@ -117,13 +117,19 @@ def _run(
     )
 
 
-def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> SkillEnv:
+def environment(
+    settings: SkillSettings,
+    simulator: Simulator,
+    start: Start,
+    depth: tuple[int, int] | None = None,
+) -> SkillEnv:
     """The skill's environment under the protocol, whose only start is this one."""
     limits = settings.protocol.alone.of(settings.skill)
     return SkillEnv(
         settings.skill,
         simulator=simulator,
         starts=[start],
+        depth=depth,
         thresholds=settings.protocol.skills,
         settings={
             "horizon": limits.steps,

@@ -58,7 +58,7 @@ def carry_one_object() -> bool:
     limits = ExecutionLimits(episode_steps=900)
     plan_around_a_pole()
     episode = one_object_episode()
-    return Executor(simulator, agents.make("scripted"), limits=limits).run(episode).success
+    return Executor(simulator, agents.make("scripted", {}), limits=limits).run(episode).success
 
 
 def plan_around_a_pole() -> np.ndarray | None:

@@ -104,9 +104,7 @@ class ExecutionRules:
     `replan` asks for a new plan after a failure, at most `max_replans` times. `add_arm_rest` runs
     the policy "reset_arm" after each skill, as HAB's fixed plan does.
     `nav_stop_within_m` ignores Navigate's stop farther away from its goal (VER deploys with 2 m).
-    `snapshots` keeps the home's state at every handoff. `depth` is the (height, width) of the head
-    depth that policies get, None for policies that do not look. `plan` is how the scenario is
-    planned.
+    `snapshots` keeps the home's state at every handoff. `plan` is how the scenario is planned.
     """
 
     replan: bool = False
@@ -114,7 +112,6 @@ class ExecutionRules:
     add_arm_rest: bool = True
     nav_stop_within_m: float = math.inf
     snapshots: bool = False
-    depth: tuple[int, int] | None = None
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
 
 
@@ -364,8 +361,8 @@ class _Run:
     def _act(self, policy: SkillPolicy, mask: np.ndarray) -> tuple[np.ndarray, bool]:
         """The policy's masked action, and whether it calls stop, masked or not."""
         depth = None
-        if self.rules.depth is not None:
-            depth = self.executor.simulator.depth([self.executor.env_id], *self.rules.depth)[0]
+        if policy.depth_size is not None:
+            depth = self.executor.simulator.depth([self.executor.env_id], *policy.depth_size)[0]
         action = np.asarray(policy.act(self.world, depth), dtype=float)
         if action.shape != (action_layout.SIZE,) or not np.all(np.isfinite(action)):
             raise UserError(

@@ -16,6 +16,8 @@ from tpsrl.world.state import WorldState
 class ZeroAgent:
     """All parts of its action are 0: nothing moves, and the cup takes what touches it."""
 
+    depth_size: tuple[int, int] | None = None
+
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.base.SkillPolicy.begin`."""
 

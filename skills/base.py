@@ -109,12 +109,17 @@ class SkillPolicy(Protocol):
     by the skill's mask before it reaches the simulator.
     """
 
+    @property
+    def depth_size(self) -> tuple[int, int] | None:
+        """(height, width) of the head depth that it looks at, None if it does not look."""
+        ...
+
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """Starts the skill from a world state of batch one."""
         ...
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """The action (11,) in [-1, 1] for this control step."""
+        """The action (11,) in [-1, 1] for this control step; `depth` is of `depth_size`."""
         ...
 
     def diagnosis(self) -> dict[str, Any]:

@@ -48,6 +48,18 @@ class StartSource:
         if self._given is not None and not self._given:
             raise UserError("starts: none given")
 
+    def prepare(self, processes: int | None = None) -> None:
+        """Makes the base episodes that are not in the cache yet, by so many processes (all cores).
+
+        Raises:
+            UserError, RunError: see `skills.starts.start_episodes`.
+        """
+        if self._given is None and self._skill != POINTNAV:
+            last = self._num_episodes - 1
+            start_episodes(
+                self._skill, [last], self._split, self._seed, self._num_objects, processes
+            )
+
     def __getitem__(self, index: int) -> Start:
         """Start number `index`.
 

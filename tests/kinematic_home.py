@@ -156,6 +156,8 @@ class KinematicHome:
 class _Policy:
     """Remembers its goal; does nothing."""
 
+    depth_size: tuple[int, int] | None = None
+
     def __init__(self) -> None:
         self.begun = 0
 

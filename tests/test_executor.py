@@ -421,12 +421,13 @@ def test_navigation_stop_is_ignored_far_from_the_goal_when_asked():
 
 def test_policies_get_depth_when_asked():
     class Look(Drive):
+        depth_size = (32, 48)
+
         def act(self, world, depth=None):
             assert depth.shape == (32, 48)
             return super().act(world, depth)
 
-    rules = ExecutionRules(depth=(32, 48))
-    assert execute(acting=policies(navigate=Look()), rules=rules).success
+    assert execute(acting=policies(navigate=Look())).success
 
 
 def test_snapshots_hold_the_home_at_every_handoff(tmp_path):

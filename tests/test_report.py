@@ -22,6 +22,7 @@ HEADER: dict[str, Any] = {
     "protocol_values": {"limits.total": 5000, "skills.reach": None},
     "stage_rule": "ever",
     "agent": "scripted",
+    "learned": {},
     "engine": "mujoco",
     "split": "val",
     "seed": 0,

@@ -35,10 +35,20 @@ COMMANDS = {
         "SCENARIO [key=value ...]",
         "generate and check a dataset of episodes",
     ),
+    "train": (
+        "tpsrl.commands.train",
+        "SKILL [key=value ...]",
+        "train a skill by PPO; resume=DIR goes on with a training",
+    ),
     "bench sim": (
         "tpsrl.commands.bench_sim",
         "[key=value ...]",
         "measure how fast this machine simulates",
+    ),
+    "bench train": (
+        "tpsrl.commands.bench_train",
+        "[key=value ...]",
+        "measure how fast this machine trains",
     ),
     "warmup": (
         "tpsrl.commands.warmup",
@@ -94,7 +104,12 @@ def _dispatch(arguments: list[str]) -> int:
 
     named = _name_positional(name, command.positional, rest)
     _check_fixed(name, command.fixed, named)
-    settings: Any = config.load(command.settings, [*command.fixed, *named])
+    overrides = [*command.fixed, *named]
+    settings: Any = (
+        config.load(command.settings, overrides)
+        if command.load is None
+        else command.load(overrides)
+    )
     return int(command.run(settings))
 
 

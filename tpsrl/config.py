@@ -13,8 +13,10 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -43,6 +45,11 @@ def preset(
     return dataclasses.field(default_factory=schema, metadata=metadata)
 
 
+def part(schema: type, help: str) -> Any:
+    """A dataclass field that is itself a dataclass; `FIELD.key=value` changes an entry of it."""
+    return dataclasses.field(default_factory=schema, metadata={"help": help})
+
+
 def preset_names(group: str) -> list[str]:
     """The presets that `configs/GROUP` holds."""
     files = [f.name for f in _presets(group).iterdir()]
@@ -58,8 +65,13 @@ def load_preset(group: str, name: str, schema: type[T]) -> T:
     return typing.cast(T, OmegaConf.to_object(_read_preset(group, name, schema)))
 
 
-def load(schema: type[T], overrides: Sequence[str]) -> T:
+def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) -> T:
     """Settings from the schema's defaults, its presets, then the overrides, the last one winning.
+
+    Args:
+        schema: a dataclass
+        overrides: of the form key=value
+        base: a file that `to_yaml` made, to start from instead of defaults and presets
 
     Raises:
         UserError: an override is no `key=value`, its key or preset is unknown (names the nearest
@@ -69,8 +81,12 @@ def load(schema: type[T], overrides: Sequence[str]) -> T:
     groups = {f.name: f for f in _fields(schema) if "group" in f.metadata}
     config = OmegaConf.structured(schema)
     OmegaConf.set_readonly(config, False)
+    if base is not None:
+        config = _merge_file(config, base)
     for name, field in groups.items():
         chosen = [value for key, value in pairs if key == name]
+        if base is not None and not chosen:
+            continue
         selected = chosen[-1] if chosen else field.metadata["preset"]
         group = field.metadata["group"]
         if selected is None:
@@ -99,7 +115,8 @@ def describe(schema: type) -> list[tuple[str, str, str]]:
             group = field.metadata["group"]
             value = field.metadata["preset"] or "|".join(preset_names(group))
         else:
-            value = "" if field.default is None else str(field.default)
+            plain = field.default not in (None, dataclasses.MISSING)
+            value = str(field.default) if plain else ""
             if isinstance(field.default, bool):
                 value = value.lower()
         rows.append((field.name, value, field.metadata.get("help", "")))
@@ -137,6 +154,16 @@ def _read_preset(group: str, name: str, schema: type) -> Any:
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"configs/{group}/{name}.yaml: {error.full_key}: {reason}") from None
+
+
+def _merge_file(config: Any, path: Path) -> Any:
+    try:
+        return OmegaConf.merge(config, OmegaConf.load(path))
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: {error.full_key}: {reason}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -32,6 +32,8 @@ _LOOKAHEAD_M = 0.15  # corners of the path nearer than this are passed
 class PointNavAgent(abc.ABC):
     """Stops when the compass says that the goal is near, and moves until then."""
 
+    depth_size: tuple[int, int] | None = None
+
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.base.SkillPolicy.begin`.
 

@@ -52,6 +52,8 @@ class Blocked(Exception):
 class Routine(abc.ABC):
     """Base of the scripted skills: `run` is the skill, as a generator of actions."""
 
+    depth_size: tuple[int, int] | None = None
+
     def __init__(self) -> None:
         self._steps: Steps | None = None
         self._diagnosis: dict[str, Any] = {}

@@ -10,7 +10,7 @@ A command that takes other keys for other words has, instead of these four, a fu
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -18,7 +18,8 @@ from typing import Any
 class Command:
     """What the command line needs to know of a command.
 
-    `fixed` are the settings (key=value) that stand for the word by which it was chosen.
+    `fixed` are the settings (key=value) that stand for the word by which it was chosen. `load`
+    makes the settings of the overrides, where that is more than `tpsrl.config.load`.
     """
 
     description: str
@@ -26,3 +27,4 @@ class Command:
     run: Callable[[Any], int]
     positional: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    load: Callable[[Sequence[str]], Any] | None = None

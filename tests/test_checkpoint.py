@@ -1,0 +1,123 @@
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tpsrl.errors import UserError
+from tpsrl.rl import checkpoint
+from tpsrl.rl.envs import EnvSpec
+from tpsrl.rl.policy import ActorCritic, PolicySettings
+
+SPEC = EnvSpec({"state": (5,)}, (True, True, False))
+SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
+
+
+def saved(path: Path) -> Path:
+    tensors, note = checkpoint.policy_part(ActorCritic(SPEC, SMALL))
+    checkpoint.save(path, tensors, note)
+    return path
+
+
+def test_tensors_of_all_kinds_and_the_note_come_back(tmp_path: Path) -> None:
+    arrays = {
+        "flags": np.array([True, False]),
+        "bytes": np.arange(5, dtype=np.uint8),
+        "whole": np.arange(6, dtype=np.int64).reshape(2, 3),
+        "double": np.array(0.1),
+        "none": np.zeros((0, 4), np.float32),
+    }
+    rng = np.random.default_rng(3).bit_generator.state  # integers of 128 bits
+    checkpoint.save(tmp_path / "a.safetensors", checkpoint.named("x", arrays), {"rng": rng})
+    found = checkpoint.load(tmp_path / "a.safetensors")
+    part = found.part("x")
+    assert part.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(part[name].numpy(), array, strict=True)
+    assert found.get("rng", dict) == rng
+    assert found.optional("y") == {}
+    with pytest.raises(UserError, match="has no y"):
+        found.part("y")
+    with pytest.raises(UserError, match="no valid 'rng'"):
+        found.get("rng", list)
+
+
+def test_a_policy_acts_the_same_after_a_round_trip(tmp_path: Path) -> None:
+    policy = ActorCritic(SPEC, SMALL)
+    tensors, note = checkpoint.policy_part(policy)
+    checkpoint.save(tmp_path / "a", tensors, note)
+    again = checkpoint.load_policy(checkpoint.load(tmp_path / "a"))
+    inputs = (
+        {"state": torch.randn(4, 5)},
+        torch.randn(4, 3),
+        torch.randn(4, policy.memory_size),
+        torch.zeros(4, dtype=torch.bool),
+    )
+    first, second = policy.act(*inputs), again.act(*inputs)
+    assert torch.equal(first.mean, second.mean) and torch.equal(first.value, second.value)
+    assert again.spec == SPEC and again.settings == SMALL
+
+
+@pytest.mark.parametrize("keep", [0, 4, 40, 0.5, 0.99])
+def test_a_truncated_file_is_a_user_error(tmp_path: Path, keep: float) -> None:
+    path = saved(tmp_path / "a")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
+    with pytest.raises(UserError, match="truncated or no checkpoint"):
+        checkpoint.load(path)
+
+
+class Bomb:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (eval, (f"open({str(self.path)!r}, 'w').close()",))
+
+
+def test_foreign_files_are_refused_and_run_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "executed"
+    (tmp_path / "pickled").write_bytes(pickle.dumps(Bomb(trace)))
+    torch.save({"weights": torch.zeros(3), "bomb": Bomb(trace)}, tmp_path / "torch")
+    (tmp_path / "text").write_text("hello" * 100)
+    for name in ("pickled", "torch", "text"):
+        with pytest.raises(UserError, match="truncated or no checkpoint"):
+            checkpoint.load(tmp_path / name)
+    assert not trace.exists()
+    save_file({"weights": torch.zeros(3)}, tmp_path / "other")
+    with pytest.raises(UserError, match="not one of tpsrl's"):
+        checkpoint.load(tmp_path / "other")
+    note = json.dumps({"format": 99})
+    save_file({"weights": torch.zeros(3)}, tmp_path / "newer", {"tpsrl": note})
+    with pytest.raises(UserError, match="of format 99, this version reads 1"):
+        checkpoint.load(tmp_path / "newer")
+    with pytest.raises(UserError, match="cannot read"):
+        checkpoint.load(tmp_path / "absent")
+
+
+def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> None:
+    found = checkpoint.load(saved(tmp_path / "a"))
+    wider = ActorCritic(SPEC, PolicySettings(encoder="state", lstm_layers=1, lstm_width=16))
+    with pytest.raises(UserError, match="of another network"):
+        checkpoint.load_weights(wider, found)
+    name = next(key for key in found.tensors if key.endswith("weight"))
+    found.tensors[name][0] = torch.nan
+    with pytest.raises(UserError, match="is not finite"):
+        checkpoint.load_policy(found)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        checkpoint.save(path, {}, {"loss": float("nan")})
+    assert path.read_bytes() == before
+    with pytest.raises(UserError, match="cannot write"):
+        checkpoint.save(path / "b", {}, {})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,224 @@
+import numpy as np
+import pytest
+import torch
+from toy_homes import SPEC, ToyFactory
+
+from tpsrl.errors import RunError, UserError
+from tpsrl.rl import collector, gaussian
+from tpsrl.rl.collector import Collector
+from tpsrl.rl.delay import DelayedFactory
+from tpsrl.rl.policy import ActorCritic, PolicySettings
+from tpsrl.rl.rollout import Rollout
+
+N, T = 5, 8
+SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
+
+
+@pytest.fixture
+def policy() -> ActorCritic:
+    torch.manual_seed(0)
+    return ActorCritic(SPEC, SMALL)
+
+
+def rollout(policy: ActorCritic) -> Rollout:
+    return Rollout(SPEC, N, N * T, policy.memory_size)
+
+
+def columns(rows: Rollout) -> dict[str, np.ndarray]:
+    """What was collected, copied."""
+    names = ("previous_action", "action", "log_prob", "memory", "value")
+    numpy = ("env", "version", "episode_start", "terminated", "truncated", "reward", "bootstrap")
+    parts = {name: getattr(rows, name) for name in names} | rows.observation
+    parts = {name: values.numpy() for name, values in parts.items()}
+    parts |= {name: getattr(rows, name) for name in numpy}
+    return {name: values[rows.rows].copy() for name, values in parts.items()}
+
+
+def collect(collector: Collector, policy: ActorCritic, rows: Rollout, count: int) -> list[dict]:
+    found = []
+    for version in range(count):
+        collector.collect(policy, rows, version)
+        found.append(columns(rows))
+    return found
+
+
+def assert_same(ones: list[dict], others: list[dict]) -> None:
+    assert len(ones) == len(others)
+    for one, other in zip(ones, others, strict=True):
+        for name in one | other:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
+    serial = collector.make("sync", ToyFactory(), N, processes=0, seed=3)
+    spread = collector.make("sync", ToyFactory(), N, processes=2, seed=3)
+    try:
+        ones = collect(serial, policy, rollout(policy), 3)
+        assert_same(ones, collect(spread, policy, rollout(policy), 3))
+    finally:
+        spread.close()
+    assert ones[0]["truncated"].any() and ones[0]["terminated"].any()
+
+
+def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
+    sync = collector.make("sync", ToyFactory(), N)
+    rows = rollout(policy)
+    step, episode = np.zeros((2, N), int)  # where each environment should be
+    for version in range(4):
+        sync.collect(policy, rows, version)
+        seen = columns(rows)
+        assert len(seen["env"]) == N * T
+        assert (seen["version"] == version).all()
+        for row in range(N * T):
+            env = seen["env"][row]
+            assert seen["state"][row][[0, 1, 3]].tolist() == [step[env], episode[env], env]
+            assert seen["episode_start"][row] == (step[env] == 0)
+            wanted = seen["state"][row][2] + seen["action"][row, 0] * (step[env] + 1)
+            assert seen["reward"][row] == pytest.approx(wanted, abs=1e-6)
+            over = step[env] + 1 == 3 + (env + episode[env]) % 4
+            even = (env + episode[env]) % 2 == 0
+            assert seen["truncated"][row] == (over and even)
+            assert seen["terminated"][row] == (over and not even)
+            step[env], episode[env] = (
+                (0, episode[env] + 1) if over else (step[env] + 1, episode[env])
+            )
+
+
+def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCritic) -> None:
+    sync = collector.make("sync", ToyFactory(), N)
+    rows = rollout(policy)
+    sync.collect(policy, rows)
+    seen = columns(rows)
+    cut = np.flatnonzero(seen["truncated"])
+    assert len(cut) == 3
+    for row in cut:
+        one = slice(row, row + 1)
+        before = {name: torch.from_numpy(seen[name][one]) for name in SPEC.observations}
+        start = torch.from_numpy(seen["episode_start"][one])
+        previous, memory = (
+            torch.from_numpy(seen[name][one]) for name in ("previous_action", "memory")
+        )
+        with torch.no_grad():
+            step = policy.act(before, previous, memory, start)
+            state = seen["state"][one] + np.array([1, 0, 0, 0], np.float32)
+            last = {"state": torch.from_numpy(state), "depth": before["depth"]}
+            action = torch.from_numpy(seen["action"][one])
+            assert step.memory is not None
+            value = policy.act(last, action, step.memory, torch.tensor([False])).value
+        assert seen["bootstrap"][row] == pytest.approx(float(value), abs=1e-6)
+
+
+def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorCritic) -> None:
+    sync = collector.make("sync", ToyFactory(), N)
+    rows = rollout(policy)
+    for _ in range(3):
+        collection = sync.collect(policy, rows)
+        over = int((rows.terminated | rows.truncated)[rows.rows].sum())
+        assert len(collection.episodes) == over > 0
+        assert collection.steps == N * T
+        assert all(seconds >= -1e-3 for seconds in collection.seconds.values())
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 2), (2, 0)])
+def test_a_restored_collector_goes_on_bit_for_bit(
+    policy: ActorCritic, first: int, second: int
+) -> None:
+    begun = collector.make("sync", ToyFactory(), N, first, seed=3)
+    resumed = collector.make("sync", ToyFactory(), N, second, seed=99)
+    try:
+        rows = rollout(policy)
+        collect(begun, policy, rows, 2)
+        snapshot, (tensors, note) = begun.snapshot(), rows.state_dict()
+        expected = collect(begun, policy, rows, 2)
+        resumed.restore(*snapshot)
+        other = rollout(policy)
+        other.load_state_dict(tensors, note)
+        assert_same(collect(resumed, policy, other, 2), expected)
+    finally:
+        begun.close()
+        resumed.close()
+
+
+def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
+    sync = collector.make("sync", ToyFactory(), N)
+    arrays, note = sync.snapshot()
+    with pytest.raises(UserError, match="of collector 'ver', this one is 'sync'"):
+        sync.restore(arrays, {**note, "collector": "ver"})
+    with pytest.raises(UserError, match="of 4 environments, here are 5"):
+        sync.restore(arrays, {**note, "environments": note["environments"][:4]})
+    without = {name: values for name, values in arrays.items() if name != "generator"}
+    with pytest.raises(UserError, match="not one of collector 'sync'"):
+        sync.restore(without, note)
+    sync.restore(arrays, note)
+
+
+def test_a_wrong_name_or_number_is_refused() -> None:
+    with pytest.raises(UserError, match="collector: unknown value 'sinc'; did you mean 'sync'"):
+        collector.make("sinc", ToyFactory(), N)
+    with pytest.raises(UserError, match="num_envs: must be at least 1, got 0"):
+        collector.make("sync", ToyFactory(), 0)
+
+
+def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:
+    sync = collector.make("sync", ToyFactory(), N)
+    with torch.no_grad():
+        next(policy.action_head.parameters()).fill_(float("nan"))
+    with pytest.raises(RunError, match="policy: an action is not finite"):
+        sync.collect(policy, rollout(policy))
+
+
+def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:
+    sync = collector.make("sync", ToyFactory(), N)
+    rows = rollout(policy)
+    sync.collect(policy, rows)
+    shown = {name: values[rows.rows] for name, values in rows.observation.items()}
+    with torch.no_grad():
+        step = policy.act(
+            shown,
+            rows.previous_action[rows.rows],
+            rows.memory[rows.rows],
+            torch.from_numpy(rows.episode_start[rows.rows]),
+        )
+        wanted = gaussian.log_prob(step.mean, step.std, rows.action[rows.rows], policy.mask)
+    torch.testing.assert_close(rows.log_prob[rows.rows], wanted)
+    assert (rows.action[rows.rows][:, 2] == 0.0).all()  # masked
+
+
+# -- delayed observations ----------------------------------------------------------------------
+
+
+def test_a_delayed_home_shows_what_was_to_be_seen_a_step_ago() -> None:
+    prompt, late = ToyFactory()(range(N)), DelayedFactory(ToyFactory())(range(N))
+    seen = prompt.reset(range(N))["state"]
+    np.testing.assert_array_equal(late.reset(range(N))["state"], seen)
+    cut = 0
+    for turn in range(30):
+        actions = np.full((N, 3), turn / 10.0)
+        now, shown = prompt.step(range(N), actions), late.step(range(N), actions)
+        np.testing.assert_array_equal(shown.reward, now.reward)
+        fresh = (now.terminated | now.truncated)[:, None]
+        expected = np.where(fresh, now.observation["state"], seen)
+        np.testing.assert_array_equal(shown.observation["state"], expected)
+        np.testing.assert_array_equal(late.observe(range(N))["state"], expected)
+        if shown.final is not None:
+            np.testing.assert_array_equal(shown.final["state"], seen[now.truncated])
+            cut += 1
+        seen = now.observation["state"]
+    assert cut > 5
+
+
+def test_delayed_homes_go_on_from_a_snapshot() -> None:
+    late, other = (DelayedFactory(ToyFactory())(range(N)) for _ in range(2))
+    late.reset(range(N))
+    actions = np.ones((N, 3))
+    for _ in range(4):
+        late.step(range(N), actions)
+    for env in range(N):
+        other.restore(env, *late.snapshot(env))
+    for _ in range(9):
+        one, two = late.step(range(N), actions), other.step(range(N), actions)
+        for name, values in one.observation.items():
+            np.testing.assert_array_equal(two.observation[name], values)
+    arrays, note = ToyFactory()(range(1)).snapshot(0)
+    with pytest.raises(UserError, match="not one of a home that is shown with a delay"):
+        other.restore(0, arrays, note)

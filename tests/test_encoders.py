@@ -1,0 +1,158 @@
+import pytest
+import torch
+from torch import nn
+
+from tpsrl.errors import UserError
+from tpsrl.rl.encoders import ENCODERS, make_encoder
+
+IMAGE_ENCODERS = sorted(name for name, kind in ENCODERS.items() if kind is not None)
+WIDTH, SIZE = 8, 24
+
+
+def encoder(name: str, height: int = 64, width: int = 64, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    made = make_encoder(name, WIDTH, {"state": (3,), "depth": (height, width)}, SIZE)
+    assert made is not None
+    return made
+
+
+def images(count: int, height: int = 64, width: int = 64, seed: int = 1) -> torch.Tensor:
+    return torch.rand(count, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+def shaken(module: nn.Module) -> nn.Module:
+    """The same with some noise on every parameter: none is at its initial zero any more."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return module
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (64, 64), (128, 128), (48, 80), (33, 100)])
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_images_of_any_shape_become_vectors_that_tell_them_apart(
+    name: str, shape: tuple[int, int]
+) -> None:
+    vectors = encoder(name, *shape)(images(3, *shape))
+    assert vectors.shape == (3, SIZE)
+    assert torch.all(torch.isfinite(vectors))
+    assert torch.pdist(vectors).min() > 1e-4
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (33, 100)])
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_every_corner_of_the_image_is_looked_at(name: str, shape: tuple[int, int]) -> None:
+    image = images(1, *shape).requires_grad_()
+    shaken(encoder(name, *shape))(image).sum().backward()
+    assert image.grad is not None
+    corners = image.grad[0, [0, 0, -1, -1], [0, -1, 0, -1]]
+    assert torch.all(corners != 0)
+
+
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_a_row_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
+    model = shaken(encoder(name)).train()
+    batch = images(9)
+    whole = model(batch)
+    for row in (0, 8):
+        torch.testing.assert_close(model(batch[row : row + 1])[0], whole[row], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_every_parameter_receives_a_gradient(name: str) -> None:
+    model = shaken(encoder(name, 128, 128))
+    model(images(8, 128, 128)).square().sum().backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert without == []
+
+
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_a_parameter_that_starts_at_zero_leaves_it_after_one_step(name: str) -> None:
+    model = encoder(name)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(images(8)).square().sum().backward()
+        optimizer.step()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert without == []
+
+
+def test_blocks_without_normalisation_start_as_nothing_but_their_shortcut() -> None:
+    model = encoder("se_resnet9")
+    first = model.body[0]
+    x = torch.rand(2, WIDTH, 16, 16)
+    assert torch.equal(first(x), x)
+    second = model.body[1]
+    assert torch.equal(second(x), torch.relu(second.shortcut(x)))
+
+
+def test_without_normalisation_activations_neither_explode_nor_vanish_with_depth() -> None:
+    model = encoder("se_resnet9")
+    x = torch.relu(torch.randn(32, WIDTH, 16, 16))
+    powers = [x.square().mean()]
+    for block in model.body:
+        x = block(x)
+        powers.append(x.square().mean())
+    assert max(powers) < 4 * min(powers)
+
+
+def test_the_first_layer_of_a_branch_is_initialised_by_fixup() -> None:
+    torch.manual_seed(0)
+    model = make_encoder("se_resnet9", 64, {"depth": (64, 64)}, SIZE)
+    assert model is not None
+    for block in model.body:
+        weight = block.conv1.weight
+        he = (2 / (weight.shape[1] * 9)) ** 0.5
+        # Four branches of two layers each: 4^(-1 / (2 * 2 - 2)) = 1 / 2.
+        assert weight.std().item() == pytest.approx(he / 2, rel=0.05)
+        assert not block.conv2.weight.any()
+
+
+def test_residual_branches_with_normalisation_start_small() -> None:
+    model = encoder("resnet18")
+    block = next(m for m in model.body if hasattr(m, "norm2"))
+    x = torch.relu(torch.randn(4, WIDTH, 16, 16))
+    change = (block.norm2(block.conv2(block.norm1(block.conv1(x))))).std()
+    assert 0.05 < change < 0.2
+
+
+@pytest.mark.parametrize(("side", "dilations"), [(128, [2] * 8), (64, [2] * 6 + [1] * 2)])
+def test_a_convolution_is_dilated_where_its_kernel_still_meets_the_map(
+    side: int, dilations: list[int]
+) -> None:
+    model = encoder("resnet18", side, side)
+    found = [c.dilation[0] for n, c in model.named_modules() if n.endswith("conv2")]
+    assert found == dilations
+
+
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_a_large_feature_map_is_compressed_before_the_linear_layer(name: str) -> None:
+    model = make_encoder(name, 32, {"depth": (128, 128)}, SIZE)
+    assert model is not None
+    assert model.head.linear.in_features == 2048
+    small = make_encoder(name, 32, {"depth": (64, 64)}, SIZE)
+    assert small is not None
+    assert small.head.linear.in_features == 256 * 2 * 2
+
+
+def test_state_has_no_encoder_with_or_without_a_camera() -> None:
+    assert make_encoder("state", WIDTH, {"state": (3,)}, SIZE) is None
+    assert make_encoder("state", WIDTH, {"state": (3,), "depth": (64, 64)}, SIZE) is None
+
+
+def test_an_unknown_encoder_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"encoder: .*'resnet81'.*did you mean 'resnet18'"):
+        make_encoder("resnet81", WIDTH, {"depth": (64, 64)}, SIZE)
+
+
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_an_encoder_of_images_without_a_camera_is_an_error(name: str) -> None:
+    with pytest.raises(UserError, match=f"encoder: '{name}' needs a depth image.*'state'"):
+        make_encoder(name, WIDTH, {"state": (3,)}, SIZE)
+
+
+@pytest.mark.parametrize("shape", [(31, 64), (64, 16)])
+def test_an_image_that_is_too_small_is_an_error(shape: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match=r"depth: .* is too small, must be at least 32 x 32"):
+        make_encoder("resnet18", WIDTH, {"depth": shape}, SIZE)

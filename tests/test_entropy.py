@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+
+from tpsrl.rl.entropy import EntropyCoefficient
+
+
+def coefficient(
+    initial: float = 1e-2, target: float = 0.0, learning_rate: float = 0.1
+) -> EntropyCoefficient:
+    return EntropyCoefficient(initial, 1e-4, 1.0, target, learning_rate)
+
+
+def fed(alpha: EntropyCoefficient, entropy: float, steps: int = 1) -> float:
+    for _ in range(steps):
+        alpha.update(torch.full((8,), entropy), torch.ones(8))
+    return float(alpha.value)
+
+
+@pytest.mark.parametrize("target", [-3.0, 0.0, 2.0])
+def test_it_rises_under_the_target_and_falls_above(target):
+    assert fed(coefficient(target=target), target - 0.5) > 1e-2
+    assert fed(coefficient(target=target), target + 0.5) < 1e-2
+
+
+def test_it_turns_when_the_entropy_crosses_the_target():
+    alpha = coefficient()
+    low = fed(alpha, 1.0, steps=10)
+    assert fed(alpha, -1.0, steps=30) > low
+
+
+@pytest.mark.parametrize(("entropy", "bound"), [(-1.0, 1.0), (1.0, 1e-4)])
+def test_it_stays_in_its_bounds(entropy, bound):
+    assert fed(coefficient(), entropy, steps=200) == pytest.approx(bound, rel=1e-6)
+
+
+def test_it_leaves_a_bound_as_soon_as_the_constraint_turns():
+    alpha = coefficient()
+    fed(alpha, 1.0, steps=500)
+    assert fed(alpha, -1.0, steps=40) > 1e-3
+
+
+def test_updates_equal_adam_written_by_hand():
+    alpha, generator = coefficient(target=0.3), torch.Generator().manual_seed(0)
+    log_alpha, first, second = math.log(1e-2), 0.0, 0.0
+    for step in range(1, 60):
+        entropy = torch.randn(16, generator=generator, dtype=torch.float64) + 0.2
+        weight = torch.rand(16, generator=generator, dtype=torch.float64)
+        alpha.update(entropy, weight)
+        pairs = zip(weight.tolist(), entropy.tolist(), strict=True)
+        gradient = sum(w * (h - 0.3) for w, h in pairs) / 16
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        size = math.sqrt(second / (1 - 0.999**step)) + 1e-8
+        log_alpha -= 0.1 * first / (1 - 0.9**step) / size
+        log_alpha = min(max(log_alpha, math.log(1e-4)), 0.0)
+        assert float(alpha.log_alpha) == pytest.approx(log_alpha, rel=1e-9)
+
+
+def test_a_fixed_coefficient_is_the_one_given():
+    assert fed(coefficient(initial=3e-4, learning_rate=0.0), -5.0, steps=10) == pytest.approx(3e-4)
+
+
+def test_a_skipped_update_changes_nothing():
+    alpha = coefficient()
+    fed(alpha, 0.7)
+    before = alpha.state_dict()
+    alpha.update(torch.full((8,), math.nan), torch.ones(8), skip=torch.ones(()))
+    after = alpha.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_it_goes_on_from_its_state_bit_for_bit():
+    alpha, other = coefficient(), coefficient(initial=0.5)
+    fed(alpha, 0.7, steps=7)
+    other.load_state_dict(alpha.state_dict())
+    fed(alpha, -0.4, steps=5)
+    fed(other, -0.4, steps=5)
+    assert torch.equal(alpha.log_alpha, other.log_alpha)

@@ -1,0 +1,210 @@
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_homes import ToyFactory
+
+from tpsrl.errors import UserError
+from tpsrl.rl import log
+from tpsrl.rl.policy import PolicySettings
+from tpsrl.rl.ppo import PPOSettings
+from tpsrl.rl.serial import Serial
+from tpsrl.rl.settings import TrainSettings
+from tpsrl.rl.trainer import Schedule, Trainer, load_latest
+
+STEPS, ENVS = 8, 3
+SETTINGS = TrainSettings(
+    name="tiny",
+    steps=10 * STEPS * ENVS,
+    num_envs=ENVS,
+    num_steps=STEPS,
+    policy=PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8),
+    ppo=PPOSettings(epochs=2, minibatches=2),
+)
+TIMES = ("seconds", "samples_per_s", "time")  # what no two runs have in common
+
+
+class Silent:
+    """Remembers what it is told, and does something at a certain update."""
+
+    def __init__(self, at: int = -1, do: Any = None) -> None:
+        self.at, self.do = at, do
+        self.said: list[str] = []
+
+    def update(self, row: dict[str, Any]) -> None:
+        if row["update"] == self.at:
+            self.do()
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer:
+    options: dict[str, Any] = {
+        "settings": SETTINGS,
+        "schedule": Schedule(validation_episodes=0),
+        "out": out,
+        "factory": ToyFactory(),
+        "validation": None,
+        "deploy": {},
+        "watcher": watcher or Silent(),
+    }
+    torch.set_num_threads(1)
+    return Trainer(**(options | changes))
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in log.read(out)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The metrics of a whole training."""
+    out = tmp_path_factory.mktemp("whole")
+    whole = trainer(out)
+    assert whole.train() == ""
+    whole.close()
+    return rows(out)
+
+
+def test_every_rollout_has_a_record(uninterrupted: list[dict[str, Any]]) -> None:
+    assert [row["update"] for row in uninterrupted] == list(range(1, 11))
+    assert [row["steps"] for row in uninterrupted] == [24 * n for n in range(1, 11)]
+    last = uninterrupted[-1]
+    assert last["episodes"] > 0 and 0.0 <= last["success"] <= 1.0
+    for name in ("kl", "clip_fraction", "entropy", "entropy_coef", "explained_variance"):
+        assert isinstance(last["learner"][name], float)
+    rates = [row["learner"]["learning_rate"] for row in uninterrupted]
+    assert rates == sorted(rates, reverse=True) and rates[0] == 2.5e-4
+
+
+def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
+    one = trainer(tmp_path)
+    one.train()
+    one.close()
+    records = log.read(tmp_path)
+    for before, row in zip([{"seconds": 0.0}, *records], records, strict=False):
+        spent = row["seconds"] - before["seconds"]
+        assert sum(row["time"].values()) == pytest.approx(spent, abs=0.002)
+        assert row["time"].keys() >= {"simulation", "rendering", "inference", "learning", "waiting"}
+
+
+@pytest.mark.parametrize("stop", ["SIGTERM", "SIGINT"])
+def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], stop: str
+) -> None:
+    handler = signal.getsignal(getattr(signal, stop))
+    first = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, stop))))
+    assert first.train() == stop
+    first.close()
+    assert signal.getsignal(getattr(signal, stop)) == handler
+    assert len(rows(tmp_path)) == 4
+    second = trainer(tmp_path)
+    second.resume(load_latest(tmp_path))
+    assert second.train() == ""
+    second.close()
+    assert rows(tmp_path) == uninterrupted
+
+
+def test_sigusr1_saves_and_goes_on(tmp_path: Path, uninterrupted: list[dict[str, Any]]) -> None:
+    watcher = Silent(4, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    one = trainer(tmp_path, watcher)
+    steps = []
+    save = one.save
+
+    def noted() -> None:
+        steps.append(one.updates)
+        save()
+
+    one.save = noted  # type: ignore[method-assign]
+    assert one.train() == ""
+    one.close()
+    assert steps == [4, 10]
+    assert any("saved" in text for text in watcher.said)
+    assert rows(tmp_path) == uninterrupted
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_trainer import Schedule, Silent, ToyFactory, trainer
+out = Path(sys.argv[1])
+one = trainer(
+    out, schedule=Schedule(validation_episodes=0, checkpoint_minutes=0.0), processes={processes}
+)
+if __name__ == "__main__":
+    one.train()
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_training_that_is_killed_goes_on_bit_for_bit(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], processes: int
+) -> None:
+    script, out = tmp_path / "train.py", tmp_path / "out"
+    text = SCRIPT.format(path=[str(Path(__file__).parent)], processes=0)
+    script.write_text(textwrap.dedent(text))
+    process = subprocess.Popen([sys.executable, str(script), str(out)])
+    latest = out / "checkpoints" / "latest.safetensors"
+    while not latest.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    with (out / log.METRICS).open("a") as file:
+        file.write('{"update": 11, "st')  # a line that was being written
+    second = trainer(out, processes=processes)
+    checkpoint = load_latest(out)
+    assert checkpoint.get("updates", int) >= 1
+    second.resume(checkpoint)
+    second.train()
+    second.close()
+    assert rows(out) == uninterrupted
+
+
+def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
+    count = 4
+    one = trainer(
+        tmp_path,
+        schedule=Schedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
+        validation=lambda: Serial(ToyFactory(stride=count), count),
+    )
+    one.train()
+    one.close()
+    results = [row["validation"] for row in rows(tmp_path) if "validation" in row]
+    assert len(results) == 5
+    assert all(result["episodes"] == count for result in results)
+    best = max(results, key=lambda r: (r["success"], r["return"]))
+    found = json.loads(json.dumps(load_latest(tmp_path).get("best", dict)))
+    assert (found["success"], found["return"]) == (best["success"], best["return"])
+    assert (
+        tmp_path / "checkpoints" / "best.safetensors"
+    ).stat().st_size < one.latest.stat().st_size
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    one = trainer(tmp_path)
+    one.train()
+    one.close()
+    found = load_latest(tmp_path)
+    wider = PolicySettings(encoder="state", lstm_layers=1, lstm_width=16)
+    others = {
+        "of another network": dataclasses.replace(SETTINGS, policy=wider),
+        "num_envs: 4, but the checkpoint has 3": dataclasses.replace(SETTINGS, num_envs=4),
+    }
+    for problem, settings in others.items():
+        other = trainer(tmp_path / "other", settings=settings)
+        with pytest.raises(UserError, match=problem):
+            other.resume(found)
+        other.close()
+    with pytest.raises(UserError, match="no checkpoint"):
+        load_latest(tmp_path / "absent")

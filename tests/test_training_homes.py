@@ -1,0 +1,211 @@
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skills import starts
+from skills.environment import EnvOptions, SkillEnv
+from skills.start_source import StartSource
+from skills.training import SkillHomes, SkillHomesFactory
+from tpsrl.errors import RunError, UserError
+from tpsrl.rl.serial import Serial
+from tpsrl.rl.workers import Workers
+
+N = 3
+
+
+# Options as they are given to an environment, with starts that worker processes need not make.
+Options = dict[str, Any]
+
+
+@pytest.fixture(scope="module", params=["pick"])
+def options(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Options]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(starts, "BASE_EPISODES", 2)
+        drawn = starts.start_episodes(request.param, range(6), "val", 0, 4, processes=1)
+        yield {"num_objects": 4, "starts": drawn, "depth": (16, 16), "horizon": 6}
+
+
+def factory(options: Options, skill: str = "pick", stride: int = 0) -> SkillHomesFactory:
+    return SkillHomesFactory(skill, EnvOptions.of(options), seed=5, stride=stride)
+
+
+@pytest.fixture
+def homes(options: Options) -> SkillHomes:
+    return factory(options)(range(N))
+
+
+def action(turn: int, count: int = N) -> np.ndarray:
+    return np.random.default_rng(turn).uniform(-1, 1, (count, 11)).astype(np.float32)
+
+
+# -- episodes ----------------------------------------------------------------------------------
+
+
+def test_a_home_goes_through_the_episodes_of_its_generator(
+    homes: SkillHomes, options: Options
+) -> None:
+    shown = homes.reset(range(N))
+    assert homes.spec.observations == {"state": shown["state"].shape[1:], "depth": (16, 16)}
+    env = SkillEnv("pick", **options)
+    for home in range(N):
+        rng = np.random.default_rng((5, home))
+        index, _ = StartSource("pick", options["starts"]).draw(rng)
+        first, _ = env.reset(options={"start": index})
+        for name, values in first.items():
+            np.testing.assert_array_equal(shown[name][home], values)
+
+
+def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
+    homes: SkillHomes, options: Options
+) -> None:
+    env = SkillEnv("pick", **options)
+    homes.reset(range(N))
+    rng = np.random.default_rng((5, 0))
+    for _ in range(2):
+        index, _ = StartSource("pick", options["starts"]).draw(rng)
+        env.reset(options={"start": index})
+        rewards, terms = [], []
+        for turn in range(6):
+            done = homes.step(range(N), action(turn))
+            seen, reward, terminated, truncated, info = env.step(action(turn)[0])
+            rewards.append(reward)
+            terms.append(info["reward_terms"])
+            assert done.reward[0] == np.float32(reward)
+            assert (done.terminated[0], done.truncated[0]) == (terminated, truncated)
+            if truncated:
+                assert done.final is not None
+                np.testing.assert_array_equal(done.final["state"][0], seen["state"])
+                np.testing.assert_array_equal(done.final["depth"][0], seen["depth"])
+            else:
+                np.testing.assert_array_equal(done.observation["state"][0], seen["state"])
+        assert done.truncated.all()
+        over = done.episodes[0]
+        assert (over.env, over.start, over.steps) == (0, index, 6)
+        assert (over.success, over.ended_by) == (False, "timeout")
+        assert over.reward == pytest.approx(sum(rewards))
+        assert over.terms == {
+            name: pytest.approx(sum(term[name] for term in terms)) for name in terms[0]
+        }
+        again = homes.observe(range(N))
+        for name, values in done.observation.items():
+            np.testing.assert_array_equal(again[name], values)
+
+
+def test_what_a_home_sees_does_not_depend_on_the_others(options: Options) -> None:
+    together, alone = factory(options)(range(N)), factory(options)([2])
+    together.reset(range(N)), alone.reset([0])
+    for turn in range(8):
+        one = together.step([2, 0], action(turn)[[2, 0]])
+        other = alone.step([0], action(turn)[2:])
+        np.testing.assert_array_equal(one.observation["depth"][0], other.observation["depth"][0])
+        np.testing.assert_array_equal(one.observation["state"][0], other.observation["state"][0])
+        assert one.reward[0] == other.reward[0]
+        ours = [episode for episode in one.episodes if episode.env == 2]
+        assert ours == other.episodes
+
+
+def test_with_a_stride_all_starts_come_in_order(options: Options) -> None:
+    in_order = factory({**options, "horizon": 1}, stride=2)
+    homes = [in_order([0]), in_order([1])]
+    found: list[int] = []
+    for one in homes:
+        one.reset([0])
+    for turn in range(2):
+        for one in homes:
+            found += [episode.start for episode in one.step([0], action(turn, 1)).episodes]
+    assert found == [0, 1, 2, 3]
+
+
+# -- snapshots ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["pick", "navigate"], indirect=True)
+def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
+    skill = options["starts"][0].episode.id.partition("_")[0]
+    made = factory(options, skill)
+    serial = Serial(made, N)
+    serial.reset()
+    for turn in range(4):
+        serial.send(action(turn)), serial.receive()
+    # As a checkpoint has it.
+    frozen = [(arrays, json.loads(json.dumps(note))) for arrays, note in serial.snapshot()]
+    workers = Workers(made, N, 2)
+    try:
+        workers.restore(frozen)
+        for name, values in serial.observation.items():
+            np.testing.assert_array_equal(workers.observation[name], values)
+        for turn in range(4, 20):
+            serial.send(action(turn)), workers.send(action(turn))
+            one, other = serial.receive(), workers.receive()
+            for name, values in one.observation.items():
+                np.testing.assert_array_equal(other.observation[name], values)
+            np.testing.assert_array_equal(other.reward, one.reward)
+            assert other.episodes == one.episodes
+            assert (one.final is None) == (other.final is None)
+            if one.final is not None and other.final is not None:
+                np.testing.assert_array_equal(other.final["depth"], one.final["depth"])
+    finally:
+        workers.close()
+
+
+def test_snapshots_of_something_else_are_refused(homes: SkillHomes) -> None:
+    homes.reset(range(N))
+    arrays, note = homes.snapshot(0)
+    for entry in ("engine", "rng", "episode"):
+        less = {name: value for name, value in note.items() if name != entry}
+        with pytest.raises(UserError, match=f"not one of a skill's home .*{entry}"):
+            homes.restore(0, arrays, less)
+    with pytest.raises(UserError, match="task state: arrays steps missing or unknown"):
+        homes.restore(0, {n: v for n, v in arrays.items() if n != "task/steps"}, note)
+    homes.restore(0, arrays, note)
+
+
+# -- bad numbers -------------------------------------------------------------------------------
+
+
+def test_a_reward_that_is_not_finite_is_named(homes: SkillHomes) -> None:
+    homes.reset(range(N))
+    homes._batch._task.distance[1] = np.nan
+    with pytest.raises(RunError, match=r"environment 1, episode pick_\d+_of_.* step 1: reward"):
+        homes.step(range(N), action(0))
+
+
+def test_an_observation_that_is_not_finite_is_named(homes: SkillHomes) -> None:
+    homes.reset(range(N))
+    depth = homes._batch.simulator.depth
+
+    def broken(env_ids: list[int], height: int, width: int) -> np.ndarray:
+        seen = depth(env_ids, height, width)
+        seen[2, 3, 4] = np.inf
+        return seen
+
+    homes._batch.simulator.depth = broken  # type: ignore[method-assign]
+    with pytest.raises(RunError, match=r"environment 2, .* depth is not finite"):
+        homes.step(range(N), action(0))
+
+
+# -- the rest ----------------------------------------------------------------------------------
+
+
+def test_the_factory_travels_to_other_processes(options: Options) -> None:
+    made = factory(options)
+    assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(UserError, match="skill: unknown value 'pik'; did you mean 'pick'"):
+        factory(options, "pik").prepare()
+
+
+def test_rendering_and_resets_are_timed(homes: SkillHomes) -> None:
+    homes.reset(range(N))
+    before = homes.seconds
+    assert before["resets"] > 0.0 and before["rendering"] > 0.0
+    homes.step(range(N), action(0))
+    after = homes.seconds
+    assert after["rendering"] > before["rendering"]
+    assert after["resets"] == before["resets"]

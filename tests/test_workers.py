@@ -1,0 +1,239 @@
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_homes import ToyFactory
+
+from tpsrl.errors import RunError, UserError
+from tpsrl.rl.envs import StepBatch
+from tpsrl.rl.serial import Environments, Serial
+from tpsrl.rl.workers import Workers
+
+N = 5
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    started = Workers(ToyFactory(), N, 2)
+    yield started
+    started.close()
+
+
+def actions(turn: int) -> np.ndarray:
+    return np.random.default_rng(turn).normal(size=(N, 3)).astype(np.float32)
+
+
+def plain(done: StepBatch) -> dict[str, object]:
+    """A step as lists, copied, so that it can be compared later."""
+    parts = dataclasses.asdict(done)
+    parts["observation"] = {name: values.tolist() for name, values in done.observation.items()}
+    if done.final is not None:
+        parts["final"] = {name: values.tolist() for name, values in done.final.items()}
+    arrays = ("reward", "terminated", "truncated")
+    return parts | {name: getattr(done, name).tolist() for name in arrays}
+
+
+def run(environments: Environments, turns: range) -> list[dict[str, object]]:
+    steps = []
+    for turn in turns:
+        environments.send(actions(turn))
+        steps.append(plain(environments.receive()))
+    return steps
+
+
+def pids(workers: Workers) -> list[int]:
+    return [worker.process.pid or 0 for worker in workers._workers]
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    """Whether a process ends within so many seconds; a zombie has ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# -- steps -------------------------------------------------------------------------------------
+
+
+def test_workers_give_the_same_steps_as_one_process(workers: Workers) -> None:
+    serial = Serial(ToyFactory(), N)
+    serial.reset()
+    workers.reset()
+    for name, values in serial.observation.items():
+        np.testing.assert_array_equal(workers.observation[name], values)
+    ours, theirs = run(workers, range(40)), run(serial, range(40))
+    assert ours == theirs
+    assert any(step["final"] for step in ours)
+    assert sum(len(step["episodes"]) for step in ours) > 20  # type: ignore[arg-type]
+
+
+def test_any_environments_step_without_the_others(workers: Workers) -> None:
+    serial = ToyFactory()(range(N))
+    serial.reset(range(N))
+    workers.reset()
+    rng = np.random.default_rng(0)
+    for turn in range(60):
+        envs = np.sort(rng.permutation(N)[: rng.integers(1, N + 1)])
+        acts = actions(turn)[envs]
+        expected = plain(serial.step(envs.tolist(), acts))
+        workers.ask(envs, acts)
+        waiting = set(envs.tolist())
+        while waiting:
+            waiting -= set(workers.answered().tolist())
+        assert plain(workers.collect(envs)) == expected
+
+
+def test_seconds_are_counted_by_cause(workers: Workers) -> None:
+    workers.reset()
+    run(workers, range(3))
+    seconds = workers.seconds
+    assert set(seconds) == {"simulation", "rendering", "resets"}
+    assert seconds["simulation"] > 0.0
+    assert seconds["rendering"] == seconds["resets"] == 0.0
+
+
+# -- snapshots ---------------------------------------------------------------------------------
+
+
+def test_snapshots_go_on_in_other_processes_and_another_split(workers: Workers) -> None:
+    workers.reset()
+    run(workers, range(7))
+    frozen = workers.snapshot()
+    expected = run(workers, range(7, 30))
+    others = Workers(ToyFactory(), N, 3)
+    try:
+        others.restore(frozen)
+        assert run(others, range(7, 30)) == expected
+    finally:
+        others.close()
+    serial = Serial(ToyFactory(), N)
+    serial.restore(frozen)
+    assert run(serial, range(7, 30)) == expected
+
+
+def test_a_snapshot_that_does_not_fit_is_refused_and_the_workers_live(workers: Workers) -> None:
+    workers.reset()
+    good = workers.snapshot()
+    with pytest.raises(UserError, match="toy: not a snapshot of mine"):
+        workers.restore([({}, note) for _, note in good])
+    with pytest.raises(UserError, match="of 1 environments, here are 5"):
+        workers.restore(good[:1])
+    workers.restore(good)
+    assert len(run(workers, range(3))) == 3
+
+
+# -- failures ----------------------------------------------------------------------------------
+
+
+def test_an_exception_in_a_worker_names_its_cause() -> None:
+    workers = Workers(ToyFactory("raise", where=3), N, 2)
+    workers.reset()
+    with pytest.raises(RunError) as caught:
+        run(workers, range(20))
+    message = "worker 1 (environments 3 to 4) failed: ValueError: home 3 is on fire"
+    assert str(caught.value) == message
+    assert "in _trouble" in caught.value.__notes__[0]
+    numbers = pids(workers)
+    workers.close()
+    assert all(gone(pid) for pid in numbers)
+
+
+def test_a_killed_worker_is_noticed_and_nothing_stays() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    workers = Workers(ToyFactory("kill", where=0), N, 2)
+    workers.reset()
+    with pytest.raises(RunError, match=r"worker 0 \(environments 0 to 2\) died: signal SIGKILL"):
+        run(workers, range(20))
+    numbers = pids(workers)
+    workers.close()
+    workers.close()
+    assert all(gone(pid) for pid in numbers)
+    assert len(os.listdir("/proc/self/fd")) <= before + 8  # of the server that starts workers
+
+
+def test_a_worker_that_dies_between_steps_is_noticed_by_the_next_command(workers: Workers) -> None:
+    workers.reset()
+    os.kill(pids(workers)[1], signal.SIGKILL)
+    with pytest.raises(RunError, match=r"worker 1 \(environments 3 to 4\) died: signal SIGKILL"):
+        workers.snapshot()
+
+
+def test_what_the_factory_refuses_is_refused_here() -> None:
+    with pytest.raises(UserError, match="toy: no such thing"):
+        Workers(ToyFactory("refuse"), N, 2)
+    with pytest.raises(UserError, match="processes: 6 is out of range, must be between 1 and the"):
+        Workers(ToyFactory(), N, 6)
+
+
+def test_workers_leave_signals_to_the_main_process(workers: Workers) -> None:
+    workers.reset()
+    for pid in pids(workers):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            os.kill(pid, number)
+    assert len(run(workers, range(3))) == 3
+
+
+def test_a_hanging_worker_is_ended_by_close() -> None:
+    workers = Workers(ToyFactory("hang", when=1), N, 2)
+    workers.reset()
+    workers.send(actions(0))
+    numbers = pids(workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tpsrl.rl.workers._PATIENCE_S", 0.2)
+        workers.close()
+    assert all(gone(pid) for pid in numbers)
+
+
+MAIN = """
+import os, signal, sys
+from toy_homes import ToyFactory
+from tpsrl.rl.workers import Workers
+if __name__ == "__main__":
+    workers = Workers(ToyFactory({trouble}), 4, 2)
+    workers.reset()
+    print(*[worker.process.pid for worker in workers._workers], flush=True)
+    {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "end", "code"),
+    [
+        ("", "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("'hang', when=1", "workers.send([[0] * 3] * 4); os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        ("", "sys.exit(3)", 3),
+    ],
+)
+def test_workers_end_with_the_main_process(
+    tmp_path: Path, trouble: str, end: str, code: int
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(MAIN.format(trouble=trouble, end=end)))
+    path = {"PYTHONPATH": str(Path(__file__).parent)}
+    names = set(Path("/dev/shm").iterdir())
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, **path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    numbers = [int(word) for word in done.stdout.split()]
+    assert len(numbers) == 2
+    assert all(gone(pid) for pid in numbers)
+    assert set(Path("/dev/shm").iterdir()) <= names

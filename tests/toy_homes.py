@@ -1,0 +1,111 @@
+"""A deterministic environment for the tests of workers and collectors, and ways for it to fail.
+
+The state of a home is its counter of steps, the number of its episode, its number in the whole and
+a random number of its own generator; the reward is a function of state and action. Episode e of
+home i lasts 3 + (i + e) % 4 steps and is truncated where i + e is even.
+"""
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs import EnvSpec, Episode, Json, Observation, StepBatch
+
+SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, (True, True, False))
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyFactory:
+    """`trouble` is what home `where` of the whole does instead of its step number `when`.
+
+    With a `stride` n the starts of home i are called i, i + n, i + 2 n, ...
+    """
+
+    trouble: str = ""
+    where: int = 0
+    when: int = 5
+    stride: int = 0
+
+    def __call__(self, env_ids: Sequence[int]) -> "ToyHomes":
+        if self.trouble == "refuse":
+            raise UserError("toy: no such thing")
+        return ToyHomes(self, env_ids)
+
+
+class ToyHomes:
+    def __init__(self, factory: ToyFactory, env_ids: Sequence[int]) -> None:
+        self._factory, self.spec, self.num_envs = factory, SPEC, len(env_ids)
+        self._names = np.array(env_ids)
+        self._rngs = [np.random.default_rng((7, env)) for env in env_ids]
+        self._counter = np.zeros((self.num_envs, 4))  # steps, episode, random number, reward
+        self._counter[:, 1] = -1
+        self._total = 0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {}
+
+    def reset(self, env_ids: Sequence[int]) -> Observation:
+        for env in env_ids:
+            number = self._counter[env, 1] + 1
+            self._counter[env] = 0, number, self._rngs[env].random(), 0
+        return self.observe(env_ids)
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        self._total += 1
+        self._trouble(env_ids)
+        rows = np.array(env_ids)
+        self._counter[rows, 0] += 1
+        reward = self._counter[rows, 2] + actions[:, 0] * self._counter[rows, 0]
+        self._counter[rows, 3] += reward
+        parity = self._names[rows] + self._counter[rows, 1]
+        over = self._counter[rows, 0] >= 3 + parity % 4
+        truncated = over & (parity % 2 == 0)
+        shown = self.observe(env_ids)
+        final = {n: v[truncated] for n, v in shown.items()} if truncated.any() else None
+        episodes = [self._episode(env_ids[row]) for row in np.flatnonzero(over)]
+        if over.any():
+            for name, values in self.reset(rows[over].tolist()).items():
+                shown[name][over] = values
+        reward = reward.astype(np.float32)
+        return StepBatch(shown, reward, over & ~truncated, truncated, final, episodes)
+
+    def observe(self, env_ids: Sequence[int]) -> Observation:
+        rows = np.array(env_ids)
+        state = np.column_stack([self._counter[rows, :3], self._names[rows]]).astype(np.float32)
+        return {"state": state, "depth": np.repeat(state[:, :2], 3, 1).reshape(-1, 2, 3)}
+
+    def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        state = self._rngs[env_id].bit_generator.state
+        return {"counter": self._counter[env_id].copy()}, {"rng": state}
+
+    def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        if "counter" not in arrays:
+            raise UserError("toy: not a snapshot of mine")
+        self._counter[env_id] = arrays["counter"]
+        self._rngs[env_id].bit_generator.state = note["rng"]
+
+    def close(self) -> None:
+        pass
+
+    def _episode(self, env: int) -> Episode:
+        steps, number, _, reward = self._counter[env]
+        name, stride = int(self._names[env]), self._factory.stride
+        start = name + stride * int(number) if stride else int(number)
+        return Episode(name, start, int(steps), float(reward), False, "end")
+
+    def _trouble(self, env_ids: Sequence[int]) -> None:
+        factory = self._factory
+        here = factory.where in self._names[np.array(env_ids)]
+        if not factory.trouble or not here or self._total < factory.when:
+            return
+        if factory.trouble == "raise":
+            raise ValueError(f"home {factory.where} is on fire")
+        if factory.trouble == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(3600)

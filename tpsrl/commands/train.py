@@ -1,0 +1,178 @@
+"""`tpsrl train`: trains a skill."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from tpsrl import config
+from tpsrl.commands import Command
+from tpsrl.errors import UserError, unknown
+from tpsrl.rl.settings import TrainSettings
+
+_DESCRIPTION = """Trains a skill (navigate, pick, place, open_fridge, close_fridge, open_drawer,
+close_drawer, pointnav) by PPO on apartments of the training split, validates it on others now and
+then, and writes checkpoints/latest.safetensors (to resume from) and checkpoints/best.safetensors
+(to act by), metrics.jsonl, TensorBoard events and config.yaml into the output folder.
+
+SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
+a training was stopped or killed, with its own settings; others given beside it change them."""
+_CONFIG = "config.yaml"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a training can be told."""
+
+    skill: str = config.option("", "which one")
+    preset: TrainSettings = config.preset(
+        "train",
+        TrainSettings,
+        "cpu_small",
+        "rollouts, network and learner; preset.KEY=... changes an entry",
+    )
+    depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
+    sensors: Literal["habitat", "full"] | None = config.option(
+        None, "beside the camera (default: habitat; without camera full)"
+    )
+    base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
+    delay: bool = config.option(False, "act on the observation before, as the VER paper does")
+    starts: str | None = config.option(None, "a file of recorded start states")
+    num_objects: int = config.option(12, "objects in a home, 1 to 30", minimum=1, maximum=30)
+    num_episodes: int = config.option(
+        63, "base episodes that starts are drawn from", minimum=1, maximum=1008
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    seed: int = config.option(0, "of everything that is random", minimum=0)
+    processes: int | None = config.option(
+        None, "workers for the homes, 0: in this process (default: one for each core)", minimum=0
+    )
+    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
+    validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
+    checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
+    resume: str | None = config.option(None, "folder of a training to go on with")
+    out: str | None = config.option(None, "folder of the results (default: out/train/SKILL)")
+
+
+def choose(word: str | None) -> Command:
+    """The training of a skill; the word may be missing when another training is resumed.
+
+    Raises:
+        UserError: there is no such skill; names the nearest.
+    """
+    from skills.registry import POINTNAV, names
+
+    known = [*names(), POINTNAV]
+    if word == "":
+        raise UserError(f"choose one of {', '.join(known)}")
+    if word is not None and word not in known:
+        raise unknown("skill", word, known)
+    fixed = () if word is None else (f"skill={word}",)
+    return Command(_DESCRIPTION, Settings, run, fixed=fixed, load=load)
+
+
+def load(overrides: Sequence[str]) -> Settings:
+    """The settings of a new training, or with `resume=DIR` those of an earlier one, changed.
+
+    Raises:
+        UserError: a setting is not valid, the folder is none of a training, or of another skill.
+    """
+    given = dict(o.split("=", 1) for o in overrides if "=" in o)
+    folder = given.get("resume")
+    if folder is None:
+        settings = config.load(Settings, overrides)
+        if not settings.skill:
+            raise UserError("skill: say which one to train")
+        return settings
+    path = Path(folder).expanduser() / _CONFIG
+    if not path.is_file():
+        raise UserError(f"resume: {folder} is no folder of a training (no {_CONFIG})")
+    settings = config.load(Settings, overrides, path)
+    own = config.load(Settings, [], path)
+    if settings.skill != own.skill:
+        raise UserError(f"resume: {folder} trains {own.skill}, not {settings.skill}")
+    return dataclasses.replace(settings, out=folder)
+
+
+def run(settings: Settings) -> int:
+    """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
+    # Threads that wait by turning in circles would take the cores from the workers.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    import signal
+
+    import torch
+    from rich.console import Console
+
+    from eval import output
+    from tpsrl import machine
+    from tpsrl.rl.trainer import Schedule, Trainer, load_latest
+    from tpsrl.rl.watch import Watch
+
+    out = output.check(settings.out or f"out/train/{settings.skill}")
+    if settings.resume is None and (out / "checkpoints").exists():
+        raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
+    checkpoint = None if settings.resume is None else load_latest(out)
+    processes = machine.cores() if settings.processes is None else settings.processes
+    processes = min(processes, settings.preset.num_envs)
+    settings = dataclasses.replace(settings, out=str(out), resume=None, processes=processes)
+    torch.set_num_threads(settings.threads or machine.cores())
+    schedule = Schedule(
+        settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
+    )
+    factory, validation, deploy = _environments(settings)
+    with Watch(settings.skill, settings.preset.steps, Console()) as watch:
+        trainer = Trainer(
+            settings.preset, schedule, out, factory, validation, deploy, watch, processes,
+            settings.seed,
+        )  # fmt: skip
+        try:
+            if checkpoint is not None:
+                trainer.resume(checkpoint)
+            output.write_text(out / _CONFIG, config.to_yaml(settings))
+            stopped = trainer.train()
+        finally:
+            trainer.close()
+        watch.say(f"wrote {trainer.latest.parent}")
+    if not stopped:
+        return 0
+    print(f"stopped; `tpsrl train resume={out}` goes on")
+    return 128 + signal.Signals[stopped]
+
+
+def _environments(settings: Settings) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:
+    """Factory of the homes, maker of the homes of a validation, and what checkpoints say."""
+    from skills.environment import EnvOptions
+    from skills.training import SkillHomesFactory, deployment
+    from tpsrl.rl.delay import DelayedFactory
+    from tpsrl.rl.serial import Environments, Serial
+    from tpsrl.rl.workers import Workers
+
+    camera = settings.preset.policy.encoder != "state"
+    options = EnvOptions(
+        depth=(settings.depth, settings.depth) if camera else None,
+        sensors=settings.sensors,
+        base_movement=settings.base_movement,
+        starts=settings.starts,
+        num_objects=settings.num_objects,
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+    )
+    factory = SkillHomesFactory(settings.skill, options, settings.seed)
+    factory.prepare()
+    deploy = deployment(factory, settings.delay)
+    shown = DelayedFactory(factory) if settings.delay else factory
+    if not settings.validation_episodes:
+        return shown, None, deploy
+    count = min(settings.preset.num_envs, settings.validation_episodes)
+    unseen = dataclasses.replace(options, split="val", starts=None)
+    held_out = dataclasses.replace(factory, options=unseen, stride=count)
+    held_out.prepare()
+
+    def validation() -> Environments:
+        homes = DelayedFactory(held_out) if settings.delay else held_out
+        processes = min(settings.processes or 0, count)
+        return Workers(homes, count, processes) if processes else Serial(homes, count)
+
+    return shown, validation, deploy

@@ -1,0 +1,231 @@
+"""Encoders: a depth image becomes a vector.
+
+Every encoder treats each image by itself (no batch statistics), so that the policy that acts on a
+few images and the learner that sees thousands compute the same numbers.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tpsrl.errors import UserError, unknown
+
+SMALLEST = 32  # pixels a side; both encoders halve the resolution five times
+
+# DD-PPO's compression layer brings a feature map down to so many numbers.
+_COMPRESSED = 2048
+_SQUEEZE = 16  # BPS: r of squeeze-and-excite
+_LEAST_SQUEEZED = 8  # of the one unit that r = 16 leaves of a narrow stage, ReLU may leave none
+_LAYER_SCALE = 0.1  # CaiT's for networks of up to 18 layers
+
+
+class ResNet18(nn.Module):
+    """The VER paper's ResNet-18 (section 4): `width` base planes, 32 being its half width.
+
+    Of ConvNeXt it has the stem of 4 x 4 patches and down-sampling stages of their own (normalise,
+    then 2 x 2 convolution), and layer scale. The second convolution of a block is dilated by 2, so
+    a block sees 7 x 7 for the price of 5 x 5, unless the map is so small that only the middle of
+    the kernel would ever lie on it. As in DD-PPO every normalisation is by half as many groups as
+    there are base planes. Layer scale is the initial weight of a block's last normalisation, which
+    is the same function without another pass over the data.
+    """
+
+    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+        super().__init__()
+        groups = max(1, width // 2)
+        planes = [width, 2 * width, 4 * width, 8 * width]
+        layers: list[nn.Module] = [
+            nn.Conv2d(1, width, 4, 4, bias=False),
+            nn.GroupNorm(groups, width),
+        ]
+        for stage, count in enumerate(planes):
+            if stage:
+                before = planes[stage - 1]
+                layers += [nn.GroupNorm(groups, before), nn.Conv2d(before, count, 2, 2)]
+            dilation = min(2, min(_sides(shape)) // (4 << stage) - 1)
+            layers += [_DilatedBlock(count, groups, max(1, dilation)) for _ in range(2)]
+        self.body = nn.Sequential(*layers)
+        self.head = _Head(planes[-1], shape, size, normalise=True)
+        for module in self.body.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+
+    def forward(self, depth: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1] -> (n, size)."""
+        return self.head(self.body(_whole(depth).unsqueeze(1)))
+
+
+class SeResNet9(nn.Module):
+    """The BPS paper's SE-ResNet9 (section 3.3): ResNet-18 with every other block left out.
+
+    Squeeze-and-excite in each block, a stem that moves 4 x 4 pixels into channels, and Fixup
+    initialisation in the place of normalisation. Fixup's scalar biases are here the convolutions'
+    own, one per channel, which cost nothing.
+    """
+
+    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+        super().__init__()
+        planes = [width, width, 2 * width, 4 * width, 8 * width]
+        self.stem = nn.Conv2d(16, width, 3, 1, 1)
+        self.body = nn.Sequential(
+            *[_FixupBlock(planes[i], planes[i + 1], 1 if i == 0 else 2) for i in range(4)]
+        )
+        self.head = _Head(planes[-1], shape, size, normalise=False)
+        nn.init.kaiming_normal_(self.stem.weight, nonlinearity="relu")
+        nn.init.zeros_(self.stem.bias)  # type: ignore[arg-type]
+        for block in self.body:
+            assert isinstance(block, _FixupBlock)
+            block.initialise(len(self.body))
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, depth: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1] -> (n, size)."""
+        x = self.stem(_space_to_depth(_whole(depth)))
+        return self.head(self.body(functional.relu(x, inplace=True)))
+
+
+# By name; "state" looks at nothing but the vector of the observation.
+ENCODERS: dict[str, Callable[[int, tuple[int, int], int], nn.Module] | None] = {
+    "resnet18": ResNet18,
+    "se_resnet9": SeResNet9,
+    "state": None,
+}
+
+
+def make_encoder(
+    name: str, width: int, shapes: dict[str, tuple[int, ...]], size: int
+) -> nn.Module | None:
+    """The encoder of "depth" (n, H, W) -> (n, size), or None for "state".
+
+    `shapes` are the observation's, without batch axis; `width` is the number of channels of the
+    first stage.
+
+    Raises:
+        UserError: no encoder has this name, or there is no depth image, or it is too small.
+    """
+    if name not in ENCODERS:
+        raise unknown("encoder", name, ENCODERS)
+    kind = ENCODERS[name]
+    if kind is None:
+        return None
+    if "depth" not in shapes:
+        raise UserError(f"encoder: '{name}' needs a depth image, and there is none; use 'state'")
+    shape = shapes["depth"]
+    if len(shape) != 2 or min(shape) < SMALLEST:
+        sides = " x ".join(str(side) for side in shape)
+        raise UserError(f"depth: {sides} is too small, must be at least {SMALLEST} x {SMALLEST}")
+    return kind(width, (shape[0], shape[1]), size)
+
+
+class _DilatedBlock(nn.Module):
+    def __init__(self, planes: int, groups: int, dilation: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.norm1 = nn.GroupNorm(groups, planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, dilation, dilation=dilation, bias=False)
+        self.norm2 = nn.GroupNorm(groups, planes)
+        nn.init.constant_(self.norm2.weight, _LAYER_SCALE)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        branch = functional.relu(self.norm1(self.conv1(x)), inplace=True)
+        branch = self.norm2(self.conv2(branch))
+        return functional.relu(branch.add_(x), inplace=True)
+
+
+class _FixupBlock(nn.Module):
+    def __init__(self, before: int, planes: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, planes, 3, stride, 1)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1)
+        self.excite = _Excite(planes)
+        self.scale = nn.Parameter(torch.ones(()))
+        same = stride == 1 and before == planes
+        self.shortcut = nn.Identity() if same else nn.Conv2d(before, planes, 1, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        branch = self.conv2(functional.relu(self.conv1(x), inplace=True))
+        gate = self.excite(branch) * self.scale
+        return functional.relu(torch.addcmul(self.shortcut(x), branch, gate), inplace=True)
+
+    def initialise(self, blocks: int) -> None:
+        """Fixup (Zhang et al. 2019) for a network of so many blocks with m = 2 layers each.
+
+        The last layer of a branch is zero, the others are He's times blocks^(-1 / (2m - 2)).
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        with torch.no_grad():
+            self.conv1.weight.mul_(blocks**-0.5)
+            self.conv2.weight.zero_()
+
+
+class _Excite(nn.Module):
+    """A factor in (0, 1) for each channel of an image, from the means of all its channels."""
+
+    def __init__(self, planes: int) -> None:
+        super().__init__()
+        hidden = max(_LEAST_SQUEEZED, planes // _SQUEEZE)
+        self.squeeze = nn.Linear(planes, hidden)
+        self.excite = nn.Linear(hidden, planes)
+        nn.init.kaiming_normal_(self.squeeze.weight, nonlinearity="relu")
+        nn.init.zeros_(self.squeeze.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = functional.relu(self.squeeze(x.mean((2, 3))))
+        return torch.sigmoid(self.excite(hidden))[:, :, None, None]
+
+
+class _Head(nn.Module):
+    """Feature map to vector, as in DD-PPO: compression, flattening, linear layer.
+
+    The compression is a 3 x 3 convolution to as many channels as make 2,048 numbers; a map that has
+    no more than these goes without.
+    """
+
+    def __init__(self, planes: int, shape: tuple[int, int], size: int, normalise: bool) -> None:
+        super().__init__()
+        pixels = math.prod(side // SMALLEST for side in _sides(shape))
+        channels = min(planes, max(1, _COMPRESSED // pixels))
+        layers: list[nn.Module] = []
+        if channels < planes:
+            conv = nn.Conv2d(planes, channels, 3, 1, 1, bias=not normalise)
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+            layers.append(conv)
+            if normalise:
+                layers.append(nn.GroupNorm(1, channels))
+            layers.append(nn.ReLU(inplace=True))
+        self.compress = nn.Sequential(*layers)
+        self.linear = nn.Linear(channels * pixels, size)
+        nn.init.orthogonal_(self.linear.weight, math.sqrt(2))
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(self.linear(self.compress(x).flatten(1)))
+
+
+def _sides(shape: tuple[int, int]) -> tuple[int, int]:
+    """Height and width rounded up to multiples of 32."""
+    height, width = (-(-side // SMALLEST) * SMALLEST for side in shape)
+    return height, width
+
+
+def _whole(depth: torch.Tensor) -> torch.Tensor:
+    """Images (n, H, W) with zeros at the bottom and at the right up to multiples of 32."""
+    height, width = depth.shape[1:]
+    full_height, full_width = _sides((height, width))
+    if (full_height, full_width) == (height, width):
+        return depth
+    return functional.pad(depth, (0, full_width - width, 0, full_height - height))
+
+
+def _space_to_depth(depth: torch.Tensor) -> torch.Tensor:
+    """Images (n, H, W) -> (n, 16, H / 4, W / 4), channels last in memory, by a single copy."""
+    rows, columns = depth.shape[1] // 4, depth.shape[2] // 4
+    patches = depth.reshape(-1, rows, 4, columns, 4).transpose(2, 3)
+    return patches.reshape(-1, rows, columns, 16).permute(0, 3, 1, 2)

@@ -1,0 +1,117 @@
+"""What learner and collectors know of environments."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Observation = dict[str, np.ndarray]
+Json = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """The shapes of an environment's observations, without batch axis, and what an action is.
+
+    All observations are float32; "state" (k,) is always there, images are (height, width) in
+    [0, 1]. Only the parts of an action under `mask` (A,) have an effect.
+    """
+
+    observations: dict[str, tuple[int, ...]]
+    mask: tuple[bool, ...]
+
+    @property
+    def action_size(self) -> int:
+        """Length A of an action, whatever is masked."""
+        return len(self.mask)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Episode:
+    """A finished episode.
+
+    `env` is the environment's number in the whole; `terms` are the sums of the reward's terms,
+    `ended_by` is "success", "timeout" or the name of a failure, `start` the number of the start
+    that it was drawn from.
+    """
+
+    env: int
+    start: int
+    steps: int
+    reward: float
+    success: bool
+    ended_by: str
+    terms: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(slots=True)
+class StepBatch:
+    """What came of a step of m homes.
+
+    `observation` is what each home shows now: where its episode is over (`terminated` or
+    `truncated`), the first of the next. `final` has, for the rows under `truncated` and in their
+    order, what was to be seen at the end, from which the rest of the return is estimated.
+    """
+
+    observation: Observation
+    reward: np.ndarray  # (m,) float32
+    terminated: np.ndarray  # (m,) bool
+    truncated: np.ndarray  # (m,) bool
+    final: Observation | None = None  # None where nothing was truncated
+    episodes: list[Episode] = dataclasses.field(default_factory=list)  # in the order of rows
+
+
+class Homes(Protocol):
+    """Environments of one process, any subset of which is stepped in one call.
+
+    A home is named by its number in this process. It draws its episodes from a random generator of
+    its own, so what it goes through does not depend on the others.
+    """
+
+    num_envs: int
+    spec: EnvSpec
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What of the time in `reset` and `step` so far went into "rendering" and "resets".
+
+        The rest counts as simulation.
+        """
+        ...
+
+    def reset(self, env_ids: Sequence[int]) -> Observation:
+        """Begins a new episode in each; the first observations."""
+        ...
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        """One step under actions (m, A); an episode that is over is followed by the next."""
+        ...
+
+    def observe(self, env_ids: Sequence[int]) -> Observation:
+        """What homes show now, the same as was shown last."""
+        ...
+
+    def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        """A home with its episode and random generator, frozen: arrays, and JSON types."""
+        ...
+
+    def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        """Puts a home exactly into a frozen state, which may be of another process.
+
+        Raises:
+            UserError: the snapshot does not fit.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees what the homes hold."""
+        ...
+
+
+class HomesFactory(Protocol):
+    """Makes the homes of a worker; is sent to the worker's process, so it can be pickled."""
+
+    def __call__(self, env_ids: Sequence[int]) -> Homes:
+        """Homes for these numbers of the whole, which seed their random generators."""
+        ...

@@ -1,0 +1,38 @@
+"""Independent Gaussians over the parts of an action that have an effect.
+
+Arguments are mean and standard deviation (n, A) and the mask (A,) bool of the dimensions that
+count. What stands in the others, be it infinite, changes neither a result nor a gradient. Results
+are float32.
+"""
+
+import math
+
+import torch
+
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def sample(
+    mean: torch.Tensor, std: torch.Tensor, mask: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """Actions (n, A), zero where masked; the generator is on the device of the mean."""
+    noise = torch.empty_like(mean, dtype=torch.float32).normal_(generator=generator)
+    return torch.where(mask, torch.addcmul(mean, std, noise), 0.0)
+
+
+def log_prob(
+    mean: torch.Tensor, std: torch.Tensor, action: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Logarithm of the density (n,) at actions (n, A)."""
+    # Both are replaced before they are divided: a division that is masked afterwards would still
+    # have a gradient of 0 times infinity.
+    std = torch.where(mask, std, 1.0)
+    distance = torch.where(mask, action - mean, 0.0) / std
+    count = mask.sum()
+    return -(0.5 * distance.square() + std.log()).sum(-1) - count * _LOG_SQRT_2PI
+
+
+def entropy(std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Differential entropy (n,) in nats."""
+    count = mask.sum()
+    return torch.where(mask, std, 1.0).log().sum(-1) + count * (0.5 + _LOG_SQRT_2PI)

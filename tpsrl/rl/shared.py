@@ -1,0 +1,170 @@
+"""Memory and signals that processes share, and that nobody can leave behind.
+
+The memory has no name: it goes when the last process that has it ends, however that comes about.
+The signals are semaphores that lie in such memory.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import math
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from tpsrl import machine
+from tpsrl.errors import RunError
+
+Layout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
+
+_LINE = 64  # bytes: arrays begin on a cache line of their own, and every semaphore has one
+_NO_SEMAPHORES = "processes: workers need semaphores in shared memory, which this system has not"
+
+
+class SharedArrays:
+    """Named numpy arrays, zero at first, in one piece of anonymous shared memory.
+
+    `send` hands it to another process over a pipe, which maps the same memory by `receive`. An
+    array must not be used after `close`.
+
+    Raises:
+        RunError: there is not so much memory.
+    """
+
+    def __init__(self, layout: Layout, descriptor: int | None = None) -> None:
+        self.layout = {
+            name: (tuple(shape), np.dtype(kind)) for name, (shape, kind) in layout.items()
+        }
+        places, size = _places(self.layout)
+        self._file = _allocate(size) if descriptor is None else descriptor
+        self._map = mmap.mmap(self._file, size)
+        self._arrays = {
+            name: np.ndarray(shape, kind, self._map, places[name])
+            for name, (shape, kind) in self.layout.items()
+        }
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The array itself, not a copy."""
+        return self._arrays[name]
+
+    def send(self, pipe: Connection, process: int) -> None:
+        """Hands the memory to the process of that number, which is about to `receive`."""
+        pipe.send(self.layout)
+        reduction.send_handle(pipe, self._file, process)
+
+    @staticmethod
+    def receive(pipe: Connection) -> "SharedArrays":
+        """The memory that the other end of the pipe sends."""
+        layout = pipe.recv()
+        return SharedArrays(layout, reduction.recv_handle(pipe))
+
+    def close(self) -> None:
+        """Gives this process's share back; safe to call twice."""
+        self._arrays = {}
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        # Where someone still has an array, the memory goes with the last of them.
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
+
+def _places(layout: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> tuple[dict[str, int], int]:
+    """Where each array begins, and the size of all, in bytes."""
+    places, end = {}, 0
+    for name, (shape, kind) in layout.items():
+        places[name] = end
+        end += math.ceil(math.prod(shape) * kind.itemsize / _LINE) * _LINE
+    return places, max(end, _LINE)
+
+
+def _allocate(size: int) -> int:
+    """A file of so many bytes that lies in memory and has no name."""
+    if size / 2**30 > machine.memory_gib():
+        raise RunError(
+            f"shared memory: {size / 2**30:,.1f} GiB are needed, this machine has "
+            f"{machine.memory_gib():.1f}"
+        )
+    if hasattr(os, "memfd_create"):
+        # Unlike a file in /dev/shm it is not bound by that folder's size, 64 MB in a container.
+        file = os.memfd_create("tpsrl", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as unlinked:
+            file = os.dup(unlinked.fileno())
+    os.ftruncate(file, size)
+    return file
+
+
+class Signals:
+    """Counting semaphores in shared memory, one a channel, all zero at first.
+
+    A channel counts what was sent and not yet received. On Linux these are glibc's semaphores, that
+    is futexes: sending takes no system call unless the receiver sleeps, and then one, which wakes
+    it; receiving takes none if something was sent already, and else one for each time it sleeps.
+
+    Raises:
+        RunError: this system has no such semaphores.
+    """
+
+    def __init__(self, memory: np.ndarray) -> None:
+        """Channels over `memory` (channels, 64) uint8 of a `SharedArrays`."""
+        self._memory = memory
+        self._at = [memory[channel].ctypes.data for channel in range(len(memory))]
+
+    @staticmethod
+    def layout(channels: int) -> tuple[tuple[int, ...], Any]:
+        """What a `SharedArrays` needs to hold so many."""
+        return (channels, _LINE), np.uint8
+
+    def begin(self) -> None:
+        """Makes the semaphores; once, by the process that made the memory."""
+        for place in self._at:
+            if _libc().sem_init(place, 1, 0) != 0:
+                reason = os.strerror(ctypes.get_errno())
+                raise RunError(f"{_NO_SEMAPHORES} ({reason})")
+
+    def send(self, channel: int) -> None:
+        """Counts one up."""
+        if _libc().sem_post(self._at[channel]) != 0:
+            raise OSError(ctypes.get_errno(), "sem_post")
+
+    def receive(self, channel: int, timeout_s: float) -> bool:
+        """Counts one down, sleeping until there is one; False after a timeout or an interrupt."""
+        libc, place = _libc(), self._at[channel]
+        if libc.sem_trywait(place) == 0:
+            return True
+        end = time.time() + timeout_s
+        until = _Time(int(end), int(end % 1.0 * 1e9))
+        if libc.sem_timedwait(place, ctypes.byref(until)) == 0:
+            return True
+        if ctypes.get_errno() not in (errno.ETIMEDOUT, errno.EINTR):
+            raise OSError(ctypes.get_errno(), "sem_timedwait")
+        return False
+
+
+class _Time(ctypes.Structure):
+    """C's timespec."""
+
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+@functools.cache
+def _libc() -> Any:
+    """The C library, whose calls let other threads of Python run."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    place = ctypes.c_void_p
+    try:
+        libc.sem_init.argtypes = [place, ctypes.c_int, ctypes.c_uint]
+        libc.sem_post.argtypes = libc.sem_trywait.argtypes = [place]
+        libc.sem_timedwait.argtypes = [place, ctypes.POINTER(_Time)]
+    except AttributeError:
+        raise RunError(_NO_SEMAPHORES) from None
+    return libc

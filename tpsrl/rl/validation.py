@@ -1,0 +1,49 @@
+"""Validation: a policy's success on starts that it is not trained on."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tpsrl.rl.envs import Episode
+from tpsrl.rl.policy import ActorCritic
+from tpsrl.rl.serial import Environments
+
+
+def validate(policy: ActorCritic, environments: Environments, count: int) -> list[Episode]:
+    """The episodes from starts 0 to `count` - 1, in their order, under the mean action.
+
+    The environments have just been made, and home i of n takes the starts i, i + n, i + 2 n, ...
+    The policy that is asked for is the one that is deployed: nothing is drawn at random, so the
+    same policy has the same result.
+    """
+    environments.reset()
+    size, done = environments.num_envs, dict[int, Episode]()
+    device = policy.mask.device
+    memory = policy.initial_memory(size)
+    previous = torch.zeros(size, policy.spec.action_size, device=device)
+    begins = torch.ones(size, dtype=torch.bool, device=device)
+    while len(done) < count:
+        shown = {n: torch.from_numpy(v).to(device) for n, v in environments.observation.items()}
+        with torch.inference_mode():
+            step = policy.act(shown, previous, memory, begins)
+        environments.send(step.mean.cpu().numpy())
+        answer = environments.receive()
+        done |= {episode.start: episode for episode in answer.episodes if episode.start < count}
+        assert step.memory is not None
+        memory, previous = step.memory, step.mean
+        begins = torch.from_numpy(np.asarray(answer.terminated | answer.truncated)).to(device)
+    return [done[start] for start in range(count)]
+
+
+def summary(episodes: list[Episode]) -> dict[str, Any]:
+    """Means over episodes: success, return, steps, and the share of each end."""
+    count = len(episodes)
+    ends = [episode.ended_by for episode in episodes]
+    return {
+        "episodes": count,
+        "success": sum(episode.success for episode in episodes) / count,
+        "return": sum(episode.reward for episode in episodes) / count,
+        "length": sum(episode.steps for episode in episodes) / count,
+        "ended": {name: ends.count(name) / count for name in sorted(set(ends))},
+    }
