@@ -359,3 +359,17 @@ def test_a_policy_that_cannot_be_built_is_an_error_that_names_the_field() -> Non
         ActorCritic(spec, dataclasses.replace(SMALL, encoder="resnet18"))
     with pytest.raises(UserError, match=r"initial_std: 0\.001 is not between"):
         ActorCritic(spec, dataclasses.replace(SMALL, initial_std=0.001))
+
+
+def test_a_new_policy_begins_with_the_action_that_the_environment_names() -> None:
+    spec = EnvSpec({"state": (3,)}, (True, True, True), (0.0, -0.9, 0.5))
+    for squash in (True, False):
+        settings = PolicySettings(encoder="state", lstm_layers=0, squash_mean=squash)
+        policy = ActorCritic(spec, settings)
+        step = policy.act(
+            {"state": torch.randn(200, 3)},
+            torch.zeros(200, 3),
+            torch.zeros(200, 0),
+            torch.zeros(200, dtype=torch.bool),
+        )
+        torch.testing.assert_close(step.mean.mean(0), torch.tensor(spec.start), atol=0.05, rtol=0)

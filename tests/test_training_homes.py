@@ -1,6 +1,7 @@
 import json
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from skills import starts
 from skills.environment import EnvOptions, SkillEnv
 from skills.start_source import StartSource
 from skills.training import SkillHomes, SkillHomesFactory
+from tpsrl.cli import main
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.serial import Serial
 from tpsrl.rl.workers import Workers
@@ -209,3 +211,21 @@ def test_rendering_and_resets_are_timed(homes: SkillHomes) -> None:
     after = homes.seconds
     assert after["rendering"] > before["rendering"]
     assert after["resets"] == before["resets"]
+
+
+def test_bench_train_says_what_the_time_goes_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(starts, "_BLOCK", 1)
+    small = ["num_envs=2", "num_steps=8", "policy.encoder=state", "policy.lstm_width=8"]
+    arguments = ["processes=0", "threads=1", "rollouts=2", "warm_up=0", "num_objects=4"]
+    arguments += ["num_episodes=1", f"out={tmp_path}", *(f"preset.{key}" for key in small)]
+    assert main(["bench", "train", *arguments]) == 0
+    report = json.loads((tmp_path / "train.json").read_text())
+    causes = "simulation rendering resets inference copying waiting learning other".split()
+    assert sorted(report["seconds"]) == sorted(causes)
+    assert report["samples"] == 32
+    assert report["samples_per_s"]["mean"] == pytest.approx(32 / sum(report["seconds"].values()))
+    assert report["settings"]["preset.policy.encoder"] == "state"
+    assert [row["samples"] for row in report["rollouts"]] == [16, 16]

@@ -65,6 +65,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
+    # OpenMP reads this when torch is imported. Threads that wait by turning in circles would take
+    # the cores from the processes that simulate.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()

@@ -1,7 +1,6 @@
 """`tpsrl bench train`: measures how fast this machine trains."""
 
 import dataclasses
-import os
 from typing import Any
 
 from tpsrl import config
@@ -43,8 +42,6 @@ class Settings:
 
 def run(settings: Settings) -> int:
     """Measures, prints and writes."""
-    # Threads that wait by turning in circles would take the cores from the workers.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
     from rich.console import Console
 

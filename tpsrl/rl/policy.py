@@ -103,7 +103,7 @@ class ActorCritic(nn.Module):
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
         self._memory_sizes = [trunk.memory_size for trunk in self._trunks()]
         self.memory_size = sum(self._memory_sizes)
-        self.action_head = GaussianHead(self.trunk.size, spec.action_size, settings)
+        self.action_head = GaussianHead(self.trunk.size, spec, settings)
         self.value_head = _linear(self.trunk.size, 1, 1.0)
         self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
 
@@ -207,18 +207,25 @@ class Trunk(nn.Module):
 class GaussianHead(nn.Module):
     """Features (n, size) to mean and standard deviation (n, A).
 
+    Means begin near `EnvSpec.start`.
+
     Raises:
         UserError: the initial standard deviation is not within its bounds.
     """
 
-    def __init__(self, size: int, actions: int, settings: PolicySettings) -> None:
+    def __init__(self, size: int, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
+        actions = spec.action_size
         initial, low, high = settings.initial_std, settings.min_std, settings.max_std
         if not low <= initial <= high:
             raise UserError(f"initial_std: {initial} is not between {low} and {high}")
         self.bounds = math.log(low), math.log(high)
         self.squash = settings.squash_mean
         self.mean = _linear(size, actions, 0.01)
+        if spec.start:
+            start = torch.tensor(spec.start)
+            with torch.no_grad():
+                self.mean.bias.copy_(torch.atanh(start) if self.squash else start)
         self.log_std: nn.Parameter | None = None
         if settings.std == "parameter":
             self.log_std = nn.Parameter(torch.full((actions,), math.log(initial)))

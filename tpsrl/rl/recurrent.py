@@ -37,5 +37,32 @@ class Recurrent(nn.Module):
         """Sequences: input (S, size) in packed order -> output (S, width) in the same order."""
         width, layers = self.lstm.hidden_size, self.lstm.num_layers
         memory = pack.memory.view(-1, layers, 2, width).permute(2, 1, 0, 3).contiguous()
+        if x.device.type == "cpu" and int(pack.batch_sizes[-1]) < len(pack.memory):
+            return self._in_groups(x, pack.batch_sizes, memory[0], memory[1])
         packed = PackedSequence(x, pack.batch_sizes)
         return self.lstm(packed, (memory[0], memory[1]))[0].data
+
+    def _in_groups(
+        self, x: torch.Tensor, batch_sizes: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
+    ) -> torch.Tensor:
+        """The same, with sequences of similar lengths together, padded to the longest of them.
+
+        On the CPU torch has a quick way for sequences of equal length, which takes less than half
+        the time of packed ones, padding included: no group is padded to twice its length.
+        """
+        first = batch_sizes.cumsum(0) - batch_sizes  # row of a step's longest sequence
+        lengths = (batch_sizes[:, None] > torch.arange(hidden.shape[1])).sum(0)
+        begin, rows, outputs = 0, [], []
+        while begin < len(lengths):
+            longest = int(lengths[begin])
+            end = int((2 * lengths > longest).sum())
+            group = torch.arange(begin, end)
+            there = group < batch_sizes[:longest, None]
+            index = torch.where(there, first[:longest, None] + group, 0)
+            state = (hidden[:, begin:end].contiguous(), cell[:, begin:end].contiguous())
+            padded = x.index_select(0, index.flatten()).view(longest, end - begin, -1)
+            outputs.append(self.lstm(padded, state)[0][there])
+            rows.append(index[there])
+            begin = end
+        order = torch.argsort(torch.cat(rows))
+        return torch.cat(outputs).index_select(0, order)

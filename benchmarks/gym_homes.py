@@ -1,0 +1,85 @@
+"""Gymnasium environments as `tpsrl.rl.envs.Homes`, for comparisons with other libraries."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import gymnasium
+import numpy as np
+
+from tpsrl.rl.envs import EnvSpec, Episode, Json, Observation, StepBatch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GymFactory:
+    """Homes of environments with a vector to observe and actions in [-1, 1].
+
+    Home i is seeded with `seed` + i, as vector environments of gymnasium are.
+    """
+
+    make: Callable[[], gymnasium.Env]
+    seed: int = 0
+
+    def __call__(self, env_ids: Sequence[int]) -> "GymHomes":
+        return GymHomes(self, env_ids)
+
+
+class GymHomes:
+    """One environment for each home."""
+
+    def __init__(self, factory: GymFactory, env_ids: Sequence[int]) -> None:
+        self._envs = [factory.make() for _ in env_ids]
+        self._seeds: list[int | None] = [factory.seed + env for env in env_ids]
+        self._names, self.num_envs = list(env_ids), len(env_ids)
+        observed, acted = self._envs[0].observation_space, self._envs[0].action_space
+        self.spec = EnvSpec({"state": observed.shape}, (True,) * acted.shape[0])
+        self._shown = np.zeros((self.num_envs, *observed.shape), np.float32)
+        self._reward, self._steps = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
+        self._count = np.zeros(self.num_envs, int)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {}
+
+    def reset(self, env_ids: Sequence[int]) -> Observation:
+        for env in env_ids:
+            self._shown[env], _ = self._envs[env].reset(seed=self._seeds[env])
+            self._seeds[env] = None
+            self._reward[env] = self._steps[env] = 0
+        return self.observe(env_ids)
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        reward = np.zeros(len(env_ids), np.float32)
+        terminated, truncated = np.zeros((2, len(env_ids)), bool)
+        finals, episodes = [], []
+        for row, env in enumerate(env_ids):
+            action = np.clip(actions[row], -1.0, 1.0)
+            done = self._envs[env].step(action)
+            self._shown[env], reward[row], terminated[row], truncated[row] = done[:4]
+            truncated[row] &= not terminated[row]
+            self._reward[env] += reward[row]
+            self._steps[env] += 1
+            if terminated[row] or truncated[row]:
+                episodes.append(self._episode(env))
+                if truncated[row]:
+                    finals.append(self._shown[env].copy())
+                self.reset([env])
+        final = {"state": np.array(finals)} if finals else None
+        return StepBatch(self.observe(env_ids), reward, terminated, truncated, final, episodes)
+
+    def observe(self, env_ids: Sequence[int]) -> Observation:
+        return {"state": self._shown[list(env_ids)]}
+
+    def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        raise NotImplementedError("gymnasium environments cannot be frozen")
+
+    def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        raise NotImplementedError("gymnasium environments cannot be frozen")
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _episode(self, env: int) -> Episode:
+        self._count[env] += 1
+        start, steps = int(self._count[env]), int(self._steps[env])
+        return Episode(self._names[env], start, steps, float(self._reward[env]), False, "over")

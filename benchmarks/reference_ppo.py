@@ -1,0 +1,195 @@
+"""Our PPO beside stable-baselines3's, and our recurrent PPO beside sb3-contrib's.
+
+    pip install -c constraints.txt stable-baselines3 sb3-contrib
+    python -m benchmarks.reference_ppo [SEEDS] [OUT.json]
+
+Same tasks, seeds, steps and hyper-parameters; networks of the same width. "pendulum" is
+Pendulum-v1 as it is. "hidden" is InvertedPendulum-v5 without its velocities, so that the policy has
+to remember where the pole was. A run's result is the mean return of 20 episodes under the mean
+action, from the same 20 initial states for both, after the last step.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.wrappers import RescaleAction, TransformObservation
+
+from benchmarks.gym_homes import GymFactory
+from tpsrl.rl import collector
+from tpsrl.rl.policy import ActorCritic, PolicySettings
+from tpsrl.rl.ppo import PPO, PPOSettings
+from tpsrl.rl.rollout import Rollout
+
+EPISODES, FIRST_SEED = 20, 10_000
+WIDTH = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """An environment and how to learn it; the observations named by `shown` are seen."""
+
+    env: str
+    recurrent: bool
+    steps: int
+    num_envs: int
+    num_steps: int
+    batch: int
+    rate: float
+    gamma: float
+    shown: tuple[int, ...] | None = None
+
+    def make(self) -> gymnasium.Env:
+        """The environment, with actions in [-1, 1]."""
+        env = RescaleAction(gymnasium.make(self.env), np.float32(-1), np.float32(1))
+        if self.shown is None:
+            return env
+        columns = list(self.shown)
+        space = env.observation_space
+        seen = gymnasium.spaces.Box(space.low[columns], space.high[columns], dtype=space.dtype)
+        return TransformObservation(env, lambda values: values[columns], seen)
+
+
+TASKS = {
+    "pendulum": Task("Pendulum-v1", False, 102_400, 4, 1024, 64, 1e-3, 0.9),
+    "hidden": Task("InvertedPendulum-v5", True, 102_400, 8, 128, 128, 3e-4, 0.99, (0, 1)),
+}
+EPOCHS, CLIP, LAMBDA, GRAD, VALUE = 10, 0.2, 0.95, 0.5, 0.5
+
+
+def ours(task: Task, seed: int) -> tuple[list[float], float]:
+    """Returns of the last policy, and samples per second."""
+    torch.manual_seed(seed)
+    environments = collector.make("sync", GymFactory(task.make, seed), task.num_envs, seed=seed)
+    policy = ActorCritic(
+        environments.spec,
+        PolicySettings(
+            encoder="state",
+            state_width=WIDTH,
+            state_layers=1 if task.recurrent else 2,
+            lstm_layers=1 if task.recurrent else 0,
+            lstm_width=WIDTH,
+            separate_value=True,
+            squash_mean=False,
+            initial_std=1.0,
+        ),
+    )
+    size = task.num_envs * task.num_steps
+    settings = PPOSettings(
+        learning_rate=task.rate,
+        schedule="constant",
+        epochs=EPOCHS,
+        minibatches=size // task.batch,
+        gamma=task.gamma,
+        gae_lambda=LAMBDA,
+        clip=CLIP,
+        value_coef=2 * VALUE,  # ours has half the squared error
+        max_grad_norm=GRAD,
+        normalise_advantage=True,
+        entropy_coef=1e-12,
+        entropy_learned=False,
+    )
+    learner = PPO(policy, settings, seed)
+    rollout = Rollout(environments.spec, task.num_envs, size, policy.memory_size)
+    begun = time.perf_counter()
+    for update in range(task.steps // size):
+        environments.collect(policy, rollout, update)
+        learner.update(rollout)
+    rate = task.steps / (time.perf_counter() - begun)
+    environments.close()
+    memory, previous, first = policy.initial_memory(1), torch.zeros(1, 1), torch.ones(1)
+
+    def act(observation: np.ndarray, begins: bool) -> np.ndarray:
+        nonlocal memory, previous
+        state = {"state": torch.as_tensor(observation, dtype=torch.float32)[None]}
+        with torch.inference_mode():
+            step = policy.act(state, previous, memory, first.bool() & begins)
+        assert step.memory is not None
+        memory, previous = step.memory, step.mean
+        return np.clip(step.mean[0].numpy(), -1.0, 1.0)
+
+    return evaluate(task, act), rate
+
+
+def reference(task: Task, seed: int) -> tuple[list[float], float]:
+    """The same for stable-baselines3."""
+    from sb3_contrib import RecurrentPPO
+    from stable_baselines3 import PPO as PlainPPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    environments = make_vec_env(task.make, task.num_envs, seed=seed)
+    shared = {
+        "learning_rate": task.rate,
+        "n_steps": task.num_steps,
+        "batch_size": task.batch,
+        "n_epochs": EPOCHS,
+        "gamma": task.gamma,
+        "gae_lambda": LAMBDA,
+        "clip_range": CLIP,
+        "ent_coef": 0.0,
+        "vf_coef": VALUE,
+        "max_grad_norm": GRAD,
+        "seed": seed,
+        "device": "cpu",
+    }
+    if task.recurrent:
+        network = {"lstm_hidden_size": WIDTH, "net_arch": [WIDTH]}
+        model = RecurrentPPO("MlpLstmPolicy", environments, policy_kwargs=network, **shared)
+    else:
+        network = {"net_arch": [WIDTH, WIDTH]}
+        model = PlainPPO("MlpPolicy", environments, policy_kwargs=network, **shared)
+    begun = time.perf_counter()
+    model.learn(task.steps)
+    rate = task.steps / (time.perf_counter() - begun)
+    state = None
+
+    def act(observation: np.ndarray, begins: bool) -> np.ndarray:
+        nonlocal state
+        start = np.array([begins])
+        action, state = model.predict(observation[None], state, start, deterministic=True)
+        return np.clip(action[0], -1.0, 1.0)
+
+    return evaluate(task, act), rate
+
+
+def evaluate(task: Task, act) -> list[float]:
+    """Returns of episodes from the same initial states for everyone."""
+    env, returns = task.make(), []
+    for seed in range(FIRST_SEED, FIRST_SEED + EPISODES):
+        observation, _ = env.reset(seed=seed)
+        total, over, begins = 0.0, False, True
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(act(observation, begins))
+            total, over, begins = total + float(reward), terminated or truncated, False
+        returns.append(total)
+    return returns
+
+
+def main(seeds: int = 3, out: str = "out/bench/reference_ppo.json") -> None:
+    """Runs everything and prints a table in Markdown."""
+    torch.set_num_threads(1)
+    libraries = {"tpsrl": ours, "stable-baselines3": reference}
+    rows = []
+    print("| task | library | return of each seed | mean | samples/s |")
+    print("|---|---|---|---|---|")
+    for name, task in TASKS.items():
+        for library, run in libraries.items():
+            results = [run(task, seed) for seed in range(seeds)]
+            means = [float(np.mean(returns)) for returns, _ in results]
+            rates = [rate for _, rate in results]
+            kind = f"{library}, recurrent" if task.recurrent else library
+            each = ", ".join(f"{mean:.0f}" for mean in means)
+            line = f"{each} | {np.mean(means):.0f} | {np.mean(rates):.0f}"
+            print(f"| {name} | {kind} | {line} |", flush=True)
+            rows.append({"task": name, "library": library, "returns": means, "rates": rates})
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    Path(out).write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:3])
