@@ -93,6 +93,16 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["plan", "tidy_house", "episode=x"], "episode: 'x' is not a whole number"),
         (["plan", "tidy_house", "episodes=/nowhere/x.gz"], "episodes: cannot read /nowhere/x.gz"),
         (["doctor", "please"], "doctor: unexpected argument 'please'"),
+        (["train"], "choose one of navigate, pick, place, "),
+        (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["train", "seed=1"], "skill: say which one to train"),
+        (["train", "pick", "preset=cpu_smal"], "did you mean 'cpu_small'?"),
+        (["train", "pick", "preset.ppo.clip=-1"], "preset.ppo.clip: -1.0 is out of range"),
+        (["train", "pick", "preset.ppo.clap=1"], "did you mean 'preset.ppo.clip'?"),
+        (["train", "pick", "preset.policy.encoder=resnet"], "did you mean 'resnet18'?"),
+        (["train", "pick", "preset.collector=synk"], "did you mean 'sync'?"),
+        (["train", "resume=/nowhere"], "resume: /nowhere is no folder of a training"),
+        (["train", "pick", "starts=/nowhere/x.npz"], "cannot read /nowhere/x.npz"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

@@ -107,9 +107,15 @@ def run(settings: Settings) -> int:
 
     from eval import output
     from tpsrl import machine
+    from tpsrl.rl.collector import COLLECTORS
+    from tpsrl.rl.encoders import ENCODERS
     from tpsrl.rl.trainer import Schedule, Trainer, load_latest
     from tpsrl.rl.watch import Watch
 
+    if settings.preset.collector not in COLLECTORS:
+        raise unknown("preset.collector", settings.preset.collector, COLLECTORS)
+    if settings.preset.policy.encoder not in ENCODERS:
+        raise unknown("preset.policy.encoder", settings.preset.policy.encoder, ENCODERS)
     out = output.check(settings.out or f"out/train/{settings.skill}")
     if settings.resume is None and (out / "checkpoints").exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")

@@ -95,9 +95,9 @@ class Workers:
     def _share(self) -> None:
         """Makes the shared memory and hands it to the workers."""
         shared = SharedArrays(_layout(self.spec, self.num_envs, len(self._workers)))
-        self._shared = shared
-        self._signals = Signals(shared["signals"])
-        self._signals.begin()
+        signals = Signals(shared["signals"])
+        signals.begin()
+        self._shared, self._signals = shared, signals
         for worker in self._workers:
             with self._watched(worker):
                 shared.send(worker.pipe, worker.process.pid or 0)
