@@ -229,6 +229,11 @@ class SkillBatch:
             return None
         return self._meter.path(env_ids)
 
+    def _ways(self) -> PathMeter:
+        if self._meter is None:
+            raise UserError(f"sensors: {self.skill.name} has no way along the floor")
+        return self._meter
+
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
         self._held[np.asarray(env_ids)] = world.held
         for row, env in enumerate(env_ids):
@@ -237,6 +242,8 @@ class SkillBatch:
     def _observe(
         self, env_ids: Sequence[int], state: TaskState, view: View, world: WorldState
     ) -> Observation:
+        if observation.WAY in self.sensors:
+            view.ahead = self._ways().ahead(env_ids, world.base)
         shown = {"state": observation.observe(self.sensors, state, view, world)}
         if self.options.depth is not None:
             begun = time.perf_counter()

@@ -10,6 +10,7 @@ import torch
 
 from skills import observation, registry, task
 from skills.base import SkillGoal, SkillThresholds
+from skills.path_meter import PathMeter
 from skills.task import Goals, TaskState
 from tpsrl.errors import UserError
 from tpsrl.rl import checkpoint as checkpoints
@@ -48,6 +49,9 @@ class LearnedPolicy:
         self._sample = sample
         self._skill = registry.get(skill)
         self._thresholds = SkillThresholds()
+        self._meter = None
+        if observation.WAY in self._network.sensors:
+            self._meter = PathMeter(1, self._skill.reach_m(self._thresholds) or 0.0)
 
     @property
     def depth_size(self) -> tuple[int, int] | None:
@@ -62,6 +66,8 @@ class LearnedPolicy:
         self._previous = torch.zeros(1, act.SIZE)
         self._start = torch.ones(1, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
+        if self._meter is not None:
+            self._meter.begin([0], [episode], self._task.position, world)
         seed = int.from_bytes(episode.id.encode(), "little") % 2**63
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -97,6 +103,8 @@ class LearnedPolicy:
     ) -> dict[str, torch.Tensor]:
         network = self._network
         view = self._skill.look(state, world, self._thresholds)
+        if self._meter is not None:
+            view.ahead = self._meter.ahead([0], world.base)
         vector = observation.observe(network.sensors, state, view, world)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:

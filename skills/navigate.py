@@ -40,6 +40,9 @@ class Navigate(SkillTask):
     needs = ("position",)
     parts = (action.BASE, action.STOP)
     sensors = ("goal_polar", "arm")
+    full_sensors: ClassVar[tuple[str, ...]] = (
+        "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way",
+    )  # fmt: skip
 
     def reach_m(self, thresholds: SkillThresholds) -> float | None:
         """From this near, success is within reach."""

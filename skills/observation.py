@@ -1,7 +1,8 @@
 """The vector that a policy is shown beside depth: named sensors, one after the other.
 
 There are two choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
-"full" is one layout for HAB's seven skills which says enough to learn them without a camera.
+"full" is one layout for HAB's seven skills which says enough to learn them without a camera; to
+Navigate, which would be blind, it adds the way along the floor.
 """
 
 import dataclasses
@@ -65,6 +66,10 @@ def _compass(task: TaskState, view: View, world: WorldState) -> Any:
     return columns(view.distance, xp.cos(view.heading), xp.sin(view.heading))
 
 
+def _way(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.ahead
+
+
 def _start_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
     return into_frame(world.ee_quat, task.start - world.ee_pos)
 
@@ -72,6 +77,8 @@ def _start_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
 def _goal_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
     return into_frame(world.ee_quat, task.position - world.ee_pos)
 
+
+WAY = "way"  # is asked of a `PathMeter`
 
 SENSORS: dict[str, Sensor] = {
     "arm": Sensor(7, _arm),  # joint positions
@@ -84,6 +91,7 @@ SENSORS: dict[str, Sensor] = {
     "gap": Sensor(1, _gap),  # what the door or drawer lacks
     "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
     "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
+    WAY: Sensor(3, _way),  # along the floor: what is left, next corner of the shortest path
     "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
 }

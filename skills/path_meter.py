@@ -65,10 +65,7 @@ class PathMeter:
             UserError: no free floor is near a goal, or the homes' layouts are not of one set.
         """
         rows = np.asarray(homes)
-        for home in self._unmapped.keys() & set(homes):
-            episode, goal = self._unmapped.pop(home)
-            floor = free_floor(episode.layout, door_positions(episode))
-            self._fields.set(home, distance_field(floor, tuple(goal[:2]), self._reach_m))
+        self._map(homes)
         shortest = self._fields.distances(rows, self._start[rows])
         left = self._fields.distances(rows, self._here[rows])
         before = np.where(np.isnan(self._left[rows]), shortest, self._left[rows])
@@ -76,6 +73,26 @@ class PathMeter:
         self._left[rows] = left
         gained = np.where(np.isfinite(before), before - left, 0.0)
         return Path(shortest, left, gained, self._driven[rows])
+
+    def ahead(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
+        """What is left from base poses (n, 3) and the next corner of the way, (n, 3).
+
+        See `tpsrl.world.geodesic.DistanceFields.ahead`.
+
+        Raises:
+            UserError: see `path`.
+        """
+        self._map(homes)
+        return self._fields.ahead(np.asarray(homes), base)
+
+    def _map(self, homes: Sequence[int]) -> None:
+        """Makes the maps of homes that have none yet."""
+        if not self._unmapped:
+            return
+        for home in self._unmapped.keys() & set(homes):
+            episode, goal = self._unmapped.pop(home)
+            floor = free_floor(episode.layout, door_positions(episode))
+            self._fields.set(home, distance_field(floor, tuple(goal[:2]), self._reach_m))
 
     def metrics(self, home: int, success: bool) -> dict[str, float]:
         """What a report says of an episode that ends now."""

@@ -182,6 +182,7 @@ class View:
     holding: Any  # (n,) bool, the cup holds an object or a handle
     velocity: Any  # (n, 3) of the base: forward and left in m/s, turn in rad/s
     path: Path | None = None  # along the floor, for a skill with `follows_path`
+    ahead: Any = None  # (n, 3) `PathMeter.ahead`, for a policy that is shown the way
 
 
 @dataclasses.dataclass(slots=True)

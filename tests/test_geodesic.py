@@ -259,6 +259,23 @@ def test_homes_asked_together_answer_like_homes_asked_alone() -> None:
     assert fields.distances(homes, points) == pytest.approx(expected)
 
 
+def test_the_way_ahead_is_the_next_corner_of_the_path_in_the_frame_of_the_base() -> None:
+    fields, field = DistanceFields(2), distance_field(free_floor(LAYOUT), some_points(LAYOUT, 1)[0])
+    fields.set(1, field)
+    bases = np.column_stack([some_points(LAYOUT, 40)[1:], np.linspace(-3, 3, 39)])
+    seen = fields.ahead(np.ones(39, int), bases)
+    assert len(np.unique(seen[:, 1].round(3))) > 30
+    for (x, y, yaw), (left, forward, aside) in zip(bases, seen, strict=True):
+        assert left == pytest.approx(field.distance(x, y))
+        corner = (
+            x + forward * np.cos(yaw) - aside * np.sin(yaw),
+            (y + forward * np.sin(yaw) + aside * np.cos(yaw)),
+        )
+        assert corner == pytest.approx(tuple(field.path(x, y)[1]), abs=1e-5)
+    nowhere = np.array([[1e3, 0.0, 0.0], [np.nan, 0.0, 0.0]])
+    assert not fields.ahead(np.ones(2, int), nowhere).any()
+
+
 def test_homes_of_unlike_maps_are_refused() -> None:
     fields = DistanceFields(2)
     fields.set(0, distance_field(FreeFloor.of_cells(np.ones((9, 9), dtype=bool)), (0.1, 0.1)))

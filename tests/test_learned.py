@@ -7,6 +7,7 @@ import torch
 
 from eval import agents
 from skills import starts
+from skills.base import SkillGoal
 from skills.environment import EnvOptions, SkillEnv
 from skills.learned import LearnedPolicy
 from skills.training import SkillHomesFactory, deployment
@@ -81,6 +82,43 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
             shown, *_ = env.step(action)
             actions.append(action)
         assert np.ptp(actions, axis=0)[:10].max() > 1e-4
+    env.close()
+
+
+def test_a_navigator_without_camera_is_shown_the_way(
+    tmp_path: Path, given: list[starts.Start]
+) -> None:
+    start = given[0]
+    goal = SkillGoal(position=start.episode.objects[0].pos)
+    drive = starts.Start(start.episode, goal)
+    homes = SkillHomesFactory("navigate", EnvOptions(starts=[drive], num_objects=4))
+    own = homes([0])
+    torch.manual_seed(2)
+    network = ActorCritic(
+        own.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8, initial_std=0.1)
+    )
+    with torch.no_grad():
+        network.action_head.mean.weight.mul_(100.0)
+    tensors, note = checkpoint.policy_part(network)
+    deploy = deployment(homes, delay=False)
+    assert "way" in deploy["sensors"]
+    checkpoint.save(tmp_path / "a.safetensors", tensors, note | {"deploy": deploy})
+    policy = LearnedPolicy("navigate", tmp_path / "a.safetensors")
+    env = SkillEnv("navigate", starts=[drive], num_objects=4)
+    shown, _ = env.reset(options={"start": 0})
+    assert shown["state"][-3] > 0.0 and np.abs(shown["state"][-2:]).max() > 0.0
+    policy.begin(env.episode, env.goal, env.world)
+    previous = torch.zeros(1, act.SIZE)
+    for step in range(STEPS):
+        inputs = {"state": torch.from_numpy(shown["state"][None])}
+        with torch.inference_mode():
+            expected = network.act(inputs, previous, torch.zeros(1, 0), torch.tensor([step == 0]))
+        action = policy.act(env.world)
+        wanted = expected.mean[0].clamp(-1.0, 1.0).numpy()
+        np.testing.assert_allclose(action[act.BASE], wanted[act.BASE], atol=1e-6)
+        previous = expected.mean
+        shown, *_ = env.step(action)
+    own.close()
     env.close()
 
 

@@ -1,7 +1,6 @@
 """`tpsrl train`: trains a skill."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -98,8 +97,6 @@ def load(overrides: Sequence[str]) -> Settings:
 
 def run(settings: Settings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
-    # Threads that wait by turning in circles would take the cores from the workers.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import signal
 
     import torch

@@ -157,6 +157,16 @@ class DistanceFields:
         points = np.ascontiguousarray(points, np.float64)
         return _distances_of(self._apex, *self._origin, homes, points)
 
+    def ahead(self, homes: np.ndarray, base: np.ndarray) -> np.ndarray:
+        """What is left from base poses (n, 3), and where the next corner of the way is (n, 3).
+
+        Metres along the floor, and forward and left in the frame of the base. Off the map, and
+        where there is no path, (0, 0, 0).
+        """
+        homes = np.asarray(homes, dtype=np.int64)
+        base = np.ascontiguousarray(base, np.float64)
+        return _ahead_of(self._apex, *self._origin, homes, base)
+
 
 @njit(cache=True)
 def field_distance(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -> float:
@@ -202,6 +212,21 @@ def _distances_of(
     out = np.empty(len(points))
     for i in range(len(points)):
         out[i] = field_distance(apex[homes[i]], x0, y0, points[i, 0], points[i, 1])
+    return out
+
+
+@njit(cache=True)
+def _ahead_of(
+    apex: np.ndarray, x0: float, y0: float, homes: np.ndarray, base: np.ndarray
+) -> np.ndarray:
+    out = np.zeros((len(base), 3))
+    for i in range(len(base)):
+        x, y, yaw = base[i]
+        left = field_distance(apex[homes[i]], x0, y0, x, y)
+        if math.isfinite(left):
+            ax, ay, _ = apex[homes[i], int((y - y0) / CELL_M), int((x - x0) / CELL_M)]
+            c, s = math.cos(yaw), math.sin(yaw)
+            out[i] = left, c * (ax - x) + s * (ay - y), c * (ay - y) - s * (ax - x)
     return out
 
 
