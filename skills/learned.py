@@ -25,8 +25,9 @@ BEST = Path("checkpoints/best.safetensors")  # in the folder of a training
 class LearnedPolicy:
     """Acts by a checkpoint's network; a skill is begun with an empty memory.
 
-    Takes the mean of the action's distribution, or with `sample` draws from it, from a generator
-    that the episode seeds.
+    Draws actions as in training, from a generator that the episode seeds, so that it does the same
+    again; without `sample` it takes the mean of their distribution, which was not trained: the mean
+    of a stop may stay under the threshold for ever while one draw in three is above it.
 
     Args:
         skill: that it is to act for
@@ -38,7 +39,7 @@ class LearnedPolicy:
             and the command that trains it.
     """
 
-    def __init__(self, skill: str, path: str | os.PathLike[str], sample: bool = False) -> None:
+    def __init__(self, skill: str, path: str | os.PathLike[str], sample: bool = True) -> None:
         where = find(skill, path)
         self._network = _load(where, where.stat().st_mtime_ns)
         if self._network.skill != skill:

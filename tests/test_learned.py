@@ -60,7 +60,7 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
 ) -> None:
     settings = options(given, camera)
     network = trained(tmp_path, settings, delay)
-    policy = LearnedPolicy("pick", tmp_path)
+    policy = LearnedPolicy("pick", tmp_path, sample=False)
     assert policy.depth_size == settings.depth
     env = SkillEnv("pick", starts=given, num_objects=4, depth=settings.depth)
     for start in (0, 1):
@@ -103,7 +103,7 @@ def test_a_navigator_without_camera_is_shown_the_way(
     deploy = deployment(homes, delay=False)
     assert "way" in deploy["sensors"]
     checkpoint.save(tmp_path / "a.safetensors", tensors, note | {"deploy": deploy})
-    policy = LearnedPolicy("navigate", tmp_path / "a.safetensors")
+    policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
     env = SkillEnv("navigate", starts=[drive], num_objects=4)
     shown, _ = env.reset(options={"start": 0})
     assert shown["state"][-3] > 0.0 and np.abs(shown["state"][-2:]).max() > 0.0

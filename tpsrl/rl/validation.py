@@ -5,21 +5,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from tpsrl.rl import gaussian
 from tpsrl.rl.envs import Episode
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.serial import Environments
 
 
 def validate(policy: ActorCritic, environments: Environments, count: int) -> list[Episode]:
-    """The episodes from starts 0 to `count` - 1, in their order, under the mean action.
+    """The episodes from starts 0 to `count` - 1, in their order.
 
     The environments have just been made, and home i of n takes the starts i, i + n, i + 2 n, ...
-    The policy that is asked for is the one that is deployed: nothing is drawn at random, so the
-    same policy has the same result.
+    Actions are drawn as in training, by a generator that always begins the same, so a policy has
+    the same result again. The mean of the distribution is not what was trained: the mean of a stop
+    may stay under the threshold for ever while one draw in three is above it.
     """
     environments.reset()
     size, done = environments.num_envs, dict[int, Episode]()
     device = policy.mask.device
+    generator = torch.Generator(device).manual_seed(0)
     memory = policy.initial_memory(size)
     previous = torch.zeros(size, policy.spec.action_size, device=device)
     begins = torch.ones(size, dtype=torch.bool, device=device)
@@ -27,11 +30,12 @@ def validate(policy: ActorCritic, environments: Environments, count: int) -> lis
         shown = {n: torch.from_numpy(v).to(device) for n, v in environments.observation.items()}
         with torch.inference_mode():
             step = policy.act(shown, previous, memory, begins)
-        environments.send(step.mean.cpu().numpy())
+            action = gaussian.sample(step.mean, step.std, policy.mask, generator)
+        environments.send(action.cpu().numpy())
         answer = environments.receive()
         done |= {episode.start: episode for episode in answer.episodes if episode.start < count}
         assert step.memory is not None
-        memory, previous = step.memory, step.mean
+        memory, previous = step.memory, action
         begins = torch.from_numpy(np.asarray(answer.terminated | answer.truncated)).to(device)
     return [done[start] for start in range(count)]
 
