@@ -160,6 +160,15 @@ class SkillBatch:
         view = self.skill.look(state, world, self.thresholds)
         return self._observe(env_ids, state, view, world)
 
+    def sense(
+        self, env_ids: Sequence[int], state: TaskState, view: View, world: WorldState
+    ) -> np.ndarray:
+        """The vectors (m, k) of these homes' observations, beside depth."""
+        if observation.WAY in self.sensors and self._meter is not None:
+            view.ahead = self._meter.ahead(env_ids, world.base)
+        vectors: np.ndarray = observation.observe(self.sensors, state, view, world)
+        return vectors
+
     def world(self, env_id: int) -> WorldState:
         """The last known state of one home, batch of one."""
         if env_id not in self._worlds:
@@ -229,11 +238,6 @@ class SkillBatch:
             return None
         return self._meter.path(env_ids)
 
-    def _ways(self) -> PathMeter:
-        if self._meter is None:
-            raise UserError(f"sensors: {self.skill.name} has no way along the floor")
-        return self._meter
-
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
         self._held[np.asarray(env_ids)] = world.held
         for row, env in enumerate(env_ids):
@@ -242,9 +246,7 @@ class SkillBatch:
     def _observe(
         self, env_ids: Sequence[int], state: TaskState, view: View, world: WorldState
     ) -> Observation:
-        if observation.WAY in self.sensors:
-            view.ahead = self._ways().ahead(env_ids, world.base)
-        shown = {"state": observation.observe(self.sensors, state, view, world)}
+        shown = {"state": self.sense(env_ids, state, view, world)}
         if self.options.depth is not None:
             begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skills import observation, registry, task
+from skills import registry, task
 from skills.base import SkillGoal
 from skills.batch import BatchOptions, SkillBatch
 from skills.starts import Start
@@ -106,6 +106,6 @@ def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) ->
     def judge(i: int) -> None:
         masked = task.masked(actions, batch.mask, world.held)
         after, view, _ = task.step(skill, state, masked, world, batch.settings, batch.thresholds)
-        observation.observe(batch.sensors, after, view, world)
+        batch.sense(env_ids, after, view, world)
 
     return judge
