@@ -52,6 +52,7 @@ def skill_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 def show(console: Console, summary: dict[str, Any]) -> None:
     """Prints the table."""
     style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+    style |= {"collapse_padding": True}  # or some rows would be cut off at 80 columns
     title = f"{summary['title']}, protocol {summary['protocol']}, {summary['agent']} agent"
     table = Table(title=Text(title), box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]
     cells = [_cells(row) for row in summary["runs"]]
