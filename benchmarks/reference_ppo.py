@@ -1,6 +1,6 @@
 """Our PPO beside stable-baselines3's, and our recurrent PPO beside sb3-contrib's.
 
-    pip install -c constraints.txt stable-baselines3 sb3-contrib
+    pip install -c constraints.txt -e '.[reference]'
     python -m benchmarks.reference_ppo [SEEDS] [OUT.json]
 
 Same tasks, seeds, steps and hyper-parameters; networks of the same width. "pendulum" is
