@@ -80,8 +80,7 @@ class SkillBatch:
         self.simulator = simulator
         self.settings = load_settings(skill, options.settings)
         self.thresholds = options.thresholds
-        choice = options.sensors or ("habitat" if options.depth else "full")
-        self.sensors = observation.sensors(self.skill, choice)
+        self.sensors = observation.shown(self.skill, options.sensors, options.depth is not None)
         self.mask = self.skill.mask()
         if not options.base_movement:
             self.mask[act.BASE] = False

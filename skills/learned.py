@@ -19,8 +19,6 @@ from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-BEST = Path("checkpoints/best.safetensors")  # in the folder of a training
-
 
 class LearnedPolicy:
     """Acts by a checkpoint's network; a skill is begun with an empty memory.
@@ -123,7 +121,7 @@ def find(skill: str, path: str | os.PathLike[str]) -> Path:
     """
     where = Path(path).expanduser()
     if where.is_dir():
-        where = where / BEST
+        where = where / checkpoints.FOLDER / checkpoints.BEST
     if not where.is_file():
         raise UserError(f"skills.{skill}: no checkpoint {where}; `tpsrl train {skill}` makes one")
     return where

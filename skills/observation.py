@@ -109,6 +109,11 @@ def sensors(skill: SkillTask, choice: str) -> tuple[str, ...]:
     return (skill.full_sensors or FULL) if choice == "full" else skill.sensors
 
 
+def shown(skill: SkillTask, choice: str | None, camera: bool) -> tuple[str, ...]:
+    """`sensors`, where no choice means habitat's beside a camera, and full without one."""
+    return sensors(skill, choice or ("habitat" if camera else "full"))
+
+
 def layout(names: tuple[str, ...]) -> dict[str, slice]:
     """Where each sensor lies in the vector."""
     found, start = {}, 0

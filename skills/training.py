@@ -224,11 +224,10 @@ class SkillHomes:
 
 def deployment(factory: SkillHomesFactory, delay: bool) -> Json:
     """What a checkpoint says so that `skills.learned` can act by it."""
-    options = factory.options
-    choice = options.sensors or ("habitat" if options.depth else "full")
+    options, skill = factory.options, registry.get(factory.skill)
     return {
         "skill": factory.skill,
-        "sensors": list(observation.sensors(registry.get(factory.skill), choice)),
+        "sensors": list(observation.shown(skill, options.sensors, options.depth is not None)),
         "depth": None if options.depth is None else list(options.depth),
         "delay": delay,
     }

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from tpsrl import config
+from tpsrl.commands.train import set_up
 from tpsrl.rl.settings import TrainSettings
 
 DESCRIPTION = """Collects rollouts of a skill and learns from them, as `tpsrl train` does with the
@@ -42,7 +43,6 @@ class Settings:
 
 def run(settings: Settings) -> int:
     """Measures, prints and writes."""
-    import torch
     from rich.console import Console
 
     from eval import output
@@ -52,11 +52,7 @@ def run(settings: Settings) -> int:
     from tpsrl.rl import bench
 
     folder = output.check(settings.out)
-    processes = machine.cores() if settings.processes is None else settings.processes
-    processes = min(processes, settings.preset.num_envs)
-    threads = settings.threads or machine.cores()
-    torch.set_num_threads(threads)
-    machine.keep_memory()
+    processes, threads = set_up(settings.preset, settings.processes, settings.threads)
     chosen = dataclasses.replace(settings.preset, collector=settings.collector)
     camera = (settings.depth, settings.depth) if chosen.policy.encoder != "state" else None
     options = EnvOptions(

@@ -99,29 +99,20 @@ def run(settings: Settings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
     import signal
 
-    import torch
     from rich.console import Console
 
     from eval import output
-    from tpsrl import machine
-    from tpsrl.rl.collector import COLLECTORS
-    from tpsrl.rl.encoders import ENCODERS
+    from tpsrl.rl.checkpoint import FOLDER
     from tpsrl.rl.trainer import Schedule, Trainer, load_latest
     from tpsrl.rl.watch import Watch
 
-    if settings.preset.collector not in COLLECTORS:
-        raise unknown("preset.collector", settings.preset.collector, COLLECTORS)
-    if settings.preset.policy.encoder not in ENCODERS:
-        raise unknown("preset.policy.encoder", settings.preset.policy.encoder, ENCODERS)
+    check(settings.preset)
     out = output.check(settings.out or f"out/train/{settings.skill}")
-    if settings.resume is None and (out / "checkpoints").exists():
+    if settings.resume is None and (out / FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
-    processes = machine.cores() if settings.processes is None else settings.processes
-    processes = min(processes, settings.preset.num_envs)
+    processes, _ = set_up(settings.preset, settings.processes, settings.threads)
     settings = dataclasses.replace(settings, out=str(out), resume=None, processes=processes)
-    torch.set_num_threads(settings.threads or machine.cores())
-    machine.keep_memory()
     schedule = Schedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
@@ -143,6 +134,33 @@ def run(settings: Settings) -> int:
         return 0
     print(f"stopped; `tpsrl train resume={out}` goes on")
     return 128 + signal.Signals[stopped]
+
+
+def check(preset: TrainSettings) -> None:
+    """Refuses at once what would fail only after the episodes have been made.
+
+    Raises:
+        UserError: collector or encoder is unknown; names the nearest.
+    """
+    from tpsrl.rl.collector import COLLECTORS
+    from tpsrl.rl.encoders import ENCODERS
+
+    if preset.collector not in COLLECTORS:
+        raise unknown("preset.collector", preset.collector, COLLECTORS)
+    if preset.policy.encoder not in ENCODERS:
+        raise unknown("preset.policy.encoder", preset.policy.encoder, ENCODERS)
+
+
+def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[int, int]:
+    """Makes this process ready to learn; the workers and threads that it has."""
+    import torch
+
+    from tpsrl import machine
+
+    threads = threads or machine.cores()
+    torch.set_num_threads(threads)
+    machine.keep_memory()
+    return min(machine.cores() if processes is None else processes, preset.num_envs), threads
 
 
 def _environments(settings: Settings) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:

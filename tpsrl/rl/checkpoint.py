@@ -20,6 +20,8 @@ from tpsrl.rl.envs import EnvSpec
 from tpsrl.rl.policy import ActorCritic, PolicySettings
 
 FORMAT = 1
+# In the folder of a training.
+FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
 
 

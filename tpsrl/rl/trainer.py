@@ -26,8 +26,6 @@ from tpsrl.rl.serial import Environments
 from tpsrl.rl.settings import TrainSettings
 from tpsrl.rl.validation import summary, validate
 
-CHECKPOINTS = "checkpoints"
-LATEST, BEST = "latest.safetensors", "best.safetensors"
 _WINDOW = 100  # finished episodes that success and return are means of
 
 
@@ -113,7 +111,7 @@ class Trainer:
     @property
     def latest(self) -> Path:
         """The file to resume from."""
-        return self.out / CHECKPOINTS / LATEST
+        return self.out / checkpoints.FOLDER / checkpoints.LATEST
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Goes on exactly where a checkpoint was saved.
@@ -207,7 +205,7 @@ class Trainer:
     def _save_policy(self, result: Json) -> None:
         """The best checkpoint: no more than is needed to act by it."""
         tensors, note = checkpoints.policy_part(self.policy)
-        path = self.latest.with_name(BEST)
+        path = self.latest.with_name(checkpoints.BEST)
         checkpoints.save(path, tensors, {**self._about(), **note, "validation": result})
 
     def _update(self) -> Json:
@@ -294,7 +292,7 @@ def load_latest(folder: Path) -> Checkpoint:
     Raises:
         UserError: there is none, or it is damaged.
     """
-    path = folder / CHECKPOINTS / LATEST
+    path = folder / checkpoints.FOLDER / checkpoints.LATEST
     if not path.is_file():
         raise UserError(f"resume: no checkpoint {path}")
     return checkpoints.load(path)
