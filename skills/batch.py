@@ -12,7 +12,7 @@ import numpy as np
 
 from skills import observation, registry, task
 from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.path_meter import PathMeter
+from skills.path_meter import PathMeter, door_positions
 from skills.path_metrics import Path
 from skills.task import Goals, Outcome, TaskSettings, TaskState, View
 from tpsrl import config
@@ -20,6 +20,8 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.floor import floor_map
+from tpsrl.world.scan import Scanner
 from tpsrl.world.state import WorldState
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class SkillBatch:
         self._worlds: dict[int, tuple[WorldState, int]] = {}
         reach_m = self.skill.reach_m(self.thresholds)
         self._meter = None if reach_m is None else PathMeter(simulator.num_envs, reach_m)
+        self._scanner = Scanner(simulator.num_envs) if observation.SCAN in self.sensors else None
 
     @property
     def num_envs(self) -> int:
@@ -114,7 +117,7 @@ class SkillBatch:
                 self.simulator.reset([env], [start.episode])
             else:
                 self.simulator.restore(env, start.snapshot)
-            self.episodes[env] = start.episode
+            self._place(env, start.episode)
         world = self.simulator.state(env_ids)
         goals = Goals.of([start.goal for start in starts])
         self._check(goals, starts)
@@ -165,6 +168,8 @@ class SkillBatch:
         """The vectors (m, k) of these homes' observations, beside depth."""
         if observation.WAY in self.sensors and self._meter is not None:
             view.ahead = self._meter.ahead(env_ids, world.base)
+        if self._scanner is not None:
+            view.scan = self._scanner.ranges(env_ids, world.base)
         vectors: np.ndarray = observation.observe(self.sensors, state, view, world)
         return vectors
 
@@ -224,12 +229,19 @@ class SkillBatch:
         if self._meter is not None:
             goal = state.position[0]
             self._meter.restore(env_id, snapshot.path, snapshot.home.episode, goal)
-        self.episodes[env_id] = snapshot.home.episode
+        self._place(env_id, snapshot.home.episode)
         self._task.put(np.array([env_id]), state)
         world = self.simulator.state([env_id])
         self._keep([env_id], world)
         view = self.skill.look(state, world, self.thresholds)
         return self._observe([env_id], state, view, world)
+
+    def _place(self, env_id: int, episode: Episode) -> None:
+        """Notes what a home has been put into."""
+        self.episodes[env_id] = episode
+        if self._scanner is not None:
+            floor = floor_map(episode.layout, joints=door_positions(episode))
+            self._scanner.set(env_id, floor)
 
     def _path(self, env_ids: Sequence[int]) -> Path | None:
         """The ways of homes, for a skill that is judged by them."""

@@ -17,6 +17,8 @@ from tpsrl.rl import checkpoint as checkpoints
 from tpsrl.rl import gaussian
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.floor import floor_map, rounded
+from tpsrl.world.scan import Scanner
 from tpsrl.world.state import WorldState
 
 
@@ -51,6 +53,7 @@ class LearnedPolicy:
         self._meter = None
         if observation.WAY in self._network.sensors:
             self._meter = PathMeter(1, self._skill.reach_m(self._thresholds) or 0.0)
+        self._scanner = Scanner(1) if observation.SCAN in self._network.sensors else None
 
     @property
     def depth_size(self) -> tuple[int, int] | None:
@@ -67,6 +70,8 @@ class LearnedPolicy:
         self._shown: dict[str, torch.Tensor] | None = None
         if self._meter is not None:
             self._meter.begin([0], [episode], self._task.position, world)
+        if self._scanner is not None:
+            self._scanner.set(0, floor_map(episode.layout, joints=rounded(world.joints[0])))
         seed = int.from_bytes(episode.id.encode(), "little") % 2**63
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -104,6 +109,8 @@ class LearnedPolicy:
         view = self._skill.look(state, world, self._thresholds)
         if self._meter is not None:
             view.ahead = self._meter.ahead([0], world.base)
+        if self._scanner is not None:
+            view.scan = self._scanner.ranges([0], world.base)
         vector = observation.observe(network.sensors, state, view, world)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:

@@ -41,7 +41,7 @@ class Navigate(SkillTask):
     parts = (action.BASE, action.STOP)
     sensors = ("goal_polar", "arm")
     full_sensors: ClassVar[tuple[str, ...]] = (
-        "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way",
+        "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way", "scan",
     )  # fmt: skip
 
     def reach_m(self, thresholds: SkillThresholds) -> float | None:

@@ -2,7 +2,7 @@
 
 There are two choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
 "full" is one layout for HAB's seven skills which says enough to learn them without a camera; to
-Navigate, which would be blind, it adds the way along the floor.
+Navigate, which would be blind, it adds the way along the floor and a laser scan.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from typing import Any
 from skills.geometry import array_namespace, columns, constant
 from skills.task import SkillTask, TaskState, View
 from tpsrl.errors import unknown
+from tpsrl.world.scan import RAYS
 from tpsrl.world.state import WorldState
 
 CHOICES = ("habitat", "full")
@@ -70,6 +71,10 @@ def _way(task: TaskState, view: View, world: WorldState) -> Any:
     return view.ahead
 
 
+def _scan(task: TaskState, view: View, world: WorldState) -> Any:
+    return view.scan
+
+
 def _start_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
     return into_frame(world.ee_quat, task.start - world.ee_pos)
 
@@ -79,6 +84,7 @@ def _goal_from_ee(task: TaskState, view: View, world: WorldState) -> Any:
 
 
 WAY = "way"  # is asked of a `PathMeter`
+SCAN = "scan"  # is asked of a `Scanner`
 
 SENSORS: dict[str, Sensor] = {
     "arm": Sensor(7, _arm),  # joint positions
@@ -92,6 +98,7 @@ SENSORS: dict[str, Sensor] = {
     "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
     "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
     WAY: Sensor(3, _way),  # along the floor: what is left, next corner of the shortest path
+    SCAN: Sensor(RAYS, _scan),  # of a laser on the base, all around
     "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
 }

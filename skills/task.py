@@ -183,6 +183,7 @@ class View:
     velocity: Any  # (n, 3) of the base: forward and left in m/s, turn in rad/s
     path: Path | None = None  # along the floor, for a skill with `follows_path`
     ahead: Any = None  # (n, 3) `PathMeter.ahead`, for a policy that is shown the way
+    scan: Any = None  # (n, rays) `Scanner.ranges`, for a policy that is shown them
 
 
 @dataclasses.dataclass(slots=True)
