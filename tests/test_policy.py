@@ -373,3 +373,12 @@ def test_a_new_policy_begins_with_the_action_that_the_environment_names() -> Non
             torch.zeros(200, dtype=torch.bool),
         )
         torch.testing.assert_close(step.mean.mean(0), torch.tensor(spec.start), atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("std", ["parameter", "network"])
+def test_a_new_policy_tries_as_widely_as_the_environment_says(std: str) -> None:
+    spec = EnvSpec({"state": (3,)}, (True, True, True), (), (0.0, 0.2, 100.0))
+    policy = ActorCritic(spec, dataclasses.replace(SMALL, encoder="state", std=std))
+    memory, previous = policy.initial_memory(1), torch.zeros(1, 3)
+    step = policy.act({"state": torch.zeros(1, 3)}, previous, memory, torch.ones(1).bool())
+    torch.testing.assert_close(step.std[0], torch.tensor([0.37, 0.2, 7.4]))

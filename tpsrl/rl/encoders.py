@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tpsrl.errors import UserError, unknown
 
-SMALLEST = 32  # pixels a side; both encoders halve the resolution five times
+SMALLEST = 32  # pixels a side; the residual encoders halve the resolution five times
 
 # DD-PPO's compression layer brings a feature map down to so many numbers.
 _COMPRESSED = 2048
@@ -87,10 +87,41 @@ class SeResNet9(nn.Module):
         return self.head(self.body(functional.relu(x, inplace=True)))
 
 
+class NatureCNN(nn.Module):
+    """Three convolutions (Mnih et al. 2015), `width` channels in the first, and a linear layer."""
+
+    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+        super().__init__()
+        # Kernel, stride, channels out of `width`; 32, 64 and 64 in the paper.
+        # 8 n + 28 pixels a side end in n with none left over.
+        sides = (_nature_side(shape[0]), _nature_side(shape[1]))
+        self._sides = sides
+        layers: list[nn.Module] = []
+        before = 1
+        for kernel, stride, planes in ((8, 4, width), (4, 2, 2 * width), (3, 1, 2 * width)):
+            layers += [nn.Conv2d(before, planes, kernel, stride), nn.ReLU(inplace=True)]
+            before = planes
+            sides = ((sides[0] - kernel) // stride + 1, (sides[1] - kernel) // stride + 1)
+        self.body = nn.Sequential(*layers)
+        self.linear = nn.Linear(before * sides[0] * sides[1], size)
+        for module in self.body:
+            if isinstance(module, nn.Conv2d):
+                nn.init.orthogonal_(module.weight, math.sqrt(2))
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        nn.init.orthogonal_(self.linear.weight, math.sqrt(2))
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, depth: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1] -> (n, size)."""
+        x = _padded(depth, *self._sides).unsqueeze(1)
+        return functional.relu(self.linear(self.body(x).flatten(1)))
+
+
 # By name; "state" looks at nothing but the vector of the observation.
 ENCODERS: dict[str, Callable[[int, tuple[int, int], int], nn.Module] | None] = {
     "resnet18": ResNet18,
     "se_resnet9": SeResNet9,
+    "nature_cnn": NatureCNN,
     "state": None,
 }
 
@@ -143,7 +174,7 @@ class _FixupBlock(nn.Module):
         self.excite = _Excite(planes)
         self.scale = nn.Parameter(torch.ones(()))
         same = stride == 1 and before == planes
-        self.shortcut = nn.Identity() if same else nn.Conv2d(before, planes, 1, stride)
+        self.shortcut = nn.Identity() if same else _Pointwise(before, planes, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         branch = self.conv2(functional.relu(self.conv1(x), inplace=True))
@@ -163,6 +194,21 @@ class _FixupBlock(nn.Module):
         with torch.no_grad():
             self.conv1.weight.mul_(blocks**-0.5)
             self.conv2.weight.zero_()
+
+
+class _Pointwise(nn.Conv2d):
+    """A 1 x 1 convolution of every `stride`-th row and column.
+
+    They are picked out first: of few channels, channels last, on a processor without AVX-512,
+    oneDNN's strided one writes past the end of the gradient (torch 2.13).
+    """
+
+    def __init__(self, before: int, planes: int, stride: int) -> None:
+        super().__init__(before, planes, 1)
+        self._stride = stride
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x[:, :, :: self._stride, :: self._stride])
 
 
 class _Excite(nn.Module):
@@ -215,10 +261,19 @@ def _sides(shape: tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
+def _nature_side(side: int) -> int:
+    """The next number of pixels that `NatureCNN` looks at to the last: 36, 44, 52, ..., 84."""
+    return 28 + 8 * max(1, math.ceil((side - 28) / 8))
+
+
 def _whole(depth: torch.Tensor) -> torch.Tensor:
     """Images (n, H, W) with zeros at the bottom and at the right up to multiples of 32."""
+    return _padded(depth, *_sides((depth.shape[1], depth.shape[2])))
+
+
+def _padded(depth: torch.Tensor, full_height: int, full_width: int) -> torch.Tensor:
+    """Images (n, H, W) with zeros at the bottom and at the right up to that size."""
     height, width = depth.shape[1:]
-    full_height, full_width = _sides((height, width))
     if (full_height, full_width) == (height, width):
         return depth
     return functional.pad(depth, (0, full_width - width, 0, full_height - height))

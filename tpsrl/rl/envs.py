@@ -16,13 +16,15 @@ class EnvSpec:
 
     All observations are float32; "state" (k,) is always there, images are (height, width) in
     [0, 1]. Only the parts of an action under `mask` (A,) have an effect. `start` (A,) is the action
-    around which a new policy begins to try, zero where it is not given: a stop that ends the
-    episode half of the time would leave nothing to learn from.
+    around which a new policy begins to try, zero where it is not given, and `start_std` (A,) how
+    widely, 0 for the policy's own `initial_std`: a stop that ends the episode half of the time
+    would leave nothing to learn from.
     """
 
     observations: dict[str, tuple[int, ...]]
     mask: tuple[bool, ...]
     start: tuple[float, ...] = ()
+    start_std: tuple[float, ...] = ()
 
     @property
     def action_size(self) -> int:

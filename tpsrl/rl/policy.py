@@ -28,7 +28,9 @@ class PolicySettings:
     logarithms -5, 2 and, for its skills, -1.
     """
 
-    encoder: str = config.option("resnet18", "what looks at depth: resnet18, se_resnet9, or state")
+    encoder: str = config.option(
+        "resnet18", "what looks at depth: resnet18, se_resnet9, nature_cnn, or state"
+    )
     encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
     visual_width: int = config.option(
         512, "numbers that the encoder sums an image up in", minimum=1
@@ -207,7 +209,7 @@ class Trunk(nn.Module):
 class GaussianHead(nn.Module):
     """Features (n, size) to mean and standard deviation (n, A).
 
-    Means begin near `EnvSpec.start`.
+    Means begin near `EnvSpec.start`, standard deviations at `EnvSpec.start_std`, within bounds.
 
     Raises:
         UserError: the initial standard deviation is not within its bounds.
@@ -226,12 +228,15 @@ class GaussianHead(nn.Module):
             start = torch.tensor(spec.start)
             with torch.no_grad():
                 self.mean.bias.copy_(torch.atanh(start) if self.squash else start)
+        given = torch.tensor(spec.start_std or [0.0] * actions)
+        log_std = torch.where(given > 0, given, initial).clamp(low, high).log()
         self.log_std: nn.Parameter | None = None
         if settings.std == "parameter":
-            self.log_std = nn.Parameter(torch.full((actions,), math.log(initial)))
+            self.log_std = nn.Parameter(log_std)
         else:
             self.std = _linear(size, actions, 0.01)
-            nn.init.constant_(self.std.bias, math.log(initial))
+            with torch.no_grad():
+                self.std.bias.copy_(log_std)
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean = self.mean(features)
