@@ -28,8 +28,9 @@ class GymHomes:
 
     def __init__(self, factory: GymFactory, env_ids: Sequence[int]) -> None:
         self._envs = [factory.make() for _ in env_ids]
-        self._seeds: list[int | None] = [factory.seed + env for env in env_ids]
-        self._names, self.num_envs = list(env_ids), len(env_ids)
+        self._names, self.num_envs, self._seed = list(env_ids), len(env_ids), factory.seed
+        self._seeds: list[int | None] = []
+        self.renew(0)
         observed, acted = self._envs[0].observation_space, self._envs[0].action_space
         self.spec = EnvSpec({"state": observed.shape}, (True,) * acted.shape[0])
         self._shown = np.zeros((self.num_envs, *observed.shape), np.float32)
@@ -38,9 +39,11 @@ class GymHomes:
 
     @property
     def seconds(self) -> dict[str, float]:
+        """See `tpsrl.rl.envs.Homes.seconds`."""
         return {}
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
+        """See `tpsrl.rl.envs.Homes.reset`."""
         for env in env_ids:
             self._shown[env], _ = self._envs[env].reset(seed=self._seeds[env])
             self._seeds[env] = None
@@ -48,6 +51,7 @@ class GymHomes:
         return self.observe(env_ids)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        """See `tpsrl.rl.envs.Homes.step`."""
         reward = np.zeros(len(env_ids), np.float32)
         terminated, truncated = np.zeros((2, len(env_ids)), bool)
         finals, episodes = [], []
@@ -67,19 +71,35 @@ class GymHomes:
         return StepBatch(self.observe(env_ids), reward, terminated, truncated, final, episodes)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
+        """See `tpsrl.rl.envs.Homes.observe`."""
         return {"state": self._shown[list(env_ids)]}
 
+    def start(self, env_id: int) -> int:
+        """The number of the episode, which is how many were before it."""
+        return int(self._count[env_id])
+
+    def renew(self, life: int) -> None:
+        """Other seeds, a million further on for each life."""
+        self._seeds = [self._seed + env + life * 1_000_000 for env in self._names]
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        """Nothing: an environment's episodes cannot be chosen."""
+
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        """Not possible."""
         raise NotImplementedError("gymnasium environments cannot be frozen")
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        """Not possible."""
         raise NotImplementedError("gymnasium environments cannot be frozen")
 
     def close(self) -> None:
+        """See `tpsrl.rl.envs.Homes.close`."""
         for env in self._envs:
             env.close()
 
     def _episode(self, env: int) -> Episode:
+        """The record of an episode that is over."""
         self._count[env] += 1
         start, steps = int(self._count[env]), int(self._steps[env])
         return Episode(self._names[env], start, steps, float(self._reward[env]), False, "over")

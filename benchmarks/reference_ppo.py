@@ -21,7 +21,7 @@ import torch
 from gymnasium.wrappers import RescaleAction, TransformObservation
 
 from benchmarks.gym_homes import GymFactory
-from tpsrl.rl import collector
+from tpsrl.rl import collectors
 from tpsrl.rl.policy import ActorCritic, PolicySettings
 from tpsrl.rl.ppo import PPO, PPOSettings
 from tpsrl.rl.rollout import Rollout
@@ -65,7 +65,7 @@ EPOCHS, CLIP, LAMBDA, GRAD, VALUE = 10, 0.2, 0.95, 0.5, 0.5
 def ours(task: Task, seed: int) -> tuple[list[float], float]:
     """Returns of the last policy, and samples per second."""
     torch.manual_seed(seed)
-    environments = collector.make("sync", GymFactory(task.make, seed), task.num_envs, seed=seed)
+    environments = collectors.make("sync", GymFactory(task.make, seed), task.num_envs, seed=seed)
     policy = ActorCritic(
         environments.spec,
         PolicySettings(
@@ -98,7 +98,7 @@ def ours(task: Task, seed: int) -> tuple[list[float], float]:
     rollout = Rollout(environments.spec, task.num_envs, size, policy.memory_size)
     begun = time.perf_counter()
     for update in range(task.steps // size):
-        environments.collect(policy, rollout, update)
+        environments.collect(policy, [rollout], update)
         learner.update(rollout)
     rate = task.steps / (time.perf_counter() - begun)
     environments.close()

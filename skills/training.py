@@ -27,6 +27,8 @@ SUCCESS, TIMEOUT = "success", "timeout"
 # call it less than once in 300, since means end at -1: too often to drive through an apartment.
 _START_STOP, _START_STOP_STD = -0.5, 0.2
 
+_DRAWS = 100  # that may fall on starts in quarantine
+
 _PARTS = ("home", "task", "path")  # of the arrays of a snapshot
 
 
@@ -79,7 +81,8 @@ class SkillHomes:
         start[act.STOP], std[act.STOP] = _START_STOP, _START_STOP_STD
         mask = tuple(self._batch.mask.tolist())
         self.spec = EnvSpec(shapes, mask, tuple(start.tolist()), tuple(std.tolist()))
-        self._names, self._stride = list(env_ids), factory.stride
+        self._names, self._stride, self._seed = list(env_ids), factory.stride, factory.seed
+        self._avoided: frozenset[int] = frozenset()
         self._rngs = [np.random.default_rng((factory.seed, env)) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
         self._reward = np.zeros(self.num_envs)
@@ -103,7 +106,6 @@ class SkillHomes:
         self._reward[rows] = 0.0
         for total in self._terms.values():
             total[rows] = 0.0
-        self._check(env_ids, shown)
         self._resets_s += time.perf_counter() - begun - (self._batch.depth_s - rendering_s)
         return shown
 
@@ -112,12 +114,10 @@ class SkillHomes:
 
         Raises:
             UserError: an action is of the wrong shape or not finite, or a home was not reset.
-            RunError: a reward or an observation is not finite.
         """
         done = self._batch.step(env_ids, actions)
         shown, outcome = done.observation, done.outcome
         reward = outcome.reward
-        self._check(env_ids, {**shown, "reward": reward})
         rows = np.asarray(env_ids)
         self._reward[rows] += reward
         for name, term in outcome.terms.items():
@@ -139,6 +139,18 @@ class SkillHomes:
     def observe(self, env_ids: Sequence[int]) -> Observation:
         """See `tpsrl.rl.envs.Homes.observe`."""
         return self._batch.observe(env_ids)
+
+    def start(self, env_id: int) -> int:
+        """See `tpsrl.rl.envs.Homes.start`."""
+        return int(self._start[env_id])
+
+    def renew(self, life: int) -> None:
+        """See `tpsrl.rl.envs.Homes.renew`."""
+        self._rngs = [np.random.default_rng((self._seed, env, life)) for env in self._names]
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        """See `tpsrl.rl.envs.Homes.avoid`."""
+        self._avoided = frozenset(starts)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.Homes.snapshot`."""
@@ -188,7 +200,11 @@ class SkillHomes:
     def _next(self, env_id: int) -> tuple[int, Start]:
         """The next start of a home, after its index."""
         if not self._stride:
-            return self._source.draw(self._rngs[env_id])
+            for _ in range(_DRAWS):
+                index, start = self._source.draw(self._rngs[env_id])
+                if index not in self._avoided:
+                    return index, start
+            raise RunError(f"starts: {len(self._avoided)} are in quarantine, hardly any is left")
         before = int(self._start[env_id])
         index = self._names[env_id] if before < 0 else before + self._stride
         return index, self._source[index]
@@ -207,21 +223,6 @@ class SkillHomes:
             ended_by=SUCCESS if success else failure or TIMEOUT,
             terms={name: float(total[env_id]) for name, total in self._terms.items()},
         )
-
-    def _check(self, env_ids: Sequence[int], fields: Observation) -> None:
-        """Refuses what is not finite: learning from it would spoil the policy for good."""
-        for name, values in fields.items():
-            # A sum is finite only if all that it is made of is, and costs less than asking each.
-            if np.isfinite(values.sum()):
-                continue
-            wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
-            for row in np.flatnonzero(wrong).tolist():
-                env = env_ids[row]
-                raise RunError(
-                    f"environment {self._names[env]}, episode {self._batch.episode(env).id} "
-                    f"(start {self._start[env]}), step {self._batch.steps(env)}: "
-                    f"{name} is not finite"
-                )
 
 
 def deployment(factory: SkillHomesFactory, delay: bool) -> Json:

@@ -4,7 +4,7 @@ import torch
 from toy_homes import SPEC, ToyFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl import collector, gaussian
+from tpsrl.rl import collectors, gaussian
 from tpsrl.rl.collector import Collector
 from tpsrl.rl.delay import DelayedFactory
 from tpsrl.rl.policy import ActorCritic, PolicySettings
@@ -37,7 +37,7 @@ def columns(rows: Rollout) -> dict[str, np.ndarray]:
 def collect(collector: Collector, policy: ActorCritic, rows: Rollout, count: int) -> list[dict]:
     found = []
     for version in range(count):
-        collector.collect(policy, rows, version)
+        collector.collect(policy, [rows], version)
         found.append(columns(rows))
     return found
 
@@ -50,8 +50,8 @@ def assert_same(ones: list[dict], others: list[dict]) -> None:
 
 
 def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
-    serial = collector.make("sync", ToyFactory(), N, processes=0, seed=3)
-    spread = collector.make("sync", ToyFactory(), N, processes=2, seed=3)
+    serial = collectors.make("sync", ToyFactory(), N, processes=0, seed=3)
+    spread = collectors.make("sync", ToyFactory(), N, processes=2, seed=3)
     try:
         ones = collect(serial, policy, rollout(policy), 3)
         assert_same(ones, collect(spread, policy, rollout(policy), 3))
@@ -61,11 +61,11 @@ def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None
 
 
 def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
-    sync = collector.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyFactory(), N)
     rows = rollout(policy)
     step, episode = np.zeros((2, N), int)  # where each environment should be
     for version in range(4):
-        sync.collect(policy, rows, version)
+        sync.collect(policy, [rows], version)
         seen = columns(rows)
         assert len(seen["env"]) == N * T
         assert (seen["version"] == version).all()
@@ -85,9 +85,9 @@ def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
 
 
 def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCritic) -> None:
-    sync = collector.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyFactory(), N)
     rows = rollout(policy)
-    sync.collect(policy, rows)
+    sync.collect(policy, [rows])
     seen = columns(rows)
     cut = np.flatnonzero(seen["truncated"])
     assert len(cut) == 3
@@ -109,10 +109,10 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
 
 
 def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorCritic) -> None:
-    sync = collector.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyFactory(), N)
     rows = rollout(policy)
     for _ in range(3):
-        collection = sync.collect(policy, rows)
+        collection = sync.collect(policy, [rows])
         over = int((rows.terminated | rows.truncated)[rows.rows].sum())
         assert len(collection.episodes) == over > 0
         assert collection.steps == N * T
@@ -123,8 +123,8 @@ def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorC
 def test_a_restored_collector_goes_on_bit_for_bit(
     policy: ActorCritic, first: int, second: int
 ) -> None:
-    begun = collector.make("sync", ToyFactory(), N, first, seed=3)
-    resumed = collector.make("sync", ToyFactory(), N, second, seed=99)
+    begun = collectors.make("sync", ToyFactory(), N, first, seed=3)
+    resumed = collectors.make("sync", ToyFactory(), N, second, seed=99)
     try:
         rows = rollout(policy)
         collect(begun, policy, rows, 2)
@@ -140,37 +140,40 @@ def test_a_restored_collector_goes_on_bit_for_bit(
 
 
 def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
-    sync = collector.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyFactory(), N)
     arrays, note = sync.snapshot()
-    with pytest.raises(UserError, match="of collector 'ver', this one is 'sync'"):
-        sync.restore(arrays, {**note, "collector": "ver"})
+    fewer = {**note["environments"], "environments": note["environments"]["environments"][:4]}
     with pytest.raises(UserError, match="of 4 environments, here are 5"):
-        sync.restore(arrays, {**note, "environments": note["environments"][:4]})
-    without = {name: values for name, values in arrays.items() if name != "generator"}
-    with pytest.raises(UserError, match="not one of collector 'sync'"):
+        sync.restore(arrays, {**note, "environments": fewer})
+    without = {name: values for name, values in arrays.items() if name != "noise/block"}
+    with pytest.raises(UserError, match="its noise does not fit"):
         sync.restore(without, note)
+    with pytest.raises(UserError, match="snapshot: not one of environments"):
+        sync.restore({}, {})
     sync.restore(arrays, note)
 
 
 def test_a_wrong_name_or_number_is_refused() -> None:
     with pytest.raises(UserError, match="collector: unknown value 'sinc'; did you mean 'sync'"):
-        collector.make("sinc", ToyFactory(), N)
+        collectors.make("sinc", ToyFactory(), N)
     with pytest.raises(UserError, match="num_envs: must be at least 1, got 0"):
-        collector.make("sync", ToyFactory(), 0)
+        collectors.make("sync", ToyFactory(), 0)
+    with pytest.raises(UserError, match="min_batch: 6 is out of range, must be between 1 and 5"):
+        collectors.make("ver", ToyFactory(), N, min_batch=6)
 
 
 def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:
-    sync = collector.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyFactory(), N)
     with torch.no_grad():
         next(policy.action_head.parameters()).fill_(float("nan"))
     with pytest.raises(RunError, match="policy: an action is not finite"):
-        sync.collect(policy, rollout(policy))
+        sync.collect(policy, [rollout(policy)])
 
 
 def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:
-    sync = collector.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyFactory(), N)
     rows = rollout(policy)
-    sync.collect(policy, rows)
+    sync.collect(policy, [rows])
     shown = {name: values[rows.rows] for name, values in rows.observation.items()}
     with torch.no_grad():
         step = policy.act(

@@ -30,7 +30,7 @@ SETTINGS = TrainSettings(
     policy=PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8),
     ppo=PPOSettings(epochs=2, minibatches=2),
 )
-TIMES = ("seconds", "samples_per_s", "time")  # what no two runs have in common
+TIMES = ("seconds", "samples_per_s", "time", "waits")  # what no two runs have in common
 
 
 class Silent:

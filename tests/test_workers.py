@@ -14,7 +14,7 @@ from toy_homes import ToyFactory
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs import StepBatch
-from tpsrl.rl.serial import Environments, Serial
+from tpsrl.rl.serial import Environments, Serial, step_all
 from tpsrl.rl.workers import Workers
 
 N = 5
@@ -44,8 +44,7 @@ def plain(done: StepBatch) -> dict[str, object]:
 def run(environments: Environments, turns: range) -> list[dict[str, object]]:
     steps = []
     for turn in turns:
-        environments.send(actions(turn))
-        steps.append(plain(environments.receive()))
+        steps.append(plain(step_all(environments, actions(turn))))
     return steps
 
 
@@ -91,9 +90,8 @@ def test_any_environments_step_without_the_others(workers: Workers) -> None:
         acts = actions(turn)[envs]
         expected = plain(serial.step(envs.tolist(), acts))
         workers.ask(envs, acts)
-        waiting = set(envs.tolist())
-        while waiting:
-            waiting -= set(workers.answered().tolist())
+        while len(workers.poll(len(envs))) < len(envs):
+            pass
         assert plain(workers.collect(envs)) == expected
 
 
@@ -116,23 +114,24 @@ def test_snapshots_go_on_in_other_processes_and_another_split(workers: Workers) 
     expected = run(workers, range(7, 30))
     others = Workers(ToyFactory(), N, 3)
     try:
-        others.restore(frozen)
+        others.restore(*frozen)
         assert run(others, range(7, 30)) == expected
     finally:
         others.close()
     serial = Serial(ToyFactory(), N)
-    serial.restore(frozen)
+    serial.restore(*frozen)
     assert run(serial, range(7, 30)) == expected
 
 
 def test_a_snapshot_that_does_not_fit_is_refused_and_the_workers_live(workers: Workers) -> None:
     workers.reset()
-    good = workers.snapshot()
+    arrays, note = workers.snapshot()
+    answers = {name: values for name, values in arrays.items() if name.startswith("answers/")}
     with pytest.raises(UserError, match="toy: not a snapshot of mine"):
-        workers.restore([({}, note) for _, note in good])
+        workers.restore(answers, note)
     with pytest.raises(UserError, match="of 1 environments, here are 5"):
-        workers.restore(good[:1])
-    workers.restore(good)
+        workers.restore(arrays, {**note, "environments": note["environments"][:1]})
+    workers.restore(arrays, note)
     assert len(run(workers, range(3))) == 3
 
 
@@ -190,7 +189,7 @@ def test_workers_leave_signals_to_the_main_process(workers: Workers) -> None:
 def test_a_hanging_worker_is_ended_by_close() -> None:
     workers = Workers(ToyFactory("hang", when=1), N, 2)
     workers.reset()
-    workers.send(actions(0))
+    workers.ask(np.arange(N), actions(0))
     numbers = pids(workers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tpsrl.rl.workers._PATIENCE_S", 0.2)
@@ -200,6 +199,7 @@ def test_a_hanging_worker_is_ended_by_close() -> None:
 
 MAIN = """
 import os, signal, sys
+import numpy as np
 from toy_homes import ToyFactory
 from tpsrl.rl.workers import Workers
 if __name__ == "__main__":
@@ -214,7 +214,11 @@ if __name__ == "__main__":
     ("trouble", "end", "code"),
     [
         ("", "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-        ("'hang', when=1", "workers.send([[0] * 3] * 4); os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        (
+            "'hang', when=1",
+            "workers.ask(np.arange(4), np.zeros((4, 3))); os.kill(os.getpid(), 9)",
+            -signal.SIGKILL,
+        ),
         ("", "sys.exit(3)", 3),
     ],
 )

@@ -23,12 +23,16 @@ SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, (True, True, False))
 class ToyFactory:
     """`trouble` is what home `where` of the whole does instead of its step number `when`.
 
-    With a `stride` n the starts of home i are called i, i + n, i + 2 n, ...
+    With an `episode` it is what any home does at the second step of its episode of that number, and
+    `lives` is how many processes in a row have that trouble. With a `stride` n the starts
+    of home i are called i, i + n, i + 2 n, ...
     """
 
     trouble: str = ""
     where: int = 0
     when: int = 5
+    episode: int = -1
+    lives: int = 1
     stride: int = 0
 
     def __call__(self, env_ids: Sequence[int]) -> "ToyHomes":
@@ -44,7 +48,8 @@ class ToyHomes:
         self._rngs = [np.random.default_rng((7, env)) for env in env_ids]
         self._counter = np.zeros((self.num_envs, 4))  # steps, episode, random number, reward
         self._counter[:, 1] = -1
-        self._total = 0
+        self._total = self._life = 0
+        self._avoided: frozenset[int] = frozenset()
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -53,6 +58,8 @@ class ToyHomes:
     def reset(self, env_ids: Sequence[int]) -> Observation:
         for env in env_ids:
             number = self._counter[env, 1] + 1
+            while number in self._avoided:
+                number += 1
             self._counter[env] = 0, number, self._rngs[env].random(), 0
         return self.observe(env_ids)
 
@@ -73,12 +80,23 @@ class ToyHomes:
             for name, values in self.reset(rows[over].tolist()).items():
                 shown[name][over] = values
         reward = reward.astype(np.float32)
+        reward[self._spoilt] = np.nan
         return StepBatch(shown, reward, over & ~truncated, truncated, final, episodes)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
         rows = np.array(env_ids)
         state = np.column_stack([self._counter[rows, :3], self._names[rows]]).astype(np.float32)
         return {"state": state, "depth": np.repeat(state[:, :2], 3, 1).reshape(-1, 2, 3)}
+
+    def start(self, env_id: int) -> int:
+        return int(self._counter[env_id, 1])
+
+    def renew(self, life: int) -> None:
+        self._life = life
+        self._rngs = [np.random.default_rng((7, env, life)) for env in self._names.tolist()]
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        self._avoided = frozenset(starts)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         state = self._rngs[env_id].bit_generator.state
@@ -100,9 +118,18 @@ class ToyHomes:
         return Episode(name, start, int(steps), float(reward), False, "end")
 
     def _trouble(self, env_ids: Sequence[int]) -> None:
-        factory = self._factory
-        here = factory.where in self._names[np.array(env_ids)]
-        if not factory.trouble or not here or self._total < factory.when:
+        factory, rows = self._factory, np.array(env_ids)
+        self._spoilt = np.zeros(len(rows), bool)
+        if not factory.trouble or self._life >= factory.lives:
+            return
+        if factory.episode >= 0:
+            here = (self._counter[rows, 1] == factory.episode) & (self._counter[rows, 0] == 1)
+        else:
+            here = (self._names[rows] == factory.where) & (self._total >= factory.when)
+        if not here.any():
+            return
+        if factory.trouble == "nan":
+            self._spoilt = here
             return
         if factory.trouble == "raise":
             raise ValueError(f"home {factory.where} is on fire")

@@ -142,7 +142,7 @@ def check(preset: TrainSettings) -> None:
     Raises:
         UserError: collector or encoder is unknown; names the nearest.
     """
-    from tpsrl.rl.collector import COLLECTORS
+    from tpsrl.rl.collectors import COLLECTORS
     from tpsrl.rl.encoders import ENCODERS
 
     if preset.collector not in COLLECTORS:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from tpsrl.rl import collector as collectors
+from tpsrl.rl import collectors
+from tpsrl.rl.collector import Collector
 from tpsrl.rl.envs import HomesFactory
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.ppo import PPO
@@ -46,11 +47,14 @@ def measure(
         policy = ActorCritic(collector.spec, settings.policy).to(device)
         ppo = PPO(policy, settings.ppo, seed)
         size = settings.num_envs * settings.num_steps
-        rollout = Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
+        made = [
+            Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
+            for _ in range(collector.rollouts)
+        ]
         rows: list[dict[str, Any]] = []
         for number in range(warm_up + rollouts):
             say(f"rollout {number + 1} of {warm_up + rollouts}")
-            row = _round(collector, policy, ppo, rollout, number)
+            row = _round(collector, policy, ppo, made, number)
             if number >= warm_up:
                 rows.append(row)
     total: collections.Counter[str] = collections.Counter()
@@ -71,16 +75,16 @@ def measure(
 
 
 def _round(
-    collector: collectors.Collector,
+    collector: Collector,
     policy: ActorCritic,
     ppo: PPO,
-    rollout: Rollout,
+    made: list[Rollout],
     version: int,
 ) -> dict[str, Any]:
     """One rollout and what is learned from it."""
-    collection = collector.collect(policy, rollout, version)
+    collection = collector.collect(policy, made, version)
     begun = time.perf_counter()
-    ppo.update(rollout)
+    ppo.update(collection.rollout)
     learning = time.perf_counter() - begun
     return {
         "samples": collection.steps,

@@ -1,54 +1,88 @@
-"""Collectors: how experience gets from environments into a rollout.
+"""Collectors: how experience gets from environments into a rollout (VER paper, sections 2.1, 2.2).
 
-`sync` is DD-PPO's way: all environments step together, their next actions are chosen in one batch.
+- `sync`, DD-PPO's way: all environments step together, and no action is chosen before the last of
+  them has answered.
+- `nover`: an action is chosen as soon as an environment has answered, in batches of whoever has;
+  each environment gives T steps to a rollout, and waits when it has.
+- `ver`: the same, but a rollout has the first T x N steps, whoever they come from.
+- `overlap`: as `ver`, while the rollout before is learned from (`tpsrl.rl.overlap`).
+
+All but `sync` ask every environment for one more step before they hand over to the learner, so that
+none stands still meanwhile; those steps, and all that are in flight when a rollout is full, belong
+to the next one.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
-from tpsrl.errors import RunError, UserError, unknown
+from tpsrl.errors import RunError
 from tpsrl.rl import gaussian
-from tpsrl.rl.envs import EnvSpec, Episode, HomesFactory, Json
+from tpsrl.rl.envs import EnvSpec, Episode, Json
+from tpsrl.rl.noise import Noise
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.rollout import Rollout
-from tpsrl.rl.serial import CAUSES, Environments, Serial
+from tpsrl.rl.serial import CAUSES, Environments, Loss, Snapshot, named
 from tpsrl.rl.stopwatch import Stopwatch
-from tpsrl.rl.workers import Workers
 
-Snapshot = tuple[dict[str, np.ndarray], Json]
+WAITS = ("others", "inference", "learning")  # what environments wait for
 
 
 @dataclasses.dataclass(slots=True)
 class Collection:
-    """What was seen while a rollout was collected.
+    """A rollout, and what was seen while it was collected.
 
-    `seconds` add up to the time it took: simulation, rendering and resets as the mean of the
-    environments' processes, inference, copying, waiting (for the slowest process, beyond that
-    mean), other.
+    `seconds` of the calling process add up to the time that it took: simulation, rendering and
+    resets, as far as it waited for them, by the mean of the environments' processes; inference;
+    copying; waiting, for the slowest process beyond that mean; other.
+
+    `waits` are seconds, of the environments' mean, that answers lay about by `WAITS`. `env` and
+    `took_s` (k,) are of each step in the order of answers: whose it was, and how long it took.
     """
 
+    rollout: Rollout
     steps: int
     episodes: list[Episode]
     seconds: dict[str, float]
+    waits: dict[str, float]
+    env: np.ndarray
+    took_s: np.ndarray
+    losses: list[Loss]
 
 
 class Collector(Protocol):
-    """Fills rollouts with the steps of environments that it owns."""
+    """Fills rollouts with the steps of environments that it owns.
+
+    `rollouts` is how many it has to be given, which it fills in turn.
+    """
 
     num_envs: int
     spec: EnvSpec
+    rollouts: int
 
-    def collect(self, policy: ActorCritic, rollout: Rollout, version: int = 0) -> Collection:
-        """Collects the next rollout, from `begin` to `finish`, with a policy of that version.
+    def collect(
+        self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int = 0, ahead: bool = True
+    ) -> Collection:
+        """The next rollout, from `begin` to `finish`.
+
+        Args:
+            policy: that acts
+            rollouts: always the same ones
+            version: of the policy
+            ahead: whether the one after it may be begun already, before this one is learned from
 
         Raises:
-            RunError: an environment failed or died, or an action is not finite; names the cause.
+            RunError: an environment failed for good, or an action is not finite; names the cause.
         """
+        ...
+
+    @property
+    def running(self) -> bool:
+        """Whether it is collecting ahead, so that no snapshot can be taken."""
         ...
 
     def snapshot(self) -> Snapshot:
@@ -59,10 +93,10 @@ class Collector(Protocol):
         ...
 
     def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """Goes on exactly where a snapshot was taken, in whatever processes.
+        """Goes on exactly where a snapshot was taken, of whatever collector and processes.
 
         Raises:
-            UserError: the snapshot is of another collector, other environments, or damaged.
+            UserError: the snapshot is of other environments, or damaged.
         """
         ...
 
@@ -78,51 +112,136 @@ class Sync:
         environments: all of them
         seed: of the actions that are drawn
         device: of the policy
+        min_batch: for how many answers inference waits, while so many can come
+        max_batch: how many it takes at once, 0: all
     """
 
+    name: ClassVar[str] = "sync"
+    holds_back: ClassVar[bool] = True  # environments wait for each other, not for inference alone
+    rollouts = 1
+
     def __init__(
-        self, environments: Environments, seed: int = 0, device: torch.device | str = "cpu"
+        self,
+        environments: Environments,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        min_batch: int = 1,
+        max_batch: int = 0,
     ) -> None:
         self._environments = environments
         self.num_envs, self.spec = environments.num_envs, environments.spec
         self._all = np.arange(self.num_envs)
         self._device = torch.device(device)
-        self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._noise = Noise(self.num_envs, self.spec.action_size, seed)
+        self._min, self._max = min(min_batch, self.num_envs), max_batch or self.num_envs
         self._begun = False
+        self._left_at = time.monotonic()
         self._watches = {name: Stopwatch() for name in ("inference", "copying", "receiving")}
+        self._waits = dict.fromkeys(WAITS, 0.0)
 
-    def collect(self, policy: ActorCritic, rollout: Rollout, version: int = 0) -> Collection:
+    @property
+    def running(self) -> bool:
+        """See `Collector.running`."""
+        return False
+
+    def collect(
+        self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int = 0, ahead: bool = True
+    ) -> Collection:
         """See `Collector.collect`."""
-        if rollout.size % self.num_envs or rollout.num_envs != self.num_envs:
-            raise ValueError(f"a rollout of {rollout.size} steps of {self.num_envs} environments")
-        before, begun = self._seconds(), time.perf_counter()
-        self._begin()
-        rollout.begin()
+        self._check(rollouts)
+        rollouts[0].begin()
+        return self._fill(policy, rollouts[0], version)
+
+    def _check(self, rollouts: Sequence[Rollout]) -> None:
+        size, num_envs = rollouts[0].size, rollouts[0].num_envs
+        if size % self.num_envs or num_envs != self.num_envs or len(rollouts) != self.rollouts:
+            raise ValueError(
+                f"{len(rollouts)} rollouts of {size} steps of {num_envs} environments, for "
+                f"collector '{self.name}' of {self.num_envs}"
+            )
+
+    # -- what makes a collector ----------------------------------------------------------------
+
+    def _turn(self, rollout: Rollout) -> np.ndarray:
+        """Environments (m,) whose next actions are to be chosen now."""
+        return self._all if len(self._environments.idle()) == self.num_envs else self._all[:0]
+
+    def _patience(self, rollout: Rollout) -> int:
+        """How many answers to wait for, when it is nobody's turn."""
+        return self.num_envs
+
+    def _lead(self, policy: ActorCritic, rollout: Rollout, version: int) -> None:
+        """What is begun for the next rollout before this one is learned from."""
+
+    # -- filling a rollout ---------------------------------------------------------------------
+
+    def _fill(self, policy: ActorCritic, rollout: Rollout, version: int) -> Collection:
+        """Collects a rollout that was begun."""
+        begun, before = time.perf_counter(), self._seconds()
+        away = (self._left_at, time.monotonic())
+        self._waits = dict.fromkeys(WAITS, 0.0)
+        self._start()
         episodes: list[Episode] = []
-        while not rollout.full:
-            self._act(policy, rollout, version)
-            with self._watches["receiving"]:
-                done = self._environments.receive()
-            with self._watches["copying"]:
-                answer = (done.reward, done.terminated, done.truncated, done.final)
-                rollout.complete(self._all, *answer)
-            episodes += done.episodes
+        losses: list[Loss] = []
+        steps: list[tuple[np.ndarray, np.ndarray]] = []
+        answered = self._poll(0)
+        while True:
+            for loss in self._environments.losses():
+                rollout.drop(loss.envs)
+                losses.append(loss)
+            if len(answered) and not rollout.full:
+                chosen = answered[: rollout.room]
+                episodes += self._record(rollout, chosen)
+                steps.append((chosen, self._environments.took_s(chosen)))
+            if rollout.full:
+                break
+            turn = self._turn(rollout)
+            if len(turn):
+                self._act(policy, rollout, version, turn[: self._max], away)
+                answered = self._poll(0)
+            else:
+                answered = self._poll(self._patience(rollout))
+        self._lead(policy, rollout, version)
         with self._watches["inference"]:
             shown = self._environments.observation
             rollout.finish(policy, lambda envs: {name: v[envs] for name, v in shown.items()})
+        self._left_at = time.monotonic()
         spent = {cause: s - before[cause] for cause, s in self._seconds().items()}
-        return Collection(rollout.size, episodes, _breakdown(spent, time.perf_counter() - begun))
+        env, took = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        return Collection(
+            rollout,
+            rollout.num_fresh,
+            episodes,
+            _breakdown(spent, time.perf_counter() - begun),
+            {cause: s / self.num_envs for cause, s in self._waits.items()},
+            env,
+            took,
+            losses,
+        )
 
-    def _act(self, policy: ActorCritic, rollout: Rollout, version: int) -> None:
-        """Chooses the next actions and starts the step."""
+    def _act(
+        self,
+        policy: ActorCritic,
+        rollout: Rollout,
+        version: int,
+        envs: np.ndarray,
+        away: tuple[float, float],
+    ) -> None:
+        """Chooses the next actions of environments (m,) and starts their steps.
+
+        `away` is from when to when the learner last had this process.
+        """
+        chosen_at, came_at = time.monotonic(), self._environments.answered_at(envs)
         with self._watches["copying"]:
+            rows: Any = slice(None) if envs is self._all else envs
             shown = {
-                name: torch.from_numpy(values).to(self._device)
+                name: torch.from_numpy(values[rows]).to(self._device)
                 for name, values in self._environments.observation.items()
             }
+            noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
         with self._watches["inference"], torch.no_grad():
-            step = policy.act(shown, *rollout.inputs(self._all))
-            action = gaussian.sample(step.mean, step.std, policy.mask, self._generator)
+            step = policy.act(shown, *rollout.inputs(envs))
+            action = gaussian.displaced(step.mean, step.std, policy.mask, noise)
             log_prob = gaussian.log_prob(step.mean, step.std, action, policy.mask)
             chosen = action.cpu().numpy()
         if not np.isfinite(chosen).all():
@@ -130,7 +249,7 @@ class Sync:
         assert step.memory is not None
         with self._watches["copying"]:
             rollout.add(
-                self._all,
+                envs,
                 shown,
                 action=action,
                 log_prob=log_prob,
@@ -139,9 +258,25 @@ class Sync:
                 version=version,
             )
         with self._watches["receiving"]:  # whom it wakes may take over this core
-            self._environments.send(chosen)
+            self._environments.ask(envs, chosen)
+        learning = np.clip(np.minimum(chosen_at, away[1]) - np.maximum(came_at, away[0]), 0, None)
+        lay = np.clip(chosen_at - came_at, 0, None) - learning
+        self._waits["learning"] += float(learning.sum())
+        self._waits["others" if self.holds_back else "inference"] += float(lay.sum())
+        self._waits["inference"] += len(envs) * (time.monotonic() - chosen_at)
 
-    def _begin(self) -> None:
+    def _record(self, rollout: Rollout, envs: np.ndarray) -> list[Episode]:
+        """Puts the answers of environments (m,) into the rollout; the episodes that ended."""
+        with self._watches["copying"]:
+            done = self._environments.collect(envs)
+            rollout.complete(envs, done.reward, done.terminated, done.truncated, done.final)
+        return done.episodes
+
+    def _poll(self, at_least: int) -> np.ndarray:
+        with self._watches["receiving"]:
+            return self._environments.poll(at_least)
+
+    def _start(self) -> None:
         if not self._begun:
             with self._watches["receiving"]:
                 self._environments.reset()
@@ -152,33 +287,24 @@ class Sync:
         watched = {name: watch.seconds for name, watch in self._watches.items()}
         return watched | self._environments.seconds
 
+    # -- snapshots -----------------------------------------------------------------------------
+
     def snapshot(self) -> Snapshot:
         """See `Collector.snapshot`."""
-        self._begin()
-        arrays: dict[str, np.ndarray] = {"generator": self._generator.get_state().numpy()}
-        notes = []
-        for env, (parts, note) in enumerate(self._environments.snapshot()):
-            arrays |= {f"{env}/{name}": values for name, values in parts.items()}
-            notes.append(note)
-        return arrays, {"collector": "sync", "environments": notes}
+        self._start()
+        arrays, about = self._environments.snapshot()
+        noise, states = self._noise.snapshot()
+        every = named("environments", arrays) | named("noise", noise)
+        return every, {"environments": about, "noise": states}
 
     def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
         """See `Collector.restore`."""
-        notes = note.get("environments")
-        if note.get("collector") != "sync" or not isinstance(notes, list):
-            raise UserError(f"snapshot: of collector '{note.get('collector')}', this one is 'sync'")
-        if len(notes) != self.num_envs:
-            raise UserError(f"snapshot: of {len(notes)} environments, here are {self.num_envs}")
-        parts: list[dict[str, np.ndarray]] = [{} for _ in notes]
-        try:
-            for key, values in arrays.items():
-                env, _, name = key.partition("/")
-                if name:
-                    parts[int(env)][name] = values
-            self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
-        except (KeyError, ValueError, IndexError, TypeError, RuntimeError) as error:
-            raise UserError(f"snapshot: not one of collector 'sync' ({error!r})") from None
-        self._environments.restore(list(zip(parts, notes, strict=True)))
+        groups: dict[str, dict[str, np.ndarray]] = {"environments": {}, "noise": {}}
+        for key, values in arrays.items():
+            group, _, name = key.partition("/")
+            groups.setdefault(group, {})[name] = values
+        self._environments.restore(groups["environments"], note.get("environments", {}))
+        self._noise.restore(groups["noise"], note.get("noise", {}))
         self._begun = True
 
     def close(self) -> None:
@@ -186,47 +312,53 @@ class Sync:
         self._environments.close()
 
 
+class Ver(Sync):
+    """Variable experience rollouts: whoever has answered acts again, no environment waits.
+
+    Inference takes whoever has answered, at most `max_batch`; of fewer than `min_batch` it waits
+    for more, while more can come.
+    """
+
+    name: ClassVar[str] = "ver"
+    holds_back: ClassVar[bool] = False
+
+    def _turn(self, rollout: Rollout) -> np.ndarray:
+        envs = self._ready(rollout)
+        return envs[:0] if len(envs) < self._min and len(rollout.in_flight) else envs
+
+    def _patience(self, rollout: Rollout) -> int:
+        return max(1, self._min - len(self._ready(rollout)))
+
+    def _ready(self, rollout: Rollout) -> np.ndarray:
+        """Environments (m,) that may act."""
+        return self._environments.idle()
+
+    def _lead(self, policy: ActorCritic, rollout: Rollout, version: int) -> None:
+        """Everyone who could act does; the values that ends of sequences need come with it."""
+        now = time.monotonic()
+        envs = self._environments.idle()
+        for first in range(0, len(envs), self._max):
+            self._act(policy, rollout, version, envs[first : first + self._max], (now, now))
+
+
+class NoVer(Ver):
+    """VER without the variable experience rollouts: every environment gives T steps to each."""
+
+    name: ClassVar[str] = "nover"
+    holds_back: ClassVar[bool] = True
+
+    def _ready(self, rollout: Rollout) -> np.ndarray:
+        envs = self._environments.idle()
+        open_ = rollout.taken() < rollout.size // self.num_envs
+        return envs[open_[envs]]
+
+
 def _breakdown(spent: dict[str, float], total: float) -> dict[str, float]:
     """`Collection.seconds` of the seconds by cause within a total."""
     spent = dict(spent)
-    spent["waiting"] = spent.pop("receiving") - sum(spent[cause] for cause in CAUSES)
+    receiving = max(spent.pop("receiving"), 0.0)
+    busy = sum(spent[cause] for cause in CAUSES)
+    if busy > receiving:  # The rest of it went on behind other things.
+        spent |= {cause: spent[cause] * receiving / busy for cause in CAUSES}
+    spent["waiting"] = max(receiving - busy, 0.0)
     return spent | {"other": total - sum(spent.values())}
-
-
-COLLECTORS: dict[str, Callable[..., Any]] = {"sync": Sync}
-
-
-def make(
-    name: str,
-    factory: HomesFactory,
-    num_envs: int,
-    processes: int = 0,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-) -> Collector:
-    """A collector with environments of its own.
-
-    Args:
-        name: one of `COLLECTORS`
-        factory: of the environments
-        num_envs: how many
-        processes: workers that the environments are spread over; 0: they are in this process
-        seed: of the actions that are drawn
-        device: of the policy
-
-    Raises:
-        UserError: the name is unknown (names the nearest), a number is out of range, or one that
-            the factory raised.
-        RunError: a worker could not start.
-    """
-    if name not in COLLECTORS:
-        raise unknown("collector", name, COLLECTORS)
-    if num_envs < 1:
-        raise UserError(f"num_envs: must be at least 1, got {num_envs}")
-    environments: Environments
-    if processes == 0:
-        environments = Serial(factory, num_envs)
-    else:
-        environments = Workers(factory, num_envs, processes)
-    collector: Collector = COLLECTORS[name](environments, seed, device)
-    return collector

@@ -69,6 +69,18 @@ class DelayedHomes:
         rows = np.asarray(env_ids)
         return {name: values[rows] for name, values in self._shown.items()}
 
+    def start(self, env_id: int) -> int:
+        """See `tpsrl.rl.envs.Homes.start`."""
+        return self._homes.start(env_id)
+
+    def renew(self, life: int) -> None:
+        """See `tpsrl.rl.envs.Homes.renew`."""
+        self._homes.renew(life)
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        """See `tpsrl.rl.envs.Homes.avoid`."""
+        self._homes.avoid(starts)
+
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.Homes.snapshot`."""
         arrays, note = self._homes.snapshot(env_id)

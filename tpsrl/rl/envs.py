@@ -97,6 +97,22 @@ class Homes(Protocol):
         """What homes show now, the same as was shown last."""
         ...
 
+    def start(self, env_id: int) -> int:
+        """The number of the start of a home's present episode, see `Episode.start`."""
+        ...
+
+    def renew(self, life: int) -> None:
+        """Seeds the generators anew, before anything is drawn.
+
+        The homes take the place of others that were lost, for the `life`-th time, and are not to
+        run into the same.
+        """
+        ...
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        """From now on these starts are not drawn any more."""
+        ...
+
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """A home with its episode and random generator, frozen: arrays, and JSON types."""
         ...

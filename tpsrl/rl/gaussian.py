@@ -17,6 +17,13 @@ def sample(
 ) -> torch.Tensor:
     """Actions (n, A), zero where masked; the generator is on the device of the mean."""
     noise = torch.empty_like(mean, dtype=torch.float32).normal_(generator=generator)
+    return displaced(mean, std, mask, noise)
+
+
+def displaced(
+    mean: torch.Tensor, std: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor
+) -> torch.Tensor:
+    """Actions (n, A) that lie `noise` (n, A) deviations from the mean, zero where masked."""
     return torch.where(mask, torch.addcmul(mean, std, noise), 0.0)
 
 

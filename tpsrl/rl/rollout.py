@@ -291,6 +291,10 @@ class Rollout:
         stale = self._stale(self.size - len(fresh)) if fill else fresh[:0]
         self._rows, self.num_fresh = np.concatenate((fresh, stale)), len(fresh)
 
+    def taken(self) -> np.ndarray:
+        """How many rows each environment has (num_envs,), those in flight included."""
+        return np.bincount(self.env[: self._used], minlength=self.num_envs)
+
     def counts(self) -> np.ndarray:
         """How many fresh rows each environment gave (num_envs,), once finished."""
         return np.bincount(self.env[self.rows[: self.num_fresh]], minlength=self.num_envs)

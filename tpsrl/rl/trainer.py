@@ -14,7 +14,7 @@ import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl import checkpoint as checkpoints
-from tpsrl.rl import collector as collectors
+from tpsrl.rl import collectors, curves
 from tpsrl.rl.checkpoint import Checkpoint
 from tpsrl.rl.collector import Collection
 from tpsrl.rl.envs import Episode, HomesFactory, Json
@@ -25,7 +25,9 @@ from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.serial import Environments
 from tpsrl.rl.settings import TrainSettings
 from tpsrl.rl.validation import summary, validate
+from tpsrl.rl.workers import Survival
 
+CURVE = "curve.png"
 _WINDOW = 100  # finished episodes that success and return are means of
 
 
@@ -94,16 +96,28 @@ class Trainer:
         self._validation, self._deploy, self._watcher = validation, deploy, watcher
         self._asked = ""  # name of the signal that asked to save
         self.collector = collectors.make(
-            settings.collector, factory, settings.num_envs, processes, seed, device
+            settings.collector,
+            factory,
+            settings.num_envs,
+            processes,
+            seed,
+            device,
+            settings.min_batch,
+            settings.max_batch,
+            Survival(settings.hang_s, settings.max_failures),
+            watcher.say,
         )
         try:
             torch.manual_seed(seed)
             self.policy = ActorCritic(self.collector.spec, settings.policy).to(device)
             self.ppo = PPO(self.policy, settings.ppo, seed)
-            size = settings.num_envs * settings.num_steps
-            self.rollout = Rollout(
-                self.collector.spec, settings.num_envs, size, self.policy.memory_size, device
-            )
+            self._size = settings.num_envs * settings.num_steps
+            spec, memory_size = self.collector.spec, self.policy.memory_size
+            self._rollouts = [
+                Rollout(spec, settings.num_envs, self._size, memory_size, device)
+                for _ in range(self.collector.rollouts)
+            ]
+            self.rollout = self._rollouts[0]  # the last that was collected
         except BaseException:
             self.collector.close()
             raise
@@ -147,19 +161,25 @@ class Trainer:
         """
         log = Log(self.out, self.updates, self.steps)
         saved = time.monotonic()
+        wanted = False
         with contextlib.closing(log), self._signals():
             while self.steps < self.settings.steps:
-                row = self._update()
+                last = self.steps + self._size >= self.settings.steps
+                row = self._update(ahead=not (last or wanted))
                 before = row["steps"] - self.rollout.num_fresh
                 if self._validation is not None and self._due(before):
                     row["validation"] = self._validate()
                 log.write(row)
+                if "validation" in row:
+                    curves.draw(self.out / CURVE, {self.out.name: curves.read(self.out)})
                 self._watcher.update(row)
                 last = self.steps >= self.settings.steps
                 overdue = time.monotonic() - saved > 60.0 * self.schedule.checkpoint_minutes
-                if last or overdue or self._asked:
-                    self.save()
-                    saved = time.monotonic()
+                wanted = last or overdue or bool(self._asked)
+                if not wanted or self.collector.running:
+                    continue  # Of one that runs ahead nothing can be saved before it has paused.
+                self.save()
+                saved, wanted = time.monotonic(), False
                 asked, self._asked = self._asked, ""
                 if asked == "SIGUSR1":
                     self._watcher.say(f"saved {self.latest}")
@@ -181,8 +201,8 @@ class Trainer:
         tensors, notes = dict(policy), {}
         parts: dict[str, tuple[Mapping[str, Any], Json]] = {
             "ppo": self.ppo.state_dict(),
-            "rollout": self.rollout.state_dict(),
             "collector": self.collector.snapshot(),
+            "rollout": self.rollout.state_dict(),
         }
         for name, (arrays, about) in parts.items():
             tensors |= checkpoints.named(name, arrays)
@@ -208,10 +228,14 @@ class Trainer:
         path = self.latest.with_name(checkpoints.BEST)
         checkpoints.save(path, tensors, {**self._about(), **note, "validation": result})
 
-    def _update(self) -> Json:
-        """One rollout and what is learned from it; its record."""
+    def _update(self, ahead: bool) -> Json:
+        """One rollout and what is learned from it; its record.
+
+        `ahead` is whether the collector may go on while it is learned from.
+        """
         begun = time.perf_counter()
-        collection = self.collector.collect(self.policy, self.rollout, self.updates)
+        collection = self.collector.collect(self.policy, self._rollouts, self.updates, ahead)
+        self.rollout = collection.rollout
         collected = time.perf_counter()
         progress = self.steps / self.settings.steps
         learned = self.ppo.update(self.rollout, progress)
@@ -228,10 +252,15 @@ class Trainer:
             "episodes": self.episodes,
             **self._recent(),
             **_ends(collection.episodes),
+            "lost": [
+                {"envs": loss.envs.tolist(), "starts": list(loss.starts), "cause": loss.cause}
+                for loss in collection.losses
+            ],
             "learner": learned,
             "seconds": round(self.seconds, 3),
             "samples_per_s": round(self.rollout.num_fresh / total, 1),
             "time": _shares(collection, learning, total),
+            "waits": {cause: round(s, 4) for cause, s in collection.waits.items()},
         }
 
     def _recent(self) -> Json:

@@ -8,7 +8,7 @@ import torch
 from tpsrl.rl import gaussian
 from tpsrl.rl.envs import Episode
 from tpsrl.rl.policy import ActorCritic
-from tpsrl.rl.serial import Environments
+from tpsrl.rl.serial import Environments, step_all
 
 
 def validate(policy: ActorCritic, environments: Environments, count: int) -> list[Episode]:
@@ -31,8 +31,7 @@ def validate(policy: ActorCritic, environments: Environments, count: int) -> lis
         with torch.inference_mode():
             step = policy.act(shown, previous, memory, begins)
             action = gaussian.sample(step.mean, step.std, policy.mask, generator)
-        environments.send(action.cpu().numpy())
-        answer = environments.receive()
+        answer = step_all(environments, action.cpu().numpy())
         done |= {episode.start: episode for episode in answer.episodes if episode.start < count}
         assert step.memory is not None
         memory, previous = step.memory, action

@@ -2,12 +2,15 @@
 
 A step of a worker costs, whatever the number of its homes: one signal each way (`shared.Signals`:
 at most a system call to send and one to sleep), and one copy of each observation, from the homes
-into shared memory. Episodes that ended, commands and their answers travel over a pipe.
+into shared memory; the collector copies it once more, into the batch that the policy acts on.
+Episodes that ended, commands and their answers travel over a pipe.
+
+A worker that dies, hangs, or reports an error is replaced by another if `Survival` allows it.
 """
 
 import atexit
+import collections
 import contextlib
-import ctypes
 import dataclasses
 import multiprocessing
 import multiprocessing.forkserver
@@ -17,9 +20,8 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -27,18 +29,38 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs import EnvSpec, Episode, Homes, HomesFactory, Observation, StepBatch
-from tpsrl.rl.serial import CAUSES, Frozen, by_cause
+from tpsrl.rl.answers import (
+    ANSWERED,
+    ASKED,
+    IDLE,
+    STARTING,
+    Answers,
+    episodes_to_json,
+)
+from tpsrl.rl.envs import EnvSpec, Episode, HomesFactory, Json, Observation, StepBatch
+from tpsrl.rl.serial import CAUSES, Loss, Snapshot, named, split_episodes, unpacked
 from tpsrl.rl.shared import Layout, SharedArrays, Signals
-from tpsrl.rl.stopwatch import Stopwatch
+from tpsrl.rl.worker import MOST_AVOIDED, READY, SLICE_S, signals_left_to_main, work
 
-_SLICE_S = 1.0  # a wait is interrupted so often to see whether the others live
 _PATIENCE_S = 5.0  # for workers to end by themselves
-_IDLE, _ASKED, _ANSWERED = range(3)  # of an environment
-_READY = 0  # the channel on which workers signal; worker i is signalled on channel i + 1
+_START_SLICE_S = 0.05  # a new worker cannot signal before it has been handed its memory
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-# The main process decides what these mean, and may need its workers for a last checkpoint.
-_LEFT_TO_MAIN = ("SIGINT", "SIGTERM", "SIGUSR1")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Survival:
+    """What is done about workers that fail.
+
+    One that has been at a step, or at its start, for `hang_s` seconds is ended. More than
+    `max_failures` failures within `window_s` seconds end everything. A start during which
+    `quarantine_after` workers failed is not drawn again.
+    """
+
+    hang_s: float = 120.0
+    max_failures: int = 10
+    window_s: float = 600.0
+    quarantine_after: int = 2
+    warn_s: float = 10.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,6 +72,9 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     letters: int = 0  # messages about episodes that were read
+    life: int = 0  # how many had its environments before
+    begun: bool = True  # it has its shared memory
+    since: float = 0.0  # when it was started
 
     @property
     def name(self) -> str:
@@ -60,15 +85,29 @@ class _Worker:
 class Workers:
     """`tpsrl.rl.serial.Environments` in worker processes, each with a block of them.
 
-    Any environments can be stepped without the others by `ask` and `answered`; a worker steps
-    together what it was asked for since it last looked. Every worker ends when this process does.
+    A worker steps together what it was asked for since it last looked. Every worker ends when this
+    process does.
+
+    Args:
+        factory: of the environments
+        num_envs: how many
+        processes: how many workers have them
+        survival: of workers that fail; None: their failure is the caller's
+        say: is told what goes wrong and who waits for whom
 
     Raises:
         UserError: one that the factory raised.
         RunError: a worker failed or died, with the cause.
     """
 
-    def __init__(self, factory: HomesFactory, num_envs: int, processes: int) -> None:
+    def __init__(
+        self,
+        factory: HomesFactory,
+        num_envs: int,
+        processes: int,
+        survival: Survival | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
         if not 1 <= processes <= num_envs:
             raise UserError(
                 f"processes: {processes} is out of range, must be between 1 and the "
@@ -76,10 +115,17 @@ class Workers:
             )
         self.num_envs = num_envs
         self.observation: Observation = {}
+        self._factory, self._survival, self._say = factory, survival, say
         self._workers: list[_Worker] = []
         blocks = np.array_split(np.arange(num_envs), processes)
         self._owner = np.repeat(np.arange(processes), [len(envs) for envs in blocks])
+        self._asked_at = np.zeros(num_envs)
         self._episodes: list[Episode] = []
+        self._losses: list[Loss] = []
+        self._failures: collections.deque[float] = collections.deque()
+        self._blamed: collections.Counter[int] = collections.Counter()
+        self._looked = self._warned = 0.0
+        self._starting = 0  # environments without a process, when last looked
         self._shared: SharedArrays | None = None
         _open.add(self)
         try:
@@ -98,78 +144,67 @@ class Workers:
         signals = Signals(shared["signals"])
         signals.begin()
         self._shared, self._signals = shared, signals
+        self._board: Answers | None = Answers(self.spec, shared)
         for worker in self._workers:
             with self._watched(worker):
                 shared.send(worker.pipe, worker.process.pid or 0)
-        self.observation = {name: shared[f"observation.{name}"] for name in self.spec.observations}
+        self.observation = self._answers.observation
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def send(self, actions: np.ndarray) -> None:
-        """See `tpsrl.rl.serial.Environments.send`."""
-        self.ask(np.arange(self.num_envs), actions)
-
-    def receive(self) -> StepBatch:
-        """See `tpsrl.rl.serial.Environments.receive`."""
-        missing = self.num_envs
-        while missing:
-            missing -= len(self.answered())
-        return self.collect(np.arange(self.num_envs))
+    def idle(self) -> np.ndarray:
+        """See `tpsrl.rl.serial.Environments.idle`."""
+        return self._answers.idle()
 
     def ask(self, envs: np.ndarray, actions: np.ndarray) -> None:
-        """Starts a step of environments (m,) under actions (m, A)."""
-        self._array("actions")[envs] = actions
-        self._array("state")[envs] = _ASKED
+        """See `tpsrl.rl.serial.Environments.ask`."""
+        answers = self._answers
+        answers.actions[envs] = actions
+        self._asked_at[envs] = time.monotonic()
+        answers.state[envs] = ASKED
         for number in np.unique(self._owner[envs]):
             self._signals.send(int(number) + 1)
 
-    def answered(self) -> np.ndarray:
-        """Waits until environments have made their step, and says which (m,).
-
-        Their results have to be fetched by `collect` before they are asked again.
-
-        Raises:
-            RunError: a worker failed or died.
-        """
-        state = self._array("state")
+    def poll(self, at_least: int = 0) -> np.ndarray:
+        """See `tpsrl.rl.serial.Environments.poll`."""
+        answers = self._answers
         while True:
-            if self._signals.receive(_READY, _SLICE_S):
-                self._check_failed()
-                envs = np.flatnonzero(state == _ANSWERED)
-                # One signal may have told already what another one was sent for.
-                if len(envs):
-                    state[envs] = _IDLE
-                    return envs
-            else:
-                self._check_alive()
+            # What was signalled until here is seen below; without this the count would grow.
+            self._signals.drain(READY)
+            self._look_after()
+            count = np.bincount(answers.state, minlength=STARTING + 1)
+            begun, self._starting = count[STARTING] < self._starting, int(count[STARTING])
+            expected = count[ASKED] + count[STARTING]
+            if count[ANSWERED] >= at_least or not expected or begun or self._losses:
+                return answers.waiting()
+            self._signals.receive(READY, _START_SLICE_S if self._starting else SLICE_S)
 
     def collect(self, envs: np.ndarray) -> StepBatch:
-        """What came of the step of environments (m,) that have answered."""
-        shown = self.observation
-        if len(envs) < self.num_envs:
-            shown = {name: values[envs] for name, values in shown.items()}
-        reward = self._array("reward")[envs]
-        terminated, truncated = self._array("terminated")[envs], self._array("truncated")[envs]
-        final = None
-        if truncated.any():
-            cut = envs[truncated]
-            final = {name: self._array(f"final.{name}")[cut] for name in shown}
-        over = envs[truncated | terminated]
-        episodes = self._take_episodes(over) if len(over) else []
-        return StepBatch(shown, reward, terminated, truncated, final, episodes)
+        """See `tpsrl.rl.serial.Environments.collect`."""
+        done = self._answers.take(envs)
+        self._answers.state[envs] = IDLE
+        over = envs[done.terminated | done.truncated]
+        if len(over):
+            self._fetch_episodes(over)
+            done.episodes, self._episodes = split_episodes(self._episodes, over)
+        return done
 
-    def _take_episodes(self, over: np.ndarray) -> list[Episode]:
-        """The records of these environments' episodes, in the order of `over`."""
+    def took_s(self, envs: np.ndarray) -> np.ndarray:
+        """See `tpsrl.rl.serial.Environments.took_s`."""
+        return self._answers.took_s[envs]
+
+    def answered_at(self, envs: np.ndarray) -> np.ndarray:
+        """See `tpsrl.rl.serial.Environments.answered_at`."""
+        return self._answers.answered_at[envs]
+
+    def _fetch_episodes(self, envs: np.ndarray) -> None:
+        """Reads the messages about episodes that the workers of these environments sent."""
         letters = self._array("letters")
-        for number in np.unique(self._owner[over]):
+        for number in np.unique(self._owner[envs]):
             worker = self._workers[number]
             while worker.letters < letters[number]:
                 self._episodes += self._read(worker)
                 worker.letters += 1
-        wanted = {int(env): place for place, env in enumerate(over)}
-        found = [episode for episode in self._episodes if episode.env in wanted]
-        self._episodes = [episode for episode in self._episodes if episode.env not in wanted]
-        return sorted(found, key=lambda episode: wanted[episode.env])
 
     # -- everything else -----------------------------------------------------------------------
 
@@ -180,18 +215,47 @@ class Workers:
 
     def reset(self) -> None:
         """See `tpsrl.rl.serial.Environments.reset`."""
-        self._command("reset", [() for _ in self._workers])
+        self._command("reset", [None for _ in self._workers])
 
-    def snapshot(self) -> list[Frozen]:
+    def snapshot(self) -> Snapshot:
         """See `tpsrl.rl.serial.Environments.snapshot`."""
-        answers = self._command("snapshot", [() for _ in self._workers])
-        return [frozen for answer in answers for frozen in answer]
+        while True:
+            self._settle()
+            try:
+                answers = self._command("snapshot", [None for _ in self._workers])
+                break
+            except _WorkerFailed as failure:
+                self._lose(failure.worker, str(failure))
+        board = self._answers
+        self._fetch_episodes(np.arange(self.num_envs))
+        arrays = named("answers", board.to_arrays())
+        notes: list[Json] = []
+        for parts, about in (frozen for answer in answers for frozen in answer):
+            arrays |= named(str(len(notes)), parts)
+            notes.append(about)
+        note = {
+            "environments": notes,
+            "episodes": episodes_to_json(self._episodes),
+            "lost": [[loss.envs.tolist(), list(loss.starts), loss.cause] for loss in self._losses],
+            "quarantine": self._avoided().tolist(),
+        }
+        return arrays, note
 
-    def restore(self, frozen: list[Frozen]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], note: Json) -> None:
         """See `tpsrl.rl.serial.Environments.restore`."""
-        if len(frozen) != self.num_envs:
-            raise UserError(f"snapshot: of {len(frozen)} environments, here are {self.num_envs}")
-        self._command("restore", [([frozen[e] for e in w.envs],) for w in self._workers])
+        answers, homes, episodes = unpacked(arrays, note, self.num_envs)
+        self._command("restore", [[homes[e] for e in worker.envs] for worker in self._workers])
+        board = self._answers
+        board.load(answers)
+        board.state[board.state == ASKED] = ANSWERED
+        # What answers after this has to count as younger.
+        board.answered_at -= board.answered_at.max()
+        self._episodes = episodes
+        self._losses = [
+            Loss(np.array(envs), tuple(starts), cause)
+            for envs, starts, cause in note.get("lost", [])
+        ]
+        self._avoid(note.get("quarantine", []))
 
     def close(self) -> None:
         """See `tpsrl.rl.serial.Environments.close`."""
@@ -203,39 +267,55 @@ class Workers:
                 self._signals.send(worker.number + 1)
         end = time.monotonic() + (_PATIENCE_S if shared is not None else 0.0)
         for worker in self._workers:
-            worker.process.join(max(end - time.monotonic(), 0.0))
-            if worker.process.exitcode is None:
+            if not worker.begun:  # It has not been told of the shared memory yet.
                 worker.process.kill()
-                worker.process.join()
-            worker.pipe.close()
-            worker.process.close()
+            worker.process.join(max(end - time.monotonic(), 0.0))
+            _bury(worker)
         self._workers = []
         if shared is not None:
-            self.observation = {}
+            self.observation, self._board = {}, None
             shared.close()
+
+    @property
+    def _answers(self) -> Answers:
+        if self._shared is None or self._board is None:
+            raise RunError("worker processes: they were closed")
+        return self._board
 
     def _array(self, name: str) -> np.ndarray:
         if self._shared is None:
             raise RunError("worker processes: they were closed")
         return self._shared[name]
 
-    def _command(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _command(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Has every worker do something beside its steps; their answers."""
-        mail = self._array("mail")
+        sent: list[_Worker] = []
+        trouble: Exception | None = None
         for worker, given in zip(self._workers, arguments, strict=True):
-            mail[worker.number] = True
-            self._signals.send(worker.number + 1)
-            with self._watched(worker):
-                worker.pipe.send((name, given))
-        answers, refusal = [], None
-        for worker in self._workers:
             try:
-                answers.append(self._read(worker))
-            except UserError as error:  # the others' answers must not stay in their pipes
-                refusal = refusal or error
-        if refusal is not None:
-            raise refusal
+                self._send(worker, name, given)
+                sent.append(worker)
+            except RunError as error:
+                trouble = trouble or error
+        answers = []
+        for worker in sent:  # nobody's answer must stay in its pipe
+            try:
+                answers.append(self._answer(worker))
+            except (UserError, RunError) as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
         return answers
+
+    def _answer(self, worker: _Worker) -> Any:
+        """A worker's answer to a command; what it says of episodes before is kept."""
+        while True:
+            letters = self._array("letters")[worker.number]
+            value = self._read(worker)
+            if worker.letters == letters:
+                return value
+            self._episodes += value
+            worker.letters += 1
 
     def _read(self, worker: _Worker) -> Any:
         """The next message of a worker, which may yet be about to send it."""
@@ -247,9 +327,10 @@ class Workers:
         if kind == "user error":
             raise UserError(value)
         if kind == "run error":
-            raise RunError(value)
+            raise _WorkerFailed(worker, value)
         if kind == "error":
-            failure = RunError(f"{worker.name} failed: {value.strip().splitlines()[-1]}")
+            last = value.strip().splitlines()[-1]
+            failure = _WorkerFailed(worker, f"{worker.name} failed: {last}")
             failure.add_note(value)
             raise failure
         return value
@@ -260,23 +341,172 @@ class Workers:
         try:
             yield
         except (EOFError, ConnectionError, BrokenPipeError):
-            raise _died(worker) from None
+            raise _WorkerFailed(worker, _obituary(worker)) from None
 
-    def _check_alive(self) -> None:
-        self._check_failed()
-        for worker in self._workers:
-            if worker.process.exitcode is not None:
-                raise _died(worker)
+    # -- failures ------------------------------------------------------------------------------
 
-    def _check_failed(self) -> None:
-        """Raises what a worker sent before it ended."""
+    def losses(self) -> list[Loss]:
+        """See `tpsrl.rl.serial.Environments.losses`."""
+        found, self._losses = self._losses, []
+        return found
+
+    def _look_after(self) -> None:
+        """Replaces workers that failed; once a second it looks whether all live and none hangs."""
+        if self._starting:
+            self._greet()
         failed = self._array("failed")
-        while failed.any():
-            self._read(self._workers[int(failed.argmax())])  # episodes first, then the error
+        for number in np.flatnonzero(failed).tolist():
+            worker = self._workers[number]
+            try:
+                while True:  # episodes first, then the error
+                    self._episodes += self._read(worker)
+                    worker.letters += 1
+            except _WorkerFailed as failure:
+                self._fail(failure)
+        now = time.monotonic()
+        if now - self._looked < SLICE_S:
+            return
+        self._looked = now
+        for worker in list(self._workers):
+            if worker.process.exitcode is not None:
+                self._fail(_WorkerFailed(worker, _obituary(worker)))
+        self._watch(now)
+
+    def _watch(self, now: float) -> None:
+        """Says who is waited for for long, and ends who hangs."""
+        state = self._answers.state
+        for worker in list(self._workers):
+            own = state[worker.envs]
+            if (own == STARTING).any():
+                since, what = worker.since, "its start"
+            elif (own == ASKED).any():
+                envs = worker.envs[own == ASKED]
+                since = float(self._asked_at[envs].min())
+                starts = np.unique(self._array("start")[envs])
+                what = f"a step (start {', '.join(map(str, starts))})"
+            else:
+                continue
+            survival = self._survival or _WATCH_ONLY
+            if now - since > survival.hang_s and self._survival is not None:
+                worker.process.kill()
+                cause = f"{worker.name} hung: {now - since:.0f} s at {what}"
+                self._fail(_WorkerFailed(worker, cause))
+            elif now - since > survival.warn_s and now - self._warned > survival.warn_s:
+                self._warned = now
+                self._say(f"waiting for {worker.name}, {now - since:.0f} s at {what}")
+
+    def _fail(self, failure: "_WorkerFailed") -> None:
+        """Raises a failure, or survives it."""
+        if self._survival is None:
+            raise failure
+        self._lose(failure.worker, str(failure))
+
+    def _lose(self, worker: _Worker, cause: str) -> None:
+        """Notes what was lost with a worker, and starts another in its place.
+
+        Raises:
+            RunError: too many have failed, or none may.
+        """
+        survival = self._survival
+        if survival is None:
+            raise RunError(cause)
+        now = time.monotonic()
+        self._failures.append(now)
+        while self._failures[0] < now - survival.window_s:
+            self._failures.popleft()
+        if len(self._failures) > survival.max_failures:
+            raise RunError(
+                f"{len(self._failures)} workers failed within {now - self._failures[0]:.0f} s, "
+                f"the last: {cause}"
+            )
+        envs, state = worker.envs, self._answers.state
+        starts = self._array("start")
+        at_step = envs[state[envs] == ASKED]
+        self._losses.append(Loss(envs, tuple(starts[envs].tolist()), cause))
+        self._say(f"{cause}; start {', '.join(map(str, starts[envs]))}; it is replaced")
+        self._blame(np.unique(starts[at_step]).tolist())
+        worker.process.kill()
+        worker.process.join()
+        _bury(worker)
+        self._array("failed")[worker.number] = self._array("mail")[worker.number] = False
+        self._array("letters")[worker.number] = 0
+        state[envs] = STARTING
+        self._starting += len(envs)
+        self._episodes = [e for e in self._episodes if e.env not in envs]
+        new = _start(self._factory, worker.number, envs, worker.life + 1)
+        new.begun, new.since = False, now
+        self._workers[worker.number] = new
+
+    def _blame(self, starts: list[int]) -> None:
+        """Counts a failure against the starts that were at a step."""
+        assert self._survival is not None
+        self._blamed.update(starts)
+        new = [
+            start
+            for start in starts
+            if self._blamed[start] >= self._survival.quarantine_after
+            and start not in self._avoided()
+        ]
+        if new:
+            self._avoid(new)
+            self._say(f"start {', '.join(map(str, new))} is not drawn any more")
+
+    def _avoided(self) -> np.ndarray:
+        """Starts that are not drawn any more (k,)."""
+        avoided = self._array("avoided")
+        return avoided[1 : 1 + avoided[0]]
+
+    def _avoid(self, starts: list[int]) -> None:
+        """Starts that workers are to draw no more, from their next step on."""
+        avoided = self._array("avoided")
+        end = 1 + int(avoided[0])
+        starts = starts[: MOST_AVOIDED + 1 - end]
+        avoided[end : end + len(starts)] = starts
+        avoided[0] += len(starts)
+
+    def _greet(self) -> None:
+        """Hands the shared memory to new workers that have made their homes."""
+        assert self._shared is not None
+        for worker in list(self._workers):
+            if worker.begun or not worker.pipe.poll():
+                continue
+            try:
+                self._read(worker)
+                with self._watched(worker):
+                    self._shared.send(worker.pipe, worker.process.pid or 0)
+                self._send(worker, "begin", None)
+                worker.begun = True
+            except _WorkerFailed as failure:
+                self._fail(failure)
+
+    def _send(self, worker: _Worker, name: str, given: Any) -> None:
+        """Sends a command."""
+        self._array("mail")[worker.number] = True
+        self._signals.send(worker.number + 1)
+        with self._watched(worker):
+            worker.pipe.send((name, given))
+
+    def _settle(self) -> None:
+        """Waits until no environment is at a step or without a process."""
+        losses: list[Loss] = []
+        while np.isin(self._answers.state, (ASKED, STARTING)).any():
+            losses += self.losses()  # a poll would return at once while there are some
+            self.poll(self.num_envs)
+        self._losses = losses + self._losses
+
+
+class _WorkerFailed(RunError):
+    """A worker failed, died or hung."""
+
+    def __init__(self, worker: _Worker, message: str) -> None:
+        super().__init__(message)
+        self.worker = worker
+
+
+_WATCH_ONLY = Survival()
 
 
 def _layout(spec: EnvSpec, num_envs: int, processes: int) -> Layout:
-    n = num_envs
     layout: dict[str, Any] = {
         "signals": Signals.layout(processes + 1),
         "closing": ((1,), bool),
@@ -284,23 +514,27 @@ def _layout(spec: EnvSpec, num_envs: int, processes: int) -> Layout:
         "failed": ((processes,), bool),  # an error waits in the pipe
         "letters": ((processes,), np.int64),  # how many messages about episodes were sent
         "seconds": ((processes, len(CAUSES)), np.float64),
-        "state": ((n,), np.uint8),
-        "actions": ((n, spec.action_size), np.float32),
-        "reward": ((n,), np.float32),
-        "terminated": ((n,), bool),
-        "truncated": ((n,), bool),
+        "start": ((num_envs,), np.int64),  # of the episode that each environment is in
+        "avoided": ((1 + MOST_AVOIDED,), np.int64),  # how many starts, and these
     }
-    for name, shape in spec.observations.items():
-        layout[f"observation.{name}"] = layout[f"final.{name}"] = ((n, *shape), np.float32)
-    return layout
+    return layout | dict(Answers.layout(spec, num_envs))
 
 
-def _died(worker: _Worker) -> RunError:
+def _obituary(worker: _Worker) -> str:
     worker.process.join()
     code = worker.process.exitcode or 0
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
-    return RunError(f"{worker.name} died: {how}{hint}")
+    return f"{worker.name} died: {how}{hint}"
+
+
+def _bury(worker: _Worker) -> None:
+    """Ends a process, if it has not ended, and frees what this one had of it."""
+    if worker.process.exitcode is None:
+        worker.process.kill()
+        worker.process.join()
+    worker.pipe.close()
+    worker.process.close()
 
 
 # Processes that are left open when the interpreter ends would be waited for, for ever.
@@ -316,20 +550,20 @@ def _close_all() -> None:
 # -- starting a process ------------------------------------------------------------------------
 
 
-def _start(factory: HomesFactory, number: int, envs: np.ndarray) -> _Worker:
+def _start(factory: HomesFactory, number: int, envs: np.ndarray, life: int = 0) -> _Worker:
     """A process that makes its homes and sends their spec."""
     context = _context(factory)
     ours, theirs = context.Pipe()
     with _single_threaded():
         process = context.Process(
-            target=_work,
-            args=(factory, number, envs.tolist(), theirs, dict(os.environ)),
+            target=work,
+            args=(factory, number, envs.tolist(), life, theirs, dict(os.environ)),
             name=f"tpsrl worker {number}",
             daemon=True,
         )
         process.start()
     theirs.close()  # so that a worker's death ends the stream on our side
-    return _Worker(number, envs, process, ours)
+    return _Worker(number, envs, process, ours, life=life)
 
 
 def _context(factory: HomesFactory) -> Any:
@@ -340,7 +574,7 @@ def _context(factory: HomesFactory) -> Any:
     if not sys.platform.startswith("linux"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    modules = {__name__, type(factory).__module__} - {"__main__"}
+    modules = {work.__module__, type(factory).__module__} - {"__main__"}
     context.set_forkserver_preload(sorted(modules))
     with _single_threaded(), _ignored():
         multiprocessing.forkserver.ensure_running()
@@ -367,152 +601,9 @@ def _ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread may say; workers say so themselves as well.
         return
-    before = {s: signal.signal(s, signal.SIG_IGN) for s in _signals_left_to_main()}
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in signals_left_to_main()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _signals_left_to_main() -> list[signal.Signals]:
-    return [signal.Signals[name] for name in _LEFT_TO_MAIN if name in signal.Signals.__members__]
-
-
-# -- inside a worker ---------------------------------------------------------------------------
-
-
-def _work(
-    factory: HomesFactory,
-    number: int,
-    envs: list[int],
-    pipe: Connection,
-    environment: dict[str, str],
-) -> None:
-    """A worker's life."""
-    _settle_in(environment)
-    failed: Callable[[], None] = lambda: None  # noqa: E731
-    try:
-        homes = factory(envs)
-        pipe.send(("spec", homes.spec))
-        desk = _Desk(homes, number, envs, pipe, SharedArrays.receive(pipe))
-        failed = desk.tell_failure
-        desk.serve()
-        homes.close()
-    except (EOFError, BrokenPipeError):
-        pass  # The main process is gone or has closed.
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            pipe.send(_report(error, number))
-            failed()
-
-
-def _report(error: BaseException, number: int) -> tuple[str, str]:
-    """An error as a message: its kind, and what the main process has to say."""
-    if isinstance(error, UserError):
-        return ("user error", str(error))
-    if isinstance(error, RunError):
-        return ("run error", f"worker {number}: {error}")
-    return ("error", "".join(traceback.format_exception(error)))
-
-
-def _settle_in(environment: dict[str, str]) -> None:
-    """Makes this process one that ends with the main process, and leaves signals to it."""
-    for number in _signals_left_to_main():
-        signal.signal(number, signal.SIG_IGN)
-    # A fork of the clean process would see the variables of the time when that was started.
-    os.environ.clear()
-    os.environ.update(environment)
-    if sys.platform.startswith("linux"):
-        set_death_signal = 1  # PR_SET_PDEATHSIG: with the process that this one was forked from
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    """Ends this process with the main process, wherever it is; costs nothing meanwhile."""
-    wait([sentinel])
-    os._exit(1)
-
-
-class _Desk:
-    """What a worker works on: its homes, and its rows of the shared memory."""
-
-    def __init__(
-        self, homes: Homes, number: int, envs: list[int], pipe: Connection, shared: SharedArrays
-    ) -> None:
-        self._homes, self._number, self._pipe, self._shared = homes, number, pipe, shared
-        self._signals = Signals(shared["signals"])
-        self._first = envs[0]
-        self._rows = slice(envs[0], envs[-1] + 1)
-        self._all = list(range(len(envs)))
-        self._stepping = Stopwatch()
-        self._state = shared["state"][self._rows]
-        self._closing, self._mail = shared["closing"], shared["mail"]
-
-    def serve(self) -> None:
-        """Steps and answers until it is told to close."""
-        while not self._closing[0]:
-            if not self._signals.receive(self._number + 1, _SLICE_S):
-                continue
-            if self._mail[self._number]:
-                self._mail[self._number] = False
-                self._obey(*self._pipe.recv())
-            asked = np.flatnonzero(self._state == _ASKED)
-            if len(asked):
-                self._step(asked)
-
-    def tell_failure(self) -> None:
-        """Says that an error waits in the pipe."""
-        self._shared["failed"][self._number] = True
-        self._signals.send(_READY)
-
-    def _step(self, asked: np.ndarray) -> None:
-        """Steps homes (m,), of this worker's numbers."""
-        rows: Any = self._rows if len(asked) == len(self._all) else asked + self._first
-        shared = self._shared
-        with self._stepping:
-            done = self._homes.step(asked.tolist(), shared["actions"][rows])
-        self._show(rows, done.observation)
-        shared["reward"][rows] = done.reward
-        shared["terminated"][rows] = done.terminated
-        shared["truncated"][rows] = done.truncated
-        if done.final is not None:
-            cut = asked[done.truncated] + self._first
-            for name, values in done.final.items():
-                shared[f"final.{name}"][cut] = values
-        if done.episodes:
-            self._pipe.send(("episodes", done.episodes))
-            shared["letters"][self._number] += 1
-        self._note_time()
-        self._state[asked] = _ANSWERED
-        self._signals.send(_READY)
-
-    def _obey(self, name: str, given: tuple[Any, ...]) -> None:
-        """Carries out a command and sends its answer."""
-        answer: Any = None
-        try:
-            if name == "reset":
-                with self._stepping:
-                    self._show(self._rows, self._homes.reset(self._all))
-                self._note_time()
-            elif name == "snapshot":
-                answer = [self._homes.snapshot(env) for env in self._all]
-            else:
-                for env, (arrays, note) in zip(self._all, given[0], strict=True):
-                    self._homes.restore(env, arrays, note)
-                self._show(self._rows, self._homes.observe(self._all))
-        except UserError as error:
-            self._pipe.send(("user error", str(error)))
-        else:
-            self._pipe.send(("answer", answer))
-
-    def _show(self, rows: Any, observation: Observation) -> None:
-        for name, values in observation.items():
-            self._shared[f"observation.{name}"][rows] = values
-
-    def _note_time(self) -> None:
-        spent = by_cause(self._stepping.seconds, self._homes.seconds)
-        self._shared["seconds"][self._number] = [spent[cause] for cause in CAUSES]

@@ -1,0 +1,373 @@
+"""Collectors that wait for nobody: what must hold of their experience, whoever is fast or slow."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy_homes import SPEC, ToyFactory
+
+from tpsrl.errors import RunError
+from tpsrl.rl import collectors
+from tpsrl.rl.collector import Collection, Collector
+from tpsrl.rl.policy import ActorCritic, PolicySettings
+from tpsrl.rl.rollout import Rollout
+from tpsrl.rl.workers import Survival, Workers
+
+N, T = 5, 8
+SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
+ASYNC = ("ver", "nover", "overlap")
+QUICK = Survival(hang_s=1.0, max_failures=3, warn_s=0.2)
+
+Make = Callable[..., Collector]
+Columns = dict[str, np.ndarray]
+
+
+@pytest.fixture
+def policy() -> ActorCritic:
+    torch.manual_seed(0)
+    return ActorCritic(SPEC, SMALL)
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[Collector] = []
+
+    def one(name: str, factory: ToyFactory | None = None, **options: object) -> Collector:
+        made.append(collectors.make(name, factory or ToyFactory(), N, **options))
+        return made[-1]
+
+    yield one
+    for collector in made:
+        collector.close()
+
+
+def rollouts(collector: Collector, policy: ActorCritic) -> list[Rollout]:
+    return [Rollout(SPEC, N, N * T, policy.memory_size) for _ in range(collector.rollouts)]
+
+
+OF_POLICY = ("action", "log_prob", "memory", "previous_action", "value")
+OF_ENVIRONMENT = ("state", "depth", "reward", "terminated", "truncated", "episode_start")
+
+
+def columns(rows: Rollout) -> Columns:
+    parts = {name: getattr(rows, name).numpy() for name in OF_POLICY}
+    parts |= {name: getattr(rows, name) for name in (*OF_ENVIRONMENT[2:], "env", "version")}
+    parts |= {name: values.numpy() for name, values in rows.observation.items()}
+    return {name: values[rows.rows].copy() for name, values in parts.items()}
+
+
+def run(
+    collector: Collector, policy: ActorCritic, count: int, made: list[Rollout] | None = None
+) -> list[Columns]:
+    made = made or rollouts(collector, policy)
+    found = []
+    for version in range(count):
+        collection = collector.collect(policy, made, version)
+        found.append(columns(collection.rollout))
+    return found
+
+
+def streams(found: list[Columns]) -> list[Columns]:
+    """What was seen of each environment, in the order of rows."""
+    whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    return [{name: v[whole["env"] == env] for name, v in whole.items()} for env in range(N)]
+
+
+def assert_whole(stream: Columns, env: int) -> None:
+    """Every step of the toy environment is there once and in order, from its first on."""
+    step = episode = 0
+    for row in range(len(stream["env"])):
+        state = stream["state"][row]
+        assert state[[0, 1, 3]].tolist() == [step, episode, env]
+        assert stream["episode_start"][row] == (step == 0)
+        wanted = state[2] + stream["action"][row, 0] * (step + 1)
+        assert stream["reward"][row] == pytest.approx(wanted, abs=1e-5)
+        over = step + 1 == 3 + (env + episode) % 4
+        even = (env + episode) % 2 == 0
+        assert stream["truncated"][row] == (over and even)
+        assert stream["terminated"][row] == (over and not even)
+        step, episode = (0, episode + 1) if over else (step + 1, episode)
+
+
+# -- every step, once, in order ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [0, 2, 5])
+@pytest.mark.parametrize("name", ASYNC)
+def test_fifty_rollouts_have_every_step_once_and_in_order(
+    name: str, processes: int, make: Make, policy: ActorCritic
+) -> None:
+    found = run(make(name, processes=processes, seed=3), policy, 50)
+    assert [len(part["env"]) for part in found] == [N * T] * 50
+    for env, stream in enumerate(streams(found)):
+        assert_whole(stream, env)
+
+
+@pytest.mark.parametrize("processes", [0, 5])
+def test_steps_in_flight_belong_to_the_next_rollout_with_the_version_that_chose_them(
+    processes: int, make: Make, policy: ActorCritic
+) -> None:
+    carried = 0
+    for version, part in enumerate(run(make("ver", processes=processes), policy, 20)):
+        behind = version - part["version"]
+        assert set(behind.tolist()) <= {0, 1}
+        # At most one of each environment was in flight, and it is that environment's first.
+        for env in range(N):
+            assert not behind[part["env"] == env][1:].any()
+        carried += int(behind.sum())
+    assert carried > 20
+
+
+def test_overlap_learns_from_the_policy_of_before_the_last_update(
+    make: Make, policy: ActorCritic
+) -> None:
+    overlap = make("overlap", processes=2)
+    for version, part in enumerate(run(overlap, policy, 6)):
+        behind = version - part["version"]
+        assert set(behind.tolist()) <= ({0} if version == 0 else {1, 2})
+
+
+def test_without_variable_experience_everyone_gives_the_same(
+    make: Make, policy: ActorCritic
+) -> None:
+    for part in run(make("nover", processes=2), policy, 10):
+        assert np.bincount(part["env"]).tolist() == [T] * N
+
+
+def test_with_variable_experience_the_fast_give_more(make: Make, policy: ActorCritic) -> None:
+    counts = [np.bincount(part["env"], minlength=N) for part in run(make("ver"), policy, 10)]
+    assert min(count.min() for count in counts) < T < max(count.max() for count in counts)
+    assert all(count.sum() == N * T for count in counts)
+
+
+# -- the same whoever is fast ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sync", *ASYNC])
+def test_processes_give_the_same_transitions_as_the_serial_twin(
+    name: str, make: Make, policy: ActorCritic
+) -> None:
+    ones = streams(run(make(name, seed=3), policy, 6))
+    others = streams(run(make(name, processes=3, seed=3), policy, 6))
+    for one, other in zip(ones, others, strict=True):
+        common = min(len(one["env"]), len(other["env"]))
+        assert common > 10
+        for column in (*OF_ENVIRONMENT, *OF_POLICY):
+            np.testing.assert_allclose(one[column][:common], other[column][:common], atol=1e-5)
+
+
+def test_the_serial_twin_is_reproducible_and_its_seed_matters(
+    make: Make, policy: ActorCritic
+) -> None:
+    first, again, other = (run(make("ver", seed=seed), policy, 4) for seed in (1, 1, 2))
+    for one, two in zip(first, again, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name])
+    assert any((a["env"] != b["env"]).any() for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("name", ["ver", "nover"])
+def test_a_restored_serial_twin_goes_on_bit_for_bit(
+    name: str, make: Make, policy: ActorCritic
+) -> None:
+    begun, resumed = make(name, seed=3), make(name, seed=99)
+    rows = rollouts(begun, policy)
+    run(begun, policy, 3, rows)
+    arrays, note = begun.snapshot()
+    tensors, about = rows[0].state_dict()
+    expected = run(begun, policy, 3, rows)
+    resumed.restore(arrays, note)
+    others = rollouts(resumed, policy)
+    others[0].load_state_dict(tensors, about)
+    for one, two in zip(run(resumed, policy, 3, others), expected, strict=True):
+        for column in one:
+            np.testing.assert_array_equal(one[column], two[column], err_msg=column)
+
+
+@pytest.mark.parametrize(("name", "after"), [("ver", "ver"), ("ver", "sync"), ("sync", "overlap")])
+@pytest.mark.parametrize("processes", [(2, 3), (0, 2), (2, 0)])
+def test_nothing_is_lost_or_doubled_by_a_snapshot(
+    name: str, after: str, processes: tuple[int, int], make: Make, policy: ActorCritic
+) -> None:
+    begun = make(name, processes=processes[0])
+    rows = rollouts(begun, policy)
+    found = run(begun, policy, 3, rows)
+    arrays, note = begun.snapshot()
+    tensors, about = rows[0].state_dict()
+    resumed = make(after, processes=processes[1])
+    resumed.restore(arrays, note)
+    others = rollouts(resumed, policy)
+    others[0].load_state_dict(tensors, about)
+    found += run(resumed, policy, 4, others)
+    for env, stream in enumerate(streams(found)):
+        assert_whole(stream, env)
+
+
+def test_overlap_pauses_where_it_is_told_to(make: Make, policy: ActorCritic) -> None:
+    overlap = make("overlap", processes=2)
+    rows = rollouts(overlap, policy)
+    overlap.collect(policy, rows, 0)
+    assert overlap.running
+    found = overlap.collect(policy, rows, 1, ahead=False)
+    assert not overlap.running and len(found.rollout.rows) == N * T
+    overlap.snapshot()
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (3, 0), (4, 4)])
+def test_batches_are_within_their_bounds(
+    low: int, high: int, make: Make, policy: ActorCritic
+) -> None:
+    ver = make("ver", min_batch=low, max_batch=high, processes=5)
+    sizes: list[int] = []
+    made = rollouts(ver, policy)
+    add = made[0].add
+
+    def counted(envs: np.ndarray, *args: Any, **options: Any) -> None:
+        sizes.append(len(envs))
+        add(envs, *args, **options)
+
+    made[0].add = counted  # type: ignore[method-assign, assignment]
+    for env, stream in enumerate(streams(run(ver, policy, 10, made))):
+        assert_whole(stream, env)
+    assert max(sizes) <= (high or N)
+    if low == high:
+        # Less only of what is left at the end of a rollout.
+        assert np.mean(np.array(sizes) == high) > 0.5
+
+
+# -- failures ----------------------------------------------------------------------------------
+
+
+def lossy(
+    collector: Collector, policy: ActorCritic, losses: int, more: int = 100
+) -> tuple[list[Collection], list[Columns]]:
+    """What is collected until there were so many losses, and in so many rollouts more."""
+    made = rollouts(collector, policy)
+    collections, found = [], []
+    while more:
+        collections.append(collector.collect(policy, made, len(found)))
+        found.append(columns(collections[-1].rollout))
+        assert len(found) < 5000
+        losses -= len(collections[-1].losses)
+        more -= losses <= 0
+    return collections, found
+
+
+def assert_sound(found: list[Columns]) -> None:
+    """Rollouts are full, and a sequence goes on where it was left or begins with an episode."""
+    for part in found:
+        assert len(part["env"]) == N * T
+        assert np.isfinite(part["reward"]).all()
+    for stream in streams(found):
+        step = None
+        for row in range(len(stream["env"])):
+            now, start = stream["state"][row][0], stream["episode_start"][row]
+            assert start == (now == 0)
+            assert now in (0, step)
+            over = stream["terminated"][row] or stream["truncated"][row]
+            step = None if over else now + 1
+
+
+CAUSES = {
+    "kill": "died: signal SIGKILL",
+    "hang": "hung: ",
+    "nan": "reward is not finite",
+    "raise": "ValueError: home 3 is on fire",
+}
+
+
+@pytest.mark.parametrize("name", ["sync", *ASYNC])
+@pytest.mark.parametrize("trouble", CAUSES)
+def test_a_worker_that_fails_is_replaced(
+    name: str, trouble: str, make: Make, policy: ActorCritic
+) -> None:
+    said: list[str] = []
+    factory = ToyFactory(trouble, where=3, when=20)
+    collector = make(name, factory, processes=5, survival=QUICK, say=said.append)
+    collections, found = lossy(collector, policy, 1)
+    assert_sound(found)
+    losses = [loss for collection in collections for loss in collection.losses]
+    assert [loss.envs.tolist() for loss in losses] == [[3]]
+    assert CAUSES[trouble] in losses[0].cause
+    assert any(CAUSES[trouble] in line and "it is replaced" in line for line in said)
+    # The lost one is back among the others.
+    assert 3 in np.concatenate([part["env"] for part in found[-50:]])
+
+
+def test_a_start_that_keeps_killing_is_not_drawn_any_more(make: Make, policy: ActorCritic) -> None:
+    said: list[str] = []
+    factory = ToyFactory("kill", episode=2, lives=10)
+    survival = Survival(max_failures=50, quarantine_after=2)
+    ver = make("ver", factory, processes=5, survival=survival, say=said.append)
+    collections, found = lossy(ver, policy, 2)
+    assert_sound(found)
+    assert "start 2 is not drawn any more" in said
+    # Those who were in it already may still fall.
+    assert 2 <= sum(len(c.losses) for c in collections) <= N
+    assert not any(c.losses for c in collections[-5:])
+    # Whoever came that far went on to the next.
+    assert any((stream["state"][:, 1] == 3).any() for stream in streams(found))
+
+
+def test_too_many_failures_end_the_training_with_their_cause(
+    make: Make, policy: ActorCritic
+) -> None:
+    factory = ToyFactory("raise", where=3, when=2, lives=100)
+    survival = Survival(max_failures=2, quarantine_after=99)
+    ver = make("ver", factory, processes=5, survival=survival)
+    message = r"3 workers failed within \d+ s, the last: worker 3 .* home 3 is on fire"
+    with pytest.raises(RunError, match=message):
+        lossy(ver, policy, 99)
+
+
+def test_the_watchdog_says_who_is_waited_for(make: Make, policy: ActorCritic) -> None:
+    said: list[str] = []
+    survival = Survival(hang_s=2.5, warn_s=0.5)
+    factory = ToyFactory("hang", where=3, when=4)
+    sync = make("sync", factory, processes=5, survival=survival, say=said.append)
+    lossy(sync, policy, 1, more=1)
+    waiting = "waiting for worker 3 (environments 3 to 3), "
+    assert [line for line in said if line.startswith(waiting) and " at a step (start " in line]
+
+
+def test_a_worker_lost_between_rollouts_is_replaced_before_a_snapshot(
+    make: Make, policy: ActorCritic
+) -> None:
+    ver = make("ver", processes=5, survival=QUICK)
+    rows = rollouts(ver, policy)
+    found = run(ver, policy, 2, rows)
+    workers: Workers = ver._environments  # type: ignore[attr-defined]
+    os.kill(workers._workers[2].process.pid or 0, signal.SIGKILL)
+    arrays, note = ver.snapshot()
+    assert note["environments"]["lost"][0][0] == [2]
+    tensors, about = rows[0].state_dict()
+    resumed = make("ver", processes=2)
+    resumed.restore(arrays, note)
+    others = rollouts(resumed, policy)
+    others[0].load_state_dict(tensors, about)
+    assert_sound(found + run(resumed, policy, 4, others))
+    assert_sound(found + run(ver, policy, 4, rows))
+
+
+def test_a_hanging_worker_does_not_keep_overlap_from_closing(
+    make: Make, policy: ActorCritic
+) -> None:
+    overlap = make("overlap", ToyFactory("hang", where=1, when=25), processes=5)
+    made = rollouts(overlap, policy)
+    collected = threading.Event()
+
+    def collect() -> None:
+        overlap.collect(policy, made, 0)
+        collected.set()
+
+    threading.Thread(target=collect, daemon=True).start()
+    assert collected.wait(20.0)
+    overlap.close()

@@ -1,0 +1,229 @@
+"""An environment of which only the duration of its steps matters; needs nothing but numpy.
+
+Steps of an episode are log-normal around its own median, which is up to 8 times that of the
+quickest episode; now and then one takes 10 times as long. A reset takes as long as 50 steps. What
+is seen and rewarded is cheap to make. How long anything takes is drawn before an episode begins,
+from the seed and the number of the environment alone, so whatever is measured with it goes through
+the same sequence: `Timing` gives that sequence without an environment.
+
+Other programs load this file by its path, so it imports nothing of this package.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+
+VARIANTS = ("waiting", "busy", "none")
+DEPTH, STATE, ACTIONS = (64, 64), 20, 10
+
+# With these 16 environments that never wait deliver about 500 steps a second.
+MEDIAN_STEP_S = 6e-3  # of an episode whose factor is 1
+STEP_SIGMA = 0.5  # standard deviation of the logarithm of a step's duration
+SPIKE_PROBABILITY, SPIKE_FACTOR = 0.01, 10.0
+EPISODE_FACTOR = (1.0, 8.0)  # log-uniform
+EPISODE_STEPS = (50, 200)  # uniform, both ends included
+RESET_S = 0.857  # 50 times the median of all steps
+TRUNCATED = 0.5  # the share of episodes that are cut off; the others terminate
+LIFE = 10_000  # episodes of a life are numbered from a multiple of this
+
+_TILE = 128  # side of the pattern out of which images are cut, pixels
+
+
+def describe() -> dict[str, Any]:
+    """All that the durations are drawn from, as JSON types."""
+    return {
+        "median_step_s": MEDIAN_STEP_S,
+        "step_sigma": STEP_SIGMA,
+        "spike_probability": SPIKE_PROBABILITY,
+        "spike_factor": SPIKE_FACTOR,
+        "episode_factor": list(EPISODE_FACTOR),
+        "episode_steps": list(EPISODE_STEPS),
+        "reset_s": RESET_S,
+        "truncated": TRUNCATED,
+        "depth": list(DEPTH),
+        "state": STATE,
+        "actions": ACTIONS,
+    }
+
+
+class Timing:
+    """The durations of one environment's episodes, one episode after the other.
+
+    `factor` is the present episode's, `step_s` (its length,) how long its steps take and
+    `truncated` how it ends; `reset_s` is how long it takes to begin it. All seconds.
+    """
+
+    def __init__(self, number: int, seed: int = 0, life: int = 0) -> None:
+        self.rng = np.random.default_rng((seed, number, 0, life))
+        self.factor = 0.0
+        self.reset_s = RESET_S
+        self.step_s = np.zeros(0)
+        self.truncated = False
+
+    def draw(self) -> None:
+        """Goes on to the next episode."""
+        low, high = np.log(EPISODE_FACTOR)
+        self.factor = float(np.exp(self.rng.uniform(low, high)))
+        self.truncated = bool(self.rng.random() < TRUNCATED)
+        steps = int(self.rng.integers(EPISODE_STEPS[0], EPISODE_STEPS[1] + 1))
+        usual = np.exp(STEP_SIGMA * self.rng.standard_normal(steps))
+        spikes = np.where(self.rng.random(steps) < SPIKE_PROBABILITY, SPIKE_FACTOR, 1.0)
+        self.step_s = MEDIAN_STEP_S * self.factor * usual * spikes
+
+
+def replay(number: int, seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """How long the first steps of an environment take after its first reset, in seconds.
+
+    Both are (steps,): the steps themselves, and the reset that follows each, which is 0 within an
+    episode.
+    """
+    timing = Timing(number, seed)
+    took, resets, total = [], [], 0
+    while total < steps:
+        timing.draw()
+        took.append(timing.step_s)
+        resets.append(np.zeros(len(timing.step_s)))
+        resets[-1][-1] = timing.reset_s
+        total += len(timing.step_s)
+    return np.concatenate(took)[:steps], np.concatenate(resets)[:steps]
+
+
+def ceiling(num_envs: int, seed: int = 0, steps: int = 12_500) -> float:
+    """Steps per second of all environments together if none ever waited, resets included.
+
+    Each is replayed for so many steps.
+    """
+    busy_s = [sum(part.sum() for part in replay(env, seed, steps)) for env in range(num_envs)]
+    return float(sum(steps / seconds for seconds in busy_s))
+
+
+class SyntheticEnv:
+    """One environment, which does not reset itself.
+
+    `variant` is what a step does with its time: "waiting" sleeps, as with a simulator on an
+    accelerator; "busy" uses so much of a core, longer where it has to share it; "none" takes no
+    time. `drawn_s` is how long all steps and resets so far were to take.
+
+    The reward is 1 less the mean squared distance between the action, clipped to [-1, 1], and the
+    first ten entries of the state, which are drawn anew in each step.
+
+    One that takes the place of another that was lost has another `life` and draws other episodes.
+
+    Raises:
+        ValueError: there is no such variant.
+    """
+
+    def __init__(self, number: int, seed: int = 0, variant: str = "waiting", life: int = 0) -> None:
+        if variant not in VARIANTS:
+            raise ValueError(f"variant: unknown value '{variant}' (valid: {', '.join(VARIANTS)})")
+        self.number, self.seed, self.variant = number, seed, variant
+        self.timing = Timing(number, seed, life)
+        self.episode = LIFE * life - 1
+        self.steps = 0  # of the present episode
+        self.drawn_s = 0.0
+        self._rng = np.random.default_rng((seed, number, 1, life))
+        # No two environments show the same, and an image is a cut-out of the pattern.
+        tile = self._rng.random((_TILE - DEPTH[0], _TILE - DEPTH[1]), dtype=np.float32)
+        self._tile = np.tile(tile, (2, 2))
+        self._state = np.zeros(STATE, np.float32)
+        self._corner = (0, 0)
+
+    def reset(self) -> dict[str, np.ndarray]:
+        """Begins the next episode and gives what it shows first, as `observe`."""
+        begun = self._clock()
+        self.skip()
+        self._show()
+        self._spend(self.timing.reset_s, begun)
+        return self.observe()
+
+    def skip(self) -> None:
+        """Goes on to the next episode without beginning it, which takes no time."""
+        self.timing.draw()
+        self.episode, self.steps = self.episode + 1, 0
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool]:
+        """Observation, reward, terminated and truncated after an action (10,).
+
+        Raises:
+            RuntimeError: the episode is over, or none was begun.
+        """
+        begun = self._clock()
+        length = len(self.timing.step_s)
+        if self.steps >= length:
+            raise RuntimeError("the episode is over: reset comes first")
+        wanted = self._state[:ACTIONS]
+        error = np.clip(np.asarray(action, np.float32), -1.0, 1.0) - wanted
+        reward = 1.0 - float(error @ error) / ACTIONS
+        self.steps += 1
+        self._show()
+        over, truncated = self.steps == length, self.timing.truncated
+        self._spend(float(self.timing.step_s[self.steps - 1]), begun)
+        return self.observe(), reward, over and not truncated, over and truncated
+
+    def observe(self) -> dict[str, np.ndarray]:
+        """What is seen now, float32: "depth" (64, 64) in [0, 1] and "state" (20,) in [-1, 1]."""
+        y, x = self._corner
+        depth = self._tile[y : y + DEPTH[0], x : x + DEPTH[1]].copy()
+        return {"depth": depth, "state": self._state.copy()}
+
+    def snapshot(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The environment frozen, but for its variant: arrays, and JSON types."""
+        arrays: dict[str, np.ndarray] = {
+            "step_s": self.timing.step_s.copy(),
+            "tile": self._tile.copy(),
+            "state": self._state.copy(),
+        }
+        note: dict[str, Any] = {
+            "timing": self.timing.rng.bit_generator.state,
+            "content": self._rng.bit_generator.state,
+            "factor": self.timing.factor,
+            "truncated": self.timing.truncated,
+            "episode": self.episode,
+            "steps": self.steps,
+            "drawn_s": self.drawn_s,
+            "corner": list(self._corner),
+        }
+        return arrays, note
+
+    def restore(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
+        """Puts the environment into a frozen state, which may be another environment's.
+
+        Raises:
+            KeyError, TypeError, ValueError: that is no snapshot.
+        """
+        timing, rng = np.random.default_rng(), np.random.default_rng()
+        timing.bit_generator.state, rng.bit_generator.state = note["timing"], note["content"]
+        y, x = note["corner"]
+        step_s, tile, state = arrays["step_s"], arrays["tile"], arrays["state"]
+        if tile.shape != self._tile.shape or state.shape != self._state.shape or step_s.ndim != 1:
+            raise ValueError("arrays of other shapes")
+        self.episode, self.steps = int(note["episode"]), int(note["steps"])
+        self.drawn_s = float(note["drawn_s"])
+        self.timing.factor, self.timing.truncated = float(note["factor"]), bool(note["truncated"])
+        self.timing.rng, self._rng = timing, rng
+        self.timing.step_s, self._tile, self._state = step_s.copy(), tile.copy(), state.copy()
+        self._corner = (int(y), int(x))
+
+    def _show(self) -> None:
+        """Draws what is seen next."""
+        self._state = self._rng.uniform(-1.0, 1.0, STATE).astype(np.float32)
+        y, x = self._rng.integers(0, _TILE - DEPTH[0], 2)
+        self._corner = (int(y), int(x))
+
+    def _clock(self) -> float:
+        """Seconds, of the core's work for this thread if that is what is to be spent."""
+        return time.thread_time() if self.variant == "busy" else time.perf_counter()
+
+    def _spend(self, seconds: float, begun: float) -> None:
+        """Lets so much time pass since `begun`, in the way of the variant."""
+        self.drawn_s += seconds
+        until = begun + seconds
+        if self.variant == "waiting":
+            left = until - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+        elif self.variant == "busy":
+            work = np.ones(2_000)
+            while time.thread_time() < until:
+                work *= 1.0
