@@ -338,7 +338,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list):
     for number, (world_, action) in enumerate(zip(worlds[1:], actions, strict=True)):
         masked = task.masked(action, skill.mask(), world_.held)
         state, view, outcome = task.step(skill, state, masked, world_, settings, LIMITS)
-        view.ahead = world_.ee_pos  # of the way along the floor, which these worlds do not have
+        # Of the way along the floor and the scan, which these worlds do not have.
+        view.ahead = view.scan = world_.ee_pos
         for choice in observation.CHOICES:
             sensors = observation.sensors(skill, choice)
             seen = observation.observe(sensors, state, view, world_)

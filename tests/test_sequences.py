@@ -101,3 +101,16 @@ def test_more_minibatches_than_steps_are_refused():
     rollout, _, _ = collected()
     with pytest.raises(ValueError, match="60 steps cannot be divided into 61"):
         parts(rollout, 61)
+
+
+def test_without_memory_every_step_is_a_sequence_of_its_own_in_random_order():
+    rollout, _, _ = collected(rollouts=2)
+    rollout.memory = rollout.memory[:, :0]
+    found = parts(rollout, 4)
+    for part in found:
+        assert part.pack.batch_sizes.tolist() == [len(part.rows)]
+        assert part.pack.memory.shape == (len(part.rows), 0)
+    together = torch.cat([part.rows for part in found]).tolist()
+    assert sorted(together) == sorted(rollout.rows)
+    neighbours = np.abs(np.diff(together)) == 1
+    assert neighbours.mean() < 0.2

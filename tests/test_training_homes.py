@@ -198,13 +198,17 @@ def test_bench_train_says_what_the_time_goes_into(
     monkeypatch.setattr(starts, "_BLOCK", 1)
     small = ["num_envs=2", "num_steps=8", "policy.encoder=state", "policy.lstm_width=8"]
     arguments = ["processes=0", "threads=1", "rollouts=2", "warm_up=0", "num_objects=4"]
-    arguments += ["num_episodes=1", f"out={tmp_path}", *(f"preset.{key}" for key in small)]
+    arguments += ["num_episodes=1", f"out={tmp_path}", "turns=1", "collector=sync,ver"]
+    arguments += [f"preset.{key}" for key in small]
     assert main(["bench", "train", *arguments]) == 0
     report = json.loads((tmp_path / "train.json").read_text())
     environments = {"simulation", "rendering", "resets"}
     rest = {"inference", "copying", "waiting", "learning", "other"}
-    assert set(report["seconds"]) == environments | rest
-    assert report["samples"] == 32
-    assert report["samples_per_s"]["mean"] == pytest.approx(32 / sum(report["seconds"].values()))
     assert report["settings"]["preset.policy.encoder"] == "state"
-    assert [row["samples"] for row in report["rollouts"]] == [16, 16]
+    assert list(report["collectors"]) == ["sync", "ver"]
+    for found in report["collectors"].values():
+        assert set(found["seconds"]) == environments | rest
+        assert found["samples"] == 32
+        assert found["samples_per_s"]["mean"] == pytest.approx(32 / found["took_s"])
+        assert sum(found["seconds"].values()) == pytest.approx(found["took_s"], rel=0.1)
+        assert [row["samples"] for row in found["rollouts"]] == [16, 16]

@@ -221,11 +221,13 @@ def test_overlap_pauses_where_it_is_told_to(make: Make, policy: ActorCritic) -> 
 # -- batches -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("low", "high"), [(1, 2), (3, 0), (4, 4)])
+@pytest.mark.parametrize(
+    ("name", "low", "high"), [("ver", 1, 2), ("ver", 3, 0), ("ver", 4, 4), ("sync", 1, 2)]
+)
 def test_batches_are_within_their_bounds(
-    low: int, high: int, make: Make, policy: ActorCritic
+    name: str, low: int, high: int, make: Make, policy: ActorCritic
 ) -> None:
-    ver = make("ver", min_batch=low, max_batch=high, processes=5)
+    ver = make(name, min_batch=low, max_batch=high, processes=5)
     sizes: list[int] = []
     made = rollouts(ver, policy)
     add = made[0].add
@@ -238,6 +240,8 @@ def test_batches_are_within_their_bounds(
     for env, stream in enumerate(streams(run(ver, policy, 10, made))):
         assert_whole(stream, env)
     assert max(sizes) <= (high or N)
+    if name == "sync":
+        assert sizes.count(1) == sizes.count(2) / 2  # 2, 2 and 1 make 5
     if low == high:
         # Less only of what is left at the end of a rollout.
         assert np.mean(np.array(sizes) == high) > 0.5

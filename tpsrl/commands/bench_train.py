@@ -5,26 +5,32 @@ from typing import Any
 
 from tpsrl import config
 from tpsrl.commands.train import set_up
+from tpsrl.errors import UserError, unknown
 from tpsrl.rl.settings import TrainSettings
 
-DESCRIPTION = """Collects rollouts of a skill and learns from them, as `tpsrl train` does with the
-same settings; prints samples per second, and what the time of a sample goes into: simulation,
-rendering and resets (the mean of the worker processes), inference, copying, waiting (for the
-slowest worker), learning. Writes train.json."""
+DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment whose steps take very
+different times, and learns from them, with one collector after the other, in turns; prints samples
+per second, how near each collector comes to what the environments allow, and what the time of a
+sample goes into. Writes train.json and train.png.
+
+task=synthetic_waiting: 16 environments in a process each that sleep for their steps, as with a
+simulator on an accelerator; task=synthetic_busy: they compute meanwhile."""
 POSITIONAL = ()
+SYNTHETIC = {"synthetic_waiting": "waiting", "synthetic_busy": "busy"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
     """What to train, with what, and for how long."""
 
-    skill: str = config.option("pick", "which one")
-    collector: str = config.option("sync", "how experience is collected")
+    task: str = config.option("pick", "a skill, synthetic_waiting or synthetic_busy")
+    collector: str = config.option("sync,nover,ver,overlap", "which ones, by commas")
     preset: TrainSettings = config.preset(
         "train",
         TrainSettings,
         "cpu_small",
-        "rollouts, network and learner; preset.KEY=... changes an entry",
+        "rollouts, network and learner; preset.KEY=... changes an entry (preset=synthetic is that "
+        "of the table in docs/ver.md)",
     )
     depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
     num_objects: int = config.option(12, "objects in a home, 1 to 30", minimum=1, maximum=30)
@@ -32,10 +38,14 @@ class Settings:
         63, "base episodes that starts are drawn from", minimum=1, maximum=1008
     )
     processes: int | None = config.option(
-        None, "workers for the homes, 0: in this process (default: one for each core)", minimum=0
+        None,
+        "workers for the homes, 0: in this process (default: one for each core, and for each "
+        "synthetic environment)",
+        minimum=0,
     )
     threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
-    rollouts: int = config.option(12, "that are measured", minimum=1)
+    rollouts: int = config.option(6, "of each turn that are measured", minimum=1)
+    turns: int = config.option(2, "that each collector has", minimum=1)
     warm_up: int = config.option(12, "rollouts before these", minimum=0)
     seed: int = config.option(0, "of starts, weights and actions", minimum=0)
     out: str = config.option("out/bench", "folder for train.json")
@@ -46,61 +56,131 @@ def run(settings: Settings) -> int:
     from rich.console import Console
 
     from eval import output
-    from skills.environment import EnvOptions
-    from skills.training import SkillHomesFactory
     from tpsrl import machine
-    from tpsrl.rl import bench
+    from tpsrl.rl import bench, synthetic_env
+    from tpsrl.rl.collectors import COLLECTORS
 
+    names = settings.collector.split(",")
+    for name in names:
+        if name not in COLLECTORS:
+            raise unknown("collector", name, COLLECTORS)
+    if len(set(names)) < len(names):
+        raise UserError(f"collector: {settings.collector} names one twice")
     folder = output.check(settings.out)
-    processes, threads = set_up(settings.preset, settings.processes, settings.threads)
-    chosen = dataclasses.replace(settings.preset, collector=settings.collector)
-    camera = (settings.depth, settings.depth) if chosen.policy.encoder != "state" else None
-    options = EnvOptions(
-        depth=camera, num_objects=settings.num_objects, num_episodes=settings.num_episodes
-    )
-    factory = SkillHomesFactory(settings.skill, options, settings.seed)
+    synthetic = settings.task in SYNTHETIC
+    asked = settings.preset.num_envs if synthetic else None
+    if settings.processes is not None:
+        asked = settings.processes
+    processes, threads = set_up(settings.preset, asked, settings.threads)
     console = Console()
     with console.status("making episodes") as status:
-        factory.prepare()
         report = bench.measure(
-            chosen,
-            factory,
+            names,
+            settings.preset,
+            _factory(settings),
             processes,
-            settings.rollouts,
-            settings.warm_up,
+            bench.Plan(settings.rollouts, settings.turns, settings.warm_up),
             settings.seed,
             say=lambda line: status.update(f"measuring: {line}"),
         )
-    run_with = {"processes": processes, "threads": threads, "cores": machine.cores()}
+    run_with: dict[str, Any] = {
+        "processes": processes,
+        "threads": threads,
+        "cores": machine.cores(),
+    }
+    if synthetic:
+        run_with["environment"] = synthetic_env.describe()
     report = {"settings": config.flat(settings) | run_with, **report}
-    console.print(_table(report))
-    console.print(_summary(report), highlight=False)
+    for table in (_speed(report), _costs(report)):
+        console.print(table)
+    console.print(_summary(report), highlight=False, soft_wrap=True)
     output.write_json(folder / "train.json", report)
-    print(f"{folder / 'train.json'}")
+    title = f"{settings.task}, {settings.preset.num_envs} environments, {machine.cores()} cores"
+    bench.draw(report, folder / "train.png", title)
+    print(f"{folder / 'train.json'}\n{folder / 'train.png'}")
     return 0
 
 
-def _table(report: dict[str, Any]) -> Any:
+def _factory(settings: Settings) -> Any:
+    """The homes to measure with."""
+    from skills.environment import EnvOptions
+    from skills.registry import POINTNAV, names
+    from skills.training import SkillHomesFactory
+    from tpsrl.rl.synthetic import SyntheticFactory
+
+    if settings.task in SYNTHETIC:
+        return SyntheticFactory(SYNTHETIC[settings.task], settings.seed)
+    known = [*names(), POINTNAV]
+    if settings.task not in known:
+        raise unknown("task", settings.task, [*known, *SYNTHETIC])
+    camera = settings.preset.policy.encoder != "state"
+    options = EnvOptions(
+        depth=(settings.depth, settings.depth) if camera else None,
+        num_objects=settings.num_objects,
+        num_episodes=settings.num_episodes,
+    )
+    factory = SkillHomesFactory(settings.task, options, settings.seed)
+    factory.prepare()
+    return factory
+
+
+def _table(title: str, *columns: str) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table("what the time goes into", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("microseconds\na sample", justify="right")
-    table.add_column("share", justify="right")
-    total = sum(report["seconds"].values())
-    for cause, seconds in report["seconds"].items():
-        each = 1e6 * seconds / report["samples"]
-        table.add_row(cause, f"{each:,.0f}", f"{seconds / total:.0%}")
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _speed(report: dict[str, Any]) -> Any:
+    """A row for each collector."""
+    table = _table(
+        "samples/s, learning included", "mean", "best\nrollout", "mean /\nbest", "of its\nbound",
+        "of the\nceiling", "mean / best\nby ceiling", "steps of an\nenvironment", "to\nsync",
+    )  # fmt: skip
+    found = report["collectors"]
+    sync = found.get("sync", {}).get("samples_per_s", {}).get("mean")
+    for name, row in found.items():
+        rates, (least, _, most) = row["samples_per_s"], row["steps_of_environment"]
+        table.add_row(
+            name,
+            f"{rates['mean']:,.0f}",
+            f"{rates['max']:,.0f}",
+            f"{rates['mean_of_max']:.2f}",
+            f"{row['of_bound']:.0%}",
+            f"{row['of_ceiling']:.0%}",
+            f"{row['mean_of_max_level']:.2f}",
+            f"{least} to {most}",
+            f"{rates['mean'] / sync:.2f}" if sync else "",
+        )
+    return table
+
+
+def _costs(report: dict[str, Any]) -> Any:
+    """What the time goes into, in microseconds a sample; and what environments wait for."""
+    found = report["collectors"]
+    table = _table("microseconds a sample", *found)
+    causes = next(iter(found.values()))["seconds"]
+    for cause in causes:
+        cells = (row["seconds"][cause] / row["samples"] for row in found.values())
+        table.add_row(cause, *(f"{1e6 * seconds:,.0f}" for seconds in cells))
+    table.add_section()
+    for cause in next(iter(found.values()))["waits"]:
+        cells = (row["waits"][cause] / row["took_s"] for row in found.values())
+        table.add_row(f"environments wait for {cause}", *(f"{share:.0%}" for share in cells))
     return table
 
 
 def _summary(report: dict[str, Any]) -> str:
-    rates, settings = report["samples_per_s"], report["settings"]
+    settings, found = report["settings"], report["collectors"]
     workers = settings["processes"]
     where = f"{workers} workers" if workers else "one process"
+    counted = len(next(iter(found.values()))["rollouts"])
     return (
-        f"{rates['mean']:,.0f} samples/s (best rollout {rates['max']:,.0f}) over "
-        f"{report['samples']:,} samples; {settings['preset.num_envs']} homes in {where}, "
-        f"{settings['threads']} threads, {settings['cores']} cores; started in "
-        f"{report['start_s']:.1f} s; load average {report['load']:.1f}"
+        f"{counted} rollouts of {settings['preset.num_envs']} x {settings['preset.num_steps']} "
+        f"steps each; {settings['task']} in {where}, {settings['threads']} threads, "
+        f"{settings['cores']} cores; load average {report['load']:.1f}"
     )

@@ -1,93 +1,245 @@
-"""How fast experience is collected and learned from, and what the time goes into."""
+"""How fast collectors collect and how fast that is learned from, side by side in one run.
+
+Each collector is held against a bound of its own, computed from the durations of the steps that it
+saw, resets included (see docs/ver.md):
+
+- the environments' ceiling: sum over environments of steps / seconds at steps, what they would
+  deliver if none ever waited;
+- `sync`: T x N / (sum over lock-steps of the slowest step + learning time);
+- `nover`: T x N / (the longest sum of an environment's steps + learning time);
+- `ver`: T x N / (T x N / ceiling + learning time);
+- `overlap`: the ceiling.
+"""
 
 import collections
 import contextlib
+import dataclasses
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tpsrl.rl import collectors
-from tpsrl.rl.collector import Collector
-from tpsrl.rl.envs import HomesFactory
+from tpsrl.rl.collector import WAITS, Collection, Collector
+from tpsrl.rl.envs import HomesFactory, Json
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.ppo import PPO
 from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.settings import TrainSettings
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """How long to measure: in `turns`, in which every collector has `rollouts` that count.
+
+    `warm_up` rollouts before the first turn do not count, nor does the first of a turn, before
+    which the environments had time to finish their steps, nor one more at its end, from which a
+    collector that runs ahead does not.
+    """
+
+    rollouts: int = 10
+    turns: int = 4
+    warm_up: int = 3
+
+
+class _Runner:
+    """One collector with a policy and a learner of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: TrainSettings,
+        factory: HomesFactory,
+        processes: int,
+        seed: int,
+        device: torch.device | str,
+    ) -> None:
+        begun = time.perf_counter()
+        self.name = name
+        self.collector: Collector = collectors.make(
+            name,
+            factory,
+            settings.num_envs,
+            processes,
+            seed,
+            device,
+            settings.min_batch,
+            settings.max_batch,
+        )
+        self.start_s = time.perf_counter() - begun
+        torch.manual_seed(seed)
+        spec = self.collector.spec
+        self.policy = ActorCritic(spec, settings.policy).to(device)
+        self.ppo = PPO(self.policy, settings.ppo, seed)
+        size, memory_size = settings.num_envs * settings.num_steps, self.policy.memory_size
+        self.made = [
+            Rollout(spec, settings.num_envs, size, memory_size, device)
+            for _ in range(self.collector.rollouts)
+        ]
+        self.version = 0
+        self.rows: list[Json] = []
+
+    def turn(self, rollouts: int) -> None:
+        """So many rollouts that count, and one before and after them."""
+        for number in range(rollouts + 2):
+            row = self._round(ahead=number <= rollouts)
+            if 0 < number <= rollouts:
+                self.rows.append(row)
+
+    def _round(self, ahead: bool) -> Json:
+        """One rollout and what is learned from it."""
+        begun = time.perf_counter()
+        collection = self.collector.collect(self.policy, self.made, self.version, ahead)
+        collected = time.perf_counter()
+        self.ppo.update(collection.rollout)
+        learning = time.perf_counter() - collected
+        self.version += 1
+        took = time.perf_counter() - begun
+        return {
+            "samples": collection.steps,
+            "took_s": took,
+            "samples_per_s": collection.steps / took,
+            "seconds": {**collection.seconds, "learning": learning},
+            "waits": collection.waits,
+            "learning_s": learning,
+            **_bounds(self.name, collection, learning, self.collector.num_envs),
+        }
+
+    def report(self) -> Json:
+        """What came of all turns."""
+        rows, total = self.rows, collections.Counter[str]()
+        waits: collections.Counter[str] = collections.Counter()
+        for row in rows:
+            total.update(row["seconds"])
+            waits.update(row["waits"])
+        samples, took = sum(row["samples"] for row in rows), sum(row["took_s"] for row in rows)
+        mean, most = samples / took, max(row["samples_per_s"] for row in rows)
+        bound = samples / sum(row["samples"] / row["bound"] for row in rows)
+        ceiling = samples / sum(row["samples"] / row["ceiling"] for row in rows)
+        level = [row["samples_per_s"] / row["ceiling"] for row in rows]
+        steps = np.array([row["steps"] for row in rows])
+        return {
+            "samples_per_s": {"mean": mean, "max": most, "mean_of_max": mean / most},
+            "bound": bound,
+            "of_bound": mean / bound,
+            "ceiling": ceiling,
+            "of_ceiling": mean / ceiling,
+            "straggler": {"mean": float(np.mean(level)), "max": max(level)},
+            "mean_of_max_level": float(np.mean(level)) / max(level),
+            "steps_of_environment": [int(steps.min()), float(steps.mean()), int(steps.max())],
+            "samples": samples,
+            "seconds": dict(total),
+            "waits": {cause: waits[cause] for cause in WAITS},
+            "took_s": took,
+            "start_s": self.start_s,
+            "rollouts": rows,
+        }
+
+
 def measure(
+    names: Sequence[str],
     settings: TrainSettings,
     factory: HomesFactory,
     processes: int,
-    rollouts: int,
-    warm_up: int,
+    plan: Plan,
     seed: int = 0,
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
-    """Collects and learns from `rollouts` rollouts after `warm_up` others; JSON types.
+) -> Json:
+    """Collects and learns with each collector in turn; JSON types.
 
-    "samples_per_s" is over all of them ("mean") and in the best one ("max"); "seconds" of all by
-    cause, "learning" beside those of `tpsrl.rl.collector.Collection`; "load" is the machine's load
-    average at the end, over a minute, which shows whether it had other things to do.
+    Of each collector: "samples_per_s" over all rollouts ("mean") and in the best one ("max");
+    "bound" and "ceiling" as above, in samples per second, and the share of each that was reached;
+    "straggler", samples per second of a rollout over the ceiling in its own steps; least, mean and
+    largest number of "steps_of_environment" in a rollout; "seconds" of the process by cause,
+    "waits" of the mean environment (see `tpsrl.rl.collector.Collection`). "load" is the machine's
+    load average at the end, over a minute.
 
     Raises:
-        UserError, RunError: see `tpsrl.rl.collector.make`.
+        UserError, RunError: see `tpsrl.rl.collectors.make`.
     """
-    begun = time.perf_counter()
-    collector = collectors.make(
-        settings.collector, factory, settings.num_envs, processes, seed, device
-    )
-    with contextlib.closing(collector):
-        started_s = time.perf_counter() - begun
-        torch.manual_seed(seed)
-        policy = ActorCritic(collector.spec, settings.policy).to(device)
-        ppo = PPO(policy, settings.ppo, seed)
-        size = settings.num_envs * settings.num_steps
-        made = [
-            Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
-            for _ in range(collector.rollouts)
-        ]
-        rows: list[dict[str, Any]] = []
-        for number in range(warm_up + rollouts):
-            say(f"rollout {number + 1} of {warm_up + rollouts}")
-            row = _round(collector, policy, ppo, made, number)
-            if number >= warm_up:
-                rows.append(row)
-    total: collections.Counter[str] = collections.Counter()
-    for row in rows:
-        total.update(row["seconds"])
-    samples = sum(row["samples"] for row in rows)
-    return {
-        "samples_per_s": {
-            "mean": samples / sum(total.values()),
-            "max": max(row["samples"] / sum(row["seconds"].values()) for row in rows),
-        },
-        "samples": samples,
-        "seconds": dict(total),
-        "start_s": started_s,
-        "load": os.getloadavg()[0],
-        "rollouts": rows,
-    }
+    runners = []
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            say(f"starting {name}")
+            runner = _Runner(name, settings, factory, processes, seed, device)
+            stack.callback(runner.collector.close)
+            runners.append(runner)
+        for runner in runners:
+            say(f"warming up {runner.name}")
+            runner.turn(plan.warm_up)
+            runner.rows.clear()
+        for turn in range(plan.turns):
+            for runner in runners:
+                say(f"{runner.name}, turn {turn + 1} of {plan.turns}")
+                runner.turn(plan.rollouts)
+        return {
+            "collectors": {runner.name: runner.report() for runner in runners},
+            "load": os.getloadavg()[0],
+        }
 
 
-def _round(
-    collector: Collector,
-    policy: ActorCritic,
-    ppo: PPO,
-    made: list[Rollout],
-    version: int,
-) -> dict[str, Any]:
-    """One rollout and what is learned from it."""
-    collection = collector.collect(policy, made, version)
-    begun = time.perf_counter()
-    ppo.update(collection.rollout)
-    learning = time.perf_counter() - begun
-    return {
-        "samples": collection.steps,
-        "episodes": len(collection.episodes),
-        "seconds": {**collection.seconds, "learning": learning},
-    }
+def _bounds(name: str, collection: Collection, learning: float, num_envs: int) -> Json:
+    """A rollout's bound, its ceiling, and the steps of each environment."""
+    env, took, samples = collection.env, collection.took_s, collection.steps
+    steps = np.bincount(env, minlength=num_envs)
+    busy = np.bincount(env, took, minlength=num_envs)
+    gave = steps > 0
+    ceiling = float((steps[gave] / busy[gave]).sum())
+    if name == "sync":
+        slowest = took.reshape(-1, num_envs).max(axis=1).sum()
+        bound = samples / (slowest + learning)
+    elif name == "nover":
+        bound = samples / (busy.max() + learning)
+    elif name == "overlap":
+        bound = ceiling
+    else:
+        bound = samples / (samples / ceiling + learning)
+    return {"bound": float(bound), "ceiling": ceiling, "steps": steps.tolist()}
+
+
+def draw(report: Json, path: Any, title: str) -> None:
+    """A picture of a report: speed against bounds, speed over time, what environments wait for."""
+    from matplotlib.figure import Figure
+
+    found = report["collectors"]
+    names, places = list(found), np.arange(len(found))
+    figure = Figure(figsize=(12.0, 3.8), layout="constrained", dpi=110)
+    speed, course, waiting = figure.subplots(1, 3)
+
+    means = [found[name]["samples_per_s"]["mean"] for name in names]
+    speed.bar(places, means, color=[f"C{n}" for n in places])
+    largest = [found[name]["samples_per_s"]["max"] for name in names]
+    speed.plot(places, largest, "k_", markersize=16, label="best rollout")
+    bounds = [found[name]["bound"] for name in names]
+    speed.plot(places, bounds, "r_", markersize=16, label="bound")
+    for place, mean in zip(places, means, strict=True):
+        speed.text(place, mean, f"{mean:,.0f}", ha="center", va="bottom")
+    speed.set_xticks(places, names)
+    speed.set_ylabel("samples/s, learning included")
+    speed.set_ylim(0, 1.15 * max(*largest, *bounds))
+    speed.legend(loc="lower right")
+
+    for name in names:
+        rows = found[name]["rollouts"]
+        course.plot([row["samples_per_s"] / row["ceiling"] for row in rows], label=name)
+    course.set_ylim(bottom=0)
+    course.set_xlabel("rollout")
+    course.set_ylabel("share of the environments' ceiling")
+    course.legend()
+
+    left = np.zeros(len(names))
+    for cause in WAITS:
+        share = np.array([found[n]["waits"][cause] / found[n]["took_s"] for n in names])
+        waiting.barh(places, share, left=left, label=f"for {cause}")
+        left += share
+    waiting.set_yticks(places, names)
+    waiting.invert_yaxis()
+    waiting.set_xlim(0, 1)
+    waiting.set_xlabel("share of time that environments wait")
+    waiting.legend()
+    figure.suptitle(title)
+    figure.savefig(path)

@@ -14,7 +14,7 @@ to the next one.
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -118,6 +118,7 @@ class Sync:
 
     name: ClassVar[str] = "sync"
     holds_back: ClassVar[bool] = True  # environments wait for each other, not for inference alone
+    holds_all: ClassVar[bool] = True  # and all of them for the last one
     rollouts = 1
 
     def __init__(
@@ -190,17 +191,17 @@ class Sync:
                 rollout.drop(loss.envs)
                 losses.append(loss)
             if len(answered) and not rollout.full:
-                chosen = answered[: rollout.room]
+                chosen = np.sort(answered[: rollout.room])
                 episodes += self._record(rollout, chosen)
                 steps.append((chosen, self._environments.took_s(chosen)))
             if rollout.full:
                 break
             turn = self._turn(rollout)
-            if len(turn):
-                self._act(policy, rollout, version, turn[: self._max], away)
-                answered = self._poll(0)
-            else:
-                answered = self._poll(self._patience(rollout))
+            for envs in self._batches(turn):
+                self._act(policy, rollout, version, envs, away)
+            # Whoever waits for nobody only looks who has come meanwhile, as others may act yet.
+            looks = len(turn) > 0 and not self.holds_all
+            answered = self._poll(0 if looks else self._patience(rollout))
         self._lead(policy, rollout, version)
         with self._watches["inference"]:
             shown = self._environments.observation
@@ -239,7 +240,7 @@ class Sync:
                 for name, values in self._environments.observation.items()
             }
             noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
-        with self._watches["inference"], torch.no_grad():
+        with self._watches["inference"], torch.inference_mode():
             step = policy.act(shown, *rollout.inputs(envs))
             action = gaussian.displaced(step.mean, step.std, policy.mask, noise)
             log_prob = gaussian.log_prob(step.mean, step.std, action, policy.mask)
@@ -264,6 +265,12 @@ class Sync:
         self._waits["learning"] += float(learning.sum())
         self._waits["others" if self.holds_back else "inference"] += float(lay.sum())
         self._waits["inference"] += len(envs) * (time.monotonic() - chosen_at)
+
+    def _batches(self, envs: np.ndarray) -> Iterator[np.ndarray]:
+        """Environments in parts that inference takes at once."""
+        for first in range(0, len(envs), self._max):
+            # `envs` itself if that is all: `_act` has a quicker way for `self._all`.
+            yield envs if len(envs) <= self._max else envs[first : first + self._max]
 
     def _record(self, rollout: Rollout, envs: np.ndarray) -> list[Episode]:
         """Puts the answers of environments (m,) into the rollout; the episodes that ended."""
@@ -321,10 +328,12 @@ class Ver(Sync):
 
     name: ClassVar[str] = "ver"
     holds_back: ClassVar[bool] = False
+    holds_all: ClassVar[bool] = False
 
     def _turn(self, rollout: Rollout) -> np.ndarray:
         envs = self._ready(rollout)
-        return envs[:0] if len(envs) < self._min and len(rollout.in_flight) else envs
+        waits = len(envs) < self._min and len(rollout.in_flight) > 0
+        return envs[: 0 if waits else self._max]
 
     def _patience(self, rollout: Rollout) -> int:
         return max(1, self._min - len(self._ready(rollout)))
@@ -336,9 +345,8 @@ class Ver(Sync):
     def _lead(self, policy: ActorCritic, rollout: Rollout, version: int) -> None:
         """Everyone who could act does; the values that ends of sequences need come with it."""
         now = time.monotonic()
-        envs = self._environments.idle()
-        for first in range(0, len(envs), self._max):
-            self._act(policy, rollout, version, envs[first : first + self._max], (now, now))
+        for envs in self._batches(self._environments.idle()):
+            self._act(policy, rollout, version, envs, (now, now))
 
 
 class NoVer(Ver):

@@ -46,13 +46,16 @@ def minibatches(
 
     Sequences begin where an episode or the rollout does. In random order they are laid end to end
     and divided; sizes differ by one at most. A sequence that lies across a division begins anew
-    behind it, from the memory that was recorded there.
+    behind it, from the memory that was recorded there. For a policy without memory every step is a
+    sequence of its own: neighbours resemble each other, and a part should be of all kinds.
     """
     rows = rollout.rows
     if not 0 < count <= len(rows):
         raise ValueError(f"{len(rows)} steps cannot be divided into {count} mini-batches")
     columns = (rollout.env, rollout.episode_start, rollout.generation)
     order, lengths = sequences(*(column[rows] for column in columns))
+    if rollout.memory.shape[1] == 0:
+        lengths = np.ones(len(order), np.int64)
     order, starts = shuffled(order, lengths, generator)
     bounds = np.arange(count + 1) * len(rows) // count
     for first, end in itertools.pairwise(bounds):

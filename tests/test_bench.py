@@ -1,0 +1,96 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_homes import SPEC, ToyFactory
+
+from tpsrl import cli
+from tpsrl.rl import bench
+from tpsrl.rl.collector import Collection
+from tpsrl.rl.collectors import COLLECTORS
+from tpsrl.rl.policy import PolicySettings
+from tpsrl.rl.ppo import PPOSettings
+from tpsrl.rl.rollout import Rollout
+from tpsrl.rl.settings import TrainSettings
+
+N, T = 3, 2
+
+
+def collection(env: list[int], took_s: list[float]) -> Collection:
+    rollout = Rollout(SPEC, N, N * T, 0)
+    return Collection(rollout, len(env), [], {}, {}, np.array(env), np.array(took_s), [])
+
+
+def bounds(name: str, env: list[int], took_s: list[float], learning: float) -> dict[str, object]:
+    return bench._bounds(name, collection(env, took_s), learning, N)
+
+
+def test_bounds_are_those_computed_by_hand() -> None:
+    env, took = [0, 1, 2, 2, 1, 0], [0.1, 0.2, 0.4, 0.1, 0.5, 0.3]
+    # Steps a second of each environment: 2 / 0.4, 2 / 0.7, 2 / 0.5.
+    ceiling = 5.0 + 2 / 0.7 + 4.0
+    wanted = {
+        "sync": 6 / (0.4 + 0.5 + 1.0),
+        "nover": 6 / (0.7 + 1.0),
+        "ver": 6 / (6 / ceiling + 1.0),
+        "overlap": ceiling,
+    }
+    for name, bound in wanted.items():
+        found = bounds(name, env, took, learning=1.0)
+        assert found["bound"] == pytest.approx(bound)
+        assert found["ceiling"] == pytest.approx(ceiling)
+        assert found["steps"] == [2, 2, 2]
+
+
+def test_an_environment_that_gave_nothing_does_not_count() -> None:
+    found = bounds("ver", [0, 0, 1, 0, 1, 0], [0.1, 0.1, 0.2, 0.1, 0.2, 0.1], learning=0.0)
+    assert found["ceiling"] == pytest.approx(10.0 + 5.0)
+    assert found["steps"] == [4, 2, 0]
+
+
+def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
+    settings = dataclasses.replace(
+        TrainSettings(),
+        num_envs=N,
+        num_steps=T,
+        policy=PolicySettings(encoder="state", lstm_layers=1, lstm_width=4, state_width=4),
+        ppo=PPOSettings(epochs=1, minibatches=1),
+    )
+    plan = bench.Plan(rollouts=2, turns=2, warm_up=1)
+    report = bench.measure(list(COLLECTORS), settings, ToyFactory(), 3, plan)
+    report = json.loads(json.dumps(report))
+    assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap"]
+    for name, found in report["collectors"].items():
+        assert len(found["rollouts"]) == 4
+        assert found["samples"] == 4 * N * T
+        assert found["took_s"] == pytest.approx(sum(row["took_s"] for row in found["rollouts"]))
+        rates = found["samples_per_s"]
+        assert rates["mean"] == pytest.approx(found["samples"] / found["took_s"])
+        assert 0 < rates["mean"] <= rates["max"]
+        least, mean, most = found["steps_of_environment"]
+        assert least <= mean <= most and mean == T
+        assert (least == most) or name in ("ver", "overlap")
+        assert set(found["waits"]) == {"others", "inference", "learning"}
+    bench.draw(report, tmp_path / "train.png", "toy")
+    assert (tmp_path / "train.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["collector=verr"], "collector: unknown value 'verr'; did you mean 'ver'"),
+        (["collector=ver,ver"], "collector: ver,ver names one twice"),
+        (["task=pik"], "task: unknown value 'pik'; did you mean 'pick'"),
+        (["turns=0"], "turns: 0 is out of range"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bench"
+    assert cli.main(["bench", "train", *arguments, f"out={out}"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+    assert not out.exists()
