@@ -43,6 +43,7 @@ from tpsrl.rl.shared import Layout, SharedArrays, Signals
 from tpsrl.rl.worker import MOST_AVOIDED, READY, SLICE_S, signals_left_to_main, work
 
 _PATIENCE_S = 5.0  # for workers to end by themselves
+_FEW = 4  # starts that a message names
 _START_SLICE_S = 0.05  # a new worker cannot signal before it has been handed its memory
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -383,7 +384,7 @@ class Workers:
                 envs = worker.envs[own == ASKED]
                 since = float(self._asked_at[envs].min())
                 starts = np.unique(self._array("start")[envs])
-                what = f"a step (start {', '.join(map(str, starts))})"
+                what = f"a step (start {_some(starts)})"
             else:
                 continue
             survival = self._survival or _WATCH_ONLY
@@ -423,7 +424,7 @@ class Workers:
         starts = self._array("start")
         at_step = envs[state[envs] == ASKED]
         self._losses.append(Loss(envs, tuple(starts[envs].tolist()), cause))
-        self._say(f"{cause}; start {', '.join(map(str, starts[envs]))}; it is replaced")
+        self._say(f"{cause}; start {_some(starts[envs])}; it is replaced")
         self._blame(np.unique(starts[at_step]).tolist())
         worker.process.kill()
         worker.process.join()
@@ -449,7 +450,7 @@ class Workers:
         ]
         if new:
             self._avoid(new)
-            self._say(f"start {', '.join(map(str, new))} is not drawn any more")
+            self._say(f"start {_some(new)} is not drawn any more")
 
     def _avoided(self) -> np.ndarray:
         """Starts that are not drawn any more (k,)."""
@@ -526,6 +527,12 @@ def _obituary(worker: _Worker) -> str:
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
     return f"{worker.name} died: {how}{hint}"
+
+
+def _some(numbers: Sequence[int] | np.ndarray) -> str:
+    """The first few."""
+    rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
+    return ", ".join(map(str, numbers[:_FEW])) + rest
 
 
 def _bury(worker: _Worker) -> None:
