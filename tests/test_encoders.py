@@ -58,6 +58,16 @@ def test_a_row_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
         torch.testing.assert_close(model(batch[row : row + 1])[0], whole[row], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("side", [32, 64, 68])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_few_images_give_the_same_by_the_quicker_way(count: int, side: int) -> None:
+    model = shaken(encoder("nature_cnn", side, side))
+    depth = images(count, side, side)
+    whole = model(depth)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(depth), whole.detach(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
 def test_every_parameter_receives_a_gradient(name: str) -> None:
     model = shaken(encoder(name, 128, 128))

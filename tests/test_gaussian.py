@@ -91,3 +91,14 @@ def test_a_generator_in_the_same_state_gives_the_same_sample() -> None:
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
+
+
+def test_the_log_probability_of_noise_is_that_of_the_action() -> None:
+    torch.manual_seed(0)
+    mean, std, noise = torch.randn(6, 4), torch.rand(6, 4) + 0.1, torch.randn(6, 4)
+    mask = torch.tensor([True, False, True, True])
+    action = gaussian.displaced(mean, std, mask, noise)
+    wanted = gaussian.log_prob(mean, std, action, mask)
+    torch.testing.assert_close(gaussian.log_prob_of(std, mask, noise), wanted)
+    std[:, 1] = torch.inf  # what is masked does not matter
+    torch.testing.assert_close(gaussian.log_prob_of(std, mask, noise), wanted)

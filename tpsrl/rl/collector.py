@@ -243,7 +243,7 @@ class Sync:
         with self._watches["inference"], torch.inference_mode():
             step = policy.act(shown, *rollout.inputs(envs))
             action = gaussian.displaced(step.mean, step.std, policy.mask, noise)
-            log_prob = gaussian.log_prob(step.mean, step.std, action, policy.mask)
+            log_prob = gaussian.log_prob_of(step.std, policy.mask, noise)
             chosen = action.cpu().numpy()
         if not np.isfinite(chosen).all():
             raise RunError("policy: an action is not finite; is the learning rate too high?")

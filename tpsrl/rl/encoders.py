@@ -19,6 +19,7 @@ SMALLEST = 32  # pixels a side; the residual encoders halve the resolution five 
 _COMPRESSED = 2048
 _SQUEEZE = 16  # BPS: r of squeeze-and-excite
 _LEAST_SQUEEZED = 8  # of the one unit that r = 16 leaves of a narrow stage, ReLU may leave none
+_FEW = 4  # images that are few enough for `NatureCNN._few` to be quicker
 _LAYER_SCALE = 0.1  # CaiT's for networks of up to 18 layers
 
 
@@ -113,8 +114,34 @@ class NatureCNN(nn.Module):
 
     def forward(self, depth: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width) in [0, 1] -> (n, size)."""
-        x = _padded(depth, *self._sides).unsqueeze(1)
-        return functional.relu(self.linear(self.body(x).flatten(1)))
+        x = _padded(depth, *self._sides)
+        few = len(x) <= _FEW and x.device.type == "cpu" and not torch.is_grad_enabled()
+        x = self._few(x) if few else self.body(x.unsqueeze(1))
+        return functional.relu(self.linear(x.flatten(1)))
+
+    def _few(self, x: torch.Tensor) -> torch.Tensor:
+        """The convolutions of a few images (n, H, W), as products of matrices.
+
+        Of one image they take two thirds of the time: torch's own lay the weights out anew in each
+        call.
+        """
+        x = x.unsqueeze(3)  # channels last
+        for layer in self.body:
+            if isinstance(layer, nn.Conv2d):
+                size, step = layer.kernel_size[0], layer.stride[0]
+                count, height, width, channels = x.shape
+                rows, columns = (height - size) // step + 1, (width - size) // step + 1
+                by, down, right, on = x.stride()
+                patches = x.as_strided(
+                    (count, rows, columns, size, size, channels),
+                    (by, down * step, right * step, down, right, on),
+                )
+                weight = layer.weight.permute(2, 3, 1, 0).reshape(-1, layer.out_channels)
+                flat = patches.reshape(count * rows * columns, -1)
+                assert layer.bias is not None
+                product = torch.addmm(layer.bias, flat, weight).relu_()
+                x = product.view(count, rows, columns, layer.out_channels)
+        return x.permute(0, 3, 1, 2)
 
 
 # By name; "state" looks at nothing but the vector of the observation.

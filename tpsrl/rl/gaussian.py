@@ -27,6 +27,12 @@ def displaced(
     return torch.where(mask, torch.addcmul(mean, std, noise), 0.0)
 
 
+def log_prob_of(std: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Logarithm of the density (n,) at actions that lie `noise` (n, A) deviations from the mean."""
+    density = 0.5 * noise.square() + std.log() + _LOG_SQRT_2PI
+    return -density.masked_fill_(~mask, 0.0).sum(-1)
+
+
 def log_prob(
     mean: torch.Tensor, std: torch.Tensor, action: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:

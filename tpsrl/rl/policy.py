@@ -1,5 +1,6 @@
 """The policy that is trained: encoders, LSTM, independent Gaussians and value in one network."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -167,9 +168,10 @@ class ActorCritic(nn.Module):
         value = self.value_head(features[-1].float()).squeeze(1)
         return Step(torch.where(self.mask, mean, 0.0), std, value, memory)
 
-    def _autocast(self) -> torch.autocast:
-        enabled = self.settings.dtype == "bfloat16"
-        return torch.autocast(self.mask.device.type, torch.bfloat16, enabled)
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.settings.dtype == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.mask.device.type, torch.bfloat16)
 
 
 class Trunk(nn.Module):

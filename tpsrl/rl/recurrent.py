@@ -6,6 +6,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tpsrl.rl.sequences import Pack
 
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # in the order of `torch.lstm_cell`
+
 
 class Recurrent(nn.Module):
     """`layers` LSTM layers of `width`; `memory_size` M is layers x 2 x width.
@@ -28,7 +30,8 @@ class Recurrent(nn.Module):
         """One step: input (n, size), memory (n, M) -> output (n, width), memory (n, M)."""
         parts = memory.split(self.lstm.hidden_size, dim=1)
         new: list[torch.Tensor] = []
-        for layer, weights in enumerate(self.lstm.all_weights):
+        for layer in range(self.lstm.num_layers):
+            weights = [getattr(self.lstm, f"{name}_l{layer}") for name in _WEIGHTS]
             x, cell = torch.lstm_cell(x, parts[2 * layer : 2 * layer + 2], *weights)
             new += [x, cell]
         return x, torch.cat(new, dim=1)

@@ -1,0 +1,108 @@
+"""The peers: what is installed for each, and how it is run."""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Library:
+    """A package and what it needs, in an environment of its own.
+
+    `bare` is installed without what it asks for, `packages` with it; torch is there already.
+    """
+
+    packages: tuple[str, ...]
+    bare: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()  # whose versions are reported
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Peer:
+    """One way to run a library: `module` is started with the options `extra`.
+
+    What other settings of a library's own were tried made no difference beyond the noise: Sample
+    Factory with and without binding workers to cores, VER with one and two inference workers.
+    """
+
+    library: str
+    module: str
+    extra: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+LIBRARIES = {
+    "sample_factory": Library(
+        packages=("sample-factory==2.1.1", "numpy==1.26.4"),
+        shown=("sample-factory", "torch", "numpy"),
+    ),
+    # Version 0.3.3 of habitat-baselines has the day of its making in its last number. It asks for
+    # a simulator, video and data sets, which a gym environment never touches.
+    "habitat_baselines": Library(
+        packages=(
+            "attrs==26.1.0",
+            "faster-fifo==1.5.2",
+            "gym==0.23.0",
+            "hydra-core==1.3.8",
+            "ifcfg==0.24",
+            "imageio==2.38.1",
+            "numba==0.68.1",
+            "numpy==1.26.4",
+            "numpy-quaternion==2024.0.13",
+            "omegaconf==2.3.1",
+            "opencv-python-headless==4.11.0.86",
+            "scipy==1.17.1",
+            "tensorboard==2.21.0",
+            "threadpoolctl==3.8.0",
+            "tqdm==4.70.1",
+        ),
+        bare=("habitat-lab==0.3.320260507", "habitat-baselines==0.3.320260507"),
+        shown=("habitat-baselines", "torch", "numpy"),
+    ),
+}
+
+_SAMPLE_FACTORY = (
+    "the network does not see the previous action: Sample Factory has no place for it",
+    "one environment in each process, so no double buffering",
+    "without normalisation of observations and returns, which is its default",
+)
+_HABITAT = (
+    "a gym environment through habitat-lab's registry; stand-ins for its simulator",
+    "saves and logs nothing but to its log",
+)
+
+PEERS = {
+    "sample_factory_sync": Peer(
+        "sample_factory",
+        "benchmarks.peers.run_sample_factory",
+        {"async_rl": False},
+        _SAMPLE_FACTORY,
+    ),
+    "sample_factory_async": Peer(
+        "sample_factory",
+        "benchmarks.peers.run_sample_factory",
+        {"async_rl": True},
+        _SAMPLE_FACTORY,
+    ),
+    "habitat_baselines_ver": Peer(
+        "habitat_baselines",
+        "benchmarks.peers.run_habitat_baselines",
+        {"trainer": "ver"},
+        (*_HABITAT, "two inference workers, its default, of which one is the learner's process"),
+    ),
+    "habitat_baselines_ver_overlap": Peer(
+        "habitat_baselines",
+        "benchmarks.peers.run_habitat_baselines",
+        {
+            "trainer": "ver",
+            "rl.ver.overlap_rollouts_and_learn": True,
+            "rl.ver.num_inference_workers": 1,
+        },
+        (*_HABITAT, "learns while it collects the next rollout, which is not its default"),
+    ),
+    "habitat_baselines_ddppo": Peer(
+        "habitat_baselines",
+        "benchmarks.peers.run_habitat_baselines",
+        {"trainer": "ddppo"},
+        (*_HABITAT, "one process learns, so nothing is averaged over processes"),
+    ),
+}
