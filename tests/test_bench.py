@@ -20,7 +20,9 @@ N, T = 3, 2
 
 def collection(env: list[int], took_s: list[float]) -> Collection:
     rollout = Rollout(SPEC, N, N * T, 0)
-    return Collection(rollout, len(env), [], {}, {}, np.array(env), np.array(took_s), [])
+    return Collection(
+        rollout, len(env), [], {}, {}, np.array(env), np.array(took_s), np.zeros(0), []
+    )
 
 
 def bounds(name: str, env: list[int], took_s: list[float], learning: float) -> dict[str, object]:
@@ -48,6 +50,13 @@ def test_an_environment_that_gave_nothing_does_not_count() -> None:
     found = bounds("ver", [0, 0, 1, 0, 1, 0], [0.1, 0.1, 0.2, 0.1, 0.2, 0.1], learning=0.0)
     assert found["ceiling"] == pytest.approx(10.0 + 5.0)
     assert found["steps"] == [4, 2, 0]
+
+
+def test_a_step_counts_for_a_window_with_the_part_within_it() -> None:
+    env, end, took = np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 2.0, 9.0]), np.array([1, 2, 2, 4])
+    # Environment 0: half of the first second's step, half of the next; 1: three quarters of one.
+    found = bench.ceiling_between(env, end, took, (0.5, 2.0), N)
+    assert found == pytest.approx((0.5 + 0.5) / (0.5 + 1.0) + 0.75 / 1.5)
 
 
 def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:

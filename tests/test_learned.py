@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eval import agents
-from skills import starts
+from skills import observation, starts
 from skills.base import SkillGoal
 from skills.environment import EnvOptions, SkillEnv
 from skills.learned import LearnedPolicy
@@ -106,7 +106,10 @@ def test_a_navigator_without_camera_is_shown_the_way(
     policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
     env = SkillEnv("navigate", starts=[drive], num_objects=4)
     shown, _ = env.reset(options={"start": 0})
-    assert shown["state"][-3] > 0.0 and np.abs(shown["state"][-2:]).max() > 0.0
+    places = observation.layout(tuple(deploy["sensors"]))
+    left, *corner = shown["state"][places["way"]]
+    assert left > 0.0 and np.abs(corner).max() > 0.0
+    assert shown["state"][places["scan"]].min() > 0.2
     policy.begin(env.episode, env.goal, env.world)
     previous = torch.zeros(1, act.SIZE)
     for step in range(STEPS):

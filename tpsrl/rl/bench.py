@@ -84,12 +84,19 @@ class _Runner:
 
     def turn(self, rollouts: int) -> None:
         """So many rollouts that count, and one before and after them."""
+        rows, steps, windows = [], [], []
         for number in range(rollouts + 2):
-            row = self._round(ahead=number <= rollouts)
-            if 0 < number <= rollouts:
-                self.rows.append(row)
+            begun = time.monotonic()
+            row, collection = self._round(ahead=number <= rollouts)
+            rows.append(row)
+            steps.append((collection.env, collection.answered_at, collection.took_s))
+            windows.append((begun, time.monotonic()))
+        env, end, took = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        for row, window in zip(rows[1:-1], windows[1:-1], strict=True):
+            row["ceiling_then"] = ceiling_between(env, end, took, window, self.collector.num_envs)
+        self.rows += rows[1:-1]
 
-    def _round(self, ahead: bool) -> Json:
+    def _round(self, ahead: bool) -> tuple[Json, Collection]:
         """One rollout and what is learned from it."""
         begun = time.perf_counter()
         collection = self.collector.collect(self.policy, self.made, self.version, ahead)
@@ -98,7 +105,7 @@ class _Runner:
         learning = time.perf_counter() - collected
         self.version += 1
         took = time.perf_counter() - begun
-        return {
+        row = {
             "samples": collection.steps,
             "took_s": took,
             "samples_per_s": collection.steps / took,
@@ -107,6 +114,7 @@ class _Runner:
             "learning_s": learning,
             **_bounds(self.name, collection, learning, self.collector.num_envs),
         }
+        return row, collection
 
     def report(self) -> Json:
         """What came of all turns."""
@@ -119,7 +127,7 @@ class _Runner:
         mean, most = samples / took, max(row["samples_per_s"] for row in rows)
         bound = samples / sum(row["samples"] / row["bound"] for row in rows)
         ceiling = samples / sum(row["samples"] / row["ceiling"] for row in rows)
-        level = [row["samples_per_s"] / row["ceiling"] for row in rows]
+        level = [row["samples_per_s"] / row["ceiling_then"] for row in rows]
         steps = np.array([row["steps"] for row in rows])
         return {
             "samples_per_s": {"mean": mean, "max": most, "mean_of_max": mean / most},
@@ -153,7 +161,7 @@ def measure(
 
     Of each collector: "samples_per_s" over all rollouts ("mean") and in the best one ("max");
     "bound" and "ceiling" as above, in samples per second, and the share of each that was reached;
-    "straggler", samples per second of a rollout over the ceiling in its own steps; least, mean and
+    "straggler", samples per second of a rollout over the ceiling of that time; least, mean and
     largest number of "steps_of_environment" in a rollout; "seconds" of the process by cause,
     "waits" of the mean environment (see `tpsrl.rl.collector.Collection`). "load" is the machine's
     load average at the end, over a minute.
@@ -201,6 +209,31 @@ def _bounds(name: str, collection: Collection, learning: float, num_envs: int) -
     return {"bound": float(bound), "ceiling": ceiling, "steps": steps.tolist()}
 
 
+def ceiling_between(
+    env: np.ndarray,
+    end: np.ndarray,
+    took: np.ndarray,
+    window: tuple[float, float],
+    num_envs: int,
+) -> float:
+    """What the environments would have delivered within a window, steps per second.
+
+    A step of which a part is within it counts with that part, of its time and as a step.
+
+    Args:
+        env: of each step (k,)
+        end: when it was done (k,), s
+        took: how long it had taken (k,), s
+        window: from when to when, s
+        num_envs: how many environments there are
+    """
+    inside = np.minimum(end, window[1]) - np.maximum(end - took, window[0])
+    inside = np.clip(inside, 0.0, None)
+    busy = np.bincount(env, inside, minlength=num_envs)
+    steps = np.bincount(env, inside / took, minlength=num_envs)
+    return float((steps[busy > 0] / busy[busy > 0]).sum())
+
+
 def draw(report: Json, path: Any, title: str) -> None:
     """A picture of a report: speed against bounds, speed over time, what environments wait for."""
     from matplotlib.figure import Figure
@@ -225,7 +258,7 @@ def draw(report: Json, path: Any, title: str) -> None:
 
     for name in names:
         rows = found[name]["rollouts"]
-        course.plot([row["samples_per_s"] / row["ceiling"] for row in rows], label=name)
+        course.plot([row["samples_per_s"] / row["ceiling_then"] for row in rows], label=name)
     course.set_ylim(bottom=0)
     course.set_xlabel("rollout")
     course.set_ylabel("share of the environments' ceiling")

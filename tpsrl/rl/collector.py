@@ -40,8 +40,9 @@ class Collection:
     resets, as far as it waited for them, by the mean of the environments' processes; inference;
     copying; waiting, for the slowest process beyond that mean; other.
 
-    `waits` are seconds, of the environments' mean, that answers lay about by `WAITS`. `env` and
-    `took_s` (k,) are of each step in the order of answers: whose it was, and how long it took.
+    `waits` are seconds, of the environments' mean, that answers lay about by `WAITS`. `env`,
+    `took_s` and `answered_at` (k,) are of each step in the order of answers: whose it was, how long
+    it took, and when it was done, by `time.monotonic`.
     """
 
     rollout: Rollout
@@ -51,6 +52,7 @@ class Collection:
     waits: dict[str, float]
     env: np.ndarray
     took_s: np.ndarray
+    answered_at: np.ndarray
     losses: list[Loss]
 
 
@@ -184,7 +186,7 @@ class Sync:
         self._start()
         episodes: list[Episode] = []
         losses: list[Loss] = []
-        steps: list[tuple[np.ndarray, np.ndarray]] = []
+        steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         answered = self._poll(0)
         while True:
             for loss in self._environments.losses():
@@ -193,7 +195,8 @@ class Sync:
             if len(answered) and not rollout.full:
                 chosen = np.sort(answered[: rollout.room])
                 episodes += self._record(rollout, chosen)
-                steps.append((chosen, self._environments.took_s(chosen)))
+                when = self._environments.answered_at(chosen)
+                steps.append((chosen, self._environments.took_s(chosen), when))
             if rollout.full:
                 break
             turn = self._turn(rollout)
@@ -208,7 +211,7 @@ class Sync:
             rollout.finish(policy, lambda envs: {name: v[envs] for name, v in shown.items()})
         self._left_at = time.monotonic()
         spent = {cause: s - before[cause] for cause, s in self._seconds().items()}
-        env, took = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        env, took, when = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         return Collection(
             rollout,
             rollout.num_fresh,
@@ -217,6 +220,7 @@ class Sync:
             {cause: s / self.num_envs for cause, s in self._waits.items()},
             env,
             took,
+            when,
             losses,
         )
 
