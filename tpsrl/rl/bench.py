@@ -250,11 +250,11 @@ def draw(report: Json, path: Any, title: str) -> None:
     bounds = [found[name]["bound"] for name in names]
     speed.plot(places, bounds, "r_", markersize=16, label="bound")
     for place, mean in zip(places, means, strict=True):
-        speed.text(place, mean, f"{mean:,.0f}", ha="center", va="bottom")
+        speed.text(place, mean / 2, f"{mean:,.0f}", ha="center", va="center")
     speed.set_xticks(places, names)
     speed.set_ylabel("samples/s, learning included")
     speed.set_ylim(0, 1.15 * max(*largest, *bounds))
-    speed.legend(loc="lower right")
+    speed.legend(loc="upper left")
 
     for name in names:
         rows = found[name]["rollouts"]
