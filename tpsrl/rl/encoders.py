@@ -111,13 +111,36 @@ class NatureCNN(nn.Module):
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
         nn.init.orthogonal_(self.linear.weight, math.sqrt(2))
         nn.init.zeros_(self.linear.bias)
+        self.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, depth: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width) in [0, 1] -> (n, size)."""
         x = _padded(depth, *self._sides)
-        few = len(x) <= _FEW and x.device.type == "cpu" and not torch.is_grad_enabled()
-        x = self._few(x) if few else self.body(x.unsqueeze(1))
+        if x.device.type != "cpu":
+            x = self.body(x.unsqueeze(1))
+        elif len(x) <= _FEW and not torch.is_grad_enabled():
+            x = self._few(x)
+        else:
+            x = self._many(x)
         return functional.relu(self.linear(x.flatten(1)))
+
+    def _many(self, x: torch.Tensor) -> torch.Tensor:
+        """The convolutions of images (n, H, W), the first as a product of matrices.
+
+        With one channel coming in, torch's own takes more than twice the time in learning, and the
+        others take less when channels are last. Together that is a third of the time.
+        """
+        first = self.body[0]
+        assert isinstance(first, nn.Conv2d) and first.bias is not None
+        size, step = first.kernel_size[0], first.stride[0]
+        patches = x.unfold(1, size, step).unfold(2, size, step)
+        count, rows, columns = patches.shape[:3]
+        weight = first.weight.view(first.out_channels, -1).t()
+        product = torch.addmm(first.bias, patches.reshape(-1, size * size), weight)
+        x = product.view(count, rows, columns, -1).permute(0, 3, 1, 2)
+        for layer in list(self.body)[1:]:
+            x = layer(x)
+        return x
 
     def _few(self, x: torch.Tensor) -> torch.Tensor:
         """The convolutions of a few images (n, H, W), as products of matrices.
