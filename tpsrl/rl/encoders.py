@@ -136,9 +136,9 @@ class NatureCNN(nn.Module):
         patches = x.unfold(1, size, step).unfold(2, size, step)
         count, rows, columns = patches.shape[:3]
         weight = first.weight.view(first.out_channels, -1).t()
-        product = torch.addmm(first.bias, patches.reshape(-1, size * size), weight)
+        product = torch.addmm(first.bias, patches.reshape(-1, size * size), weight).relu_()
         x = product.view(count, rows, columns, -1).permute(0, 3, 1, 2)
-        for layer in list(self.body)[1:]:
+        for layer in list(self.body)[2:]:
             x = layer(x)
         return x
 
