@@ -138,8 +138,8 @@ def _table(title: str, *columns: str) -> Any:
 def _speed(report: dict[str, Any]) -> Any:
     """A row for each collector."""
     table = _table(
-        "samples/s, learning included", "mean", "best\nrollout", "mean /\nbest", "of its\nbound",
-        "of the\nceiling", "mean / best\nby ceiling", "steps of an\nenvironment", "to\nsync",
+        "samples/s, learning included; level: of the ceiling, mean / best rollout", "mean", "best\nrollout", "mean /\nbest", "of its\nbound",
+        "of the\nceiling", "level\nkept", "steps\nof one", "to\nsync",
     )  # fmt: skip
     found = report["collectors"]
     sync = found.get("sync", {}).get("samples_per_s", {}).get("mean")
@@ -153,7 +153,7 @@ def _speed(report: dict[str, Any]) -> Any:
             f"{row['of_bound']:.0%}",
             f"{row['of_ceiling']:.0%}",
             f"{row['mean_of_max_level']:.2f}",
-            f"{least} to {most}",
+            f"{least}-{most}",
             f"{rates['mean'] / sync:.2f}" if sync else "",
         )
     return table
