@@ -93,7 +93,9 @@ class _Runner:
             windows.append((begun, time.monotonic()))
         env, end, took = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         for row, window in zip(rows[1:-1], windows[1:-1], strict=True):
-            row["ceiling_then"] = ceiling_between(env, end, took, window, self.collector.num_envs)
+            then = ceiling_between(env, end, took, window, self.collector.num_envs)
+            # In a very short window may lie no part of any step.
+            row["ceiling_then"] = then or row["ceiling"]
         self.rows += rows[1:-1]
 
     def _round(self, ahead: bool) -> tuple[Json, Collection]:
