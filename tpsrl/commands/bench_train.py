@@ -139,7 +139,8 @@ def _speed(report: dict[str, Any]) -> Any:
     """A row for each collector."""
     table = _table(
         "samples/s, learning included (level: of the ceiling, mean / best)",
-        "mean", "best\nrollout", "mean /\nbest", "of its\nbound", "of the\nceiling", "level\nkept", "steps\nof one", "to\nsync",
+        "mean", "best\nrollout", "mean /\nbest", "of its\nbound",
+        "of the\nceiling", "level\nkept", "steps\nof one", "to\nsync",
     )  # fmt: skip
     found = report["collectors"]
     sync = found.get("sync", {}).get("samples_per_s", {}).get("mean")
