@@ -27,7 +27,6 @@ from tpsrl.rl.collector import WAITS, Collection, Collector
 from tpsrl.rl.envs import HomesFactory, Json
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.ppo import PPO
-from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.settings import TrainSettings
 
 
@@ -71,14 +70,10 @@ class _Runner:
         )
         self.start_s = time.perf_counter() - begun
         torch.manual_seed(seed)
-        spec = self.collector.spec
-        self.policy = ActorCritic(spec, settings.policy).to(device)
+        self.policy = ActorCritic(self.collector.spec, settings.policy).to(device)
         self.ppo = PPO(self.policy, settings.ppo, seed)
-        size, memory_size = settings.num_envs * settings.num_steps, self.policy.memory_size
-        self.made = [
-            Rollout(spec, settings.num_envs, size, memory_size, device)
-            for _ in range(self.collector.rollouts)
-        ]
+        size = settings.num_envs * settings.num_steps
+        self.made = collectors.rollouts(self.collector, size, self.policy.memory_size, device)
         self.version = 0
         self.rows: list[Json] = []
 
@@ -113,7 +108,6 @@ class _Runner:
             "samples_per_s": collection.steps / took,
             "seconds": {**collection.seconds, "learning": learning},
             "waits": collection.waits,
-            "learning_s": learning,
             **_bounds(self.name, collection, learning, self.collector.num_envs),
         }
         return row, collection

@@ -31,7 +31,6 @@ class Overlap(Ver):
         super().__init__(*args, **options)
         self._actor: ActorCritic | None = None
         self._last: Rollout | None = None
-        self._under_way: Rollout | None = None
         self._thread: threading.Thread | None = None
         self._result: Collection | BaseException | None = None
         self._stopping = False

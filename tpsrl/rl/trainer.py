@@ -21,7 +21,6 @@ from tpsrl.rl.envs import Episode, HomesFactory, Json
 from tpsrl.rl.log import Log
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.ppo import PPO
-from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.serial import Environments
 from tpsrl.rl.settings import TrainSettings
 from tpsrl.rl.validation import summary, validate
@@ -112,11 +111,8 @@ class Trainer:
             self.policy = ActorCritic(self.collector.spec, settings.policy).to(device)
             self.ppo = PPO(self.policy, settings.ppo, seed)
             self._size = settings.num_envs * settings.num_steps
-            spec, memory_size = self.collector.spec, self.policy.memory_size
-            self._rollouts = [
-                Rollout(spec, settings.num_envs, self._size, memory_size, device)
-                for _ in range(self.collector.rollouts)
-            ]
+            memory_size = self.policy.memory_size
+            self._rollouts = collectors.rollouts(self.collector, self._size, memory_size, device)
             self.rollout = self._rollouts[0]  # the last that was collected
         except BaseException:
             self.collector.close()
