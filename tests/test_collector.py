@@ -160,6 +160,10 @@ def test_a_wrong_name_or_number_is_refused() -> None:
         collectors.make("sync", ToyFactory(), 0)
     with pytest.raises(UserError, match="min_batch: 6 is out of range, must be between 1 and 5"):
         collectors.make("ver", ToyFactory(), N, min_batch=6)
+    with pytest.raises(UserError, match="inference_workers: must be at least 1, got 0"):
+        collectors.make("ver", ToyFactory(), N, inference_workers=0)
+    with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
+        collectors.make("ver", ToyFactory(), N, inference_workers=2)
 
 
 def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:

@@ -45,8 +45,10 @@ def test_every_corner_of_the_image_is_looked_at(name: str, shape: tuple[int, int
     image = images(1, *shape).requires_grad_()
     shaken(encoder(name, *shape))(image).sum().backward()
     assert image.grad is not None
-    corners = image.grad[0, [0, 0, -1, -1], [0, -1, 0, -1]]
-    assert torch.all(corners != 0)
+    # The convolutions of the Nature DQN end with a whole number of pixels: 60 of 64, or 100.
+    edge = 2 if name == "nature_cnn" and shape == (64, 64) else 0
+    looked_at = image.grad[0, edge : shape[0] - edge, edge : shape[1] - edge]
+    assert torch.all(looked_at[[0, 0, -1, -1], [0, -1, 0, -1]] != 0)
 
 
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
@@ -156,7 +158,7 @@ def test_a_large_feature_map_is_compressed_before_the_linear_layer(name: str) ->
     assert small.head.linear.in_features == 256 * 2 * 2
 
 
-@pytest.mark.parametrize(("side", "left"), [(32, 1), (36, 1), (37, 2), (64, 5), (84, 7)])
+@pytest.mark.parametrize(("side", "left"), [(32, 1), (36, 1), (37, 1), (64, 4), (84, 7)])
 def test_the_nature_cnn_ends_in_whole_numbers_of_pixels(side: int, left: int) -> None:
     model = make_encoder("nature_cnn", 32, {"depth": (side, side)}, SIZE)
     assert model is not None

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from toy_homes import SPEC, ToyFactory
 from tpsrl.errors import RunError
 from tpsrl.rl import collectors
 from tpsrl.rl.collector import Collection, Collector
-from tpsrl.rl.policy import ActorCritic, PolicySettings
+from tpsrl.rl.policy import ActorCritic, PolicySettings, Step
 from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.workers import Survival, Workers
 
@@ -97,12 +98,13 @@ def assert_whole(stream: Columns, env: int) -> None:
 # -- every step, once, in order ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("processes", [0, 2, 5])
+@pytest.mark.parametrize(("processes", "workers"), [(0, 1), (2, 1), (5, 1), (5, 3)])
 @pytest.mark.parametrize("name", ASYNC)
 def test_fifty_rollouts_have_every_step_once_and_in_order(
-    name: str, processes: int, make: Make, policy: ActorCritic
+    name: str, processes: int, workers: int, make: Make, policy: ActorCritic
 ) -> None:
-    found = run(make(name, processes=processes, seed=3), policy, 50)
+    collector = make(name, processes=processes, seed=3, inference_workers=workers)
+    found = run(collector, policy, 50)
     assert [len(part["env"]) for part in found] == [N * T] * 50
     for env, stream in enumerate(streams(found)):
         assert_whole(stream, env)
@@ -148,12 +150,14 @@ def test_with_variable_experience_the_fast_give_more(make: Make, policy: ActorCr
 # -- the same whoever is fast ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("name", ["sync", *ASYNC])
 def test_processes_give_the_same_transitions_as_the_serial_twin(
-    name: str, make: Make, policy: ActorCritic
+    name: str, workers: int, make: Make, policy: ActorCritic
 ) -> None:
     ones = streams(run(make(name, seed=3), policy, 6))
-    others = streams(run(make(name, processes=3, seed=3), policy, 6))
+    parallel = make(name, processes=3, seed=3, inference_workers=workers)
+    others = streams(run(parallel, policy, 6))
     for one, other in zip(ones, others, strict=True):
         common = min(len(one["env"]), len(other["env"]))
         assert common > 10
@@ -245,6 +249,63 @@ def test_batches_are_within_their_bounds(
     if low == high:
         # Less only of what is left at the end of a rollout.
         assert np.mean(np.array(sizes) == high) > 0.5
+
+
+# -- several inference workers -----------------------------------------------------------------
+
+
+class Slow(ActorCritic):
+    """Takes its time over actions; `most` is by how many threads at once."""
+
+    def __init__(self) -> None:
+        super().__init__(SPEC, SMALL)
+        self.busy = self.most = self.calls = 0
+        self.breaks_at = 0
+
+    def act(self, *args: Any, **options: Any) -> Step:
+        self.busy += 1
+        self.calls += 1
+        self.most = max(self.most, self.busy)
+        time.sleep(0.002)
+        self.busy -= 1
+        if 0 < self.breaks_at <= self.calls:
+            raise ValueError("out of memory")
+        return super().act(*args, **options)
+
+
+@pytest.mark.parametrize("name", ["sync", "nover", "ver"])
+def test_several_inference_workers_choose_actions_at_once(name: str, make: Make) -> None:
+    slow = Slow()
+    run(make(name, processes=5, inference_workers=3), slow, 3)
+    assert slow.most == 3
+    slow.most = 0
+    run(make(name, processes=5), slow, 3)
+    assert slow.most == 1
+
+
+@pytest.mark.parametrize("low, high", [(1, 1), (2, 2), (4, 0)])
+def test_several_inference_workers_keep_to_the_bounds_of_batches(
+    low: int, high: int, make: Make
+) -> None:
+    collector = make("ver", processes=5, min_batch=low, max_batch=high, inference_workers=2)
+    for env, stream in enumerate(streams(run(collector, Slow(), 4))):
+        assert_whole(stream, env)
+
+
+def test_what_goes_wrong_in_an_inference_worker_is_said(make: Make) -> None:
+    slow = Slow()
+    slow.breaks_at = 30
+    with pytest.raises(ValueError, match="out of memory"):
+        run(make("ver", processes=5, inference_workers=4), slow, 10)
+
+
+@pytest.mark.parametrize("name", ["sync", *ASYNC])
+def test_a_worker_may_be_lost_while_its_action_is_chosen(name: str, make: Make) -> None:
+    factory = ToyFactory("kill", where=3, when=20)
+    collector = make(name, factory, processes=2, survival=QUICK, inference_workers=3)
+    collections, found = lossy(collector, Slow(), 1, more=5)
+    assert_sound(found)
+    assert [loss.envs.tolist() for c in collections for loss in c.losses] == [[3, 4]]
 
 
 # -- failures ----------------------------------------------------------------------------------

@@ -1,12 +1,16 @@
-"""Times other libraries on the synthetic environment of `tpsrl.rl.synthetic_env`.
+"""Times other libraries beside this one on the environment of `tpsrl.rl.synthetic_env`.
 
-    python -m benchmarks.peers NAME [steps=40000] [out=FILE.json] ...
+    python -m benchmarks.peers NAME[,NAME...] [steps=40000] [out=FILE.json] ...
     python -m benchmarks.peers all
 
-NAME is sample_factory_sync, sample_factory_async, habitat_baselines_ver,
-habitat_baselines_ver_overlap or habitat_baselines_ddppo. The first run installs the library into
-out/peers/LIBRARY, from the package index; what it prints goes to out/peers/runs/NAME/log.txt. Needs
-Linux and Python 3.11 or 3.12.
+NAME is tpsrl_sync, tpsrl_nover, tpsrl_ver, tpsrl_overlap, sample_factory_sync,
+sample_factory_async, habitat_baselines_ver, habitat_baselines_ver_overlap or
+habitat_baselines_ddppo. The first run installs a library into out/peers/LIBRARY, from the package
+index; what it prints goes to out/peers/runs/NAME/log.txt. Needs Linux and Python 3.11 or 3.12.
+
+Of each: steps per second that the environments made by their own count while the library learned
+from them, learning included; what share that is of the steps that they would have made if none had
+ever waited; and samples per second by the library's own count, which may count a step twice.
 """
 
 import dataclasses
@@ -51,8 +55,10 @@ def main(arguments: Sequence[str]) -> None:
             print(f"    {name}={value}: {text}")
         return
     name, options = arguments[0], config.load(Options, arguments[1:])
-    if name not in (*PEERS, "all"):
-        raise unknown("peer", name, (*PEERS, "all"))
+    names = tuple(PEERS) if name == "all" else tuple(name.split(","))
+    for each in names:
+        if each not in PEERS:
+            raise unknown("peer", each, (*PEERS, "all"))
     if options.variant not in core.VARIANTS:
         raise unknown("variant", options.variant, core.VARIANTS)
     folder = Path(options.folder).resolve()
@@ -70,16 +76,19 @@ def main(arguments: Sequence[str]) -> None:
         "cores": len(os.sched_getaffinity(0)),
         "peers": peers,
     }
-    for each in PEERS if name == "all" else (name,):
+    print(f"{'':30}{'steps/s':>8}{'of the ceiling':>16}{'samples/s':>11}{'load':>6}", flush=True)
+    for each in names:
         found = measure(each, settings, folder)
         peers.append(found)
-        rate = found["samples_per_s"]
-        line = f"mean {rate['mean']:.0f}, max {rate['max']:.0f} samples/s"
-        print(f"{each}: {line} (load {found['load']:.1f})", flush=True)
-        for note in found["notes"]:
-            print(f"    {note}")
+        made, level = found["env_steps_per_s"], found["env_steps_per_s"] / found["ceiling"]
+        counted = found["samples_per_s"]["mean"]
+        line = f"{made:8.0f}{level:16.0%}{counted:11.0f}{found['load']:6.1f}"
+        print(f"{each:30}{line}", flush=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=2) + "\n")
+    for each in names:
+        for note in PEERS[each].notes:
+            print(f"{each}: {note}")
     print(f"written to {out}")
 
 

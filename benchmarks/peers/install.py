@@ -16,9 +16,13 @@ TORCH = "torch==2.13.0"
 def interpreter(name: str, folder: Path) -> Path:
     """The Python of a library's environment in `folder`/NAME, which is made if it is not there.
 
+    This package itself has the Python that is running.
+
     Raises:
         RunError: it cannot be made; where the log is.
     """
+    if name == "tpsrl":
+        return Path(sys.executable)
     library, place = LIBRARIES[name], folder / name
     python = place / "bin" / "python"
     stamp = place / "installed.txt"

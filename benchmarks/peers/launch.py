@@ -66,7 +66,7 @@ def _wait(name: str, process: subprocess.Popen[bytes], settings: Settings, log: 
     path = marks_path(settings)
     while seen < needed:
         ended = process.poll()
-        now = len(path.read_text().split()) if path.exists() else 0
+        now = len(path.read_text().splitlines()) if path.exists() else 0
         if now > seen:
             seen, since = now, time.monotonic()
         elif ended is not None:

@@ -31,6 +31,8 @@ class Peer:
 
 
 LIBRARIES = {
+    # This package itself: `install.interpreter` gives the Python that runs the benchmark.
+    "tpsrl": Library(packages=(), shown=("tpsrl", "torch", "numpy")),
     "sample_factory": Library(
         packages=("sample-factory==2.1.1", "numpy==1.26.4"),
         shown=("sample-factory", "torch", "numpy"),
@@ -69,8 +71,18 @@ _HABITAT = (
     "a gym environment through habitat-lab's registry; stand-ins for its simulator",
     "saves and logs nothing but to its log",
 )
+_EARLY = (
+    "ends rollouts early by its own reckoning (a rule for stragglers among machines) and fills them"
+    " up with what it has learned from before, so more samples are counted than steps were made"
+)
 
 PEERS = {
+    **{
+        f"tpsrl_{collector}": Peer(
+            "tpsrl", "benchmarks.peers.run_tpsrl", {"collector": collector}, ()
+        )
+        for collector in ("sync", "nover", "ver", "overlap")
+    },
     "sample_factory_sync": Peer(
         "sample_factory",
         "benchmarks.peers.run_sample_factory",
@@ -87,7 +99,11 @@ PEERS = {
         "habitat_baselines",
         "benchmarks.peers.run_habitat_baselines",
         {"trainer": "ver"},
-        (*_HABITAT, "two inference workers, its default, of which one is the learner's process"),
+        (
+            *_HABITAT,
+            _EARLY,
+            "two inference workers, its default, of which one is the learner's process",
+        ),
     ),
     "habitat_baselines_ver_overlap": Peer(
         "habitat_baselines",
@@ -97,7 +113,11 @@ PEERS = {
             "rl.ver.overlap_rollouts_and_learn": True,
             "rl.ver.num_inference_workers": 1,
         },
-        (*_HABITAT, "learns while it collects the next rollout, which is not its default"),
+        (
+            *_HABITAT,
+            _EARLY,
+            "learns while it collects the next rollout, which is not its default",
+        ),
     ),
     "habitat_baselines_ddppo": Peer(
         "habitat_baselines",

@@ -33,7 +33,7 @@ from habitat_baselines.rl.ver.ver_trainer import VERTrainer
 from omegaconf import OmegaConf
 
 from benchmarks.peers.network import LSTM, Features
-from benchmarks.peers.settings import Marks, Settings
+from benchmarks.peers.settings import Marks, Settings, Tally
 from tpsrl.rl import synthetic_env as core
 
 NAME = "Synthetic"
@@ -66,6 +66,7 @@ class Environment(gym.Env):
         settings = _settings(config)
         number = config.seed - settings.seed
         self._env = core.SyntheticEnv(number, settings.seed, settings.variant)
+        self._tally, self._steps = Tally(settings, number), 0
 
     def seed(self, seed: int | None = None) -> None:
         """Everything is seeded already."""
@@ -75,6 +76,8 @@ class Environment(gym.Env):
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, dict[str, Any]]:
         observation, reward, terminated, truncated = self._env.step(action)
+        self._steps += 1
+        self._tally.set(self._steps, self._env.drawn_s)
         return observation, reward, terminated or truncated, {}
 
 

@@ -23,7 +23,7 @@ from sample_factory.model.encoder import Encoder
 from sample_factory.train import make_runner
 
 from benchmarks.peers.network import LSTM, Features
-from benchmarks.peers.settings import Marks, Settings
+from benchmarks.peers.settings import Marks, Settings, Tally
 from tpsrl.rl import synthetic_env as core
 
 ENV = "synthetic"
@@ -43,12 +43,16 @@ class Environment(gymnasium.Env):
 
     def __init__(self, number: int, settings: Settings) -> None:
         self._env = core.SyntheticEnv(number, settings.seed, settings.variant)
+        self._tally, self._steps = Tally(settings, number), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return self._env.reset(), {}
 
     def step(self, action: np.ndarray) -> Any:
-        return *self._env.step(action), {}
+        found = self._env.step(action)
+        self._steps += 1
+        self._tally.set(self._steps, self._env.drawn_s)
+        return *found, {}
 
 
 def make(

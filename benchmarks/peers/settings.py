@@ -3,9 +3,13 @@
 import dataclasses
 import itertools
 import json
+import mmap
+import struct
 import time
 from pathlib import Path
 from typing import Any
+
+_TALLY, _ENTRY = "tally-", struct.Struct("qd")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,22 +57,47 @@ class Settings:
         return Settings(**json.loads(text))
 
 
+class Tally:
+    """What one environment has gone through, kept in a file that others read while it runs.
+
+    Libraries count samples each in its own way; this counts the steps that were made.
+    """
+
+    def __init__(self, settings: Settings, number: int) -> None:
+        path = Path(settings.folder) / f"{_TALLY}{number}"
+        path.write_bytes(_ENTRY.pack(0, 0.0))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _ENTRY.size)
+
+    def set(self, steps: int, drawn_s: float) -> None:
+        """How many steps there were so far, and how long they and the resets were to take."""
+        self._memory[:] = _ENTRY.pack(steps, drawn_s)
+
+
 class Marks:
-    """The times at which a peer had learned from a rollout, in a file that is read by another."""
+    """The times at which a peer had learned from a rollout, in a file that is read by another.
+
+    With each goes what every environment had gone through by then.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self._path = marks_path(settings)
+        self._path, self._settings = marks_path(settings), settings
         self._path.write_text("")
 
     def add(self) -> None:
         """One more rollout was learned from."""
+        folder = Path(self._settings.folder)
+        entries = [
+            _ENTRY.unpack((folder / f"{_TALLY}{number}").read_bytes())
+            for number in range(self._settings.num_envs)
+        ]
         with self._path.open("a") as file:
-            file.write(f"{time.perf_counter()}\n")
+            file.write(json.dumps([time.perf_counter(), entries]) + "\n")
 
 
 def marks_path(settings: Settings) -> Path:
     """Where the marks of a run are."""
-    return Path(settings.folder) / "marks.txt"
+    return Path(settings.folder) / "marks.jsonl"
 
 
 def rates(settings: Settings) -> dict[str, Any]:
@@ -76,21 +105,32 @@ def rates(settings: Settings) -> dict[str, Any]:
 
     "mean" is over all timed rollouts, "max" that of the best one, which may be above what the
     environments give where learning goes on at the same time: it can have fallen behind before.
+    "env_steps_per_s" is what the environments themselves counted in that time, whether learned from
+    or not, "env_steps" of each, and "ceiling" how many they would have made if none ever waited.
 
     Raises:
         ValueError: the run ended too early.
     """
     path = marks_path(settings)
-    times = [float(line) for line in path.read_text().split()] if path.exists() else []
+    marks = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     needed = settings.warm_up + settings.rollouts
-    if len(times) < needed:
-        raise ValueError(f"learned from {len(times)} rollouts of {needed}")
-    times = times[settings.warm_up - 1 : needed]
+    if len(marks) < needed:
+        raise ValueError(f"learned from {len(marks)} rollouts of {needed}")
+    marks = marks[settings.warm_up - 1 : needed]
+    times = [at for at, _ in marks]
     pairs = itertools.pairwise(times)
     each = [settings.size / (after - before) for before, after in pairs]
-    mean = settings.size * len(each) / (times[-1] - times[0])
+    seconds = times[-1] - times[0]
+    gone = [
+        (after[0] - before[0], after[1] - before[1])
+        for before, after in zip(marks[0][1], marks[-1][1], strict=True)
+    ]
+    made = sum(steps for steps, _ in gone) / seconds
     return {
-        "samples_per_s": {"mean": mean, "max": max(each)},
+        "samples_per_s": {"mean": settings.size * len(each) / seconds, "max": max(each)},
         "samples": settings.size * len(each),
         "rollouts": each,
+        "env_steps_per_s": made,
+        "ceiling": sum(steps / drawn_s for steps, drawn_s in gone if steps),
+        "env_steps": [steps for steps, _ in gone],
     }

@@ -67,6 +67,7 @@ class _Runner:
             device,
             settings.min_batch,
             settings.max_batch,
+            settings.inference_workers,
         )
         self.start_s = time.perf_counter() - begun
         torch.manual_seed(seed)

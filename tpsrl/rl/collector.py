@@ -14,8 +14,8 @@ to the next one.
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ import torch
 from tpsrl.errors import RunError
 from tpsrl.rl import gaussian
 from tpsrl.rl.envs import EnvSpec, Episode, Json
+from tpsrl.rl.inference import Batch, Choice, Helpers, choose
 from tpsrl.rl.noise import Noise
 from tpsrl.rl.policy import ActorCritic
 from tpsrl.rl.rollout import Rollout
@@ -36,9 +37,10 @@ WAITS = ("others", "inference", "learning")  # what environments wait for
 class Collection:
     """A rollout, and what was seen while it was collected.
 
-    `seconds` of the calling process add up to the time that it took: simulation, rendering and
+    `seconds` of the calling thread add up to the time that it took: simulation, rendering and
     resets, as far as it waited for them, by the mean of the environments' processes; inference;
-    copying; waiting, for the slowest process beyond that mean; other.
+    copying; waiting, for the slowest process beyond that mean and for other threads that choose
+    actions; other.
 
     `waits` are seconds, of the environments' mean, that answers lay about by `WAITS`. `env`,
     `took_s` and `answered_at` (k,) are of each step in the order of answers: whose it was, how long
@@ -116,6 +118,7 @@ class Sync:
         device: of the policy
         min_batch: for how many answers inference waits, while so many can come
         max_batch: how many it takes at once, 0: all
+        inference_workers: threads that choose actions, the calling one among them
     """
 
     name: ClassVar[str] = "sync"
@@ -130,13 +133,16 @@ class Sync:
         device: torch.device | str = "cpu",
         min_batch: int = 1,
         max_batch: int = 0,
+        inference_workers: int = 1,
     ) -> None:
         self._environments = environments
         self.num_envs, self.spec = environments.num_envs, environments.spec
         self._all = np.arange(self.num_envs)
         self._device = torch.device(device)
+        self._mask = torch.tensor(self.spec.mask, device=self._device)
         self._noise = Noise(self.num_envs, self.spec.action_size, seed)
         self._min, self._max = min(min_batch, self.num_envs), max_batch or self.num_envs
+        self._helpers = Helpers(inference_workers - 1, self.num_envs, environments.wake)
         self._begun = False
         self._left_at = time.monotonic()
         self._watches = {name: Stopwatch() for name in ("inference", "copying", "receiving")}
@@ -167,7 +173,7 @@ class Sync:
 
     def _turn(self, rollout: Rollout) -> np.ndarray:
         """Environments (m,) whose next actions are to be chosen now."""
-        return self._all if len(self._environments.idle()) == self.num_envs else self._all[:0]
+        return self._all if len(self._idle()) == self.num_envs else self._all[:0]
 
     def _patience(self, rollout: Rollout) -> int:
         """How many answers to wait for, when it is nobody's turn."""
@@ -191,6 +197,7 @@ class Sync:
         while True:
             for loss in self._environments.losses():
                 rollout.drop(loss.envs)
+                self._helpers.drop(loss.envs)
                 losses.append(loss)
             if len(answered) and not rollout.full:
                 chosen = np.sort(answered[: rollout.room])
@@ -199,13 +206,14 @@ class Sync:
                 steps.append((chosen, self._environments.took_s(chosen), when))
             if rollout.full:
                 break
+            self._fetch(rollout, version)
             turn = self._turn(rollout)
-            for envs in self._batches(turn):
-                self._act(policy, rollout, version, envs, away)
+            self._advance(policy, rollout, version, turn, away)
             # Whoever waits for nobody only looks who has come meanwhile, as others may act yet.
             looks = len(turn) > 0 and not self.holds_all
             answered = self._poll(0 if looks else self._patience(rollout))
         self._lead(policy, rollout, version)
+        self._fetch(rollout, version, wait=True)
         with self._watches["inference"]:
             shown = self._environments.observation
             rollout.finish(policy, lambda envs: {name: v[envs] for name, v in shown.items()})
@@ -224,7 +232,7 @@ class Sync:
             losses,
         )
 
-    def _act(
+    def _advance(
         self,
         policy: ActorCritic,
         rollout: Rollout,
@@ -232,49 +240,66 @@ class Sync:
         envs: np.ndarray,
         away: tuple[float, float],
     ) -> None:
-        """Chooses the next actions of environments (m,) and starts their steps.
+        """Chooses the next actions of environments (m,) and starts their steps, sooner or later.
 
-        `away` is from when to when the learner last had this process.
+        Threads that are free take their share. `away` is from when to when the learner last had
+        this process.
         """
+        free = self._helpers.free
+        share = min(self._max, -(-len(envs) // (1 + free)))
+        for number, first in enumerate(range(0, len(envs), max(share, 1))):
+            batch = self._batch(rollout, envs[first : first + share], away)
+            if number < free:
+                self._helpers.give(policy, batch)
+                continue
+            with self._watches["inference"]:
+                choice = choose(policy, batch)
+            self._ask(rollout, version, batch, choice)
+
+    def _fetch(self, rollout: Rollout, version: int, wait: bool = False) -> None:
+        """Starts the steps whose actions other threads have chosen; with `wait` all of them."""
+        with self._watches["receiving"]:
+            chosen = self._helpers.take(wait)
+        for batch, choice in chosen:
+            self._ask(rollout, version, batch, choice)
+
+    def _batch(self, rollout: Rollout, envs: np.ndarray, away: tuple[float, float]) -> Batch:
+        """What the next actions of environments (m,) depend on."""
         chosen_at, came_at = time.monotonic(), self._environments.answered_at(envs)
-        with self._watches["copying"]:
-            rows: Any = slice(None) if envs is self._all else envs
-            shown = {
-                name: torch.from_numpy(values[rows]).to(self._device)
-                for name, values in self._environments.observation.items()
-            }
-            noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
-        with self._watches["inference"], torch.inference_mode():
-            step = policy.act(shown, *rollout.inputs(envs))
-            action = gaussian.displaced(step.mean, step.std, policy.mask, noise)
-            log_prob = gaussian.log_prob_of(step.std, policy.mask, noise)
-            chosen = action.cpu().numpy()
-        if not np.isfinite(chosen).all():
-            raise RunError("policy: an action is not finite; is the learning rate too high?")
-        assert step.memory is not None
-        with self._watches["copying"]:
-            rollout.add(
-                envs,
-                shown,
-                action=action,
-                log_prob=log_prob,
-                value=step.value,
-                next_memory=step.memory,
-                version=version,
-            )
-        with self._watches["receiving"]:  # whom it wakes may take over this core
-            self._environments.ask(envs, chosen)
         learning = np.clip(np.minimum(chosen_at, away[1]) - np.maximum(came_at, away[0]), 0, None)
         lay = np.clip(chosen_at - came_at, 0, None) - learning
         self._waits["learning"] += float(learning.sum())
         self._waits["others" if self.holds_back else "inference"] += float(lay.sum())
-        self._waits["inference"] += len(envs) * (time.monotonic() - chosen_at)
+        with self._watches["copying"]:
+            # Copies: the environments will have moved on when the rollout takes them.
+            shown = {
+                name: torch.from_numpy(values[envs]).to(self._device)
+                for name, values in self._environments.observation.items()
+            }
+            noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
+            inputs = rollout.inputs(envs)
+        return Batch(envs, shown, inputs, noise, chosen_at, np.ones(len(envs), bool))
 
-    def _batches(self, envs: np.ndarray) -> Iterator[np.ndarray]:
-        """Environments in parts that inference takes at once."""
-        for first in range(0, len(envs), self._max):
-            # `envs` itself if that is all: `_act` has a quicker way for `self._all`.
-            yield envs if len(envs) <= self._max else envs[first : first + self._max]
+    def _ask(self, rollout: Rollout, version: int, batch: Batch, choice: Choice) -> None:
+        """Starts the steps of a batch, for which actions were chosen."""
+        if not np.isfinite(choice.array).all():
+            raise RunError("policy: an action is not finite; is the learning rate too high?")
+        if not batch.valid.all():
+            batch, choice = batch.only(batch.valid), choice.only(batch.valid)
+        # The environments first: what is left is no reason for them to wait.
+        with self._watches["receiving"]:  # whom it wakes may take over this core
+            self._environments.ask(batch.envs, choice.array)
+        self._waits["inference"] += len(batch.envs) * (time.monotonic() - batch.chosen_at)
+        with self._watches["copying"], torch.inference_mode():
+            rollout.add(
+                batch.envs,
+                batch.shown,
+                action=choice.action,
+                log_prob=gaussian.log_prob_of(choice.std, self._mask, batch.noise),
+                value=choice.value,
+                next_memory=choice.memory,
+                version=version,
+            )
 
     def _record(self, rollout: Rollout, envs: np.ndarray) -> list[Episode]:
         """Puts the answers of environments (m,) into the rollout; the episodes that ended."""
@@ -285,7 +310,12 @@ class Sync:
 
     def _poll(self, at_least: int) -> np.ndarray:
         with self._watches["receiving"]:
-            return self._environments.poll(at_least)
+            return self._environments.poll(at_least, int(self._helpers.held.sum()))
+
+    def _idle(self) -> np.ndarray:
+        """Environments (m,) for which an action may be chosen now, longest idle first."""
+        envs = self._environments.idle()
+        return envs[~self._helpers.held[envs]]
 
     def _start(self) -> None:
         if not self._begun:
@@ -320,6 +350,7 @@ class Sync:
 
     def close(self) -> None:
         """See `Collector.close`."""
+        self._helpers.close()
         self._environments.close()
 
 
@@ -336,21 +367,21 @@ class Ver(Sync):
 
     def _turn(self, rollout: Rollout) -> np.ndarray:
         envs = self._ready(rollout)
-        waits = len(envs) < self._min and len(rollout.in_flight) > 0
-        return envs[: 0 if waits else self._max]
+        under_way = len(rollout.in_flight) > 0 or self._helpers.held.any()
+        waits = len(envs) < self._min and under_way
+        return envs[: 0 if waits else self._max * (1 + self._helpers.free)]
 
     def _patience(self, rollout: Rollout) -> int:
         return max(1, self._min - len(self._ready(rollout)))
 
     def _ready(self, rollout: Rollout) -> np.ndarray:
         """Environments (m,) that may act."""
-        return self._environments.idle()
+        return self._idle()
 
     def _lead(self, policy: ActorCritic, rollout: Rollout, version: int) -> None:
         """Everyone who could act does; the values that ends of sequences need come with it."""
         now = time.monotonic()
-        for envs in self._batches(self._environments.idle()):
-            self._act(policy, rollout, version, envs, (now, now))
+        self._advance(policy, rollout, version, self._idle(), (now, now))
 
 
 class NoVer(Ver):
@@ -360,7 +391,7 @@ class NoVer(Ver):
     holds_back: ClassVar[bool] = True
 
     def _ready(self, rollout: Rollout) -> np.ndarray:
-        envs = self._environments.idle()
+        envs = self._idle()
         open_ = rollout.taken() < rollout.size // self.num_envs
         return envs[open_[envs]]
 

@@ -38,6 +38,7 @@ def make(
     device: torch.device | str = "cpu",
     min_batch: int = 1,
     max_batch: int = 0,
+    inference_workers: int = 1,
     survival: Survival | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Collector:
@@ -53,6 +54,8 @@ def make(
         device: of the policy
         min_batch: answers that inference waits for
         max_batch: answers that it takes at once, 0: all
+        inference_workers: threads that choose actions, the calling one among them; more than one
+            only where the environments are in processes of their own
         survival: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
 
@@ -68,10 +71,19 @@ def make(
     for field, value in (("min_batch", min_batch), ("max_batch", max_batch or num_envs)):
         if not 1 <= value <= num_envs:
             raise UserError(f"{field}: {value} is out of range, must be between 1 and {num_envs}")
+    if inference_workers < 1:
+        raise UserError(f"inference_workers: must be at least 1, got {inference_workers}")
+    if inference_workers > 1 and processes == 0:
+        raise UserError(
+            f"inference_workers: {inference_workers} need environments in processes of their own, "
+            "and processes is 0; nearest: 1"
+        )
     environments: Environments
     if processes == 0:
         environments = Serial(factory, num_envs, seed)
     else:
         environments = Workers(factory, num_envs, processes, survival, say)
-    collector: Collector = COLLECTORS[name](environments, seed, device, min_batch, max_batch)
+    collector: Collector = COLLECTORS[name](
+        environments, seed, device, min_batch, max_batch, inference_workers
+    )
     return collector

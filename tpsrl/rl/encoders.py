@@ -89,12 +89,16 @@ class SeResNet9(nn.Module):
 
 
 class NatureCNN(nn.Module):
-    """Three convolutions (Mnih et al. 2015), `width` channels in the first, and a linear layer."""
+    """Three convolutions (Mnih et al. 2015), `width` channels in the first, and a linear layer.
+
+    It looks at as many pixels of the image's middle as the convolutions use each of: 60 x 60 of
+    64 x 64, where they would otherwise leave out 4 rows and columns at one side.
+    """
 
     def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
         super().__init__()
         # Kernel, stride, channels out of `width`; 32, 64 and 64 in the paper.
-        # 8 n + 28 pixels a side end in n with none left over.
+        # 8 n + 28 pixels a side end in n with none left over; of other images the middle is taken.
         sides = (_nature_side(shape[0]), _nature_side(shape[1]))
         self._sides = sides
         layers: list[nn.Module] = []
@@ -115,7 +119,7 @@ class NatureCNN(nn.Module):
 
     def forward(self, depth: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width) in [0, 1] -> (n, size)."""
-        x = _padded(depth, *self._sides)
+        x = _middle(_padded(depth, *self._sides), *self._sides)
         if x.device.type != "cpu":
             x = self.body(x.unsqueeze(1))
         elif len(x) <= _FEW and not torch.is_grad_enabled():
@@ -312,8 +316,8 @@ def _sides(shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def _nature_side(side: int) -> int:
-    """The next number of pixels that `NatureCNN` looks at to the last: 36, 44, 52, ..., 84."""
-    return 28 + 8 * max(1, math.ceil((side - 28) / 8))
+    """How many pixels `NatureCNN` looks at, each of them: 36, 44, 52, 60 (of 64), ..., 84."""
+    return 28 + 8 * max(1, (side - 28) // 8)
 
 
 def _whole(depth: torch.Tensor) -> torch.Tensor:
@@ -322,11 +326,16 @@ def _whole(depth: torch.Tensor) -> torch.Tensor:
 
 
 def _padded(depth: torch.Tensor, full_height: int, full_width: int) -> torch.Tensor:
-    """Images (n, H, W) with zeros at the bottom and at the right up to that size."""
+    """Images (n, H, W) with zeros at the bottom and at the right up to that size, if smaller."""
     height, width = depth.shape[1:]
-    if (full_height, full_width) == (height, width):
-        return depth
-    return functional.pad(depth, (0, full_width - width, 0, full_height - height))
+    down, right = max(0, full_height - height), max(0, full_width - width)
+    return functional.pad(depth, (0, right, 0, down)) if down or right else depth
+
+
+def _middle(depth: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """The middle of images (n, H, W), of that size or what there is."""
+    top, left = (depth.shape[1] - height) // 2, (depth.shape[2] - width) // 2
+    return depth[:, top : top + height, left : left + width]
 
 
 def _space_to_depth(depth: torch.Tensor) -> torch.Tensor:

@@ -243,7 +243,9 @@ class GaussianHead(nn.Module):
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean = self.mean(features)
         log_std = self.std(features) if self.log_std is None else self.log_std
-        std = _Bounded.apply(log_std, *self.bounds).exp()
+        # Without gradients the plain clamp is the same, and takes a tenth of the time.
+        bounded = _Bounded.apply if torch.is_grad_enabled() else torch.clamp
+        std = bounded(log_std, *self.bounds).exp()
         return torch.tanh(mean) if self.squash else mean, std.expand_as(mean)
 
 

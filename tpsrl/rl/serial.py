@@ -68,15 +68,20 @@ class Environments(Protocol):
         """Starts a step of environments (m,) under actions (m, A)."""
         ...
 
-    def poll(self, at_least: int = 0) -> np.ndarray:
+    def poll(self, at_least: int = 0, held: int = 0) -> np.ndarray:
         """Environments whose answers can be fetched (m,), the oldest answer first.
 
         Waits until there are `at_least` so many, unless fewer are at a step, or something else
-        has to be attended to: a loss, or an environment that can be asked again after one.
+        has to be attended to: a loss, an environment that can be asked again after one, or `wake`.
+        `held` so many are with somebody who will call `wake`.
 
         Raises:
             RunError: an environment failed, or its process died, and that is not survived.
         """
+        ...
+
+    def wake(self) -> None:
+        """Ends the present wait of `poll`, or else its next one; for any thread to call."""
         ...
 
     def collect(self, envs: np.ndarray) -> StepBatch:
@@ -184,7 +189,10 @@ class Serial:
         answers.answered_at[envs] = self._clock + self._rng.lognormal(0.0, _SPREAD, len(envs))
         answers.state[envs] = ASKED
 
-    def poll(self, at_least: int = 0) -> np.ndarray:
+    def wake(self) -> None:
+        """See `Environments.wake`; nothing waits here."""
+
+    def poll(self, at_least: int = 0, held: int = 0) -> np.ndarray:
         """See `Environments.poll`."""
         answers = self._answers
         under_way = np.flatnonzero(answers.state == ASKED)

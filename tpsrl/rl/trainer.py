@@ -103,6 +103,7 @@ class Trainer:
             device,
             settings.min_batch,
             settings.max_batch,
+            settings.inference_workers,
             Survival(settings.hang_s, settings.max_failures),
             watcher.say,
         )

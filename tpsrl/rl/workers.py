@@ -12,18 +12,11 @@ import atexit
 import collections
 import contextlib
 import dataclasses
-import multiprocessing
-import multiprocessing.forkserver
-import multiprocessing.util  # its own hook at exit has to be registered before ours
-import os
-import signal
-import sys
-import threading
+import multiprocessing.util  # noqa: F401 (its hook at exit has to be registered before ours)
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -38,14 +31,14 @@ from tpsrl.rl.answers import (
     episodes_to_json,
 )
 from tpsrl.rl.envs import EnvSpec, Episode, HomesFactory, Json, Observation, StepBatch
+from tpsrl.rl.processes import Worker, bury, obituary, start
 from tpsrl.rl.serial import CAUSES, Loss, Snapshot, named, split_episodes, unpacked
 from tpsrl.rl.shared import Layout, SharedArrays, Signals
-from tpsrl.rl.worker import MOST_AVOIDED, READY, SLICE_S, signals_left_to_main, work
+from tpsrl.rl.worker import MOST_AVOIDED, READY, SLICE_S
 
 _PATIENCE_S = 5.0  # for workers to end by themselves
 _FEW = 4  # starts that a message names
 _START_SLICE_S = 0.05  # a new worker cannot signal before it has been handed its memory
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,25 +55,6 @@ class Survival:
     window_s: float = 600.0
     quarantine_after: int = 2
     warn_s: float = 10.0
-
-
-@dataclasses.dataclass(slots=True)
-class _Worker:
-    """A process as the main process sees it."""
-
-    number: int
-    envs: np.ndarray
-    process: BaseProcess
-    pipe: Connection
-    letters: int = 0  # messages about episodes that were read
-    life: int = 0  # how many had its environments before
-    begun: bool = True  # it has its shared memory
-    since: float = 0.0  # when it was started
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return f"worker {self.number} (environments {self.envs[0]} to {self.envs[-1]})"
 
 
 class Workers:
@@ -117,7 +91,7 @@ class Workers:
         self.num_envs = num_envs
         self.observation: Observation = {}
         self._factory, self._survival, self._say = factory, survival, say
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         blocks = np.array_split(np.arange(num_envs), processes)
         self._owner = np.repeat(np.arange(processes), [len(envs) for envs in blocks])
         self._asked_at = np.zeros(num_envs)
@@ -127,11 +101,12 @@ class Workers:
         self._blamed: collections.Counter[int] = collections.Counter()
         self._looked = self._warned = 0.0
         self._starting = 0  # environments without a process, when last looked
+        self._woken = False
         self._shared: SharedArrays | None = None
         _open.add(self)
         try:
             for number, envs in enumerate(blocks):
-                self._workers.append(_start(factory, number, envs))
+                self._workers.append(start(factory, number, envs))
             specs: list[EnvSpec] = [self._read(worker) for worker in self._workers]
             self.spec = specs[0]
             self._share()
@@ -166,7 +141,13 @@ class Workers:
         for number in np.unique(self._owner[envs]):
             self._signals.send(int(number) + 1)
 
-    def poll(self, at_least: int = 0) -> np.ndarray:
+    def wake(self) -> None:
+        """See `tpsrl.rl.serial.Environments.wake`."""
+        self._woken = True
+        if self._shared is not None:
+            self._signals.send(READY)
+
+    def poll(self, at_least: int = 0, held: int = 0) -> np.ndarray:
         """See `tpsrl.rl.serial.Environments.poll`."""
         answers = self._answers
         while True:
@@ -175,8 +156,10 @@ class Workers:
             self._look_after()
             count = np.bincount(answers.state, minlength=STARTING + 1)
             begun, self._starting = count[STARTING] < self._starting, int(count[STARTING])
-            expected = count[ASKED] + count[STARTING]
-            if count[ANSWERED] >= at_least or not expected or begun or self._losses:
+            expected = count[ASKED] + count[STARTING] + held
+            ended = not expected or begun or self._losses or self._woken
+            if count[ANSWERED] >= at_least or ended:
+                self._woken = False
                 return answers.waiting()
             self._signals.receive(READY, _START_SLICE_S if self._starting else SLICE_S)
 
@@ -271,7 +254,7 @@ class Workers:
             if not worker.begun:  # It has not been told of the shared memory yet.
                 worker.process.kill()
             worker.process.join(max(end - time.monotonic(), 0.0))
-            _bury(worker)
+            bury(worker)
         self._workers = []
         if shared is not None:
             self.observation, self._board = {}, None
@@ -290,7 +273,7 @@ class Workers:
 
     def _command(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Has every worker do something beside its steps; their answers."""
-        sent: list[_Worker] = []
+        sent: list[Worker] = []
         trouble: Exception | None = None
         for worker, given in zip(self._workers, arguments, strict=True):
             try:
@@ -308,7 +291,7 @@ class Workers:
             raise trouble
         return answers
 
-    def _answer(self, worker: _Worker) -> Any:
+    def _answer(self, worker: Worker) -> Any:
         """A worker's answer to a command; what it says of episodes before is kept."""
         while True:
             letters = self._array("letters")[worker.number]
@@ -318,7 +301,7 @@ class Workers:
             self._episodes += value
             worker.letters += 1
 
-    def _read(self, worker: _Worker) -> Any:
+    def _read(self, worker: Worker) -> Any:
         """The next message of a worker, which may yet be about to send it."""
         wait([worker.pipe, worker.process.sentinel])
         with self._watched(worker):
@@ -337,12 +320,12 @@ class Workers:
         return value
 
     @contextlib.contextmanager
-    def _watched(self, worker: _Worker) -> Iterator[None]:
+    def _watched(self, worker: Worker) -> Iterator[None]:
         """Turns a broken pipe into the news that a worker died."""
         try:
             yield
         except (EOFError, ConnectionError, BrokenPipeError):
-            raise _WorkerFailed(worker, _obituary(worker)) from None
+            raise _WorkerFailed(worker, obituary(worker)) from None
 
     # -- failures ------------------------------------------------------------------------------
 
@@ -370,7 +353,7 @@ class Workers:
         self._looked = now
         for worker in list(self._workers):
             if worker.process.exitcode is not None:
-                self._fail(_WorkerFailed(worker, _obituary(worker)))
+                self._fail(_WorkerFailed(worker, obituary(worker)))
         self._watch(now)
 
     def _watch(self, now: float) -> None:
@@ -402,7 +385,7 @@ class Workers:
             raise failure
         self._lose(failure.worker, str(failure))
 
-    def _lose(self, worker: _Worker, cause: str) -> None:
+    def _lose(self, worker: Worker, cause: str) -> None:
         """Notes what was lost with a worker, and starts another in its place.
 
         Raises:
@@ -428,13 +411,13 @@ class Workers:
         self._blame(np.unique(starts[at_step]).tolist())
         worker.process.kill()
         worker.process.join()
-        _bury(worker)
+        bury(worker)
         self._array("failed")[worker.number] = self._array("mail")[worker.number] = False
         self._array("letters")[worker.number] = 0
         state[envs] = STARTING
         self._starting += len(envs)
         self._episodes = [e for e in self._episodes if e.env not in envs]
-        new = _start(self._factory, worker.number, envs, worker.life + 1)
+        new = start(self._factory, worker.number, envs, worker.life + 1)
         new.begun, new.since = False, now
         self._workers[worker.number] = new
 
@@ -480,7 +463,7 @@ class Workers:
             except _WorkerFailed as failure:
                 self._fail(failure)
 
-    def _send(self, worker: _Worker, name: str, given: Any) -> None:
+    def _send(self, worker: Worker, name: str, given: Any) -> None:
         """Sends a command."""
         self._array("mail")[worker.number] = True
         self._signals.send(worker.number + 1)
@@ -499,7 +482,7 @@ class Workers:
 class _WorkerFailed(RunError):
     """A worker failed, died or hung."""
 
-    def __init__(self, worker: _Worker, message: str) -> None:
+    def __init__(self, worker: Worker, message: str) -> None:
         super().__init__(message)
         self.worker = worker
 
@@ -521,27 +504,10 @@ def _layout(spec: EnvSpec, num_envs: int, processes: int) -> Layout:
     return layout | dict(Answers.layout(spec, num_envs))
 
 
-def _obituary(worker: _Worker) -> str:
-    worker.process.join()
-    code = worker.process.exitcode or 0
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
-    return f"{worker.name} died: {how}{hint}"
-
-
 def _some(numbers: Sequence[int] | np.ndarray) -> str:
     """The first few."""
     rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
     return ", ".join(map(str, numbers[:_FEW])) + rest
-
-
-def _bury(worker: _Worker) -> None:
-    """Ends a process, if it has not ended, and frees what this one had of it."""
-    if worker.process.exitcode is None:
-        worker.process.kill()
-        worker.process.join()
-    worker.pipe.close()
-    worker.process.close()
 
 
 # Processes that are left open when the interpreter ends would be waited for, for ever.
@@ -552,65 +518,3 @@ _open: "weakref.WeakSet[Workers]" = weakref.WeakSet()
 def _close_all() -> None:
     for workers in list(_open):
         workers.close()
-
-
-# -- starting a process ------------------------------------------------------------------------
-
-
-def _start(factory: HomesFactory, number: int, envs: np.ndarray, life: int = 0) -> _Worker:
-    """A process that makes its homes and sends their spec."""
-    context = _context(factory)
-    ours, theirs = context.Pipe()
-    with _single_threaded():
-        process = context.Process(
-            target=work,
-            args=(factory, number, envs.tolist(), life, theirs, dict(os.environ)),
-            name=f"tpsrl worker {number}",
-            daemon=True,
-        )
-        process.start()
-    theirs.close()  # so that a worker's death ends the stream on our side
-    return _Worker(number, envs, process, ours, life=life)
-
-
-def _context(factory: HomesFactory) -> Any:
-    """Forks of a clean process that has imported what workers need; elsewhere fresh processes.
-
-    So importing takes its second once and not once a worker, and the memory of it is shared.
-    """
-    if not sys.platform.startswith("linux"):
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    modules = {work.__module__, type(factory).__module__} - {"__main__"}
-    context.set_forkserver_preload(sorted(modules))
-    with _single_threaded(), _ignored():
-        multiprocessing.forkserver.ensure_running()
-    return context
-
-
-@contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
-    """What is started inside has numeric libraries with one thread."""
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _ignored() -> Iterator[None]:
-    """What is started inside ignores the signals that are left to the main process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may say; workers say so themselves as well.
-        return
-    before = {s: signal.signal(s, signal.SIG_IGN) for s in signals_left_to_main()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,0 +1,94 @@
+"""This package's own collectors, run and counted like the peers.
+
+    python -m benchmarks.peers.run_tpsrl SETTINGS EXTRA
+
+SETTINGS is JSON of `settings.Settings`, EXTRA has "collector", one of `tpsrl.rl.collectors`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers.settings import Marks, Settings, Tally
+from tpsrl import config, machine
+from tpsrl.rl import collectors
+from tpsrl.rl.envs import StepBatch
+from tpsrl.rl.policy import ActorCritic
+from tpsrl.rl.ppo import PPO
+from tpsrl.rl.settings import TrainSettings
+from tpsrl.rl.synthetic import SyntheticFactory, SyntheticHomes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Factory:
+    """Of synthetic homes that keep a tally."""
+
+    settings: Settings
+
+    def __call__(self, env_ids: Sequence[int]) -> "Homes":
+        """See `tpsrl.rl.envs.HomesFactory`."""
+        return Homes(self.settings, env_ids)
+
+
+class Homes(SyntheticHomes):
+    """Synthetic homes that keep a tally."""
+
+    def __init__(self, settings: Settings, env_ids: Sequence[int]) -> None:
+        super().__init__(SyntheticFactory(settings.variant, settings.seed), env_ids)
+        self._tallies = [Tally(settings, env) for env in env_ids]
+        self._made = [0] * len(env_ids)
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        """See `tpsrl.rl.envs.Homes.step`."""
+        found = super().step(env_ids, actions)
+        for env in env_ids:
+            self._made[env] += 1
+            self._tallies[env].set(self._made[env], float(self.drawn_s[env]))
+        return found
+
+
+def presettings(settings: Settings) -> TrainSettings:
+    """The preset "synthetic" with the values that all peers have."""
+    preset = config.load_preset("train", "synthetic", TrainSettings)
+    ppo = dataclasses.replace(
+        preset.ppo,
+        epochs=settings.epochs,
+        minibatches=settings.mini_batches,
+        learning_rate=settings.learning_rate,
+        gamma=settings.gamma,
+        gae_lambda=settings.gae_lambda,
+        clip=settings.clip,
+        value_coef=settings.value_coef,
+        entropy_coef=settings.entropy_coef,
+        max_grad_norm=settings.max_grad_norm,
+    )
+    envs, steps = settings.num_envs, settings.num_steps
+    return dataclasses.replace(preset, num_envs=envs, num_steps=steps, ppo=ppo)
+
+
+def main(settings: Settings, extra: dict[str, Any]) -> None:
+    """Collects and learns for as long as the settings say."""
+    torch.set_num_threads(1)
+    machine.keep_memory()
+    preset, marks = presettings(settings), Marks(settings)
+    envs = settings.num_envs
+    collector = collectors.make(extra["collector"], Factory(settings), envs, envs, settings.seed)
+    with contextlib.closing(collector):
+        policy = ActorCritic(collector.spec, preset.policy)
+        ppo = PPO(policy, preset.ppo, settings.seed)
+        rollouts = collectors.rollouts(collector, settings.size, policy.memory_size)
+        total = settings.warm_up + settings.rollouts
+        for version in range(total):
+            collection = collector.collect(policy, rollouts, version, ahead=version + 1 < total)
+            ppo.update(collection.rollout)
+            marks.add()
+
+
+if __name__ == "__main__":
+    main(Settings.from_text(sys.argv[1]), json.loads(sys.argv[2]))
