@@ -9,6 +9,7 @@ exit code is 1 if the last tenth has more than the third has, by more than 5%.
 """
 
 import contextlib
+import dataclasses
 import os
 import random
 import signal
@@ -17,11 +18,8 @@ from pathlib import Path
 
 import torch
 
-from tpsrl import config
-from tpsrl.rl import collectors
-from tpsrl.rl.policy import ActorCritic
-from tpsrl.rl.ppo import PPO
-from tpsrl.rl.rollout import Rollout
+from tpsrl import config, machine
+from tpsrl.rl.assembly import assemble
 from tpsrl.rl.settings import TrainSettings
 from tpsrl.rl.synthetic import SyntheticFactory
 from tpsrl.rl.workers import Survival
@@ -49,32 +47,28 @@ def status(pid: int, name: str) -> float:
 def main(steps: str = "100000", collector: str = "ver", failures: str = "0") -> int:
     """Collects, learns and looks."""
     torch.set_num_threads(1)
+    machine.keep_memory()  # as a training does
     settings = config.load_preset("train", "synthetic", TrainSettings)
     count, size = settings.num_envs, settings.num_envs * settings.num_steps
-    made = collectors.make(
-        collector, SyntheticFactory("none"), count, count, survival=Survival(max_failures=10**6)
-    )
-    with contextlib.closing(made):
-        policy = ActorCritic(made.spec, settings.policy)
-        ppo = PPO(policy, settings.ppo)
-        rollouts = [
-            Rollout(made.spec, count, size, policy.memory_size) for _ in range(made.rollouts)
-        ]
+    settings = dataclasses.replace(settings, collector=collector)
+    survival = Survival(max_failures=10**6)
+    made = assemble(settings, SyntheticFactory("none"), count, survival=survival)
+    with contextlib.closing(made.collector):
+        environments = made.collector._environments  # type: ignore[attr-defined]
         total = -(-int(steps) // size)
         kills = sorted(random.Random(0).sample(range(total), int(failures)))
         rows, lost = [], 0
         print(*(f"{name:>12}" for name in NAMES))
         for number in range(total):
             if number in kills:
-                victim = random.choice(made._environments._workers)  # type: ignore[attr-defined]
-                os.kill(victim.process.pid, signal.SIGKILL)
+                os.kill(random.choice(environments._workers).process.pid, signal.SIGKILL)
             looks = len(rows) < (number + 1) * ROWS // total
-            collection = made.collect(policy, rollouts, number, ahead=not looks)
+            collection = made.collector.collect(made.policy, made.rollouts, number, not looks)
             lost += len(collection.losses)
-            ppo.update(collection.rollout)
+            made.ppo.update(collection.rollout)
             if looks:
-                made.snapshot()  # afterwards all workers live
-                pids = [w.process.pid for w in made._environments._workers]  # type: ignore[attr-defined]
+                made.collector.snapshot()  # afterwards all workers live
+                pids = [worker.process.pid for worker in environments._workers]
                 rows.append(look(pids))
                 print(f"{(number + 1) * size:12,}", *(f"{v:12,.1f}" for v in rows[-1]), flush=True)
         print(f"{lost} workers were replaced")

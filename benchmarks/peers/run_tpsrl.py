@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.run_tpsrl SETTINGS EXTRA
 
-SETTINGS is JSON of `settings.Settings`, EXTRA has "collector", one of `tpsrl.rl.collectors`.
+SETTINGS is JSON of `settings.Settings`, EXTRA of what else the preset has: "collector".
 """
 
 import contextlib
@@ -17,10 +17,8 @@ import torch
 
 from benchmarks.peers.settings import Marks, Settings, Tally
 from tpsrl import config, machine
-from tpsrl.rl import collectors
+from tpsrl.rl.assembly import assemble
 from tpsrl.rl.envs import StepBatch
-from tpsrl.rl.policy import ActorCritic
-from tpsrl.rl.ppo import PPO
 from tpsrl.rl.settings import TrainSettings
 from tpsrl.rl.synthetic import SyntheticFactory, SyntheticHomes
 
@@ -77,16 +75,14 @@ def main(settings: Settings, extra: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     machine.keep_memory()
     preset, marks = presettings(settings), Marks(settings)
-    envs = settings.num_envs
-    collector = collectors.make(extra["collector"], Factory(settings), envs, envs, settings.seed)
-    with contextlib.closing(collector):
-        policy = ActorCritic(collector.spec, preset.policy)
-        ppo = PPO(policy, preset.ppo, settings.seed)
-        rollouts = collectors.rollouts(collector, settings.size, policy.memory_size)
+    preset = dataclasses.replace(preset, **extra)
+    made = assemble(preset, Factory(settings), settings.num_envs, settings.seed)
+    with contextlib.closing(made.collector):
         total = settings.warm_up + settings.rollouts
-        for version in range(total):
-            collection = collector.collect(policy, rollouts, version, ahead=version + 1 < total)
-            ppo.update(collection.rollout)
+        for number in range(total):
+            ahead = number + 1 < total
+            collection = made.collector.collect(made.policy, made.rollouts, number, ahead)
+            made.ppo.update(collection.rollout)
             marks.add()
 
 

@@ -22,11 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsrl.rl import collectors
-from tpsrl.rl.collector import WAITS, Collection, Collector
+from tpsrl.rl.assembly import assemble
+from tpsrl.rl.collector import WAITS, Collection
 from tpsrl.rl.envs import HomesFactory, Json
-from tpsrl.rl.policy import ActorCritic
-from tpsrl.rl.ppo import PPO
 from tpsrl.rl.settings import TrainSettings
 
 
@@ -58,23 +56,11 @@ class _Runner:
     ) -> None:
         begun = time.perf_counter()
         self.name = name
-        self.collector: Collector = collectors.make(
-            name,
-            factory,
-            settings.num_envs,
-            processes,
-            seed,
-            device,
-            settings.min_batch,
-            settings.max_batch,
-            settings.inference_workers,
-        )
+        settings = dataclasses.replace(settings, collector=name)
+        made = assemble(settings, factory, processes, seed, device)
+        self.collector, self.rollouts = made.collector, made.rollouts
+        self.policy, self.ppo = made.policy, made.ppo
         self.start_s = time.perf_counter() - begun
-        torch.manual_seed(seed)
-        self.policy = ActorCritic(self.collector.spec, settings.policy).to(device)
-        self.ppo = PPO(self.policy, settings.ppo, seed)
-        size = settings.num_envs * settings.num_steps
-        self.made = collectors.rollouts(self.collector, size, self.policy.memory_size, device)
         self.version = 0
         self.rows: list[Json] = []
 
@@ -97,7 +83,7 @@ class _Runner:
     def _round(self, ahead: bool) -> tuple[Json, Collection]:
         """One rollout and what is learned from it."""
         begun = time.perf_counter()
-        collection = self.collector.collect(self.policy, self.made, self.version, ahead)
+        collection = self.collector.collect(self.policy, self.rollouts, self.version, ahead)
         collected = time.perf_counter()
         self.ppo.update(collection.rollout)
         learning = time.perf_counter() - collected
@@ -164,7 +150,7 @@ def measure(
     load average at the end, over a minute.
 
     Raises:
-        UserError, RunError: see `tpsrl.rl.collectors.make`.
+        UserError, RunError: see `tpsrl.rl.assembly.assemble`.
     """
     runners = []
     with contextlib.ExitStack() as stack:

@@ -9,20 +9,8 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.rl.collector import Collector, NoVer, Sync, Ver
 from tpsrl.rl.envs import HomesFactory
 from tpsrl.rl.overlap import Overlap
-from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.serial import Environments, Serial
 from tpsrl.rl.workers import Survival, Workers
-
-
-def rollouts(
-    collector: Collector, size: int, memory_size: int, device: torch.device | str = "cpu"
-) -> list[Rollout]:
-    """As many rollouts of `size` steps as a collector has to be given."""
-    return [
-        Rollout(collector.spec, collector.num_envs, size, memory_size, device)
-        for _ in range(collector.rollouts)
-    ]
-
 
 COLLECTORS: dict[str, Callable[..., Any]] = {
     kind.name: kind for kind in (Sync, NoVer, Ver, Overlap)

@@ -14,13 +14,12 @@ import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl import checkpoint as checkpoints
-from tpsrl.rl import collectors, curves
+from tpsrl.rl import curves
+from tpsrl.rl.assembly import assemble
 from tpsrl.rl.checkpoint import Checkpoint
 from tpsrl.rl.collector import Collection
 from tpsrl.rl.envs import Episode, HomesFactory, Json
 from tpsrl.rl.log import Log
-from tpsrl.rl.policy import ActorCritic
-from tpsrl.rl.ppo import PPO
 from tpsrl.rl.serial import Environments
 from tpsrl.rl.settings import TrainSettings
 from tpsrl.rl.validation import summary, validate
@@ -94,30 +93,11 @@ class Trainer:
         self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
         self._validation, self._deploy, self._watcher = validation, deploy, watcher
         self._asked = ""  # name of the signal that asked to save
-        self.collector = collectors.make(
-            settings.collector,
-            factory,
-            settings.num_envs,
-            processes,
-            seed,
-            device,
-            settings.min_batch,
-            settings.max_batch,
-            settings.inference_workers,
-            Survival(settings.hang_s, settings.max_failures),
-            watcher.say,
-        )
-        try:
-            torch.manual_seed(seed)
-            self.policy = ActorCritic(self.collector.spec, settings.policy).to(device)
-            self.ppo = PPO(self.policy, settings.ppo, seed)
-            self._size = settings.num_envs * settings.num_steps
-            memory_size = self.policy.memory_size
-            self._rollouts = collectors.rollouts(self.collector, self._size, memory_size, device)
-            self.rollout = self._rollouts[0]  # the last that was collected
-        except BaseException:
-            self.collector.close()
-            raise
+        survival = Survival(settings.hang_s, settings.max_failures)
+        made = assemble(settings, factory, processes, seed, device, survival, watcher.say)
+        self.collector, self._rollouts = made.collector, made.rollouts
+        self.policy, self.ppo = made.policy, made.ppo
+        self.rollout = self._rollouts[0]  # the last that was collected
 
     @property
     def latest(self) -> Path:
@@ -161,7 +141,7 @@ class Trainer:
         wanted = False
         with contextlib.closing(log), self._signals():
             while self.steps < self.settings.steps:
-                last = self.steps + self._size >= self.settings.steps
+                last = self.steps + self.rollout.size >= self.settings.steps
                 row = self._update(ahead=not (last or wanted))
                 before = row["steps"] - self.rollout.num_fresh
                 if self._validation is not None and self._due(before):
