@@ -51,7 +51,7 @@ class Homes(SyntheticHomes):
         return found
 
 
-def presettings(settings: Settings) -> TrainSettings:
+def preset_of(settings: Settings) -> TrainSettings:
     """The preset "synthetic" with the values that all peers have."""
     preset = config.load_preset("train", "synthetic", TrainSettings)
     ppo = dataclasses.replace(
@@ -74,7 +74,7 @@ def main(settings: Settings, extra: dict[str, Any]) -> None:
     """Collects and learns for as long as the settings say."""
     torch.set_num_threads(1)
     machine.keep_memory()
-    preset, marks = presettings(settings), Marks(settings)
+    preset, marks = preset_of(settings), Marks(settings)
     preset = dataclasses.replace(preset, **extra)
     made = assemble(preset, Factory(settings), settings.num_envs, settings.seed)
     with contextlib.closing(made.collector):
