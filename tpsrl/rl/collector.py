@@ -145,6 +145,7 @@ class Sync:
         self._helpers = Helpers(inference_workers - 1, self.num_envs, environments.wake)
         self._begun = False
         self._left_at = time.monotonic()
+        self._away = (self._left_at, self._left_at)  # when the learner last had this process
         self._watches = {name: Stopwatch() for name in ("inference", "copying", "receiving")}
         self._waits = dict.fromkeys(WAITS, 0.0)
 
@@ -187,7 +188,7 @@ class Sync:
     def _fill(self, policy: ActorCritic, rollout: Rollout, version: int) -> Collection:
         """Collects a rollout that was begun."""
         begun, before = time.perf_counter(), self._seconds()
-        away = (self._left_at, time.monotonic())
+        self._away = (self._left_at, time.monotonic())
         self._waits = dict.fromkeys(WAITS, 0.0)
         self._start()
         episodes: list[Episode] = []
@@ -208,7 +209,7 @@ class Sync:
                 break
             self._fetch(rollout, version)
             turn = self._turn(rollout)
-            self._advance(policy, rollout, version, turn, away)
+            self._advance(policy, rollout, version, turn)
             # Whoever waits for nobody only looks who has come meanwhile, as others may act yet.
             looks = len(turn) > 0 and not self.holds_all
             answered = self._poll(0 if looks else self._patience(rollout))
@@ -238,17 +239,15 @@ class Sync:
         rollout: Rollout,
         version: int,
         envs: np.ndarray,
-        away: tuple[float, float],
     ) -> None:
         """Chooses the next actions of environments (m,) and starts their steps, sooner or later.
 
-        Threads that are free take their share. `away` is from when to when the learner last had
-        this process.
+        Threads that are free take their share.
         """
         free = self._helpers.free
         share = min(self._max, -(-len(envs) // (1 + free)))
         for number, first in enumerate(range(0, len(envs), max(share, 1))):
-            batch = self._batch(rollout, envs[first : first + share], away)
+            batch = self._batch(rollout, envs[first : first + share])
             if number < free:
                 self._helpers.give(policy, batch)
                 continue
@@ -263,13 +262,9 @@ class Sync:
         for batch, choice in chosen:
             self._ask(rollout, version, batch, choice)
 
-    def _batch(self, rollout: Rollout, envs: np.ndarray, away: tuple[float, float]) -> Batch:
+    def _batch(self, rollout: Rollout, envs: np.ndarray) -> Batch:
         """What the next actions of environments (m,) depend on."""
         chosen_at, came_at = time.monotonic(), self._environments.answered_at(envs)
-        learning = np.clip(np.minimum(chosen_at, away[1]) - np.maximum(came_at, away[0]), 0, None)
-        lay = np.clip(chosen_at - came_at, 0, None) - learning
-        self._waits["learning"] += float(learning.sum())
-        self._waits["others" if self.holds_back else "inference"] += float(lay.sum())
         with self._watches["copying"]:
             # Copies: the environments will have moved on when the rollout takes them.
             shown = {
@@ -278,7 +273,8 @@ class Sync:
             }
             noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
             inputs = rollout.inputs(envs)
-        return Batch(envs, shown, inputs, noise, chosen_at, np.ones(len(envs), bool))
+        valid = np.ones(len(envs), bool)
+        return Batch(envs, shown, inputs, noise, came_at, chosen_at, valid)
 
     def _ask(self, rollout: Rollout, version: int, batch: Batch, choice: Choice) -> None:
         """Starts the steps of a batch, for which actions were chosen."""
@@ -289,7 +285,7 @@ class Sync:
         # The environments first: what is left is no reason for them to wait.
         with self._watches["receiving"]:  # whom it wakes may take over this core
             self._environments.ask(batch.envs, choice.array)
-        self._waits["inference"] += len(batch.envs) * (time.monotonic() - batch.chosen_at)
+        self._note_waits(batch, time.monotonic())
         with self._watches["copying"], torch.inference_mode():
             rollout.add(
                 batch.envs,
@@ -300,6 +296,16 @@ class Sync:
                 next_memory=choice.memory,
                 version=version,
             )
+
+    def _note_waits(self, batch: Batch, now: float) -> None:
+        """Adds up what the environments of a batch have waited for until their steps began."""
+        away, count = self._away, len(batch.envs)
+        begun, end = np.maximum(batch.came_at, away[0]), min(batch.chosen_at, away[1])
+        learning = float(np.maximum(end - begun, 0.0).sum())
+        lay = float(np.maximum(batch.chosen_at - batch.came_at, 0.0).sum())
+        self._waits["learning"] += learning
+        self._waits["others" if self.holds_back else "inference"] += lay - learning
+        self._waits["inference"] += count * (now - batch.chosen_at)
 
     def _record(self, rollout: Rollout, envs: np.ndarray) -> list[Episode]:
         """Puts the answers of environments (m,) into the rollout; the episodes that ended."""
@@ -380,8 +386,8 @@ class Ver(Sync):
 
     def _lead(self, policy: ActorCritic, rollout: Rollout, version: int) -> None:
         """Everyone who could act does; the values that ends of sequences need come with it."""
-        now = time.monotonic()
-        self._advance(policy, rollout, version, self._idle(), (now, now))
+        self._away = (time.monotonic(), time.monotonic())
+        self._advance(policy, rollout, version, self._idle())
 
 
 class NoVer(Ver):

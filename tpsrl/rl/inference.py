@@ -16,14 +16,15 @@ class Batch:
     """Environments (m,) that are to act, and all that their actions depend on.
 
     `shown` (m, ...) by name is what they show, `inputs` what `Rollout.inputs` says of them, `noise`
-    (m, A) what their actions are drawn by. `chosen_at` is when they were chosen to be next. `valid`
-    (m,) is False for those that were lost since.
+    (m, A) what their actions are drawn by. `came_at` (m,) is when they answered, `chosen_at` when
+    they were chosen to be next. `valid` (m,) is False for those that were lost since.
     """
 
     envs: np.ndarray
     shown: dict[str, torch.Tensor]
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     noise: torch.Tensor
+    came_at: np.ndarray
     chosen_at: float
     valid: np.ndarray
 
@@ -37,6 +38,7 @@ class Batch:
             shown,
             (previous, memory, start),
             self.noise[index],
+            self.came_at[rows],
             self.chosen_at,
             self.valid[rows],
         )

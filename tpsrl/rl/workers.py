@@ -138,8 +138,8 @@ class Workers:
         answers.actions[envs] = actions
         self._asked_at[envs] = time.monotonic()
         answers.state[envs] = ASKED
-        for number in np.unique(self._owner[envs]):
-            self._signals.send(int(number) + 1)
+        for number in dict.fromkeys(self._owner[envs].tolist()):
+            self._signals.send(number + 1)
 
     def wake(self) -> None:
         """See `tpsrl.rl.serial.Environments.wake`."""
