@@ -8,7 +8,7 @@ and of all workers, pages of shared memory. With FAILURES so many workers are ki
 exit code is 1 if the last tenth has more than the third has, by more than 5%.
 
 oneDNN keeps the last 1,024 kernels that it has compiled, one for each shape, and sequences come in
-ever new ones, so it takes some tens of MiB more until it has as many. Here it keeps 64, so that
+ever new ones, so it takes 50 to 100 MiB more until it has as many. Here it keeps 64, so that
 this does not hide a leak; the environment variable ONEDNN_PRIMITIVE_CACHE_CAPACITY says how many.
 """
 

@@ -3,8 +3,8 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from toy_homes import SPEC, ToyFactory
 from tpsrl.errors import RunError
 from tpsrl.rl import collectors
 from tpsrl.rl.collector import Collection, Collector
+from tpsrl.rl.inference import Batch, Choice, Helpers, choose
 from tpsrl.rl.policy import ActorCritic, PolicySettings, Step
 from tpsrl.rl.rollout import Rollout
 from tpsrl.rl.workers import Survival, Workers
@@ -254,68 +255,117 @@ def test_batches_are_within_their_bounds(
 # -- several inference workers -----------------------------------------------------------------
 
 
-class Slow(ActorCritic):
-    """Takes its time over actions; `most` is by how many threads at once."""
+class Watched(ActorCritic):
+    """Notes who chooses actions; `before` is called first, with the environments of the batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[list[int]], None] = lambda envs: None) -> None:
         super().__init__(SPEC, SMALL)
-        self.busy = self.most = self.calls = 0
-        self.breaks_at = 0
+        self.before = before
+        self.batches: list[tuple[str, int]] = []  # thread, size
 
-    def act(self, *args: Any, **options: Any) -> Step:
-        self.busy += 1
-        self.calls += 1
-        self.most = max(self.most, self.busy)
-        time.sleep(0.002)
-        self.busy -= 1
-        if 0 < self.breaks_at <= self.calls:
-            raise ValueError("out of memory")
-        return super().act(*args, **options)
+    def act(self, observation: Any, *args: Any) -> Step:
+        envs = observation["state"][:, 3].int().tolist()
+        self.batches.append((threading.current_thread().name, len(envs)))
+        self.before(envs)
+        return super().act(observation, *args)
+
+
+def is_helper() -> bool:
+    return threading.current_thread().name.startswith("tpsrl inference")
 
 
 @pytest.mark.parametrize("name", ["sync", "nover", "ver"])
 def test_several_inference_workers_choose_actions_at_once(name: str, make: Make) -> None:
-    slow = Slow()
-    run(make(name, processes=5, inference_workers=3), slow, 3)
-    assert slow.most == 3
-    slow.most = 0
-    run(make(name, processes=5), slow, 3)
-    assert slow.most == 1
+    together = threading.Barrier(3)
+    left = [3]
+
+    def meet(envs: list[int]) -> None:
+        if left[0]:
+            left[0] -= 1
+            together.wait(20.0)
+
+    watched = Watched(meet)
+    run(make(name, processes=5, inference_workers=3), watched, 3)
+    assert len({thread for thread, _ in watched.batches}) == 3
+    watched.batches.clear()
+    run(make(name, processes=5), watched, 3)
+    assert {thread for thread, _ in watched.batches} == {threading.current_thread().name}
 
 
-@pytest.mark.parametrize("low, high", [(1, 1), (2, 2), (4, 0)])
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 2), (4, 0)])
 def test_several_inference_workers_keep_to_the_bounds_of_batches(
-    low: int, high: int, make: Make
+    low: int, high: int, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sizes: list[int] = []
+
+    def noted(policy: ActorCritic, batch: Batch) -> Choice:
+        sizes.append(len(batch.envs))
+        return choose(policy, batch)
+
+    monkeypatch.setattr("tpsrl.rl.inference.choose", noted)  # what helpers do
+    monkeypatch.setattr("tpsrl.rl.collector.choose", noted)
     collector = make("ver", processes=5, min_batch=low, max_batch=high, inference_workers=2)
-    for env, stream in enumerate(streams(run(collector, Slow(), 4))):
+    for env, stream in enumerate(streams(run(collector, Watched(), 10))):
         assert_whole(stream, env)
+    assert max(sizes) <= (high or N)
+    # Less only of what is left at the end of a rollout.
+    assert np.mean(np.array(sizes) >= low) > 0.5
 
 
 def test_what_goes_wrong_in_an_inference_worker_is_said(make: Make) -> None:
-    slow = Slow()
-    slow.breaks_at = 30
+    def fail(envs: list[int]) -> None:
+        if is_helper():
+            raise ValueError("out of memory")
+
     with pytest.raises(ValueError, match="out of memory"):
-        run(make("ver", processes=5, inference_workers=4), slow, 10)
+        run(make("ver", processes=5, inference_workers=4), Watched(fail), 10)
 
 
 @pytest.mark.parametrize("name", ["sync", *ASYNC])
-def test_a_worker_may_be_lost_while_its_action_is_chosen(name: str, make: Make) -> None:
-    factory = ToyFactory("kill", where=3, when=20)
-    collector = make(name, factory, processes=2, survival=QUICK, inference_workers=3)
-    collections, found = lossy(collector, Slow(), 1, more=5)
-    assert_sound(found)
-    assert [loss.envs.tolist() for c in collections for loss in c.losses] == [[3, 4]]
+def test_environments_may_be_lost_while_their_actions_are_chosen(
+    name: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, dropped = threading.Event(), threading.Event()
+    withdrawn: list[int] = []
+    drop = Helpers.drop
+
+    def noted(helpers: Helpers, envs: np.ndarray) -> None:
+        drop(helpers, envs)
+        withdrawn.extend(env for b, _ in helpers._tasks for env in b.envs[~b.valid].tolist())
+        dropped.set()
+
+    def die(envs: list[int]) -> None:
+        # What is chosen for environment 0 is kept back until its worker is known to be dead.
+        if is_helper() and 0 in envs and not killed.is_set():
+            killed.set()
+            process = collector._environments._workers[0].process  # type: ignore[attr-defined]
+            os.kill(process.pid, signal.SIGKILL)
+            connection.wait([process.sentinel])
+            assert dropped.wait(20.0)
+
+    monkeypatch.setattr(Helpers, "drop", noted)
+    monkeypatch.setattr("tpsrl.rl.workers.SLICE_S", 0.01)  # the dead are found at once
+    collector = make(name, processes=5, survival=QUICK, inference_workers=3)
+    watched, size = Watched(die), 200 * N  # more than the others do meanwhile
+    made = [Rollout(SPEC, N, size, watched.memory_size) for _ in range(collector.rollouts)]
+    collections, found = lossy(collector, watched, 1, more=2, made=made)
+    assert_sound(found, size)
+    assert withdrawn == [0]
+    assert [loss.envs.tolist() for c in collections for loss in c.losses] == [[0]]
 
 
 # -- failures ----------------------------------------------------------------------------------
 
 
 def lossy(
-    collector: Collector, policy: ActorCritic, losses: int, more: int = 100
+    collector: Collector,
+    policy: ActorCritic,
+    losses: int,
+    more: int = 100,
+    made: list[Rollout] | None = None,
 ) -> tuple[list[Collection], list[Columns]]:
     """What is collected until there were so many losses, and in so many rollouts more."""
-    made = rollouts(collector, policy)
+    made = made or rollouts(collector, policy)
     collections, found = [], []
     while more:
         collections.append(collector.collect(policy, made, len(found)))
@@ -326,10 +376,10 @@ def lossy(
     return collections, found
 
 
-def assert_sound(found: list[Columns]) -> None:
+def assert_sound(found: list[Columns], size: int = N * T) -> None:
     """Rollouts are full, and a sequence goes on where it was left or begins with an episode."""
     for part in found:
-        assert len(part["env"]) == N * T
+        assert len(part["env"]) == size
         assert np.isfinite(part["reward"]).all()
     for stream in streams(found):
         step = None

@@ -10,7 +10,8 @@ index; what it prints goes to out/peers/runs/NAME/log.txt. Needs Linux and Pytho
 
 Of each: steps per second that the environments made by their own count while the library learned
 from them, learning included; what share that is of the steps that they would have made if none had
-ever waited; and samples per second by the library's own count, which may count a step twice.
+ever waited; and samples per second by the library's own count, the rollouts that it has learned
+from, in which a step may be there twice.
 """
 
 import dataclasses

@@ -118,7 +118,7 @@ class Sync:
         device: of the policy
         min_batch: for how many answers inference waits, while so many can come
         max_batch: how many it takes at once, 0: all
-        inference_workers: threads that choose actions, the calling one among them
+        inference_workers: threads that choose actions, the one that collects among them
     """
 
     name: ClassVar[str] = "sync"
@@ -139,6 +139,7 @@ class Sync:
         self.num_envs, self.spec = environments.num_envs, environments.spec
         self._all = np.arange(self.num_envs)
         self._device = torch.device(device)
+        # For the log-probability, which is computed when the environments have been asked.
         self._mask = torch.tensor(self.spec.mask, device=self._device)
         self._noise = Noise(self.num_envs, self.spec.action_size, seed)
         self._min, self._max = min(min_batch, self.num_envs), max_batch or self.num_envs
@@ -242,18 +243,20 @@ class Sync:
     ) -> None:
         """Chooses the next actions of environments (m,) and starts their steps, sooner or later.
 
-        Threads that are free take their share.
+        They are shared out to the threads that are free, within the bounds of batches; what is left
+        when none is free this one does itself.
         """
-        free = self._helpers.free
-        share = min(self._max, -(-len(envs) // (1 + free)))
-        for number, first in enumerate(range(0, len(envs), max(share, 1))):
+        even = -(-len(envs) // (1 + self._helpers.free))
+        share = min(self._max, max(self._min, even))
+        for first in range(0, len(envs), share):
             batch = self._batch(rollout, envs[first : first + share])
-            if number < free:
+            if self._helpers.free:
                 self._helpers.give(policy, batch)
                 continue
             with self._watches["inference"]:
                 choice = choose(policy, batch)
             self._ask(rollout, version, batch, choice)
+            self._fetch(rollout, version)
 
     def _fetch(self, rollout: Rollout, version: int, wait: bool = False) -> None:
         """Starts the steps whose actions other threads have chosen; with `wait` all of them."""
@@ -274,7 +277,7 @@ class Sync:
             noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
             inputs = rollout.inputs(envs)
         valid = np.ones(len(envs), bool)
-        return Batch(envs, shown, inputs, noise, came_at, chosen_at, valid)
+        return Batch(envs, shown, inputs, noise, came_at, chosen_at, self._away, valid)
 
     def _ask(self, rollout: Rollout, version: int, batch: Batch, choice: Choice) -> None:
         """Starts the steps of a batch, for which actions were chosen."""
@@ -299,7 +302,7 @@ class Sync:
 
     def _note_waits(self, batch: Batch, now: float) -> None:
         """Adds up what the environments of a batch have waited for until their steps began."""
-        away, count = self._away, len(batch.envs)
+        away, count = batch.away, len(batch.envs)
         begun, end = np.maximum(batch.came_at, away[0]), min(batch.chosen_at, away[1])
         learning = float(np.maximum(end - begun, 0.0).sum())
         lay = float(np.maximum(batch.chosen_at - batch.came_at, 0.0).sum())

@@ -42,8 +42,8 @@ def make(
         device: of the policy
         min_batch: answers that inference waits for
         max_batch: answers that it takes at once, 0: all
-        inference_workers: threads that choose actions, the calling one among them; more than one
-            only where the environments are in processes of their own
+        inference_workers: threads that choose actions, the one that collects among them; more
+            than one only where the environments are in processes of their own
         survival: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
 

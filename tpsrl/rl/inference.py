@@ -17,7 +17,8 @@ class Batch:
 
     `shown` (m, ...) by name is what they show, `inputs` what `Rollout.inputs` says of them, `noise`
     (m, A) what their actions are drawn by. `came_at` (m,) is when they answered, `chosen_at` when
-    they were chosen to be next. `valid` (m,) is False for those that were lost since.
+    they were chosen to be next, `away` from when to when the learner last had the process. `valid`
+    (m,) is False for those that were lost since.
     """
 
     envs: np.ndarray
@@ -26,6 +27,7 @@ class Batch:
     noise: torch.Tensor
     came_at: np.ndarray
     chosen_at: float
+    away: tuple[float, float]
     valid: np.ndarray
 
     def only(self, rows: np.ndarray) -> "Batch":
@@ -40,6 +42,7 @@ class Batch:
             self.noise[index],
             self.came_at[rows],
             self.chosen_at,
+            self.away,
             self.valid[rows],
         )
 
@@ -92,7 +95,7 @@ class Helpers:
 
     @property
     def free(self) -> int:
-        """How many have nothing to do."""
+        """How many have nothing to do, be it that what they did was not taken yet."""
         return self._count - sum(not task.done() for _, task in self._tasks)
 
     def give(self, policy: ActorCritic, batch: Batch) -> None:
@@ -108,15 +111,12 @@ class Helpers:
 
         Raises what was raised in a thread.
         """
-        tasks, self._tasks = self._tasks, []
-        chosen = []
-        for batch, task in tasks:
-            if wait or task.done():
-                self.held[batch.envs] = False
-                chosen.append((batch, task.result()))
-            else:
-                self._tasks.append((batch, task))
-        return chosen
+        ended = [wait or task.done() for _, task in self._tasks]
+        taken = [pair for pair, over in zip(self._tasks, ended, strict=True) if over]
+        self._tasks = [pair for pair, over in zip(self._tasks, ended, strict=True) if not over]
+        for batch, _ in taken:
+            self.held[batch.envs] = False
+        return [(batch, task.result()) for batch, task in taken]
 
     def drop(self, envs: np.ndarray) -> None:
         """Environments (m,) were lost: what is being chosen for them is not for them any more."""

@@ -1,6 +1,6 @@
 """A rollout: a linear buffer of steps from any number of environments (VER, section 2.2).
 
-A row is written when an action is chosen and completed when its environment has answered. Which
+A row is written when its environment was asked and completed when that has answered. Which
 environments act when, and how often, is the collector's business; it goes
 
     rollout.begin()
@@ -57,7 +57,7 @@ class Actor(Protocol):
 
 
 class Rollout:
-    """Rows in the order in which their actions were chosen, `size` complete ones when full.
+    """Rows in the order in which environments were asked, `size` complete ones when full.
 
     The columns have `size + num_envs` rows, since every environment may have one more in flight.
     Tensors on `device`, read by the network: observation (name -> (rows, ...)), previous_action and

@@ -23,7 +23,7 @@ class TrainSettings:
     )
     max_batch: int = config.option(0, "answers that it takes at once; 0: all", minimum=0)
     inference_workers: int = config.option(
-        1, "threads that choose actions, the learner's among them; of any collector", minimum=1
+        1, "threads that choose actions, the one that collects among them", minimum=1
     )
     hang_s: float = config.option(
         120.0, "seconds after which a worker at one step is replaced", minimum=1.0

@@ -157,11 +157,11 @@ class _Desk:
         if done.episodes:
             self._pipe.send(("episodes", done.episodes))
             self._shared["letters"][self._number] += 1
+        self._note(asked)
         answers.took_s[envs] = self._stepping.seconds - before
         answers.answered_at[envs] = time.monotonic()
         self._state[asked] = ANSWERED
         self._signals.send(READY)
-        self._note(asked)  # what nobody waits for
 
     def _obey(self, name: str, given: Any) -> None:
         """Carries out a command and sends its answer; "begin" has none."""

@@ -2,7 +2,8 @@
 
 A step of a worker costs, whatever the number of its homes: one signal each way (`shared.Signals`:
 at most a system call to send and one to sleep), and one copy of each observation, from the homes
-into shared memory; the collector copies it once more, into the batch that the policy acts on.
+into shared memory; the collector copies it into the batch that the policy acts on, and from there
+into the rollout.
 Episodes that ended, commands and their answers travel over a pipe.
 
 A worker that dies, hangs, or reports an error is replaced by another if `Survival` allows it.
