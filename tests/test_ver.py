@@ -14,6 +14,7 @@ from toy_homes import SPEC, ToyFactory
 
 from tpsrl.errors import RunError
 from tpsrl.rl import collectors
+from tpsrl.rl.answers import ANSWERED, ASKED, Answers
 from tpsrl.rl.collector import Collection, Collector
 from tpsrl.rl.inference import Batch, Choice, Helpers, choose
 from tpsrl.rl.policy import ActorCritic, PolicySettings, Step
@@ -211,6 +212,26 @@ def test_nothing_is_lost_or_doubled_by_a_snapshot(
     found += run(resumed, policy, 4, others)
     for env, stream in enumerate(streams(found)):
         assert_whole(stream, env)
+
+
+def test_workers_never_see_a_restored_step_as_asked(
+    make: Make, policy: ActorCritic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[np.ndarray] = []
+    load = Answers.load
+
+    def noted(answers: Answers, arrays: Columns) -> None:
+        loaded.append(arrays["state"].copy())
+        load(answers, arrays)
+
+    twin = make("ver")
+    run(twin, policy, 3)
+    arrays, note = twin.snapshot()
+    assert (arrays["environments/answers/state"] == ASKED).any()
+    monkeypatch.setattr(Answers, "load", noted)
+    make("ver", processes=2).restore(arrays, note)
+    assert len(loaded) == 1 and not (loaded[0] == ASKED).any()
+    assert (loaded[0] == ANSWERED).any()
 
 
 def test_overlap_pauses_where_it_is_told_to(make: Make, policy: ActorCritic) -> None:

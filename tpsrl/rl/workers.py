@@ -231,8 +231,12 @@ class Workers:
         answers, homes, episodes = unpacked(arrays, note, self.num_envs)
         self._command("restore", [[homes[e] for e in worker.envs] for worker in self._workers])
         board = self._answers
+        if "state" in answers:
+            # Steps that were under way have their answers with them. A worker must not see them as
+            # asked even for a moment: it would take that step again.
+            state = answers["state"]
+            answers["state"] = np.where(state == ASKED, ANSWERED, state)
         board.load(answers)
-        board.state[board.state == ASKED] = ANSWERED
         # What answers after this has to count as younger.
         board.answered_at -= board.answered_at.max()
         self._episodes = episodes
