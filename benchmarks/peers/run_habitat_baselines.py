@@ -66,7 +66,7 @@ class Environment(gym.Env):
         settings = _settings(config)
         number = config.seed - settings.seed
         self._env = core.SyntheticEnv(number, settings.seed, settings.variant)
-        self._tally, self._steps = Tally(settings, number), 0
+        self._tally = Tally(settings, number)
 
     def seed(self, seed: int | None = None) -> None:
         """Everything is seeded already."""
@@ -76,8 +76,7 @@ class Environment(gym.Env):
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, dict[str, Any]]:
         observation, reward, terminated, truncated = self._env.step(action)
-        self._steps += 1
-        self._tally.set(self._steps, self._env.drawn_s)
+        self._tally.add(self._env.drawn_s)
         return observation, reward, terminated or truncated, {}
 
 

@@ -43,15 +43,14 @@ class Environment(gymnasium.Env):
 
     def __init__(self, number: int, settings: Settings) -> None:
         self._env = core.SyntheticEnv(number, settings.seed, settings.variant)
-        self._tally, self._steps = Tally(settings, number), 0
+        self._tally = Tally(settings, number)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return self._env.reset(), {}
 
     def step(self, action: np.ndarray) -> Any:
         found = self._env.step(action)
-        self._steps += 1
-        self._tally.set(self._steps, self._env.drawn_s)
+        self._tally.add(self._env.drawn_s)
         return *found, {}
 
 

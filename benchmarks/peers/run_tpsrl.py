@@ -40,14 +40,12 @@ class Homes(SyntheticHomes):
     def __init__(self, settings: Settings, env_ids: Sequence[int]) -> None:
         super().__init__(SyntheticFactory(settings.variant, settings.seed), env_ids)
         self._tallies = [Tally(settings, env) for env in env_ids]
-        self._made = [0] * len(env_ids)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
         """See `tpsrl.rl.envs.Homes.step`."""
         found = super().step(env_ids, actions)
         for env in env_ids:
-            self._made[env] += 1
-            self._tallies[env].set(self._made[env], float(self.drawn_s[env]))
+            self._tallies[env].add(float(self.drawn_s[env]))
         return found
 
 

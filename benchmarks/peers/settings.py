@@ -68,10 +68,12 @@ class Tally:
         path.write_bytes(_ENTRY.pack(0, 0.0))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _ENTRY.size)
+        self._steps = 0
 
-    def set(self, steps: int, drawn_s: float) -> None:
-        """How many steps there were so far, and how long they and the resets were to take."""
-        self._memory[:] = _ENTRY.pack(steps, drawn_s)
+    def add(self, drawn_s: float) -> None:
+        """One more step; how long all so far and the resets were to take, in seconds."""
+        self._steps += 1
+        self._memory[:] = _ENTRY.pack(self._steps, drawn_s)
 
 
 class Marks:
