@@ -1,4 +1,4 @@
-"""Gymnasium environments as `tpsrl.rl.envs.Homes`, for comparisons with other libraries."""
+"""Gymnasium environments as `tpsrl.rl.envs.interface.Homes`, for comparisons with others."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import gymnasium
 import numpy as np
 
-from tpsrl.rl.envs import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class GymHomes:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """See `tpsrl.rl.envs.Homes.seconds`."""
+        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
         return {}
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.Homes.reset`."""
+        """See `tpsrl.rl.envs.interface.Homes.reset`."""
         for env in env_ids:
             self._shown[env], _ = self._envs[env].reset(seed=self._seeds[env])
             self._seeds[env] = None
@@ -51,7 +51,7 @@ class GymHomes:
         return self.observe(env_ids)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.Homes.step`."""
+        """See `tpsrl.rl.envs.interface.Homes.step`."""
         reward = np.zeros(len(env_ids), np.float32)
         terminated, truncated = np.zeros((2, len(env_ids)), bool)
         finals, episodes = [], []
@@ -71,7 +71,7 @@ class GymHomes:
         return StepBatch(self.observe(env_ids), reward, terminated, truncated, final, episodes)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.Homes.observe`."""
+        """See `tpsrl.rl.envs.interface.Homes.observe`."""
         return {"state": self._shown[list(env_ids)]}
 
     def start(self, env_id: int) -> int:
@@ -94,7 +94,7 @@ class GymHomes:
         raise NotImplementedError("gymnasium environments cannot be frozen")
 
     def close(self) -> None:
-        """See `tpsrl.rl.envs.Homes.close`."""
+        """See `tpsrl.rl.envs.interface.Homes.close`."""
         for env in self._envs:
             env.close()
 

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 import tpsrl.sim
-from skills.base import SkillThresholds
+from skills.core.interface import SkillThresholds
 from tpsrl.sim import datasets
 from tpsrl.sim.base import Simulator
 from tpsrl.video import colour_depth

@@ -21,10 +21,10 @@ import torch
 from gymnasium.wrappers import RescaleAction, TransformObservation
 
 from benchmarks.gym_homes import GymFactory
-from tpsrl.rl import collectors
-from tpsrl.rl.policy import ActorCritic, PolicySettings
-from tpsrl.rl.ppo import PPO, PPOSettings
-from tpsrl.rl.rollout import Rollout
+from tpsrl.rl.collection import collectors
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.learning.ppo import PPO, PPOSettings
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
 
 EPISODES, FIRST_SEED = 20, 10_000
 WIDTH = 64

@@ -23,10 +23,10 @@ from pathlib import Path
 import torch
 
 from tpsrl import config, machine
-from tpsrl.rl.assembly import assemble
-from tpsrl.rl.settings import TrainSettings
-from tpsrl.rl.synthetic import SyntheticFactory
-from tpsrl.rl.workers import Survival
+from tpsrl.rl.bench.synthetic import SyntheticFactory
+from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.settings import TrainSettings
 
 NAMES = ("steps", "memory MiB", "workers MiB", "descriptors", "workers'", "shared MiB")
 ROWS, SLACK = 10, 1.05

@@ -4,10 +4,10 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from planner.executor import ExecutionLimits, ExecutionRules, LimitsBySkill, SkillLimits
+from planner.execution.executor import ExecutionLimits, ExecutionRules, LimitsBySkill, SkillLimits
 from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
-from skills.base import SkillThresholds
+from skills.core.interface import SkillThresholds
 from tpsrl import config
 
 _POINTNAV = SkillLimits(500)
@@ -40,7 +40,7 @@ class Protocol:
     stage goal before it was reached (M3); "subtask", when the skills of the plan's steps up to this
     one all succeeded (MS-HAB). `nav_stop_within_m` ignores Navigate's stop farther away from its
     goal (None: never), and `filter_base` keeps the base's target on the free floor; the others are
-    as in `planner.executor.ExecutionRules`. Values are in `configs/protocol/NAME.yaml`.
+    as in `planner.execution.executor.ExecutionRules`. Values are in `configs/protocol/NAME.yaml`.
     """
 
     name: str = ""

@@ -12,7 +12,7 @@ from planner.grounding import HABITAT_DOMAIN
 from planner.plan import Plan
 from planner.predicates import Atom, PredicateThresholds, parse
 from planner.stages import stage_goals
-from skills.base import SkillThresholds
+from skills.core.interface import SkillThresholds
 from tpsrl.errors import UserError, unknown
 
 _HABITAT_PROBLEMS = Path(__file__).with_name("habitat_problems.yaml")

@@ -11,7 +11,7 @@ from planner.conditions import Clause, clauses, fired_effects
 from planner.entities import GOAL, Entities, short_name
 from planner.predicates import Atom, text
 from planner.problem import Problem
-from skills.base import SkillGoal
+from skills.core.interface import SkillGoal
 from tpsrl.errors import unknown
 from tpsrl.world.state import WorldState
 

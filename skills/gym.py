@@ -32,8 +32,8 @@ def register() -> None:
         if env_id(skill) not in gymnasium.registry:
             gymnasium.register(
                 id=env_id(skill),
-                entry_point="skills.environment:SkillEnv",
-                vector_entry_point="skills.vector:SkillVectorEnv",
+                entry_point="skills.envs.environment:SkillEnv",
+                vector_entry_point="skills.envs.vector:SkillVectorEnv",
                 kwargs={"skill": skill},
             )
 

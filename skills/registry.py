@@ -1,11 +1,11 @@
 """Which skills there are, by name: HAB's seven, and PointNav beside them."""
 
-from skills.articulated import CloseDrawer, CloseFridge, OpenDrawer, OpenFridge
-from skills.navigate import Navigate
-from skills.pick import Pick
-from skills.place import Place
+from skills.articulated.task import CloseDrawer, CloseFridge, OpenDrawer, OpenFridge
+from skills.core.task import SkillTask
+from skills.navigate.task import Navigate
+from skills.pick.task import Pick
+from skills.place.task import Place
 from skills.pointnav.task import PointNav
-from skills.task import SkillTask
 from tpsrl.errors import unknown
 
 POINTNAV = "pointnav"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from skills.base import SkillGoal
-from skills.geometry import REST_POINT
+from skills.core.geometry import REST_POINT
+from skills.core.interface import SkillGoal
 from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement, Target

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tpsrl.rl import gaussian
-from tpsrl.rl.envs import EnvSpec
-from tpsrl.rl.rollout import Rollout
-from tpsrl.rl.sequences import Pack
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.learning.sequences import Pack
+from tpsrl.rl.policy import gaussian
 
 MASK = (True, False, True)
 SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, MASK)

@@ -8,10 +8,11 @@ import numpy as np
 from kinematic_home import make_episode
 
 from planner.problem import start_world
-from skills import registry, task
-from skills.base import SkillGoal, SkillThresholds
-from skills.batch import load_settings
-from skills.task import Goals, Outcome, TaskState
+from skills import registry
+from skills.core import task
+from skills.core.interface import SkillGoal, SkillThresholds
+from skills.core.task import Goals, Outcome, TaskState
+from skills.envs.batch import load_settings
 from tpsrl.world import action as act
 from tpsrl.world.state import JOINTS, WorldState
 

@@ -3,8 +3,8 @@ import pytest
 from toy_homes import SPEC, ToyFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.answers import ANSWERED, ASKED, IDLE, Answers, check_finite
-from tpsrl.rl.envs import StepBatch
+from tpsrl.rl.envs.buffers import ANSWERED, ASKED, IDLE, Answers, check_finite
+from tpsrl.rl.envs.interface import StepBatch
 
 N = 5
 

@@ -7,13 +7,13 @@ import pytest
 from toy_homes import SPEC, ToyFactory
 
 from tpsrl import cli
-from tpsrl.rl import bench
-from tpsrl.rl.collector import Collection
-from tpsrl.rl.collectors import COLLECTORS
-from tpsrl.rl.policy import PolicySettings
-from tpsrl.rl.ppo import PPOSettings
-from tpsrl.rl.rollout import Rollout
-from tpsrl.rl.settings import TrainSettings
+from tpsrl.rl.bench import measure as bench
+from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.collection.collectors import COLLECTORS
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.learning.ppo import PPOSettings
+from tpsrl.rl.policy.actor_critic import PolicySettings
+from tpsrl.rl.run.settings import TrainSettings
 
 N, T = 3, 2
 

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from tpsrl.errors import UserError
-from tpsrl.rl import checkpoint
-from tpsrl.rl.envs import EnvSpec
-from tpsrl.rl.policy import ActorCritic, PolicySettings
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.run import checkpoint
 
 SPEC = EnvSpec({"state": (5,)}, (True, True, False))
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)

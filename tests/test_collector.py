@@ -4,11 +4,12 @@ import torch
 from toy_homes import SPEC, ToyFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl import collectors, gaussian
-from tpsrl.rl.collector import Collector
-from tpsrl.rl.delay import DelayedFactory
-from tpsrl.rl.policy import ActorCritic, PolicySettings
-from tpsrl.rl.rollout import Rollout
+from tpsrl.rl.collection import collectors
+from tpsrl.rl.collection.collector import Collector
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.delay import DelayedFactory
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
 
 N, T = 5, 8
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tpsrl.rl.entropy import EntropyCoefficient
+from tpsrl.rl.learning.entropy import EntropyCoefficient
 
 
 def coefficient(

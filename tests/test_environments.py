@@ -10,14 +10,15 @@ from gymnasium.vector import AutoresetMode
 from homes import LAYOUT_A, LAYOUT_B, box_in_front, roomiest
 
 import skills.gym
-from skills import agents, rollout
-from skills.base import SkillGoal, SkillThresholds
-from skills.batch import SkillBatch
-from skills.environment import SkillEnv
+from skills.core.interface import SkillGoal, SkillThresholds
+from skills.envs import rollout
+from skills.envs.batch import SkillBatch
+from skills.envs.environment import SkillEnv
+from skills.envs.start_source import StartSource
+from skills.envs.vector import SkillVectorEnv
+from skills.policies import agents
 from skills.registry import names
-from skills.start_source import StartSource
-from skills.starts import Start, load_starts, save_starts
-from skills.vector import SkillVectorEnv
+from skills.starts.draw import Start, load_starts, save_starts
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator

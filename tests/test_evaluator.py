@@ -13,13 +13,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from eval import episodes, film
-from eval.evaluator import Outcome, Task, evaluate, run_episode
 from eval.protocols import Protocol
+from eval.running import episodes, film
+from eval.running.evaluator import Outcome, Task, evaluate, run_episode
 from eval.settings import EvalSettings
-from planner.executor import ExecutionLimits, StepInfo
+from planner.execution.executor import ExecutionLimits, StepInfo
 from planner.predicates import PredicateThresholds
-from skills.base import Margin, SkillThresholds
+from skills.core.interface import Margin, SkillThresholds
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets

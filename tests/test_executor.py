@@ -17,15 +17,15 @@ from kinematic_home import (
 )
 
 from planner.containers import containers
-from planner.executor import (
+from planner.execution.executor import (
     ExecutionLimits,
     ExecutionRules,
     Executor,
     SkillLimits,
 )
+from planner.execution.trace import Trace
 from planner.options import PlanOptions
-from planner.trace import Trace
-from skills.base import SkillPolicy
+from skills.core.interface import SkillPolicy
 from tpsrl.errors import UserError
 from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 from tpsrl.world import action as layout

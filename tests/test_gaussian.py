@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal
 
-from tpsrl.rl import gaussian
+from tpsrl.rl.policy import gaussian
 
 MASK = torch.tensor([True, False, True, True, False])
 

@@ -23,7 +23,7 @@ LAYERS = (
     ("skills",),
     ("tpsrl.rl", "tpsrl.sim", "tpsrl.video"),
     ("tpsrl.world",),
-    ("tpsrl.config", "tpsrl.errors", "tpsrl.machine"),
+    ("tpsrl.config", "tpsrl.errors", "tpsrl.files", "tpsrl.machine", "tpsrl.processes"),
 )
 
 
@@ -79,7 +79,7 @@ def test_every_module_belongs_to_a_layer() -> None:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("skills.pick", "import planner.executor"),
+        ("skills.pick", "import planner.execution.executor"),
         ("tpsrl.sim.mujoco_sim", "from skills import base"),
         ("tpsrl.world.home", "def f():\n    from tpsrl.sim.base import Sphere"),
         ("tpsrl.world.home", "from ..sim import base"),

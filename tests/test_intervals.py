@@ -2,7 +2,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm
 
-from eval.intervals import Z95, Rate, wilson
+from eval.analysing.intervals import Z95, Rate, wilson
 
 
 def test_z95_is_the_975_permille_quantile_of_the_normal_distribution() -> None:

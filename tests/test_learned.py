@@ -5,17 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from eval import agents
-from skills import observation, starts
-from skills.base import SkillGoal
-from skills.environment import EnvOptions, SkillEnv
-from skills.learned import LearnedPolicy
-from skills.training import SkillHomesFactory, deployment
+from eval.running import agents
+from skills.core.interface import SkillGoal
+from skills.envs import sensors as observation
+from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.training import SkillHomesFactory, deployment
+from skills.policies.learned import LearnedPolicy
+from skills.starts import draw as starts
 from tpsrl import cli
 from tpsrl.errors import UserError
-from tpsrl.rl import checkpoint
-from tpsrl.rl.envs import EnvSpec
-from tpsrl.rl.policy import ActorCritic, PolicySettings
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
 
 STEPS = 5

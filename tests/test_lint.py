@@ -20,7 +20,7 @@ from planner.options import PlanOptions
 from planner.predicates import Atom, PredicateThresholds
 from planner.problem import problem_from_episode
 from planner.search import DOMAIN, HABITAT_DOMAIN, plan
-from skills.base import SkillThresholds
+from skills.core.interface import SkillThresholds
 from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode, Target, save_episodes

@@ -6,9 +6,9 @@ import pytest
 from homes import IDLE, LAYOUT_A, box_in_front, episode, on_floor, pick_up, repeat, roomiest
 
 import tpsrl.sim
-from eval.film import Film
-from planner.executor import StepInfo
-from skills.base import Margin
+from eval.running.film import Film
+from planner.execution.executor import StepInfo
+from skills.core.interface import Margin
 from tpsrl.errors import UserError
 from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG
 from tpsrl.sim.mujoco_sim import MujocoSimulator

@@ -10,19 +10,21 @@ from gymnasium.utils.env_checker import check_env
 from homes import LAYOUT_A, episode, roomiest
 from small_worlds import LIMITS, rows, world
 
-from skills import observation, rollout, task
-from skills.base import SkillGoal
-from skills.batch import SkillBatch
-from skills.environment import SkillEnv
-from skills.path_meter import PathMeter, door_positions
-from skills.path_metrics import Path, soft_spl, spl
+from skills.core import task
+from skills.core.interface import SkillGoal
+from skills.core.path_metrics import Path, soft_spl, spl
+from skills.core.task import FAILURES, Goals, Outcome, TaskState
+from skills.envs import rollout
+from skills.envs import sensors as observation
+from skills.envs.batch import SkillBatch
+from skills.envs.environment import SkillEnv
+from skills.envs.path_meter import PathMeter, door_positions
+from skills.envs.rollout import SkillResult
 from skills.pointnav import baselines
 from skills.pointnav.baselines import polar
 from skills.pointnav.starts import acceptance, pointnav_start
 from skills.pointnav.task import PointNav, PointNavSettings
-from skills.rollout import SkillResult
-from skills.starts import Start
-from skills.task import FAILURES, Goals, Outcome, TaskState
+from skills.starts.draw import Start
 from tpsrl import config, sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator

@@ -6,10 +6,10 @@ import torch
 
 from tpsrl import config
 from tpsrl.errors import UserError
-from tpsrl.rl import gaussian
-from tpsrl.rl.envs import EnvSpec
-from tpsrl.rl.policy import ActorCritic, PolicySettings, Step
-from tpsrl.rl.sequences import Pack
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.learning.sequences import Pack
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings, Step
 
 MASK = (True, False, True, True)
 ACTIONS, STATE, SIDE = len(MASK), 5, 32

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eval import pool
+from eval.running import pool
 from tpsrl.errors import RunError, UserError
 
 
@@ -73,7 +73,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from test_pool import Sleepers\n"
-        "from eval import pool\n"
+        "from eval.running import pool\n"
         "if __name__ == '__main__':\n"
         "    list(pool.run(Sleepers(sys.argv[2]), [0, 1], 2))\n"
     )

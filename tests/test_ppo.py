@@ -10,10 +10,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl import gaussian
-from tpsrl.rl.envs import EnvSpec
-from tpsrl.rl.ppo import PPO, PPOSettings, clipped_loss, rate_factor, squared_errors
-from tpsrl.rl.rollout import Rollout
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.learning.ppo import PPO, PPOSettings, clipped_loss, rate_factor, squared_errors
+from tpsrl.rl.policy import gaussian
 
 # One gradient step of a whole rollout, whose gradient Adam's first moment then tells.
 ONE_STEP = PPOSettings(epochs=1, minibatches=1, max_grad_norm=0.0)

@@ -7,11 +7,11 @@ import yaml
 from kinematic_home import make_episode
 
 from eval.protocols import Protocol
-from planner.executor import SkillLimits
+from planner.execution.executor import SkillLimits
 from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
-from skills.base import SkillThresholds
-from skills.batch import load_settings
+from skills.core.interface import SkillThresholds
+from skills.envs.batch import load_settings
 from skills.pointnav.task import PointNavSettings
 from tpsrl import config
 from tpsrl.world.layouts import resolve

@@ -7,11 +7,12 @@ import pytest
 from kinematic_home import make_episode
 from rich.console import Console
 
-from eval import output, page, table
-from eval.intervals import wilson
-from eval.report import summarise
-from eval.results import EpisodeResult, StageResult, reached_goals
-from planner.trace import Cause, Stage, StageMark, Trace
+from eval import output
+from eval.analysing.intervals import wilson
+from eval.analysing.report import summarise
+from eval.analysing.results import EpisodeResult, StageResult, reached_goals
+from eval.reporting import page, table
+from planner.execution.trace import Cause, Stage, StageMark, Trace
 from tpsrl.errors import UserError
 
 HEADER: dict[str, Any] = {

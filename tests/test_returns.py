@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tpsrl.rl.returns import explained_variance, gae, importance_weights
+from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 
 
 def textbook(reward, value, bootstrap, terminated, truncated, env, gamma, lam):

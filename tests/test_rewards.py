@@ -18,11 +18,12 @@ from small_worlds import (
     world,
 )
 
-from skills import observation, task
-from skills.base import SkillGoal
-from skills.batch import load_settings
+from skills.core import task
+from skills.core.interface import SkillGoal
+from skills.core.task import FAILURES, Goals, TaskState
+from skills.envs import sensors as observation
+from skills.envs.batch import load_settings
 from skills.registry import get, names
-from skills.task import FAILURES, Goals, TaskState
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as act

@@ -4,7 +4,7 @@ import torch
 from random_rollouts import SPEC, Driver, Seen, TinyPolicy, collected, make_rollout
 
 from tpsrl.errors import UserError
-from tpsrl.rl.rollout import Rollout
+from tpsrl.rl.collection.rollout import Rollout
 
 
 def by_env(rollout: Rollout) -> list[list[int]]:

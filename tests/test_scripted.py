@@ -6,7 +6,7 @@ import pytest
 
 import skills.scripted
 import tpsrl.sim
-from skills.base import SkillGoal, SkillThresholds
+from skills.core.interface import SkillGoal, SkillThresholds
 from skills.registry import get
 from skills.scripted.motion import duration, plan_path
 from skills.scripted.navigation import Follower, plan_drive

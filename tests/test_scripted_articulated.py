@@ -8,11 +8,11 @@ from homes import DRAWER, FRIDGE, IDLE, LAYOUT_A, before_handle, episode
 
 import skills.scripted
 import tpsrl.sim
-from skills.base import Margin, SkillGoal, SkillThresholds
+from skills.articulated.drag import Drag, base_velocity, can_back_off, foresee, tip_in_world
+from skills.articulated.leverage import open_goal, plan_approach
+from skills.articulated.scripted import ScriptedClose
+from skills.core.interface import Margin, SkillGoal, SkillThresholds
 from skills.registry import get
-from skills.scripted.articulated import ScriptedClose
-from skills.scripted.drag import Drag, base_velocity, can_back_off, foresee, tip_in_world
-from skills.scripted.leverage import open_goal, plan_approach
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import ahead
 from tpsrl.sim.base import Simulator

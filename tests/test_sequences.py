@@ -4,8 +4,8 @@ import torch
 from random_rollouts import collected, sequences_of
 from torch.nn.utils.rnn import pack_sequence
 
-from tpsrl.rl.rollout import Rollout
-from tpsrl.rl.sequences import Minibatch, minibatches, pack_order
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.learning.sequences import Minibatch, minibatches, pack_order
 
 
 def parts(rollout: Rollout, count: int, seed: int = 0) -> list[Minibatch]:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from eval.running.several import evaluate_scenarios, evaluate_skills
 from eval.settings import AllSettings, SkillsSettings
-from eval.several import evaluate_scenarios, evaluate_skills
 from skills.registry import names
 from tpsrl import config
 from tpsrl.errors import UserError

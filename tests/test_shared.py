@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpsrl.errors import RunError
-from tpsrl.rl.shared import SharedArrays, Signals
+from tpsrl.rl.envs.shared import SharedArrays, Signals
 
 LAYOUT = {"signals": Signals.layout(2), "a": ((3, 5), np.float32), "flag": ((2,), bool)}
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eval import agents
+from eval.analysing.skill_results import SkillResult
+from eval.running import agents
+from eval.running.skill_evaluator import evaluate_skill, parts, summarise
+from eval.running.skill_runs import SkillJob, SkillOutcome, environment, run_job
 from eval.settings import SkillSettings
-from eval.skill_evaluator import evaluate_skill, parts, summarise
-from eval.skill_results import SkillResult
-from eval.skill_runs import SkillJob, SkillOutcome, environment, run_job
-from skills.base import Margin, SkillGoal
-from skills.starts import Start, save_starts
+from skills.core.interface import Margin, SkillGoal
+from skills.starts.draw import Start, save_starts
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as layout

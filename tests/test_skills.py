@@ -6,13 +6,13 @@ import pytest
 from kinematic_home import world_to_base
 from small_worlds import DRAWER, FRIDGE, LIMITS, cup_at, opened, random_goals, random_worlds, world
 
-from skills.articulated import moved
-from skills.base import SkillGoal, SkillThresholds
-from skills.batch import load_settings
-from skills.geometry import planar_distance, rest_distance
-from skills.place import dropped_wrong, placed
+from skills.articulated.task import moved
+from skills.core.geometry import planar_distance, rest_distance
+from skills.core.interface import SkillGoal, SkillThresholds
+from skills.core.task import begin, step
+from skills.envs.batch import load_settings
+from skills.place.task import dropped_wrong, placed
 from skills.registry import get, names
-from skills.task import begin, step
 from tpsrl.errors import UserError
 from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM

@@ -7,9 +7,16 @@ import pytest
 from homes import IDLE
 
 import tpsrl.sim
-from skills import starts
-from skills.base import SkillGoal
-from skills.starts import DATASETS, Start, load_starts, save_starts, start_episode, start_episodes
+from skills.core.interface import SkillGoal
+from skills.starts import draw as starts
+from skills.starts.draw import (
+    DATASETS,
+    Start,
+    load_starts,
+    save_starts,
+    start_episode,
+    start_episodes,
+)
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.snapshots import save_snapshots

@@ -7,9 +7,9 @@ import pytest
 from toy_homes import ToyFactory
 
 from tpsrl.errors import UserError
-from tpsrl.rl import synthetic_env as core
-from tpsrl.rl.envs import Episode, StepBatch
-from tpsrl.rl.synthetic import SPEC, SyntheticFactory, SyntheticHomes
+from tpsrl.rl.bench import synthetic_env as core
+from tpsrl.rl.bench.synthetic import SPEC, SyntheticFactory, SyntheticHomes
+from tpsrl.rl.envs.interface import Episode, StepBatch
 
 FACTORY = SyntheticFactory("none", seed=3)
 

@@ -7,7 +7,7 @@ import pytest
 from homes import LAYOUT_A, episode, roomiest
 
 import tpsrl.sim
-from skills.base import SkillGoal
+from skills.core.interface import SkillGoal
 from skills.scripted import together
 from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Steps

@@ -14,12 +14,12 @@ import torch
 from toy_homes import ToyFactory
 
 from tpsrl.errors import UserError
-from tpsrl.rl import log
-from tpsrl.rl.policy import PolicySettings
-from tpsrl.rl.ppo import PPOSettings
-from tpsrl.rl.serial import Serial
-from tpsrl.rl.settings import TrainSettings
-from tpsrl.rl.trainer import Schedule, Trainer, load_latest
+from tpsrl.rl.envs.serial import Serial
+from tpsrl.rl.learning.ppo import PPOSettings
+from tpsrl.rl.policy.actor_critic import PolicySettings
+from tpsrl.rl.run import log
+from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.rl.run.trainer import Schedule, Trainer, load_latest
 
 STEPS, ENVS = 8, 3
 SETTINGS = TrainSettings(

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skills import starts
-from skills.environment import EnvOptions, SkillEnv
-from skills.start_source import StartSource
-from skills.training import SkillHomes, SkillHomesFactory
+from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.start_source import StartSource
+from skills.envs.training import SkillHomes, SkillHomesFactory
+from skills.starts import draw as starts
 from tpsrl.cli import main
 from tpsrl.errors import UserError
-from tpsrl.rl.serial import Serial, step_all
-from tpsrl.rl.workers import Workers
+from tpsrl.rl.envs.serial import Serial, step_all
+from tpsrl.rl.envs.workers import Workers
 
 N = 3
 

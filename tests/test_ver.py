@@ -13,13 +13,13 @@ import torch
 from toy_homes import SPEC, ToyFactory
 
 from tpsrl.errors import RunError
-from tpsrl.rl import collectors
-from tpsrl.rl.answers import ANSWERED, ASKED, Answers
-from tpsrl.rl.collector import Collection, Collector
-from tpsrl.rl.inference import Batch, Choice, Helpers, choose
-from tpsrl.rl.policy import ActorCritic, PolicySettings, Step
-from tpsrl.rl.rollout import Rollout
-from tpsrl.rl.workers import Survival, Workers
+from tpsrl.rl.collection import collectors
+from tpsrl.rl.collection.collector import Collection, Collector
+from tpsrl.rl.collection.inference import Batch, Choice, Helpers, choose
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.buffers import ANSWERED, ASKED, Answers
+from tpsrl.rl.envs.workers import Survival, Workers
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings, Step
 
 N, T = 5, 8
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
@@ -323,8 +323,8 @@ def test_several_inference_workers_keep_to_the_bounds_of_batches(
         sizes.append(len(batch.envs))
         return choose(policy, batch)
 
-    monkeypatch.setattr("tpsrl.rl.inference.choose", noted)  # what helpers do
-    monkeypatch.setattr("tpsrl.rl.collector.choose", noted)
+    monkeypatch.setattr("tpsrl.rl.collection.inference.choose", noted)  # what helpers do
+    monkeypatch.setattr("tpsrl.rl.collection.collector.choose", noted)
     collector = make("ver", processes=5, min_batch=low, max_batch=high, inference_workers=2)
     for env, stream in enumerate(streams(run(collector, Watched(), 10))):
         assert_whole(stream, env)
@@ -365,7 +365,7 @@ def test_environments_may_be_lost_while_their_actions_are_chosen(
             assert dropped.wait(20.0)
 
     monkeypatch.setattr(Helpers, "drop", noted)
-    monkeypatch.setattr("tpsrl.rl.workers.SLICE_S", 0.01)  # the dead are found at once
+    monkeypatch.setattr("tpsrl.rl.envs.workers.SLICE_S", 0.01)  # the dead are found at once
     collector = make(name, processes=5, survival=QUICK, inference_workers=3)
     watched, size = Watched(die), 200 * N  # more than the others do meanwhile
     made = [Rollout(SPEC, N, size, watched.memory_size) for _ in range(collector.rollouts)]

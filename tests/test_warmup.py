@@ -4,7 +4,7 @@ import sys
 import numpy as np
 
 import tpsrl.sim
-from eval.warmup import one_object_episode, plan_around_a_pole
+from eval.running.warmup import one_object_episode, plan_around_a_pole
 
 
 def test_the_warmup_episode_is_valid_and_its_object_stays_where_it_stands():
@@ -26,7 +26,7 @@ def test_the_warmup_path_goes_around():
 
 # Prints which of some compiled functions the jobs have not called, and for what else.
 COMPILED = """
-from eval.warmup import carry_one_object, open_a_drawer
+from eval.running.warmup import carry_one_object, open_a_drawer
 from skills.scripted import motion, navigation
 from tpsrl.sim import contacts
 from tpsrl.world import floor, footprint, geodesic, kinematics, placement, reach

@@ -13,9 +13,9 @@ import pytest
 from toy_homes import ToyFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs import StepBatch
-from tpsrl.rl.serial import Environments, Serial, step_all
-from tpsrl.rl.workers import Workers
+from tpsrl.rl.envs.interface import StepBatch
+from tpsrl.rl.envs.serial import Environments, Serial, step_all
+from tpsrl.rl.envs.workers import Workers
 
 N = 5
 
@@ -192,7 +192,7 @@ def test_a_hanging_worker_is_ended_by_close() -> None:
     workers.ask(np.arange(N), actions(0))
     numbers = pids(workers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpsrl.rl.workers._PATIENCE_S", 0.2)
+        patch.setattr("tpsrl.rl.envs.workers._PATIENCE_S", 0.2)
         workers.close()
     assert all(gone(pid) for pid in numbers)
 
@@ -201,7 +201,7 @@ MAIN = """
 import os, signal, sys
 import numpy as np
 from toy_homes import ToyFactory
-from tpsrl.rl.workers import Workers
+from tpsrl.rl.envs.workers import Workers
 if __name__ == "__main__":
     workers = Workers(ToyFactory({trouble}), 4, 2)
     workers.reset()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
 
 SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, (True, True, False))
 

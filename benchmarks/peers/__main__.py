@@ -1,4 +1,4 @@
-"""Times other libraries beside this one on the environment of `tpsrl.rl.synthetic_env`.
+"""Times other libraries beside this one on the environment of `tpsrl.rl.bench.synthetic_env`.
 
     python -m benchmarks.peers NAME[,NAME...] [steps=40000] [out=FILE.json] ...
     python -m benchmarks.peers all
@@ -28,7 +28,7 @@ from benchmarks.peers.peers import PEERS
 from benchmarks.peers.settings import Settings
 from tpsrl import config
 from tpsrl.errors import RunError, UserError, unknown
-from tpsrl.rl import synthetic_env as core
+from tpsrl.rl.bench import synthetic_env as core
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from omegaconf import OmegaConf
 
 from benchmarks.peers.network import LSTM, Features
 from benchmarks.peers.settings import Marks, Settings, Tally
-from tpsrl.rl import synthetic_env as core
+from tpsrl.rl.bench import synthetic_env as core
 
 NAME = "Synthetic"
 

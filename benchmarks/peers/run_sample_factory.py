@@ -24,7 +24,7 @@ from sample_factory.train import make_runner
 
 from benchmarks.peers.network import LSTM, Features
 from benchmarks.peers.settings import Marks, Settings, Tally
-from tpsrl.rl import synthetic_env as core
+from tpsrl.rl.bench import synthetic_env as core
 
 ENV = "synthetic"
 

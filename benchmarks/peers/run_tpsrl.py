@@ -17,10 +17,10 @@ import torch
 
 from benchmarks.peers.settings import Marks, Settings, Tally
 from tpsrl import config, machine
-from tpsrl.rl.assembly import assemble
-from tpsrl.rl.envs import StepBatch
-from tpsrl.rl.settings import TrainSettings
-from tpsrl.rl.synthetic import SyntheticFactory, SyntheticHomes
+from tpsrl.rl.bench.synthetic import SyntheticFactory, SyntheticHomes
+from tpsrl.rl.envs.interface import StepBatch
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.settings import TrainSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Factory:
     settings: Settings
 
     def __call__(self, env_ids: Sequence[int]) -> "Homes":
-        """See `tpsrl.rl.envs.HomesFactory`."""
+        """See `tpsrl.rl.envs.interface.HomesFactory`."""
         return Homes(self.settings, env_ids)
 
 
@@ -42,7 +42,7 @@ class Homes(SyntheticHomes):
         self._tallies = [Tally(settings, env) for env in env_ids]
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.Homes.step`."""
+        """See `tpsrl.rl.envs.interface.Homes.step`."""
         found = super().step(env_ids, actions)
         for env in env_ids:
             self._tallies[env].add(float(self.drawn_s[env]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from planner.lint.finding import Finding
 from planner.lint.replay import Replay
 from planner.predicates import PredicateThresholds
-from skills.base import SkillThresholds
+from skills.core.interface import SkillThresholds
 
 _SAME = 1e-9
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from skills.base import SkillGoal, SkillPolicy
-from skills.path_meter import door_positions
+from skills.core.interface import SkillGoal, SkillPolicy
+from skills.envs.path_meter import door_positions
 from tpsrl.errors import UserError, unknown
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -35,7 +35,7 @@ class PointNavAgent(abc.ABC):
     depth_size: tuple[int, int] | None = None
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.base.SkillPolicy.begin`.
+        """See `skills.core.interface.SkillPolicy.begin`.
 
         Raises:
             UserError: the goal has no position.
@@ -45,7 +45,7 @@ class PointNavAgent(abc.ABC):
         self.goal = np.array(goal.position[:2])
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """See `skills.base.SkillPolicy.act`."""
+        """See `skills.core.interface.SkillPolicy.act`."""
         distance, angle = polar(world.base[0], self.goal)
         action = np.zeros(act.SIZE)
         action[act.GRIP] = action[act.STOP] = -1.0
@@ -68,7 +68,7 @@ class RandomAgent(PointNavAgent):
     """Drives forward, turns left or turns right, as the dice say; the same for each episode."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.base.SkillPolicy.begin`."""
+        """See `skills.core.interface.SkillPolicy.begin`."""
         super().begin(episode, goal, world)
         self._rng = np.random.default_rng(zlib.crc32(episode.id.encode()))
         self._steps, self._move = 0, (0.0, 0.0)
@@ -101,7 +101,7 @@ class ShortestPathFollower(PointNavAgent):
     """Knows the apartment and follows the shortest path of the base's disc."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.base.SkillPolicy.begin`."""
+        """See `skills.core.interface.SkillPolicy.begin`."""
         super().begin(episode, goal, world)
         floor = free_floor(episode.layout, door_positions(episode))
         self._field: DistanceField = distance_field(floor, tuple(self.goal))

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from skills.base import SkillGoal
-from skills.starts import Start
+from skills.core.interface import SkillGoal
+from skills.starts.draw import Start
 from tpsrl.errors import RunError, UserError, unknown
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.episode import Episode

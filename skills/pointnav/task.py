@@ -9,11 +9,11 @@ to the goal fell, less 0.01. Its agent turns by steps of 10 degrees and drives b
 import dataclasses
 from typing import Any
 
-from skills.base import Margin, SkillGoal, SkillThresholds
-from skills.geometry import array_namespace
-from skills.navigate import Navigate
-from skills.path_metrics import Path, spl
-from skills.task import STOPPED, Judgement, TaskSettings, TaskState, View
+from skills.core.geometry import array_namespace
+from skills.core.interface import Margin, SkillGoal, SkillThresholds
+from skills.core.path_metrics import Path, spl
+from skills.core.task import STOPPED, Judgement, TaskSettings, TaskState, View
+from skills.navigate.task import Navigate
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world.state import WorldState

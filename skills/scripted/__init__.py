@@ -6,15 +6,15 @@ interface, physics and limits as a learned policy.
 
 from collections.abc import Callable
 
-from skills.base import SkillPolicy
+from skills.core.interface import SkillPolicy
 from tpsrl.errors import unknown
 
 
 def _makers() -> dict[str, Callable[[], SkillPolicy]]:
-    from skills.scripted.articulated import ScriptedClose, ScriptedOpen
-    from skills.scripted.navigate import ScriptedNavigate
-    from skills.scripted.pick import ScriptedPick
-    from skills.scripted.place import ScriptedPlace
+    from skills.articulated.scripted import ScriptedClose, ScriptedOpen
+    from skills.navigate.scripted import ScriptedNavigate
+    from skills.pick.scripted import ScriptedPick
+    from skills.place.scripted import ScriptedPlace
     from skills.scripted.reset_arm import ScriptedResetArm
 
     return {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skills.base import SkillGoal
+from skills.core.interface import SkillGoal
 from skills.scripted.motion import duration, plan_path
 from skills.scripted.navigation import Follower, Leg
 from skills.scripted.scene import Scene, look

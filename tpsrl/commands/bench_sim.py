@@ -26,7 +26,7 @@ def run(settings: Settings) -> int:
     from rich.console import Console
 
     from eval import output
-    from skills import bench as skills_bench
+    from skills.envs import bench as skills_bench
     from tpsrl import machine
     from tpsrl.sim import bench
 

@@ -6,7 +6,7 @@ from typing import Any
 from tpsrl import config
 from tpsrl.commands.train import set_up
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.settings import TrainSettings
+from tpsrl.rl.run.settings import TrainSettings
 
 DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment whose steps take very
 different times, and learns from them, with one collector after the other, in turns; prints samples
@@ -57,8 +57,9 @@ def run(settings: Settings) -> int:
 
     from eval import output
     from tpsrl import machine
-    from tpsrl.rl import bench, synthetic_env
-    from tpsrl.rl.collectors import COLLECTORS
+    from tpsrl.rl.bench import measure as bench
+    from tpsrl.rl.bench import synthetic_env
+    from tpsrl.rl.collection.collectors import COLLECTORS
 
     names = settings.collector.split(",")
     for name in names:
@@ -103,10 +104,10 @@ def run(settings: Settings) -> int:
 
 def _factory(settings: Settings) -> Any:
     """The homes to measure with."""
-    from skills.environment import EnvOptions
+    from skills.envs.environment import EnvOptions
+    from skills.envs.training import SkillHomesFactory
     from skills.registry import POINTNAV, names
-    from skills.training import SkillHomesFactory
-    from tpsrl.rl.synthetic import SyntheticFactory
+    from tpsrl.rl.bench.synthetic import SyntheticFactory
 
     if settings.task in SYNTHETIC:
         return SyntheticFactory(SYNTHETIC[settings.task], settings.seed)

@@ -59,7 +59,7 @@ def _skills() -> list[str]:
 
 def run_scenario(settings: Any) -> int:
     """Evaluates; 0 when all episodes were run, whether or not they succeeded."""
-    from eval.evaluator import evaluate
+    from eval.running.evaluator import evaluate
 
     evaluate(settings)
     return 0
@@ -67,7 +67,7 @@ def run_scenario(settings: Any) -> int:
 
 def run_all(settings: Any) -> int:
     """Evaluates every scenario."""
-    from eval.several import evaluate_scenarios
+    from eval.running.several import evaluate_scenarios
 
     evaluate_scenarios(settings)
     return 0
@@ -75,7 +75,7 @@ def run_all(settings: Any) -> int:
 
 def run_skill(settings: Any) -> int:
     """Evaluates one skill by itself."""
-    from eval.skill_evaluator import evaluate_skill
+    from eval.running.skill_evaluator import evaluate_skill
 
     evaluate_skill(settings)
     return 0
@@ -83,7 +83,7 @@ def run_skill(settings: Any) -> int:
 
 def run_skills(settings: Any) -> int:
     """Evaluates every skill by itself."""
-    from eval.several import evaluate_skills
+    from eval.running.several import evaluate_skills
 
     evaluate_skills(settings)
     return 0

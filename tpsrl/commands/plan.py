@@ -83,7 +83,7 @@ def _domain(name: str) -> Path:
 
 
 def _plan(settings: Settings, domain: Path) -> "Plan":
-    from eval.episodes import obtain
+    from eval.running.episodes import obtain
     from planner import problem, search
 
     wanted = obtain(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.settings import TrainSettings
+from tpsrl.rl.run.settings import TrainSettings
 
 _DESCRIPTION = """Trains a skill (navigate, pick, place, open_fridge, close_fridge, open_drawer,
 close_drawer, pointnav) by PPO on apartments of the training split, validates it on others now and
@@ -102,9 +102,9 @@ def run(settings: Settings) -> int:
     from rich.console import Console
 
     from eval import output
-    from tpsrl.rl.checkpoint import FOLDER
-    from tpsrl.rl.trainer import Schedule, Trainer, load_latest
-    from tpsrl.rl.watch import Watch
+    from tpsrl.rl.run.checkpoint import FOLDER
+    from tpsrl.rl.run.trainer import Schedule, Trainer, load_latest
+    from tpsrl.rl.run.watch import Watch
 
     check(settings.preset)
     out = output.check(settings.out or f"out/train/{settings.skill}")
@@ -142,8 +142,8 @@ def check(preset: TrainSettings) -> None:
     Raises:
         UserError: collector or encoder is unknown; names the nearest.
     """
-    from tpsrl.rl.collectors import COLLECTORS
-    from tpsrl.rl.encoders import ENCODERS
+    from tpsrl.rl.collection.collectors import COLLECTORS
+    from tpsrl.rl.policy.encoders import ENCODERS
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
@@ -165,11 +165,11 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
 
 def _environments(settings: Settings) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:
     """Factory of the homes, maker of the homes of a validation, and what checkpoints say."""
-    from skills.environment import EnvOptions
-    from skills.training import SkillHomesFactory, deployment
-    from tpsrl.rl.delay import DelayedFactory
-    from tpsrl.rl.serial import Environments, Serial
-    from tpsrl.rl.workers import Workers
+    from skills.envs.environment import EnvOptions
+    from skills.envs.training import SkillHomesFactory, deployment
+    from tpsrl.rl.envs.delay import DelayedFactory
+    from tpsrl.rl.envs.serial import Environments, Serial
+    from tpsrl.rl.envs.workers import Workers
 
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(

@@ -15,7 +15,7 @@ class Settings:
 
 def run(settings: Settings) -> int:
     """Compiles, and says how long each part took."""
-    from eval.warmup import warm_up
+    from eval.running.warmup import warm_up
 
     for name, seconds in warm_up().items():
         print(f"{name}: ready after {seconds:.0f} s")

@@ -1,0 +1,1 @@
+"""What came of the episodes: results, rates with intervals, first causes."""

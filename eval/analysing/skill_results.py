@@ -1,0 +1,51 @@
+"""What an evaluation keeps of a skill that was run by itself."""
+
+import dataclasses
+from typing import Any
+
+from planner.execution.trace import Cause
+from skills.core.interface import Margin
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillResult:
+    """One evaluated run of a skill.
+
+    `ended_by` is "success", "timeout", "skill_stop" where a policy gave up that has no stop to
+    call, or one of `skills.core.task.FAILURES`. `parts` are the parts of success at the end, by
+    name, `reward` is the sum over the run, `path` the metrics of `skills.core.path_metrics` where
+    the skill is to drive somewhere. Forces in newton: the largest of a control step, and the sum
+    over the run.
+    """
+
+    id: str
+    layout: str
+    success: bool
+    ended_by: str
+    steps: int
+    reward: float
+    parts: dict[str, Margin]
+    first_cause: Cause | None
+    force_peak_n: float
+    force_total_n: float
+    path: dict[str, float] | None = None
+    video: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON types."""
+        record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        parts = {name: dataclasses.asdict(margin) for name, margin in self.parts.items()}
+        cause = self.first_cause
+        return record | {"parts": parts, "first_cause": cause and cause.to_json()}
+
+
+def cause_of(skill: str, parts: dict[str, Margin], ended_by: str, steps: int) -> Cause:
+    """The first part of success that was missing, with why the run ended."""
+    name, margin = lacking(parts)
+    return Cause(0, skill, skill, name, margin.margin, margin.unit, ended_by, steps)
+
+
+def lacking(parts: dict[str, Margin]) -> tuple[str, Margin]:
+    """The first part that does not hold, else the first one."""
+    missing = [(name, margin) for name, margin in parts.items() if not margin.holds]
+    return (missing or list(parts.items()))[0]

@@ -1,0 +1,1 @@
+"""Shows reports: pages, tables on the terminal."""

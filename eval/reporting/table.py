@@ -1,0 +1,120 @@
+"""The report on the terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import rich.box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from eval.reporting.page import percent, signed
+
+
+def show(console: Console, report: dict[str, Any]) -> None:
+    """Prints stages, first causes and the overall success.
+
+    Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates,
+    `skill` by the skill's own thresholds, `differ` the runs in which these two disagree; `rate` and
+    interval are those of `done`; `chain` is the share of all episodes in which every stage so far
+    succeeded.
+    """
+    parts: list[Any] = [_stages(report["stages"])]
+    if report["stage_goals"]:
+        parts.append(_goals(report))
+    if report["first_causes"]:
+        parts.append(_causes(report["first_causes"]))
+    console.print(Group(*parts))
+    console.print(_overall(report))
+
+
+def show_skill(console: Console, report: dict[str, Any]) -> None:
+    """Prints the parts of success, first causes and the success of a skill run by itself."""
+    parts = _table(f"{report['title']}, {report['agent']} agent")
+    for head in ("part of success", "held", "missed by"):
+        parts.add_column(head, justify="left" if head == "part of success" else "right")
+    for part in report["parts"]:
+        held = f"{part['held']} of {part['runs']}"
+        parts.add_row(Text(part["name"]), held, signed(part["median_lacking"], part["unit"]))
+    console.print(parts)
+    if report["first_causes"]:
+        console.print(_causes(report["first_causes"]))
+    figures = f"{report['steps']['mean']:.0f} steps, reward {report['reward']['mean']:.2f}"
+    if report["path"]:
+        figures += f", SPL {report['path']['spl']:.2f}"
+    console.print(Text.assemble(_overall(report, "success"), f"; mean {figures}"))
+
+
+def _stages(stages: Sequence[dict[str, Any]]) -> Table:
+    table = _table("Stages")
+    heads = ("", "stage", "run", "done", "skill", "differ", "rate", "95%", "chain")
+    for head in heads:
+        if head == "stage":
+            table.add_column(head, overflow="fold")
+        else:
+            table.add_column(head, justify="right", no_wrap=True)
+    for stage in stages:
+        table.add_row(
+            str(stage["index"] + 1),
+            Text(stage["name"]),
+            str(stage["reached"]),
+            str(stage["succeeded"]),
+            str(stage["skill_succeeded"]),
+            str(stage["only_predicates"] + stage["only_skill"]),
+            _whole(stage["rate"]),
+            _interval(stage) if stage["reached"] else "-",
+            _whole(stage["cumulative"]),
+        )
+    return table
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return f"{100 * row['ci_low']:.0f}-{_whole(row['ci_high'])}"
+
+
+def _whole(share: float | None) -> str:
+    """A share in whole percents, for a narrow column; the report has the exact one."""
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def _goals(report: dict[str, Any]) -> Table:
+    table = _table(f"Stage goals, reached by the rule '{report['stage_rule']}'")
+    for head in ("goal", "reached", "rate", "95% interval"):
+        table.add_column(head, justify="left" if head == "goal" else "right", no_wrap=True)
+    for goal in report["stage_goals"]:
+        interval = f"{percent(goal['ci_low'])} to {percent(goal['ci_high'])}"
+        count = f"{goal['reached']} of {goal['episodes']}"
+        table.add_row(Text(goal["name"]), count, percent(goal["rate"]), interval)
+    return table
+
+
+def _causes(causes: Sequence[dict[str, Any]]) -> Table:
+    table = _table("First causes of failure")
+    for head in ("count", "stage", "what did not hold", "why", "margin"):
+        table.add_column(head, justify="right" if head in ("count", "margin") else "left")
+    for cause in causes:
+        number = "" if cause["stage"] < 0 else f"{cause['stage'] + 1} "
+        table.add_row(
+            str(cause["count"]),
+            Text(number + cause["name"]),
+            Text(cause["predicate"]),
+            Text(cause["reason"]),
+            signed(cause["margin"], cause["unit"]),
+        )
+    return table
+
+
+def _overall(report: dict[str, Any], what: str = "full success") -> Text:
+    success = report["success"]
+    count = report["num_episodes"]
+    done = round(success["mean"] * count)
+    interval = f"{percent(success['ci_low'])} to {percent(success['ci_high'])}"
+    return Text.assemble(
+        (f"{what} {percent(success['mean'])}", "bold"),
+        f" ({done} of {count} episodes, 95% interval {interval})",
+    )
+
+
+def _table(title: str) -> Table:
+    style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
+    return Table(title=title, box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]

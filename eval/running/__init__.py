@@ -1,0 +1,1 @@
+"""Runs episodes over processes: scenarios, skills by themselves, several at once, films."""

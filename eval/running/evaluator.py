@@ -1,0 +1,174 @@
+"""Runs the episodes of an evaluation and writes what came of them."""
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from eval import output
+from eval.analysing import report
+from eval.analysing.results import EpisodeResult, from_trace
+from eval.reporting import page, table
+from eval.running import agents, pool, runs
+from eval.running.episodes import digest, obtain
+from eval.settings import EvalSettings
+from skills.core.interface import SkillPolicy
+from tpsrl import machine
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One episode to run; `video` is the file to film it into, if at all."""
+
+    episode: Episode
+    video: Path | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a worker says of an episode, and how long it took it."""
+
+    result: EpisodeResult
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Factory:
+    """Builds in each worker one simulator, which its episodes use in turn."""
+
+    settings: EvalSettings
+
+    def __call__(self) -> Callable[[Task], Outcome]:
+        """The function that runs one task."""
+        from tpsrl import sim
+
+        settings = self.settings
+        simulator = sim.make(
+            settings.engine,
+            num_envs=1,
+            slots=runs.slots_for(settings.scenario.num_objects),
+            filter_base=settings.protocol.filter_base,
+        )
+        # Policies are made anew for every episode, so that nothing is left over from the last one.
+        return lambda task: run_episode(
+            settings, simulator, agents.make(settings.agent, settings.skills.given()), task
+        )
+
+
+def evaluate(
+    settings: EvalSettings,
+    console: Console | None = None,
+    factory: Callable[[EvalSettings], pool.Factory] = Factory,
+) -> dict[str, Any]:
+    """Runs the episodes, writes the files, prints the table, and returns the report.
+
+    Files appear in the output folder only when all episodes are done. `factory` makes what each
+    worker is built by; it and what it makes travel to the workers by pickle.
+
+    Raises:
+        UserError: the output folder cannot be written, or an episode is not valid.
+        RunError: a worker failed or died.
+    """
+    console = console or Console()
+    out = output.check(settings.out or f"out/{settings.scenario.name}")
+    agents.make(settings.agent, settings.skills.given())
+    episodes = obtain(
+        settings.scenario.name,
+        settings.split,
+        settings.seed,
+        settings.num_episodes,
+        settings.episodes,
+        settings.scenario.num_objects,
+    )
+    settings = dataclasses.replace(
+        settings,
+        num_episodes=len(episodes),
+        processes=min(settings.processes or machine.cores(), len(episodes)),
+        out=str(out),
+    )
+    films = out / f".videos.{os.getpid()}.tmp"
+    try:
+        started = time.perf_counter()
+        outcomes: list[Outcome] = runs.run_jobs(
+            factory(settings),
+            [
+                Task(episode, runs.film_path(films, number, settings.videos))
+                for number, episode in enumerate(episodes)
+            ],
+            settings.processes or 1,
+            [f"episode {episode.id}" for episode in episodes],
+            settings.scenario.title,
+            console,
+        )
+        seconds = time.perf_counter() - started
+        results = [outcome.result for outcome in outcomes]
+        summary = report.summarise(_header(settings, episodes), results)
+        timing = runs.timing(settings.processes, outcomes, seconds)
+        runs.move_videos(films, out / "videos")
+        runs.write(out, settings, results, timing, summary, page.render(summary, results))
+    finally:
+        shutil.rmtree(films, ignore_errors=True)
+    table.show(console, summary)
+    runs.tell_where(console, out, results)
+    return summary
+
+
+def run_episode(
+    settings: EvalSettings,
+    simulator: Simulator,
+    policies: Mapping[str, SkillPolicy],
+    task: Task,
+) -> Outcome:
+    """Runs one episode under the protocol, and films it if the task says so.
+
+    Raises:
+        UserError: the episode is not valid; names it.
+    """
+    from planner.execution.executor import Executor
+
+    started = time.perf_counter()
+    protocol, episode = settings.protocol, task.episode
+    executor = Executor(
+        simulator,
+        policies,
+        limits=protocol.limits_for(settings.scenario.name),
+        rules=protocol.rules(settings.replan),
+        thresholds=protocol.skills,
+        predicates=protocol.predicates,
+    )
+    try:
+        if task.video is None:
+            trace, video = executor.run(episode), None
+        else:
+            from eval.running.film import Film
+
+            with Film(simulator, episode, task.video, settings.video_stride) as film:
+                trace = executor.run(episode, film.on_step)
+            video = f"videos/{task.video.name}"
+    except UserError as error:
+        prefix = f"episode {episode.id}: "
+        message = str(error)
+        raise UserError(message if message.startswith(prefix) else prefix + message) from None
+    result = from_trace(trace, video, protocol.stage_rule)
+    return Outcome(result, time.perf_counter() - started)
+
+
+def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """What was run: with the results, all that a report depends on."""
+    return {
+        "scenario": settings.scenario.name,
+        "title": settings.scenario.title,
+        **runs.what_ran(settings),
+        **agents.describe(settings.agent, settings.skills.given()),
+        "stage_rule": settings.protocol.stage_rule,
+        "replan": settings.replan,
+        "dataset": digest(episodes),
+    }

@@ -1,0 +1,103 @@
+"""Films an episode: third person beside head depth, with what the current step still lacks."""
+
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from eval.analysing.results import generic
+from planner.execution.executor import StepInfo
+from skills.core.interface import Margin
+from tpsrl.sim.base import Simulator, Sphere
+from tpsrl.video import Caption, VideoWriter, compose_frame
+from tpsrl.world.action import CONTROL_HZ
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import JOINTS, WorldState
+
+_SPEED = 2.0  # times real time
+_DEPTH_SIDE = 128
+_GOAL, _OBJECT, _OTHER = (0.15, 0.85, 0.35), (1.0, 0.25, 0.75), (0.55, 0.75, 0.95)
+_GOAL_RADIUS_M, _OBJECT_RADIUS_M, _OTHER_RADIUS_M = 0.06, 0.04, 0.03
+_OVER_OBJECT_M = 0.18
+
+
+class Film:
+    """Records every `stride`-th control step into an mp4; a context manager."""
+
+    def __init__(
+        self, simulator: Simulator, episode: Episode, path: Path, stride: int, env_id: int = 0
+    ) -> None:
+        self._simulator, self._episode, self._env = simulator, episode, env_id
+        self._writer = VideoWriter(path, fps=_SPEED * CONTROL_HZ / stride, every=stride)
+
+    def __enter__(self) -> "Film":
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def on_step(self, world: WorldState, info: StepInfo) -> None:
+        """What the executor calls after each control step."""
+        self._writer.add(lambda: self.frame(world, info))
+
+    def frame(self, world: WorldState, info: StepInfo) -> np.ndarray:
+        """The frame (H, W, 3) uint8 of the home as it is now, which `world` and `info` describe."""
+        spheres = markers(self._episode, world, info.object)
+        picture = self._simulator.render(self._env, "third_person", markers=spheres)
+        depth = self._simulator.depth([self._env], _DEPTH_SIDE, _DEPTH_SIDE)[0]
+        return compose_frame(picture, depth, caption(self._episode, world, info))
+
+
+def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
+    """A sphere at every goal, and one over the object `current` until it is held.
+
+    The goal of the current object is green and larger, the others are pale blue, the object's own
+    marker is pink. `world` is of batch one.
+    """
+    spheres = []
+    for target in episode.targets:
+        mine = target.object == current
+        radius, colour = (_GOAL_RADIUS_M, _GOAL) if mine else (_OTHER_RADIUS_M, _OTHER)
+        spheres.append(Sphere(target.goal, radius, colour))
+    if current >= 0 and world.held[0] != current:
+        x, y, z = (float(v) for v in world.object_pos[0, current])
+        spheres.append(Sphere((x, y, z + _OVER_OBJECT_M), _OBJECT_RADIUS_M, _OBJECT))
+    return spheres
+
+
+def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
+    """The step, its predicate with margin, and the state of the robot."""
+    doing = {"skill": info.skill, "reset_arm": "arm back to rest"}.get(info.phase, info.phase)
+    return Caption(
+        title=f"{info.index + 1}/{info.total}  {info.action}",
+        results=[(margin_text(info.predicate, info.margin), info.margin.holds)],
+        status=[
+            f"{doing}: {info.phase_step} of {info.phase_limit}",
+            f"step {info.episode_step}, {info.episode_step / CONTROL_HZ:.1f} s",
+            f"holds {_in_hand(episode, world)}",
+            f"force {float(world.force[0]):.0f} N",
+        ],
+        legend=[("goal", _GOAL), ("object", _OBJECT), (f"plays at {_SPEED:g}x", None)],
+    )
+
+
+def _in_hand(episode: Episode, world: WorldState) -> str:
+    held, joint = int(world.held[0]), int(world.held_joint[0])
+    if held >= 0:
+        return episode.objects[held].name
+    return "nothing" if joint < 0 else f"the handle {JOINTS[joint]}"
+
+
+def margin_text(predicate: str, margin: Margin) -> str:
+    """A predicate as a frame says it: "robot_at(obj_0, robot_0): 1.20 m short"."""
+    name = generic(predicate)
+    if margin.unit == "bool":
+        return f"{name}: {'yes' if margin.holds else 'no'}"
+    size = f"{abs(margin.margin):.2f} {margin.unit}"
+    return f"{name}: {size} to spare" if margin.holds else f"{name}: {size} short"

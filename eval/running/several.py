@@ -1,0 +1,81 @@
+"""Evaluations of several scenarios or skills, each with its own report, and one table of all."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from eval import output
+from eval.reporting import index
+from eval.running import agents, runs
+from eval.running.evaluator import evaluate
+from eval.running.skill_evaluator import evaluate_skill
+from eval.settings import AllSettings, EvalSettings, Scenario, SkillSettings, SkillsSettings
+from tpsrl import config
+
+
+def evaluate_scenarios(
+    settings: AllSettings,
+    console: Console | None = None,
+    run: Callable[[EvalSettings, Console], dict[str, Any]] = evaluate,
+) -> dict[str, Any]:
+    """Evaluates every scenario, writes the index of their reports, and returns it.
+
+    Raises:
+        UserError: an output folder cannot be written, or an episode is not valid.
+        RunError: a worker failed or died.
+    """
+    console, out = console or Console(), output.check(settings.out or "out/all")
+    reports = {}
+    for name in config.preset_names("scenario"):
+        scenario = config.load_preset("scenario", name, Scenario)
+        own = EvalSettings(**_fields(settings) | {"out": str(out / name)}, scenario=scenario)
+        reports[name] = run(own, console)
+    summary = {**_what_ran(settings), "runs": index.scenario_rows(reports)}
+    return _finish(console, out, summary, reports, "Home Assistant Benchmark")
+
+
+def evaluate_skills(
+    settings: SkillsSettings,
+    console: Console | None = None,
+    run: Callable[[SkillSettings, Console], dict[str, Any]] = evaluate_skill,
+) -> dict[str, Any]:
+    """Evaluates every skill by itself, writes the index of their reports, and returns it.
+
+    Raises:
+        UserError: an output folder cannot be written, or a start state is not valid.
+        RunError: a worker failed or died.
+    """
+    from skills.registry import names
+
+    console, out = console or Console(), output.check(settings.out or "out/skills")
+    reports = {}
+    for name in names():
+        own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
+        reports[name] = run(own, console)
+    summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
+    return _finish(console, out, summary, reports, "Skills by themselves")
+
+
+def _what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
+    acted = agents.describe(settings.agent, settings.skills.given())
+    return {**runs.what_ran(settings), **acted}
+
+
+def _fields(settings: Any) -> dict[str, Any]:
+    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+
+
+def _finish(
+    console: Console, out: Path, summary: dict[str, Any], reports: Mapping[str, Any], title: str
+) -> dict[str, Any]:
+    """Writes and shows the index; all runs share the number of episodes."""
+    first = next(iter(reports.values()))
+    summary = {"title": title, **summary, "num_episodes": first["num_episodes"]}
+    output.write_text(out / "report.html", index.render(summary))
+    output.write_json(out / "report.json", summary)
+    index.show(console, summary)
+    runs.tell_where(console, out)
+    return summary

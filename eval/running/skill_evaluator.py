@@ -1,0 +1,166 @@
+"""Evaluates one skill by itself: from start states to its report."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from eval import output
+from eval.analysing import report
+from eval.analysing.intervals import wilson
+from eval.analysing.skill_results import SkillResult
+from eval.reporting import skill_page, table
+from eval.running import agents, pool, runs
+from eval.running.episodes import DEFAULT_COUNT
+from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
+from eval.settings import SkillSettings
+from skills.pointnav.starts import pointnav_start
+from skills.starts.draw import Start, load_starts, start_episodes
+from tpsrl import machine
+from tpsrl.errors import UserError
+
+
+def evaluate_skill(
+    settings: SkillSettings,
+    console: Console | None = None,
+    factory: Callable[[SkillSettings], pool.Factory] = SkillFactory,
+) -> dict[str, Any]:
+    """Runs the skill, writes the files, prints the table, and returns the report.
+
+    Files appear in the output folder only when all runs are done. `factory` makes what each worker
+    is built by; it and what it makes travel to the workers by pickle.
+
+    Raises:
+        UserError: the output folder cannot be written, or a start state is not valid.
+        RunError: a worker failed or died.
+    """
+    console = console or Console()
+    out = output.check(settings.out or f"out/{settings.skill}")
+    acting = settings.skills.given().get(settings.skill, settings.agent)
+    settings = dataclasses.replace(settings, agent=acting)
+    agents.make_for_skill(settings.agent, settings.skill)
+    starts = obtain(settings)
+    if settings.starts is not None:
+        most = max(len(start.episode.objects) for start in starts)
+        settings = dataclasses.replace(settings, num_objects=most)
+    settings = dataclasses.replace(
+        settings,
+        num_episodes=len(starts),
+        processes=min(settings.processes or machine.cores(), len(starts)),
+        out=str(out),
+    )
+    films = out / f".videos.{os.getpid()}.tmp"
+    try:
+        started = time.perf_counter()
+        outcomes: list[SkillOutcome] = runs.run_jobs(
+            factory(settings),
+            [
+                SkillJob(start, runs.film_path(films, number, settings.videos))
+                for number, start in enumerate(starts)
+            ],
+            settings.processes or 1,
+            [f"episode {start.episode.id}" for start in starts],
+            settings.skill,
+            console,
+        )
+        seconds = time.perf_counter() - started
+        results = [outcome.result for outcome in outcomes]
+        summary = summarise(_header(settings, starts), results)
+        timing = runs.timing(settings.processes, outcomes, seconds)
+        runs.move_videos(films, out / "videos")
+        runs.write(out, settings, results, timing, summary, skill_page.render(summary, results))
+    finally:
+        shutil.rmtree(films, ignore_errors=True)
+    table.show_skill(console, summary)
+    runs.tell_where(console, out, results)
+    return summary
+
+
+def obtain(settings: SkillSettings) -> list[Start]:
+    """The first start states: of a file (default: all), or of the skill's own distribution.
+
+    Raises:
+        UserError: the file is not readable or holds too few; or the skill has no distribution.
+    """
+    count = settings.num_episodes
+    if settings.starts is None:
+        numbers = range(DEFAULT_COUNT if count is None else count)
+        if settings.skill == agents.POINTNAV:
+            return [pointnav_start(number, settings.split, settings.seed) for number in numbers]
+        where = (settings.split, settings.seed, settings.num_objects)
+        return start_episodes(settings.skill, numbers, *where, settings.processes or None)
+    found = load_starts(settings.starts)
+    if not found or (count is not None and len(found) < count):
+        wanted = "at least one was" if count is None else f"{count} were"
+        raise UserError(
+            f"starts: {settings.starts} holds {len(found)} start states, {wanted} asked for"
+        )
+    return found[:count]
+
+
+def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[str, Any]:
+    """The report of at least one run, as JSON types.
+
+    Keys beside the header's: `success`, `ends` (how many runs ended how), `parts` (for each part of
+    success in how many runs it held at the end, and the median margin of those in which it did
+    not), `first_causes`, `steps`, `force`, `reward`, and `path` (means of the path metrics, None
+    for skills that do not drive somewhere).
+    """
+    good = sum(r.success for r in results)
+    ends = [r.ended_by for r in results]
+    return {
+        **header,
+        "num_episodes": len(results),
+        "success": dataclasses.asdict(wilson(good, len(results))),
+        "ends": {name: ends.count(name) for name in sorted(set(ends))},
+        "parts": parts(results),
+        "first_causes": report.first_causes(results),
+        "steps": report.spread([r.steps for r in results]),
+        "force": {
+            "peak_n": report.spread([r.force_peak_n for r in results]),
+            "total_n": report.spread([r.force_total_n for r in results]),
+        },
+        "reward": report.spread([r.reward for r in results]),
+        "path": path([r.path for r in results if r.path is not None]),
+    }
+
+
+def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
+    """The means of the path metrics, for skills that drive somewhere."""
+    if not metrics:
+        return None
+    return {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
+
+
+def parts(results: Sequence[SkillResult]) -> list[dict[str, Any]]:
+    """For each part of success: in how many runs it held at the end, and what the others lacked."""
+    rows = []
+    for name in dict.fromkeys(name for result in results for name in result.parts):
+        margins = [result.parts[name] for result in results if name in result.parts]
+        lacking = [margin.margin for margin in margins if not margin.holds]
+        row: dict[str, Any] = {"name": name, "unit": margins[0].unit}
+        row |= {"held": len(margins) - len(lacking), "runs": len(margins)}
+        rows.append(row | {"median_lacking": statistics.median(lacking) if lacking else None})
+    return rows
+
+
+def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
+    """What was run: with the results, all that a report depends on."""
+    records = [[s.episode.to_json(), dataclasses.asdict(s.goal)] for s in starts]
+    text = json.dumps(records, sort_keys=True)
+    return {
+        "skill": settings.skill,
+        "title": settings.skill.replace("_", " ").capitalize(),
+        **runs.what_ran(settings),
+        **agents.describe(settings.agent, agents.learned_alone(settings.agent, settings.skill)),
+        "num_objects": settings.num_objects,
+        "starts": settings.starts,
+        "dataset": hashlib.sha256(text.encode()).hexdigest()[:12],
+    }

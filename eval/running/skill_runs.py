@@ -1,0 +1,173 @@
+"""One skill, run by itself from one start state."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from eval.analysing.skill_results import SkillResult, cause_of, lacking
+from eval.running import agents, runs
+from eval.settings import SkillSettings
+from planner.execution.executor import OnStep, StepInfo
+from skills.core.interface import SkillGoal, SkillPolicy
+from skills.envs import rollout
+from skills.envs.environment import SkillEnv
+from skills.starts.draw import Start
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillJob:
+    """One start state to run from; `video` is the file to film it into, if at all."""
+
+    start: Start
+    video: Path | None
+
+    @property
+    def episode(self) -> Episode:
+        """The record of the home that it starts in."""
+        snapshot = self.start.snapshot
+        return self.start.episode if snapshot is None else snapshot.episode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillOutcome:
+    """What a worker says of a run, and how long it took it."""
+
+    result: SkillResult
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillFactory:
+    """Builds in each worker one simulator, which its runs use in turn."""
+
+    settings: SkillSettings
+
+    def __call__(self) -> Callable[[SkillJob], SkillOutcome]:
+        """The function that does one job."""
+        from tpsrl import sim
+
+        settings = self.settings
+        simulator = sim.make(
+            settings.engine,
+            num_envs=1,
+            slots=runs.slots_for(settings.num_objects),
+            filter_base=settings.protocol.filter_base,
+        )
+
+        def work(job: SkillJob) -> SkillOutcome:
+            # A policy is made anew for every run, so that nothing is left over from the last one.
+            policy = agents.make_for_skill(settings.agent, settings.skill)
+            return run_job(settings, simulator, policy, job)
+
+        return work
+
+
+def run_job(
+    settings: SkillSettings, simulator: Simulator, policy: SkillPolicy, job: SkillJob
+) -> SkillOutcome:
+    """Runs the skill from one start state, and films it if the job says so.
+
+    Raises:
+        UserError: the start state is not valid, or the policy returns no action; names the episode.
+    """
+    started = time.perf_counter()
+    try:
+        if job.video is None:
+            result = _run(settings, simulator, policy, job, None)
+        else:
+            from eval.running.film import Film
+
+            with Film(simulator, job.episode, job.video, settings.video_stride) as film:
+                result = _run(settings, simulator, policy, job, film.on_step)
+            result = dataclasses.replace(result, video=f"videos/{job.video.name}")
+    except UserError as error:
+        prefix, message = f"episode {job.episode.id}: ", str(error)
+        raise UserError(message if message.startswith(prefix) else prefix + message) from None
+    return SkillOutcome(result, time.perf_counter() - started)
+
+
+def _run(
+    settings: SkillSettings,
+    simulator: Simulator,
+    policy: SkillPolicy,
+    job: SkillJob,
+    on_step: OnStep | None,
+) -> SkillResult:
+    env = environment(settings, simulator, job.start, policy.depth_size)
+    watch = _Watch(settings, job.start.goal, on_step)
+    (done,) = rollout.run(env, policy, [0], watch)
+    parts = {name: margin for name, margin in done.results.items() if name != "success"}
+    cause = None if done.success else cause_of(settings.skill, parts, done.ended_by, done.steps)
+    return SkillResult(
+        id=job.episode.id,
+        layout=job.episode.layout,
+        success=done.success,
+        ended_by=done.ended_by,
+        steps=done.steps,
+        reward=done.reward,
+        parts=parts,
+        first_cause=cause,
+        force_peak_n=done.force_peak_n,
+        force_total_n=float(env.world.force_total[0]) - watch.force_before_n,
+        path=done.path,
+    )
+
+
+def environment(
+    settings: SkillSettings,
+    simulator: Simulator,
+    start: Start,
+    depth: tuple[int, int] | None = None,
+) -> SkillEnv:
+    """The skill's environment under the protocol, whose only start is this one."""
+    limits = settings.protocol.alone.of(settings.skill)
+    return SkillEnv(
+        settings.skill,
+        simulator=simulator,
+        starts=[start],
+        depth=depth,
+        thresholds=settings.protocol.skills,
+        settings={
+            "horizon": limits.steps,
+            "force_instant_n": limits.force_instant_n,
+            "force_total_n": limits.force_total_n,
+        },
+    )
+
+
+class _Watch:
+    """Looks at a run from outside: notes the force before it, and tells the film."""
+
+    def __init__(self, settings: SkillSettings, goal: SkillGoal, on_step: OnStep | None) -> None:
+        self.skill, self.goal, self.on_step = settings.skill, goal, on_step
+        self.begun, self.force_before_n = False, 0.0
+
+    def __call__(self, env: SkillEnv) -> None:
+        """What a rollout calls after the reset and after every step."""
+        if not self.begun:
+            self.begun, self.force_before_n = True, float(env.world.force_total[0])
+        elif self.on_step is not None:
+            self.on_step(env.world, self._info(env))
+
+    def _info(self, env: SkillEnv) -> StepInfo:
+        results = env.batch.results(0, stop=False)
+        name, margin = lacking({n: m for n, m in results.items() if n != "success"})
+        steps = env.batch.steps(0)
+        return StepInfo(
+            index=0,
+            total=1,
+            name=self.skill,
+            action=self.skill.replace("_", " "),
+            skill=self.skill,
+            phase="skill",
+            phase_step=steps,
+            phase_limit=env.batch.settings.horizon,
+            episode_step=steps,
+            predicate=name,
+            margin=margin,
+            object=self.goal.object,
+        )

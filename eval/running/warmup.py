@@ -1,0 +1,154 @@
+"""Compiles ahead of time what the first evaluation would compile.
+
+numba turns loops into machine code at their first call, once for each type of arguments, and keeps
+it on disk. A short run of the real thing calls them with the right types.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eval.running import agents, pool
+from skills.core.interface import SkillGoal
+from tpsrl import machine
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode, ObjectPlacement, Target
+from tpsrl.world.floor import CELL_M, floor_map, main_floor
+from tpsrl.world.geodesic import distance_field, free_floor
+from tpsrl.world.handles import handle
+from tpsrl.world.layouts import PlacedReceptacle, placed_receptacles, resolve
+from tpsrl.world.objects import object_kind
+from tpsrl.world.placement import circle, gap
+from tpsrl.world.scenarios import DRAWERS
+
+_LAYOUT = "replica_cad/v3_sc3_staging_00"
+_OBJECT, _FROM, _TO = "003_cracker_box", "table_2", "counter_right"
+
+
+def warm_up() -> dict[str, float]:
+    """Runs the jobs beside each other; returns the seconds that each took."""
+    names = list(JOBS)
+    done = pool.run(_worker, names, min(machine.cores(), len(names)), names)
+    return {names[index]: seconds for index, seconds in done}
+
+
+def _worker() -> Callable[[str], float]:
+    return _timed
+
+
+def _timed(job: str) -> float:
+    started = time.perf_counter()
+    JOBS[job]()
+    return time.perf_counter() - started
+
+
+def carry_one_object() -> bool:
+    """Engine, planner and scripted skills: one object from a table to the counter.
+
+    Whether it got there.
+    """
+    from planner.execution.executor import ExecutionLimits, Executor
+    from tpsrl import sim
+
+    simulator = sim.make(slots=12)
+    limits = ExecutionLimits(episode_steps=900)
+    plan_around_a_pole()
+    episode = one_object_episode()
+    return Executor(simulator, agents.make("scripted", {}), limits=limits).run(episode).success
+
+
+def plan_around_a_pole() -> np.ndarray | None:
+    """An arm path (k, 7) that no straight motion makes, which the job's episode may not need."""
+    from skills.scripted.motion import plan_path
+    from tpsrl.world.collision import ARM_SPHERES, BOX, REST, ArmChecker, Bodies
+
+    middle, half = np.array([[0.58, 0.0, 0.6]]), np.array([[0.04, 0.04, 0.6]])
+    pole = Bodies(np.array([BOX]), middle, np.eye(3)[None], half)
+    near, _ = pole.seen_from(np.zeros(3))
+    right, left = REST.copy(), REST.copy()
+    right[0], left[0] = -0.8, 0.8
+    return plan_path(ArmChecker(ARM_SPHERES, near), right, left, margin=0.01)
+
+
+def make_and_show_an_episode() -> None:
+    """Generator, settling, depth and pictures."""
+    from tpsrl import sim
+    from tpsrl.sim import datasets
+    from tpsrl.sim.base import Sphere
+    from tpsrl.world.generator import Source
+
+    source = Source("tidy_house", "val", 0, 12)
+    (episode,), _ = datasets.generate(source, range(1), processes=1)
+    simulator = sim.make(slots=12)
+    simulator.reset([0], [episode])
+    simulator.depth([0])
+    simulator.render(0, markers=[Sphere((0.0, -3.0, 1.0), 0.1, (1.0, 0.0, 0.0))])
+
+
+def open_a_drawer() -> bool:
+    """Skill environments, drawers, and shortest paths over the floor; whether it is open."""
+    from skills.envs.environment import SkillEnv
+    from skills.envs.rollout import run
+    from skills.scripted import make
+    from skills.starts.draw import Start
+
+    look_at_the_floor()
+    episode = one_object_episode()
+    far_off = Start(episode, SkillGoal(0, episode.objects[0].pos))
+    driving = SkillEnv("navigate", starts=[far_off], num_objects=12)
+    driving.reset(options={"start": 0})
+    driving.step(np.zeros(act.SIZE))
+    starts = [Start(*before_a_drawer())]
+    opening = SkillEnv("open_drawer", starts=starts, num_objects=12, depth=(64, 64))
+    (result,) = run(opening, make("open_drawer"), [0])
+    return result.success
+
+
+def look_at_the_floor() -> None:
+    """What the starts of skills and of PointNav ask for."""
+    gap(circle(1.0), circle(1.0))
+    floor = free_floor(_LAYOUT)
+    start = one_object_episode().robot_start[:2]
+    field = distance_field(floor, floor.snap(*start) or start, radius_m=0.5)
+    field.distance(*start), field.distances(np.array([start])), field.path(*start)
+
+
+JOBS: dict[str, Callable[[], Any]] = {
+    "planner and skills": carry_one_object,
+    "skill environments": open_a_drawer,
+    "generator and pictures": make_and_show_an_episode,
+}
+
+
+def one_object_episode() -> Episode:
+    """An episode that needs no generator; the robot starts where there is most room."""
+    layout_set, layout = resolve(_LAYOUT)
+    places = {place.name: place for place in placed_receptacles(layout_set, layout)}
+    floor = floor_map(_LAYOUT)
+    room = np.where(main_floor(_LAYOUT), floor.distance, -1.0)
+    iy, ix = np.unravel_index(np.argmax(room), room.shape)
+    start = (floor.origin[0] + (ix + 0.5) * CELL_M, floor.origin[1] + (iy + 0.5) * CELL_M, 0.0)
+    thing = ObjectPlacement(_OBJECT, _standing_on(places[_FROM]), (1.0, 0.0, 0.0, 0.0), _FROM)
+    target = Target(0, _standing_on(places[_TO]), _TO)
+    return Episode("warmup", "tidy_house", "val", _LAYOUT, start, (thing,), (target,))
+
+
+def before_a_drawer() -> tuple[Episode, SkillGoal]:
+    """Where the robot has a shut drawer before it, and nothing to carry."""
+    marker = DRAWERS["drawer_right_top"]
+    where = handle(_LAYOUT, marker)
+    x, y, _ = where.point(0.0) + 0.9 * where.normal(0.0)
+    yaw = math.atan2(*-where.normal(0.0)[1::-1])
+    start = (float(x), float(y), yaw)
+    episode = dataclasses.replace(one_object_episode(), robot_start=start, objects=(), targets=())
+    return episode, SkillGoal(marker=marker)
+
+
+def _standing_on(place: PlacedReceptacle) -> tuple[float, float, float]:
+    """The centre of the object where it stands in the middle of a receptacle."""
+    half = object_kind(_OBJECT).half[2]
+    return float(place.pos[0]), float(place.pos[1]), place.surface + half + 0.002

@@ -1,0 +1,209 @@
+"""What happened in an episode, handoff by handoff, and where its failure began."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from skills.core.interface import Margin
+from tpsrl.sim.base import Snapshot
+from tpsrl.world.episode import Episode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observation:
+    """The world at a handoff: metres, radians; `goals` are the margins of the goal's atoms."""
+
+    step: int
+    base: tuple[float, ...]  # x, y, yaw
+    arm: tuple[float, ...]  # 7 joint positions
+    ee_pos: tuple[float, ...]
+    held: int  # object index, -1 for none
+    held_joint: int  # index into JOINTS of the handle that the cup holds, -1 for none
+    objects: tuple[tuple[float, ...], ...]  # positions in the order of Episode.objects
+    joints: tuple[float, ...]  # order of tpsrl.world.state.JOINTS
+    goals: dict[str, Margin]
+
+
+@dataclasses.dataclass(slots=True)
+class Stage:
+    """One execution of one step of a plan.
+
+    `index` is the step's place in the first plan, which a repeated step keeps; -1 for a step that
+    only a later plan has. `ended_by` is "success", or why the skill stopped: "timeout",
+    "skill_stop", the skill's own failure ("dropped", "wrong_object", "wrong_drop"), "skill_force"
+    beyond the skill's limits on force, "force_limit" or "episode_steps" of the episode;
+    "precondition" when it was not run at all. Preconditions are as of the start, effects as of the
+    skill's end, `after` as of the next handoff, with the arm reset.
+    """
+
+    index: int
+    plan: int  # 0 for the first plan, counting up with every new one
+    name: str
+    skill: str
+    action: tuple[str, ...]
+    before: Observation
+    preconditions: dict[str, Margin]
+    ended_by: str = ""
+    steps: int = 0
+    reset_steps: int = 0
+    results: dict[str, Margin] = dataclasses.field(default_factory=dict)
+    effects: dict[str, Margin] = dataclasses.field(default_factory=dict)
+    after: Observation | None = None
+    force_peak_n: float = 0.0
+    force_sum_n: float = 0.0
+    diagnosis: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the skill ran."""
+        return self.ended_by != "precondition"
+
+    @property
+    def skill_success(self) -> bool:
+        """The skill's own success, by its own thresholds."""
+        return self.ended_by == "success"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the plan's effects hold after it, by the predicates' wider thresholds."""
+        return self.reached and bool(self.effects) and all(m.holds for m in self.effects.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON types."""
+        record = _plain(dataclasses.asdict(self))
+        flags = {
+            "reached": self.reached,
+            "succeeded": self.succeeded,
+            "skill_success": self.skill_success,
+        }
+        return {**record, **flags}
+
+
+@dataclasses.dataclass(slots=True)
+class Cause:
+    """One thing that went wrong: where, which predicate, by how much, and why.
+
+    `recovered` is set when what was missing came about later all the same.
+    """
+
+    stage: int
+    name: str
+    skill: str
+    predicate: str
+    margin: float
+    unit: str
+    reason: str
+    step: int
+    recovered: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON types."""
+        return _plain(dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(slots=True)
+class StageMark:
+    """When a named stage goal was reached, in control steps since the start; None: never.
+
+    `first` is when its atoms first held together, `in_turn` when they first did with every stage
+    goal before it reached in its turn.
+    """
+
+    first: int | None = None
+    in_turn: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Trace:
+    """Everything that the executor saw of one episode.
+
+    `snapshots[i]` is the home at the start of `stages[i]`; the last one, keyed by the number of
+    stages, is the home after the final stop.
+    """
+
+    episode: Episode
+    plan: list[str]  # the first plan's stage names
+    skills: list[str]  # and the skill of each
+    stages: list[Stage] = dataclasses.field(default_factory=list)
+    causes: list[Cause] = dataclasses.field(default_factory=list)
+    goal: dict[str, Margin] = dataclasses.field(default_factory=dict)
+    stage_goals: dict[str, StageMark] = dataclasses.field(default_factory=dict)  # of the first plan
+    success: bool = False
+    ended_by: str = ""  # "stop", "force_limit", "episode_steps", "timeout"
+    steps: int = 0
+    plans: int = 1
+    force_peak_n: float = 0.0
+    force_total_n: float = 0.0
+    snapshots: dict[int, Snapshot] = dataclasses.field(default_factory=dict)
+
+    @property
+    def first_cause(self) -> Cause | None:
+        """Where the failure began: the first thing that was never made good; None on success."""
+        if self.success:
+            return None
+        return next((cause for cause in self.causes if not cause.recovered), None)
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """For each step of the first plan, its last execution in short.
+
+        `reached` says that it was ever run, `succeeded` that its effects held after the last run,
+        `skill_success` that the skill itself succeeded then, `attempts` how often it was run.
+        """
+        return [self._outcome(index) for index in range(len(self.plan))]
+
+    def _outcome(self, index: int) -> dict[str, Any]:
+        runs = [stage for stage in self.stages if stage.index == index and stage.reached]
+        last = runs[-1] if runs else None
+        return {
+            "index": index,
+            "name": self.plan[index],
+            "skill": self.skills[index],
+            "reached": last is not None,
+            "succeeded": last is not None and last.succeeded,
+            "skill_success": last is not None and last.skill_success,
+            "ended_by": last.ended_by if last else "",
+            "attempts": len(runs),
+            "steps": sum(stage.steps + stage.reset_steps for stage in runs),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The trace as JSON types, without snapshots."""
+        cause = self.first_cause
+        return {
+            "episode": self.episode.id,
+            "scenario": self.episode.scenario,
+            "split": self.episode.split,
+            "layout": self.episode.layout,
+            "success": self.success,
+            "ended_by": self.ended_by,
+            "first_cause": cause.to_json() if cause else None,
+            "steps": self.steps,
+            "plans": self.plans,
+            "force_peak_n": self.force_peak_n,
+            "force_total_n": self.force_total_n,
+            "goal": _plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
+            "stage_goals": {n: dataclasses.asdict(m) for n, m in self.stage_goals.items()},
+            "outcomes": self.outcomes(),
+            "causes": [cause.to_json() for cause in self.causes],
+            "stages": [stage.to_json() for stage in self.stages],
+        }
+
+
+def _plain(value: Any) -> Any:
+    """JSON types only; what is not finite becomes null, for JSON has no word for it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None else str(value)

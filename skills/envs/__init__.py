@@ -1,0 +1,1 @@
+"""Skills as environments: batches of homes, gymnasium, training, sensors."""

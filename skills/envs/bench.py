@@ -1,0 +1,112 @@
+"""How fast the skill environments are, and what of it is the task's own logic.
+
+Measured in the core's own time, as medians over short turns, like `tpsrl.sim.bench`. The robot
+waves its arm and turns to and fro in the open, 12 objects in the home.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from skills import registry
+from skills.core import task
+from skills.core.interface import SkillGoal
+from skills.envs.batch import BatchOptions, SkillBatch
+from skills.starts.draw import Start
+from tpsrl.sim import datasets
+from tpsrl.sim.bench import in_the_open
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+
+_OBJECTS = 12
+_HOMES = 8
+_TURN = 60
+_SIZE = 64
+
+Work = Callable[[int], object]
+
+
+def measure(seconds: float, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
+    """A row for each skill, as JSON types, after about `seconds` a row.
+
+    Steps a second are of one home, with reward and observation; "task_us" is what a home costs in
+    the task's own logic (mask, reward, results, observation without depth), in microseconds, when
+    1 and when 8 homes are judged together.
+    """
+    episode = in_the_open(
+        datasets.load("tidy_house", "val", 1, num_objects=_OBJECTS, processes=1)[0]
+    )
+    simulator = MujocoSimulator(_HOMES, slots=_OBJECTS)
+    rows = []
+    for name in registry.names():
+        say(f"skill {name}")
+        rows.append({"skill": name, **_row(name, episode, simulator, seconds)})
+    return rows
+
+
+def _row(
+    name: str, episode: Episode, simulator: MujocoSimulator, seconds: float
+) -> dict[str, float]:
+    start = _start(name, episode)
+    state = SkillBatch(name, simulator)
+    depth = SkillBatch(name, simulator, BatchOptions(depth=(_SIZE, _SIZE)))
+    works = {
+        "steps_with_state_per_s": _stepping(state, start, 1),
+        f"steps_with_depth_{_SIZE}_per_s": _stepping(depth, start, 1),
+        "task_us_1": _judging(name, start, simulator, 1),
+        f"task_us_{_HOMES}": _judging(name, start, simulator, _HOMES),
+    }
+    turns: dict[str, list[float]] = {key: [] for key in works}
+    end = time.perf_counter() + seconds
+    while not turns["task_us_1"] or time.perf_counter() < end:
+        for key, work in works.items():
+            begin = time.thread_time()
+            for i in range(_TURN):
+                work(i)
+            turns[key].append((time.thread_time() - begin) / _TURN)
+    spent = {key: float(np.median(values[1:] or values)) for key, values in turns.items()}
+    return {
+        key: round(1e6 * one / int(key.rpartition("_")[2]) if "us" in key else 1.0 / one, 1)
+        for key, one in spent.items()
+    }
+
+
+def _start(name: str, episode: Episode) -> Start:
+    """The skill's first target, with what it needs in the hand and drawers and door ajar."""
+    target = episode.targets[0]
+    marker = "fridge_push_point" if "fridge" in name else "cab_push_point_5"
+    held = target.object if name == "place" else -1
+    episode = dataclasses.replace(episode, held=held, articulation={marker: 0.3})
+    return Start(episode, SkillGoal(target.object, target.goal, marker))
+
+
+def _stepping(batch: SkillBatch, start: Start, homes: int) -> Work:
+    """A function that steps homes 0 to `homes` - 1 once."""
+    env_ids = list(range(homes))
+    batch.reset(env_ids, [start] * homes)
+    swing = np.sign(np.sin(np.linspace(0, 2 * np.pi, _TURN, endpoint=False)))
+    actions = np.zeros((_TURN, homes, act.SIZE))
+    actions[:, :, act.ARM] = 0.5 * swing[:, None, None]
+    actions[:, :, 9] = 0.3 * swing[:, None]
+    actions[:, :, act.GRIP] = 1.0 if start.episode.held >= 0 else -1.0
+    return lambda i: batch.step(env_ids, actions[i % _TURN])
+
+
+def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) -> Work:
+    """A function that judges a step of so many homes: mask, reward, results and observation."""
+    batch = SkillBatch(name, simulator)
+    env_ids = list(range(homes))
+    batch.reset(env_ids, [start] * homes)
+    skill, state, world = batch.skill, batch.task_state(env_ids), simulator.state(env_ids)
+    actions = np.zeros((homes, act.SIZE))
+
+    def judge(i: int) -> None:
+        masked = task.masked(actions, batch.mask, world.held)
+        after, view, _ = task.step(skill, state, masked, world, batch.settings, batch.thresholds)
+        batch.sense(env_ids, after, view, world)
+
+    return judge

@@ -1,0 +1,248 @@
+"""A skill as a gymnasium environment of one home.
+
+An observation is a dict: "state" (k,), and with `depth` "depth" (height, width), 0 to 10 m mapped
+to 0 to 1. An action is (11,) in [-1, 1], the same layout for every skill (`tpsrl.world.action`);
+parts outside `action_mask` have no effect.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from skills.core.interface import SkillGoal, SkillThresholds
+from skills.core.task import FAILURES
+from skills.envs.batch import BatchOptions, BatchStep, Observation, SkillBatch, SkillSnapshot
+from skills.envs.start_source import StartSource
+from skills.registry import POINTNAV
+from skills.starts.draw import Start
+from tpsrl import sim
+from tpsrl.errors import UserError, unknown
+from tpsrl.sim.base import Simulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EnvOptions:
+    """What an environment can be told, by the names of the keyword arguments.
+
+    Depth, sensors, base movement, settings and thresholds are as in
+    `skills.envs.batch.BatchOptions`; `horizon` is short for that setting. Starts, split, seed of
+    the dataset, `num_objects` and `num_episodes` are as in `skills.envs.start_source.StartSource`;
+    `filter_base` and `engine` as in `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects
+    (None: what the objects need, of which PointNav has none).
+    """
+
+    depth: Sequence[int] | None = None
+    sensors: str | None = None
+    base_movement: bool = True
+    horizon: int | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    thresholds: SkillThresholds = dataclasses.field(default_factory=SkillThresholds)
+    starts: str | os.PathLike[str] | Sequence[Start] | None = None
+    split: str = "train"
+    dataset_seed: int = 0
+    num_objects: int = 30
+    num_episodes: int = 63
+    slots: int | None = None
+    filter_base: bool = True
+    engine: str = "mujoco"
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> "EnvOptions":
+        """The options of keyword arguments.
+
+        Raises:
+            UserError: one is unknown; names the nearest.
+        """
+        names = [field.name for field in dataclasses.fields(EnvOptions)]
+        for name in given:
+            if name not in names:
+                raise unknown("environment", name, names)
+        return EnvOptions(**given)
+
+    def simulator(self, skill: str, num_envs: int) -> Simulator:
+        """The homes that these options ask for."""
+        few = skill == POINTNAV or self.num_objects <= 12
+        slots = self.slots or (12 if few else 30)
+        return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
+
+    def batch(self, skill: str, simulator: Simulator) -> SkillBatch:
+        """The skill in every home of a simulator."""
+        settings = dict(self.settings)
+        if self.horizon is not None:
+            settings["horizon"] = self.horizon
+        options = BatchOptions(
+            depth=image_size(self.depth),
+            sensors=self.sensors,
+            base_movement=self.base_movement,
+            settings=settings,
+            thresholds=self.thresholds,
+        )
+        return SkillBatch(skill, simulator, options)
+
+    def source(self, skill: str) -> StartSource:
+        """Where episodes start."""
+        return StartSource(
+            skill,
+            self.starts,
+            split=self.split,
+            seed=self.dataset_seed,
+            num_objects=self.num_objects,
+            num_episodes=self.num_episodes,
+        )
+
+
+class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
+    """One skill in one home; keyword arguments are those of `EnvOptions`.
+
+    `reset(options={"start": 3})` takes that start instead of a random one. An `info` has "success",
+    "failure" (a name of `skills.core.task.FAILURES`), "reward_terms" and, when the episode is over,
+    "results": each named result with whether it holds, its margin and unit, and of Navigate and
+    PointNav "path": how well it drove (`skills.envs.path_meter.PathMeter.metrics`).
+
+    Raises:
+        UserError: an option is unknown or out of range.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(
+        self,
+        skill: str,
+        render_mode: str | None = None,
+        simulator: Simulator | None = None,
+        **options: Any,
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise unknown("render_mode", render_mode, ["rgb_array"])
+        chosen = EnvOptions.of(options)
+        self.render_mode = render_mode
+        self.batch = chosen.batch(skill, simulator or chosen.simulator(skill, 1))
+        self._source = chosen.source(skill)
+        self.observation_space = observation_space(self.batch)
+        self.action_space = action_space()
+        self.start_index = -1
+
+    @property
+    def action_mask(self) -> np.ndarray:
+        """(11,) bool: the parts of the action that have an effect."""
+        return self.batch.mask.copy()
+
+    @property
+    def world(self) -> WorldState:
+        """The state of the home, batch of one."""
+        return self.batch.world(0)
+
+    @property
+    def goal(self) -> SkillGoal:
+        """What the current episode is about."""
+        return self.batch.goal(0)
+
+    @property
+    def episode(self) -> Episode:
+        """The record that the home was reset with."""
+        return self.batch.episode(0)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """See `gymnasium.Env.reset`."""
+        super().reset(seed=seed)
+        self.start_index, start = choose(self._source, self.np_random, options)
+        shown = self.batch.reset([0], [start])
+        return first(shown), {"start": self.start_index}
+
+    def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """See `gymnasium.Env.step`."""
+        done = self.batch.step([0], np.asarray(action)[None])
+        outcome = done.outcome
+        terminated, truncated = bool(outcome.terminated[0]), bool(outcome.truncated[0])
+        info: dict[str, Any] = {
+            "success": bool(outcome.success[0]),
+            "failure": FAILURES[int(outcome.failure[0])],
+            "reward_terms": {name: float(term[0]) for name, term in outcome.terms.items()},
+        }
+        if terminated or truncated:
+            info |= final_info(self.batch, 0, done, 0)
+        return first(done.observation), float(outcome.reward[0]), terminated, truncated, info
+
+    def snapshot(self) -> SkillSnapshot:
+        """The home and its task, frozen."""
+        return self.batch.snapshot(0)
+
+    def restore(self, snapshot: SkillSnapshot) -> Observation:
+        """Puts home and task exactly into the frozen state; what it shows."""
+        return first(self.batch.restore(0, snapshot))
+
+    def render(self) -> np.ndarray | None:
+        """A picture (360, 480, 3) uint8 of the home, None without a render mode."""
+        return None if self.render_mode is None else self.batch.simulator.render(0)
+
+    def close(self) -> None:
+        """See `gymnasium.Env.close`."""
+        self.batch.simulator.close()
+
+
+def image_size(depth: Sequence[int] | None) -> tuple[int, int] | None:
+    """A depth option as (height, width).
+
+    Raises:
+        UserError: it is not two whole numbers of at least 1.
+    """
+    if depth is None:
+        return None
+    size = tuple(depth)
+    if len(size) != 2 or any(not isinstance(n, int | np.integer) or n < 1 for n in size):
+        raise UserError(f"depth: {depth!r} is not a (height, width) of at least (1, 1)")
+    return (int(size[0]), int(size[1]))
+
+
+def observation_space(batch: SkillBatch) -> Any:
+    """The space of one home's observations, a `gymnasium.spaces.Dict`."""
+    parts: dict[str, spaces.Space[Any]] = {
+        "state": spaces.Box(-np.inf, np.inf, (batch.state_size,), np.float32)
+    }
+    if batch.options.depth is not None:
+        parts["depth"] = spaces.Box(0.0, 1.0, batch.options.depth, np.float32)
+    return spaces.Dict(parts)
+
+
+def action_space() -> spaces.Box:
+    """The actions of one home."""
+    return spaces.Box(-1.0, 1.0, (act.SIZE,), np.float32)
+
+
+def choose(
+    source: StartSource, rng: np.random.Generator, options: Mapping[str, Any] | None
+) -> tuple[int, Start]:
+    """The start that `reset(options=...)` names, or a random one.
+
+    Raises:
+        UserError: an option is unknown.
+    """
+    for name in options or {}:
+        if name != "start":
+            raise unknown("reset option", name, ["start"])
+    if options and "start" in options:
+        return int(options["start"]), source[int(options["start"])]
+    return source.draw(rng)
+
+
+def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dict[str, Any]:
+    """What an info says, as JSON types, of home `env_id` whose episode ended with row `row`."""
+    results = batch.results(env_id, bool(done.actions[row, act.STOP] > 0))
+    plain = {name: dataclasses.asdict(margin) for name, margin in results.items()}
+    path = batch.path_metrics(env_id, bool(done.outcome.success[row]))
+    return {"results": plain} if path is None else {"results": plain, "path": path}
+
+
+def first(shown: Observation) -> Observation:
+    """The observation of the first home of a batch."""
+    return {name: values[0] for name, values in shown.items()}

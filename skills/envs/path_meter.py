@@ -1,0 +1,142 @@
+"""Measures how robots drive, home by home; what comes of it is in `skills.core.path_metrics`."""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from skills.core.path_metrics import Path, soft_spl, spl, step_length
+from tpsrl.errors import UserError
+from tpsrl.world.episode import Episode
+from tpsrl.world.floor import CLOSED, Joints, rounded
+from tpsrl.world.geodesic import DistanceField, DistanceFields, distance_field, free_floor
+from tpsrl.world.state import JOINTS, WorldState
+
+
+def door_positions(episode: Episode) -> Joints:
+    """Where doors and drawers stand at the start of an episode."""
+    if not episode.articulation:
+        return CLOSED
+    return rounded([episode.articulation.get(key, 0.0) for key in JOINTS])
+
+
+# Training comes back to the same goals, and a field takes 25 ms to make and half a megabyte.
+@functools.lru_cache(maxsize=128)
+def _field(layout: str, joints: Joints, x: float, y: float, reach_m: float) -> DistanceField:
+    return distance_field(free_floor(layout, joints), (x, y), reach_m)
+
+
+class PathMeter:
+    """Measures the paths of n homes, each to a goal of its own.
+
+    Distances are geodesic, for the base's disc on the floor as doors and drawers leave it at the
+    start. With `reach_m` the way ends where the goal is that near as the crow flies: Navigate is
+    there within 1.5 m. A home's map of distances is made when it is first asked for.
+    """
+
+    def __init__(self, num_homes: int, reach_m: float = 0.0) -> None:
+        self._reach_m = reach_m
+        self._fields = DistanceFields(num_homes)
+        self._unmapped: dict[int, tuple[Episode, np.ndarray]] = {}
+        self._start = np.zeros((num_homes, 2))
+        self._here = np.zeros((num_homes, 2))
+        self._left = np.zeros(num_homes)
+        self._driven = np.zeros(num_homes)
+
+    def begin(
+        self,
+        homes: Sequence[int],
+        episodes: Sequence[Episode],
+        goals: np.ndarray,
+        world: WorldState,
+    ) -> None:
+        """Starts to measure the ways of homes to goals (n, 2 or 3) from their present worlds."""
+        rows = np.asarray(homes)
+        self._unmapped |= dict(zip(homes, zip(episodes, goals, strict=True), strict=True))
+        self._start[rows] = self._here[rows] = np.asarray(world.base)[:, :2]
+        self._left[rows], self._driven[rows] = np.nan, 0.0
+
+    def drive(self, homes: Sequence[int], world: WorldState) -> None:
+        """Adds the control step that led to these worlds."""
+        rows = np.asarray(homes)
+        here = np.asarray(world.base)[:, :2]
+        self._driven[rows] += step_length(self._here[rows], here)
+        self._here[rows] = here
+
+    def path(self, homes: Sequence[int]) -> Path:
+        """The ways of homes as they are now; `gained` since this was last asked for.
+
+        Where something pushed the base off the map, what is left stays what it was.
+
+        Raises:
+            UserError: no free floor is near a goal, or the homes' layouts are not of one set.
+        """
+        rows = np.asarray(homes)
+        self._map(homes)
+        shortest = self._fields.distances(rows, self._start[rows])
+        left = self._fields.distances(rows, self._here[rows])
+        before = np.where(np.isnan(self._left[rows]), shortest, self._left[rows])
+        left = np.where(np.isfinite(left), left, before)
+        self._left[rows] = left
+        gained = np.where(np.isfinite(before), before - left, 0.0)
+        return Path(shortest, left, gained, self._driven[rows])
+
+    def ahead(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
+        """What is left from base poses (n, 3) and the next corner of the way, (n, 3).
+
+        See `tpsrl.world.geodesic.DistanceFields.ahead`.
+
+        Raises:
+            UserError: see `path`.
+        """
+        self._map(homes)
+        return self._fields.ahead(np.asarray(homes), base)
+
+    def _map(self, homes: Sequence[int]) -> None:
+        """Makes the maps of homes that have none yet."""
+        if not self._unmapped:
+            return
+        for home in self._unmapped.keys() & set(homes):
+            episode, goal = self._unmapped.pop(home)
+            x, y = map(float, goal[:2])
+            field = _field(episode.layout, door_positions(episode), x, y, self._reach_m)
+            self._fields.set(home, field)
+
+    def metrics(self, home: int, success: bool) -> dict[str, float]:
+        """What a report says of an episode that ends now."""
+        path = self.path([home])
+        covered = soft_spl(path.left, path.shortest, path.driven)
+        return {
+            "distance_left_m": float(path.left[0]),
+            "driven_m": float(path.driven[0]),
+            "shortest_m": float(path.shortest[0]),
+            "spl": float(spl(np.array([success]), path.shortest, path.driven)[0]),
+            "soft_spl": float(covered[0]),
+        }
+
+    def to_arrays(self, home: int) -> dict[str, np.ndarray]:
+        """How far a home is, as numpy copies by name, for snapshots."""
+        return {name: values[home].copy() for name, values in self._arrays().items()}
+
+    def restore(
+        self, home: int, arrays: Mapping[str, np.ndarray], episode: Episode, goal: np.ndarray
+    ) -> None:
+        """Puts a home to where `to_arrays` said it was on its way to a goal (2 or 3,).
+
+        Raises:
+            UserError: an array is missing or unknown.
+        """
+        own = self._arrays()
+        if wrong := set(own) ^ set(arrays):
+            raise UserError(f"path: arrays {', '.join(sorted(wrong))} missing or unknown")
+        self._unmapped[home] = (episode, goal)
+        for name, values in own.items():
+            values[home] = arrays[name]
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "start": self._start,
+            "here": self._here,
+            "left": self._left,
+            "driven": self._driven,
+        }

@@ -1,0 +1,93 @@
+"""Runs a policy in a skill's environment, episode after episode."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from skills.core.interface import Margin, SkillPolicy
+from skills.envs.environment import SkillEnv
+from tpsrl.world import action as act
+
+GAVE_UP = "skill_stop"
+TIMEOUT = "timeout"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillResult:
+    """What came of one episode.
+
+    `ended_by` is "success", a name of `skills.core.task.FAILURES`, "timeout", or "skill_stop" when
+    the policy called stop twice running in a skill whose action has no stop. `reward_terms` are
+    sums over the episode, `results` as of its end; forces in newtons, `force_sum_n` as
+    `skills.core.task.step` counts. `path` is how well Navigate and PointNav drove, see
+    `skills.envs.path_meter.PathMeter.metrics`.
+    """
+
+    start: int
+    success: bool
+    ended_by: str
+    steps: int
+    reward: float
+    reward_terms: dict[str, float]
+    results: dict[str, Margin]
+    force_peak_n: float
+    force_sum_n: float
+    path: dict[str, float] | None
+    diagnosis: dict[str, Any]
+
+
+def run(
+    env: SkillEnv,
+    policy: SkillPolicy,
+    starts: Iterable[int],
+    on_step: Callable[[SkillEnv], None] | None = None,
+) -> list[SkillResult]:
+    """One episode from each start, by index; `on_step` is called after reset and every step."""
+    return [_episode(env, policy, start, on_step or _ignore) for start in starts]
+
+
+def _episode(
+    env: SkillEnv, policy: SkillPolicy, start: int, on_step: Callable[[SkillEnv], None]
+) -> SkillResult:
+    shown, _ = env.reset(options={"start": start})
+    policy.begin(env.episode, env.goal, env.world)
+    on_step(env)
+    ended_by, stops, reward_sum, peak = "", 0, 0.0, 0.0
+    sums: collections.Counter[str] = collections.Counter()
+    while not ended_by:
+        action = policy.act(env.world, shown.get("depth"))
+        shown, reward, terminated, truncated, info = env.step(action)
+        stop = bool(action[act.STOP] > 0)
+        stops = stops + 1 if stop else 0
+        reward_sum += reward
+        peak = max(peak, float(env.world.force[0]))
+        sums.update(info["reward_terms"])
+        gave_up = stops == 2 and not env.action_mask[act.STOP]
+        ended_by = _end(terminated, truncated, info) or (GAVE_UP if gave_up else "")
+        on_step(env)
+    success = ended_by == "success"
+    return SkillResult(
+        start=start,
+        success=success,
+        ended_by=ended_by,
+        steps=env.batch.steps(0),
+        reward=reward_sum,
+        reward_terms=dict(sums),
+        results=env.batch.results(0, stop),
+        force_peak_n=peak,
+        force_sum_n=float(env.batch.task_state([0]).force_sum[0]),
+        path=env.batch.path_metrics(0, success),
+        diagnosis=dict(policy.diagnosis()),
+    )
+
+
+def _end(terminated: bool, truncated: bool, info: dict[str, Any]) -> str:
+    """How the episode has ended, "" for not yet."""
+    if terminated:
+        return "success" if info["success"] else str(info["failure"])
+    return TIMEOUT if truncated else ""
+
+
+def _ignore(env: SkillEnv) -> None:
+    """Looks at no step."""

@@ -1,0 +1,237 @@
+"""A skill as training sees it: homes of one process that start their next episode by themselves.
+
+Home i of the whole draws its starts from a random generator that is seeded by the run's seed and i,
+so what it goes through depends neither on other homes nor on which process has it.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from skills import registry
+from skills.core.task import FAILURES
+from skills.envs import sensors as observation
+from skills.envs.batch import BatchStep, SkillSnapshot
+from skills.envs.environment import EnvOptions
+from skills.starts.draw import Start
+from tpsrl.errors import RunError, UserError
+from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.sim.base import Snapshot
+from tpsrl.world import action as act
+from tpsrl.world import episode as records
+
+SUCCESS, TIMEOUT = "success", "timeout"
+
+# A new policy calls stop about once in 160 steps. Around the usual deviation of 0.37 it could never
+# call it less than once in 300, since means end at -1: too often to drive through an apartment.
+_START_STOP, _START_STOP_STD = -0.5, 0.2
+
+_DRAWS = 100  # that may fall on starts in quarantine
+
+_PARTS = ("home", "task", "path")  # of the arrays of a snapshot
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillHomesFactory:
+    """Makes the homes in which a skill is trained; is sent to worker processes.
+
+    With a `stride` n starts are taken in order and not at random: home i of the whole takes those
+    of index i, i + n, i + 2 n, ..., which are all of them when there are n homes.
+    """
+
+    skill: str
+    options: EnvOptions = dataclasses.field(default_factory=EnvOptions)
+    seed: int = 0
+    stride: int = 0
+
+    def prepare(self, processes: int | None = None) -> None:
+        """Makes the episodes that starts are drawn from, before several workers do it at once.
+
+        It takes a second an episode and core, the first time; `processes` is all cores by default.
+
+        Raises:
+            UserError: the skill or an option is unknown or out of range.
+            RunError: an episode cannot be made.
+        """
+        registry.get(self.skill)
+        self.options.source(self.skill).prepare(processes)
+
+    def __call__(self, env_ids: Sequence[int]) -> "SkillHomes":
+        """See `tpsrl.rl.envs.interface.HomesFactory`."""
+        return SkillHomes(self, env_ids)
+
+
+class SkillHomes:
+    """One skill in the homes of a simulator, as `tpsrl.rl.envs.interface.Homes`.
+
+    Raises:
+        UserError: the skill or an option is unknown or out of range.
+    """
+
+    def __init__(self, factory: SkillHomesFactory, env_ids: Sequence[int]) -> None:
+        skill, options = factory.skill, factory.options
+        self._batch = options.batch(skill, options.simulator(skill, len(env_ids)))
+        self._source = options.source(skill)
+        self.num_envs = len(env_ids)
+        shapes: dict[str, tuple[int, ...]] = {"state": (self._batch.state_size,)}
+        if self._batch.options.depth is not None:
+            shapes["depth"] = self._batch.options.depth
+        start, std = np.zeros((2, act.SIZE))
+        start[act.STOP], std[act.STOP] = _START_STOP, _START_STOP_STD
+        mask = tuple(self._batch.mask.tolist())
+        self.spec = EnvSpec(shapes, mask, tuple(start.tolist()), tuple(std.tolist()))
+        self._names, self._stride, self._seed = list(env_ids), factory.stride, factory.seed
+        self._avoided: frozenset[int] = frozenset()
+        self._rngs = [np.random.default_rng((factory.seed, env)) for env in env_ids]
+        self._start = np.full(self.num_envs, -1)
+        self._reward = np.zeros(self.num_envs)
+        self._terms: dict[str, np.ndarray] = {}
+        self._resets_s = 0.0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
+        return {"rendering": self._batch.depth_s, "resets": self._resets_s}
+
+    def reset(self, env_ids: Sequence[int]) -> Observation:
+        """See `tpsrl.rl.envs.interface.Homes.reset`."""
+        begun, rendering_s = time.perf_counter(), self._batch.depth_s
+        starts = []
+        for env in env_ids:
+            self._start[env], start = self._next(env)
+            starts.append(start)
+        shown = self._batch.reset(env_ids, starts)
+        rows = np.asarray(env_ids)
+        self._reward[rows] = 0.0
+        for total in self._terms.values():
+            total[rows] = 0.0
+        self._resets_s += time.perf_counter() - begun - (self._batch.depth_s - rendering_s)
+        return shown
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        """See `tpsrl.rl.envs.interface.Homes.step`.
+
+        Raises:
+            UserError: an action is of the wrong shape or not finite, or a home was not reset.
+        """
+        done = self._batch.step(env_ids, actions)
+        shown, outcome = done.observation, done.outcome
+        reward = outcome.reward
+        rows = np.asarray(env_ids)
+        self._reward[rows] += reward
+        for name, term in outcome.terms.items():
+            if name not in self._terms:
+                self._terms[name] = np.zeros(self.num_envs)
+            self._terms[name][rows] += term
+        terminated, truncated = outcome.terminated, outcome.truncated
+        result = StepBatch(shown, reward.astype(np.float32), terminated, truncated)
+        over = np.flatnonzero(terminated | truncated)
+        if len(over):
+            cut = np.flatnonzero(truncated)
+            if len(cut):
+                result.final = {name: values[cut] for name, values in shown.items()}
+            result.episodes = [self._episode(env_ids[row], done, row) for row in over.tolist()]
+            for name, values in self.reset([env_ids[row] for row in over.tolist()]).items():
+                shown[name][over] = values
+        return result
+
+    def observe(self, env_ids: Sequence[int]) -> Observation:
+        """See `tpsrl.rl.envs.interface.Homes.observe`."""
+        return self._batch.observe(env_ids)
+
+    def start(self, env_id: int) -> int:
+        """See `tpsrl.rl.envs.interface.Homes.start`."""
+        return int(self._start[env_id])
+
+    def renew(self, life: int) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.renew`."""
+        self._rngs = [np.random.default_rng((self._seed, env, life)) for env in self._names]
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.avoid`."""
+        self._avoided = frozenset(starts)
+
+    def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        """See `tpsrl.rl.envs.interface.Homes.snapshot`."""
+        frozen = self._batch.snapshot(env_id)
+        parts = (frozen.home.arrays, frozen.task, frozen.path)
+        arrays = {
+            f"{part}/{name}": values
+            for part, group in zip(_PARTS, parts, strict=True)
+            for name, values in group.items()
+        }
+        note = {
+            "engine": frozen.home.engine,
+            "episode": frozen.home.episode.to_json(),
+            "rng": self._rngs[env_id].bit_generator.state,
+            "start": int(self._start[env_id]),
+            "reward": float(self._reward[env_id]),
+            "terms": {name: float(total[env_id]) for name, total in self._terms.items()},
+        }
+        return arrays, note
+
+    def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.restore`."""
+        groups: dict[str, dict[str, np.ndarray]] = {part: {} for part in _PARTS}
+        try:
+            for key, values in arrays.items():
+                part, _, name = key.partition("/")
+                groups[part][name] = values
+            episode = records.Episode.from_json(note["episode"])
+            home = Snapshot(note["engine"], episode, groups["home"])
+            rng = np.random.default_rng()
+            rng.bit_generator.state = note["rng"]
+            start, reward = int(note["start"]), float(note["reward"])
+            terms = {str(name): float(total) for name, total in note["terms"].items()}
+            self._batch.restore(env_id, SkillSnapshot(home, groups["task"], groups["path"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
+        self._rngs[env_id] = rng
+        self._start[env_id], self._reward[env_id] = start, reward
+        for name in terms.keys() | self._terms.keys():
+            total = self._terms.setdefault(name, np.zeros(self.num_envs))
+            total[env_id] = terms.get(name, 0.0)
+
+    def close(self) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.close`."""
+        self._batch.simulator.close()
+
+    def _next(self, env_id: int) -> tuple[int, Start]:
+        """The next start of a home, after its index."""
+        if not self._stride:
+            for _ in range(_DRAWS):
+                index, start = self._source.draw(self._rngs[env_id])
+                if index not in self._avoided:
+                    return index, start
+            raise RunError(f"starts: {len(self._avoided)} are in quarantine, hardly any is left")
+        before = int(self._start[env_id])
+        index = self._names[env_id] if before < 0 else before + self._stride
+        return index, self._source[index]
+
+    def _episode(self, env_id: int, done: BatchStep, row: int) -> Episode:
+        """The record of an episode that is over."""
+        outcome = done.outcome
+        failure = FAILURES[int(outcome.failure[row])]
+        success = bool(outcome.success[row])
+        return Episode(
+            env=self._names[env_id],
+            start=int(self._start[env_id]),
+            steps=self._batch.steps(env_id),
+            reward=float(self._reward[env_id]),
+            success=success,
+            ended_by=SUCCESS if success else failure or TIMEOUT,
+            terms={name: float(total[env_id]) for name, total in self._terms.items()},
+        )
+
+
+def deployment(factory: SkillHomesFactory, delay: bool) -> Json:
+    """What a checkpoint says so that `skills.policies.learned` can act by it."""
+    options, skill = factory.options, registry.get(factory.skill)
+    return {
+        "skill": factory.skill,
+        "sensors": list(observation.shown(skill, options.sensors, options.depth is not None)),
+        "depth": None if options.depth is None else list(options.depth),
+        "delay": delay,
+    }

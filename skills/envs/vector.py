@@ -1,0 +1,176 @@
+"""A skill as a gymnasium vector environment: many homes of one simulator in one process.
+
+Home i draws its starts with the seed of the whole plus i, so it goes through the same episodes as
+a `SkillEnv` with that seed. An episode that is over starts anew with the next step, whose action
+the home ignores (gymnasium's next-step mode).
+"""
+
+from typing import Any
+
+import numpy as np
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from skills.core.task import FAILURES
+from skills.envs.batch import BatchStep, Observation
+from skills.envs.environment import (
+    EnvOptions,
+    action_space,
+    choose,
+    final_info,
+    observation_space,
+)
+from tpsrl.errors import unknown
+from tpsrl.sim.base import Simulator
+
+
+class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
+    """`num_envs` homes; keyword arguments are those of `skills.envs.environment.EnvOptions`.
+
+    `infos` have "success" (n,) bool, "failure" (n,) names, "reward_terms" with (n,) for each term,
+    and "results" and "path", with an entry for each home whose episode is over, as in `SkillEnv`.
+
+    Raises:
+        UserError: an option is unknown or out of range.
+    """
+
+    metadata = {  # noqa: RUF012
+        "render_modes": ["rgb_array"],
+        "render_fps": 30,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        skill: str,
+        num_envs: int = 1,
+        render_mode: str | None = None,
+        simulator: Simulator | None = None,
+        **options: Any,
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise unknown("render_mode", render_mode, ["rgb_array"])
+        chosen = EnvOptions.of(options)
+        self.render_mode = render_mode
+        self.batch = chosen.batch(skill, simulator or chosen.simulator(skill, num_envs))
+        self._source = chosen.source(skill)
+        self.num_envs = self.batch.num_envs
+        self.single_observation_space = observation_space(self.batch)
+        self.single_action_space = action_space()
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._over = np.zeros(self.num_envs, dtype=bool)
+        self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
+
+    @property
+    def action_mask(self) -> np.ndarray:
+        """(11,) bool: the parts of an action that have an effect."""
+        return self.batch.mask.copy()
+
+    def reset(
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """See `gymnasium.vector.VectorEnv.reset`; `options={"start": 3}` holds for all homes.
+
+        With `options={"reset_mask": mask}`, (n,) bool, the other homes go on.
+        """
+        options = dict(options or {})
+        chosen = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        self._seed(seed, chosen)
+        env_ids = np.flatnonzero(chosen).tolist()
+        fresh = self._restart(env_ids, options)
+        if len(env_ids) < self.num_envs:
+            shown = self._blank()
+            _write(shown, env_ids, fresh)
+            others = np.flatnonzero(~chosen).tolist()
+            _write(shown, others, self.batch.observe(others))
+            return shown, {}
+        return fresh, {}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """See `gymnasium.vector.VectorEnv.step`."""
+        fresh, going = np.flatnonzero(self._over).tolist(), np.flatnonzero(~self._over).tolist()
+        if not fresh:
+            done = self.batch.step(going, actions)
+            outcome = done.outcome
+            self._over = outcome.terminated | outcome.truncated
+            infos = self._infos(going, done)
+            reward = np.asarray(outcome.reward)
+            return done.observation, reward, outcome.terminated, outcome.truncated, infos
+        shown, infos = self._blank(), {}
+        reward = np.zeros(self.num_envs)
+        terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
+        if going:
+            done = self.batch.step(going, np.asarray(actions)[going])
+            _write(shown, going, done.observation)
+            reward[going] = done.outcome.reward
+            terminated[going], truncated[going] = done.outcome.terminated, done.outcome.truncated
+            infos = self._infos(going, done)
+        _write(shown, fresh, self._restart(fresh, {}))
+        self._over = terminated | truncated
+        return shown, reward, terminated, truncated, infos
+
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """A picture (360, 480, 3) uint8 of each home, None without a render mode."""
+        if self.render_mode is None:
+            return None
+        return tuple(self.batch.simulator.render(env) for env in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Frees the homes."""
+        self.batch.simulator.close()
+
+    def _seed(self, seed: int | list[int | None] | None, chosen: np.ndarray) -> None:
+        if seed is None:
+            return
+        seeds = [seed + env for env in range(self.num_envs)] if isinstance(seed, int) else seed
+        for env, value in enumerate(seeds):
+            if chosen[env] and value is not None:
+                self._rngs[env] = seeding.np_random(value)[0]
+
+    def _restart(self, env_ids: list[int], options: dict[str, Any]) -> Observation:
+        drawn = [choose(self._source, self._rngs[env], options) for env in env_ids]
+        self._over[env_ids] = False
+        return self.batch.reset(env_ids, [start for _, start in drawn])
+
+    def _blank(self) -> Observation:
+        return {
+            name: np.zeros(space.shape, dtype=space.dtype)
+            for name, space in self.observation_space.spaces.items()  # type: ignore[attr-defined]
+        }
+
+    def _infos(self, env_ids: list[int], done: BatchStep) -> dict[str, Any]:
+        """In gymnasium's form: beside each array a mask "_name" of the homes that it is about."""
+        here = np.zeros(self.num_envs, dtype=bool)
+        here[env_ids] = True
+        terms: dict[str, Any] = {}
+        for name, term in done.outcome.terms.items():
+            terms |= {name: self._spread(env_ids, term), f"_{name}": here}
+        infos: dict[str, Any] = {
+            "success": self._spread(env_ids, done.outcome.success),
+            "failure": np.array(FAILURES)[self._spread(env_ids, done.outcome.failure)],
+            "reward_terms": terms,
+        }
+        infos |= {f"_{name}": here for name in list(infos)}
+        for row, env in enumerate(env_ids):
+            if done.outcome.terminated[row] or done.outcome.truncated[row]:
+                infos = self._add_info(infos, final_info(self.batch, env, done, row), env)
+        return infos
+
+    def _spread(self, env_ids: list[int], values: np.ndarray) -> np.ndarray:
+        if len(env_ids) == self.num_envs:
+            return values
+        spread = np.zeros((self.num_envs, *values.shape[1:]), dtype=values.dtype)
+        spread[env_ids] = values
+        return spread
+
+
+def _write(shown: Observation, env_ids: list[int], part: Observation) -> None:
+    for name, values in part.items():
+        shown[name][env_ids] = values

@@ -1,0 +1,1 @@
+"""Navigate: definition, start states, scripted version."""

@@ -1,0 +1,68 @@
+"""Navigate: drive to a base pose from which the object can be grasped, or put down."""
+
+import numpy as np
+
+from skills.articulated.leverage import open_goal, plan_approach
+from skills.scripted.grasps import destination, plan_pick, plan_place
+from skills.scripted.navigation import plan_drive
+from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.scene import Scene
+from tpsrl.world.handles import handle
+from tpsrl.world.reach import stances
+
+_TRIES = 3
+
+
+class ScriptedNavigate(Routine):
+    """Chooses the stance that makes the next manipulation quickest, and drives there."""
+
+    def run(self) -> Steps:
+        """See `Routine.run`."""
+        for _ in range(_TRIES):
+            scene = self.look()
+            legs = self._legs(scene)
+            if legs is None:
+                self.note("no_path")
+                return
+            try:
+                yield from self.drive(legs)
+                return
+            except Blocked:
+                self.note("blocked_drive")
+
+    def _legs(self, scene: Scene) -> list | None:
+        """Legs to the best stance, [] for the present one, None when nothing can be reached."""
+        if self.goal.marker:
+            return self._legs_to_handle(scene)
+        goal = np.array(self.goal.position, dtype=np.float64)
+        if scene.held is not None:
+            reach = plan_place(scene, goal)
+        elif self.goal.object >= 0:
+            reach = plan_pick(scene, self.goal.object, destination(self.episode, self.goal.object))
+        else:
+            reach = None
+        if reach is not None:
+            return reach.legs or []
+        self.note("no_reach")
+        return self._legs_near(scene, goal)
+
+    def _legs_to_handle(self, scene: Scene) -> list | None:
+        """Legs to where a shut door or drawer can be opened, or an open one closed."""
+        where = handle(scene.layout, self.goal.marker)
+        joint = float(self.world.joints[0, where.index])
+        approach = plan_approach(scene, where, joint, opening=joint < open_goal(where)[-1] / 2)
+        if approach is not None:
+            return approach.legs or []
+        self.note("no_reach")
+        return self._legs_near(scene, where.point(joint))
+
+    def _legs_near(self, scene: Scene, goal: np.ndarray) -> list | None:
+        """Legs to the nearest place from which the goal (3,) can be faced."""
+        footprint = scene.footprint(scene.arm)
+        standoffs = (0.7, 0.85, 1.0, 1.2, 1.4)
+        for stance in stances(scene.layout, goal, standoffs, joints=scene.joints):
+            if footprint.margin(*stance) > 0.02:
+                legs = plan_drive(footprint, scene.base, stance)
+                if legs is not None:
+                    return legs
+        return None

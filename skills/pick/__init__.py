@@ -1,0 +1,1 @@
+"""Pick: definition, start states, scripted version."""

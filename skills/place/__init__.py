@@ -1,0 +1,1 @@
+"""Place: definition, start states, scripted version."""

@@ -1,0 +1,1 @@
+"""What acts for skills besides scripted versions: learned networks, and know-nothing agents."""

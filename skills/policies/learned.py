@@ -1,0 +1,171 @@
+"""Policies that were trained, as the executor and the environments use them."""
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from skills import registry
+from skills.core import task
+from skills.core.interface import SkillGoal, SkillThresholds
+from skills.core.task import Goals, TaskState
+from skills.envs import sensors as observation
+from skills.envs.path_meter import PathMeter
+from tpsrl.errors import UserError
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.floor import floor_map, rounded
+from tpsrl.world.scan import Scanner
+from tpsrl.world.state import WorldState
+
+
+class LearnedPolicy:
+    """Acts by a checkpoint's network; a skill is begun with an empty memory.
+
+    Draws actions as in training, from a generator that the episode seeds, so that it does the same
+    again; without `sample` it takes the mean of their distribution, which was not trained: the mean
+    of a stop may stay under the threshold for ever while one draw in three is above it.
+
+    Args:
+        skill: that it is to act for
+        path: of a checkpoint, or the folder of a training, whose best checkpoint is taken
+        sample: whether to draw actions
+
+    Raises:
+        UserError: there is no such file, or it is not a checkpoint of this skill; names the skill
+            and the command that trains it.
+    """
+
+    def __init__(self, skill: str, path: str | os.PathLike[str], sample: bool = True) -> None:
+        where = find(skill, path)
+        self._network = _load(where, where.stat().st_mtime_ns)
+        if self._network.skill != skill:
+            raise UserError(
+                f"skills.{skill}: {where} acts for {self._network.skill}; "
+                f"`tpsrl train {skill}` makes one for {skill}"
+            )
+        self._sample = sample
+        self._skill = registry.get(skill)
+        self._thresholds = SkillThresholds()
+        self._meter = None
+        if observation.WAY in self._network.sensors:
+            self._meter = PathMeter(1, self._skill.reach_m(self._thresholds) or 0.0)
+        self._scanner = Scanner(1) if observation.SCAN in self._network.sensors else None
+
+    @property
+    def depth_size(self) -> tuple[int, int] | None:
+        """See `skills.core.interface.SkillPolicy.depth_size`."""
+        return self._network.depth
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.SkillPolicy.begin`."""
+        network = self._network
+        self._task = task.begin(self._skill, Goals.of([goal]), world, self._thresholds)
+        self._memory = network.policy.initial_memory(1)
+        self._previous = torch.zeros(1, act.SIZE)
+        self._start = torch.ones(1, dtype=torch.bool)
+        self._shown: dict[str, torch.Tensor] | None = None
+        if self._meter is not None:
+            self._meter.begin([0], [episode], self._task.position, world)
+        if self._scanner is not None:
+            self._scanner.set(0, floor_map(episode.layout, joints=rounded(world.joints[0])))
+        seed = int.from_bytes(episode.id.encode(), "little") % 2**63
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`.
+
+        Raises:
+            UserError: the network looks at depth, and there is none of its size.
+        """
+        network, policy = self._network, self._network.policy
+        now = self._observe(self._task, world, depth)
+        shown = now if self._shown is None or not network.delay else self._shown
+        self._shown = now
+        with torch.inference_mode():
+            step = policy.act(shown, self._previous, self._memory, self._start)
+            action = step.mean
+            if self._sample:
+                action = gaussian.sample(action, step.std, policy.mask, self._generator)
+        assert step.memory is not None
+        self._memory, self._previous = step.memory, action
+        self._start = torch.zeros(1, dtype=torch.bool)
+        result = np.clip(action[0].numpy().astype(np.float64), -1.0, 1.0)
+        if not network.mask[act.STOP]:
+            result[act.STOP] = -1.0
+        return result
+
+    def diagnosis(self) -> dict[str, Any]:
+        """Always {}: a network does not say why it fails."""
+        return {}
+
+    def _observe(
+        self, state: TaskState, world: WorldState, depth: np.ndarray | None
+    ) -> dict[str, torch.Tensor]:
+        network = self._network
+        view = self._skill.look(state, world, self._thresholds)
+        if self._meter is not None:
+            view.ahead = self._meter.ahead([0], world.base)
+        if self._scanner is not None:
+            view.scan = self._scanner.ranges([0], world.base)
+        vector = observation.observe(network.sensors, state, view, world)
+        shown = {"state": torch.from_numpy(vector)}
+        if network.depth is not None:
+            if depth is None or depth.shape != network.depth:
+                raise UserError(f"depth: the policy of {network.skill} looks at {network.depth}")
+            shown["depth"] = torch.from_numpy(depth[None])
+        return shown
+
+
+def find(skill: str, path: str | os.PathLike[str]) -> Path:
+    """The checkpoint that a path means: itself, or the best one of a training's folder.
+
+    Raises:
+        UserError: there is none; names the skill and the command that trains it.
+    """
+    where = Path(path).expanduser()
+    if where.is_dir():
+        where = where / checkpoints.FOLDER / checkpoints.BEST
+    if not where.is_file():
+        raise UserError(f"skills.{skill}: no checkpoint {where}; `tpsrl train {skill}` makes one")
+    return where
+
+
+def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What reports say of a learned policy: its file, and the steps it was trained for."""
+    where = find(skill, path)
+    network = _load(where, where.stat().st_mtime_ns)
+    return {"checkpoint": str(path), "trained_steps": network.steps}
+
+
+class _Network:
+    """What a checkpoint of a skill holds."""
+
+    def __init__(self, path: Path) -> None:
+        found = checkpoints.load(path)
+        deployed = found.get("deploy", dict)
+        try:
+            self.skill = str(deployed["skill"])
+            self.sensors = tuple(map(str, deployed["sensors"]))
+            depth = deployed["depth"]
+            self.depth = None if depth is None else (int(depth[0]), int(depth[1]))
+            self.delay = bool(deployed["delay"])
+            unknown = set(self.sensors) - observation.SENSORS.keys()
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise UserError(f"checkpoint: {path} does not say how to act by it") from None
+        if unknown:
+            raise UserError(f"checkpoint: {path} has an unknown sensor, {unknown.pop()}")
+        self.steps = int(found.note.get("steps", 0))
+        self.policy = checkpoints.load_policy(found)
+        self.mask = np.array(self.policy.spec.mask)
+
+
+@functools.lru_cache(maxsize=16)
+def _load(path: Path, changed_ns: int) -> _Network:
+    """The network of a file; a policy is made for every episode, the network once."""
+    return _Network(path)

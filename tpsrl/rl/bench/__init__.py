@@ -1,0 +1,1 @@
+"""How fast collectors are, side by side; environments made for that."""

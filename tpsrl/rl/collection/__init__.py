@@ -1,0 +1,1 @@
+"""How experience gets from environments into rollouts."""

@@ -1,0 +1,129 @@
+"""Inference: a batch of environments, and the action that a policy chooses for each of them."""
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.actor_critic import ActorCritic
+
+
+@dataclasses.dataclass(slots=True)
+class Batch:
+    """Environments (m,) that are to act, and all that their actions depend on.
+
+    `shown` (m, ...) by name is what they show, `inputs` what `Rollout.inputs` says of them, `noise`
+    (m, A) what their actions are drawn by. `came_at` (m,) is when they answered, `chosen_at` when
+    they were chosen to be next, `away` from when to when the learner last had the process. `valid`
+    (m,) is False for those that were lost since.
+    """
+
+    envs: np.ndarray
+    shown: dict[str, torch.Tensor]
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    noise: torch.Tensor
+    came_at: np.ndarray
+    chosen_at: float
+    away: tuple[float, float]
+    valid: np.ndarray
+
+    def only(self, rows: np.ndarray) -> "Batch":
+        """Some of the environments, `rows` (m,) bool."""
+        index = torch.from_numpy(rows).to(self.noise.device)
+        shown = {name: tensor[index] for name, tensor in self.shown.items()}
+        previous, memory, start = (tensor[index] for tensor in self.inputs)
+        return Batch(
+            self.envs[rows],
+            shown,
+            (previous, memory, start),
+            self.noise[index],
+            self.came_at[rows],
+            self.chosen_at,
+            self.away,
+            self.valid[rows],
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class Choice:
+    """What a policy made of a batch: what a rollout keeps of it, and the actions as an `array`."""
+
+    action: torch.Tensor  # (m, A)
+    std: torch.Tensor  # (m, A) of the distribution that the action was drawn from
+    value: torch.Tensor  # (m,)
+    memory: torch.Tensor  # (m, M), after the step
+    array: np.ndarray  # (m, A)
+
+    def only(self, rows: np.ndarray) -> "Choice":
+        """That of some of the environments, `rows` (m,) bool."""
+        index = torch.from_numpy(rows).to(self.action.device)
+        return Choice(
+            self.action[index],
+            self.std[index],
+            self.value[index],
+            self.memory[index],
+            self.array[rows],
+        )
+
+
+def choose(policy: ActorCritic, batch: Batch) -> Choice:
+    """The actions of a batch; it changes nothing, so several threads may do it at once."""
+    with torch.inference_mode():
+        step = policy.act(batch.shown, *batch.inputs)
+        action = gaussian.displaced(step.mean, step.std, policy.mask, batch.noise)
+        assert step.memory is not None
+        return Choice(action, step.std, step.value, step.memory, action.cpu().numpy())
+
+
+class Helpers:
+    """Threads that choose actions beside the collector's own, which does all the rest.
+
+    Args:
+        count: how many, 0 for none
+        num_envs: how many environments there are
+        wake: called, from the thread, when one is done
+    """
+
+    def __init__(self, count: int, num_envs: int, wake: Callable[[], None]) -> None:
+        self._count, self._wake = count, wake
+        self._pool = ThreadPoolExecutor(count, "tpsrl inference") if count else None
+        self._tasks: list[tuple[Batch, Future[Choice]]] = []
+        self.held = np.zeros(num_envs, bool)  # environments whose actions are being chosen
+
+    @property
+    def free(self) -> int:
+        """How many have nothing to do, be it that what they did was not taken yet."""
+        return self._count - sum(not task.done() for _, task in self._tasks)
+
+    def give(self, policy: ActorCritic, batch: Batch) -> None:
+        """Has one choose a batch's actions, by the policy as it is until then."""
+        assert self._pool is not None
+        self.held[batch.envs] = True
+        task = self._pool.submit(choose, policy, batch)
+        self._tasks.append((batch, task))
+        task.add_done_callback(lambda _: self._wake())
+
+    def take(self, wait: bool = False) -> list[tuple[Batch, Choice]]:
+        """What was chosen since this was last asked; with `wait` all that was given.
+
+        Raises what was raised in a thread.
+        """
+        ended = [wait or task.done() for _, task in self._tasks]
+        taken = [pair for pair, over in zip(self._tasks, ended, strict=True) if over]
+        self._tasks = [pair for pair, over in zip(self._tasks, ended, strict=True) if not over]
+        for batch, _ in taken:
+            self.held[batch.envs] = False
+        return [(batch, task.result()) for batch, task in taken]
+
+    def drop(self, envs: np.ndarray) -> None:
+        """Environments (m,) were lost: what is being chosen for them is not for them any more."""
+        for batch, _ in self._tasks:
+            batch.valid &= ~np.isin(batch.envs, envs)
+
+    def close(self) -> None:
+        """Ends the threads; safe to call twice."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,52 @@
+"""The randomness of actions, environment by environment.
+
+What an environment's k-th action is drawn by depends on nothing but the seed, its number and k: not
+on who acts with it in one batch, nor on the collector.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.interface import Json
+
+_BLOCK = 64  # draws of an environment that are made at once
+
+
+class Noise:
+    """Standard normal numbers for actions of length A in n environments."""
+
+    def __init__(self, num_envs: int, size: int, seed: int = 0) -> None:
+        self._rngs = [np.random.default_rng((seed, env)) for env in range(num_envs)]
+        self._block = np.zeros((num_envs, _BLOCK, size), np.float32)
+        self._at = np.full(num_envs, _BLOCK)
+
+    def draw(self, envs: np.ndarray) -> np.ndarray:
+        """The next numbers (m, A) float32 of environments (m,), each once."""
+        for env in envs[self._at[envs] == _BLOCK].tolist():
+            self._rngs[env].standard_normal(out=self._block[env], dtype=np.float32)
+            self._at[env] = 0
+        drawn: np.ndarray = self._block[envs, self._at[envs]]
+        self._at[envs] += 1
+        return drawn
+
+    def snapshot(self) -> tuple[dict[str, np.ndarray], Json]:
+        """All that the next draws depend on: arrays, JSON types."""
+        states = [rng.bit_generator.state for rng in self._rngs]
+        return {"block": self._block.copy(), "at": self._at.copy()}, {"states": states}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], note: Json) -> None:
+        """Goes on where a snapshot was taken.
+
+        Raises:
+            UserError: it is of other environments.
+        """
+        try:
+            if arrays["block"].shape != self._block.shape:
+                raise ValueError(f"shape {arrays['block'].shape}, here {self._block.shape}")
+            self._block[:], self._at[:] = arrays["block"], arrays["at"]
+            for rng, state in zip(self._rngs, note["states"], strict=True):
+                rng.bit_generator.state = state
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"snapshot: its noise does not fit ({error!r})") from None

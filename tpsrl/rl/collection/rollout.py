@@ -1,0 +1,436 @@
+"""A rollout: a linear buffer of steps from any number of environments (VER, section 2.2).
+
+A row is written when its environment was asked and completed when that has answered. Which
+environments act when, and how often, is the collector's business; it goes
+
+    rollout.begin()
+    while not rollout.full:
+        step = policy.act(observation, *rollout.inputs(envs))
+        rollout.add(envs, observation, action=..., log_prob=..., value=step.value,
+                    next_memory=step.memory, version=...)
+        ...                                                     # the environments step
+        rollout.complete(envs, reward, terminated, truncated, final)
+    rollout.finish(policy, observe)
+
+An environment has at most one action in flight, so rows are addressed by environment. Rows in
+flight when the rollout is full are the first of the next one: `begin` carries them over with all
+that was recorded when their actions were chosen. What the policy carries from step to step, its
+memory and previous action, is kept here too and goes on across rollouts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.interface import EnvSpec
+
+Envs = Sequence[int] | np.ndarray
+Arrays = Mapping[str, Any]  # observations as numpy arrays or tensors, on any device
+_ALONG = ("previous_action", "action", "log_prob", "value", "memory")
+_ABOUT = ("env", "episode_start", "version")
+
+
+class Chosen(Protocol):
+    """Of a policy's step, what the end of a rollout needs."""
+
+    @property
+    def value(self) -> torch.Tensor:
+        """Estimated return (n,)."""
+        ...
+
+
+class Actor(Protocol):
+    """Of a policy, what the end of a rollout needs."""
+
+    def act(
+        self,
+        observation: dict[str, torch.Tensor],
+        previous_action: torch.Tensor,
+        memory: torch.Tensor,
+        episode_start: torch.Tensor,
+    ) -> Chosen:
+        """One step."""
+        ...
+
+
+class Rollout:
+    """Rows in the order in which environments were asked, `size` complete ones when full.
+
+    The columns have `size + num_envs` rows, since every environment may have one more in flight.
+    Tensors on `device`, read by the network: observation (name -> (rows, ...)), previous_action and
+    action (rows, A), memory (rows, M) before the step, log_prob, value, and the learner's advantage
+    and returns (rows,). Numpy arrays, for bookkeeping: env, version (of the policy that chose the
+    action), generation (number of the rollout that a row belongs to), episode_start, answered,
+    terminated, truncated, reward, bootstrap (rows,).
+
+    `rows` are those to learn from, once finished: the fresh ones in row order, which is the order
+    in time within each environment, then those of earlier rollouts, if it was filled up with such.
+
+    Args:
+        spec: shapes of observations and actions
+        num_envs: environments, numbered from 0
+        size: complete rows of a full rollout, T x N
+        memory_size: length M of the policy's memory, 0 for none
+        device: of the columns that the network reads
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        size: int,
+        memory_size: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.num_envs, self.size, self.capacity = num_envs, size, size + num_envs
+        self.device = torch.device(device)
+
+        def column(*shape: int) -> torch.Tensor:
+            return torch.zeros(self.capacity, *shape, device=self.device)
+
+        self.observation = {name: column(*shape) for name, shape in spec.observations.items()}
+        self.previous_action, self.action = column(spec.action_size), column(spec.action_size)
+        self.memory = column(memory_size)
+        self.log_prob, self.value, self.advantage, self.returns = (column() for _ in range(4))
+
+        self.env, self.version, self.generation = np.zeros((3, self.capacity), np.int64)
+        self.episode_start, self.answered = np.zeros((2, self.capacity), bool)
+        self.terminated, self.truncated = np.zeros((2, self.capacity), bool)
+        self.reward, self.bootstrap = np.zeros((2, self.capacity), np.float32)
+
+        # What each environment's next action will be chosen from, besides its observation.
+        self._next_previous = torch.zeros(num_envs, spec.action_size, device=self.device)
+        self._next_memory = torch.zeros(num_envs, memory_size, device=self.device)
+        self._next_start = np.ones(num_envs, bool)
+
+        self._in_flight = np.full(num_envs, -1)  # row of each environment
+        self._last = np.full(num_envs, -1)  # its last complete row in this rollout
+        self._finals: list[tuple[np.ndarray, tuple[Any, ...]]] = []  # rows, what `act` takes
+        self._generation = self._used = self._completed = 0
+        self._rows: np.ndarray | None = None
+        self.num_fresh = 0
+
+    @property
+    def room(self) -> int:
+        """How many rows may still be completed; answers beyond it wait for the next rollout."""
+        return self.size - self._completed
+
+    @property
+    def full(self) -> bool:
+        """Whether `size` rows are complete."""
+        return self.room == 0
+
+    @property
+    def in_flight(self) -> np.ndarray:
+        """Environments whose action has no answer yet, in ascending order."""
+        return np.flatnonzero(self._in_flight >= 0)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """What to learn from (k,): `num_fresh` rows of this rollout, then stale ones."""
+        if self._rows is None:
+            raise ValueError("the rollout is not finished")
+        return self._rows
+
+    def begin(self, previous: "Rollout | None" = None) -> None:
+        """Starts the next rollout with the rows still in flight of `previous`, else of this one.
+
+        From `previous` it takes over the environments too: they go on here, and that one may be
+        learned from meanwhile.
+        """
+        source = previous or self
+        rows = np.sort(source._in_flight[source._in_flight >= 0])
+        self._take(source, rows)
+        if source is not self:
+            self._next_previous.copy_(source._next_previous)
+            self._next_memory.copy_(source._next_memory)
+            self._next_start[:] = source._next_start
+            source._in_flight[:] = -1
+        self._generation = source._generation + 1
+        self._used, self._completed, self._rows, self.num_fresh = len(rows), 0, None, 0
+        self._last[:] = self._in_flight[:] = -1
+        self._in_flight[self.env[: self._used]] = np.arange(self._used)
+        self._mark(slice(0, self._used))
+        self._finals.clear()
+
+    def inputs(self, envs: Envs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Previous action (n, A), memory (n, M), episode start (n,) that actions depend on."""
+        index = torch.as_tensor(np.asarray(envs, np.int64), device=self.device)
+        start = torch.as_tensor(self._next_start[np.asarray(envs)], device=self.device)
+        previous = self._next_previous.index_select(0, index)
+        return previous, self._next_memory.index_select(0, index), start
+
+    def add(
+        self,
+        envs: Envs,
+        observation: Arrays,
+        *,
+        action: torch.Tensor,
+        log_prob: torch.Tensor,
+        value: torch.Tensor,
+        next_memory: torch.Tensor,
+        version: int,
+    ) -> None:
+        """Rows in flight for n environments, whose `inputs` the policy was given.
+
+        Args:
+            envs: (n,) numbers, each once
+            observation: name -> (n, ...), what the policy acted on
+            action: (n, A), masked parts 0
+            log_prob: (n,) of the action, under the policy that chose it
+            value: (n,)
+            next_memory: (n, M) of the policy after the step
+            version: of the policy
+        """
+        envs = np.asarray(envs, np.int64)
+        first, end = self._used, self._used + len(envs)
+        if self._rows is not None:
+            raise ValueError("the rollout is finished: begin the next one")
+        if (self._in_flight[envs] >= 0).any() or len(np.unique(envs)) < len(envs):
+            raise ValueError("an environment acts again before its last action is complete")
+        rows, index = slice(first, end), torch.as_tensor(envs, device=self.device)
+        for name, column in self.observation.items():
+            column[rows] = torch.as_tensor(observation[name])
+        torch.index_select(self._next_previous, 0, index, out=self.previous_action[rows])
+        torch.index_select(self._next_memory, 0, index, out=self.memory[rows])
+        self.action[rows], self.log_prob[rows], self.value[rows] = action, log_prob, value
+        self.env[rows], self.version[rows] = envs, version
+        self.episode_start[rows] = self._next_start[envs]
+        self._next_previous.index_copy_(0, index, action)
+        self._next_memory.index_copy_(0, index, next_memory)
+        self._next_start[envs] = False
+        self._in_flight[envs] = np.arange(first, end)
+        self._used = end
+        self._mark(rows)
+
+    def complete(
+        self,
+        envs: Envs,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        final: Arrays | None = None,
+    ) -> None:
+        """The answers (n,) of n environments to their actions in flight; at most `room` of them.
+
+        `final` has, for the rows under `truncated` and in their order, the observation from which
+        the policy would have acted next (`StepBatch.final`); it is copied. A step that terminated
+        counts as terminated only, whether or not it was the last before a time limit.
+        """
+        envs = np.asarray(envs, np.int64)
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        rows = self._in_flight[envs]
+        if (rows < 0).any() or len(np.unique(rows)) < len(rows):
+            raise ValueError("an answer without an action in flight")
+        if len(rows) > self.room:
+            raise ValueError(f"{len(rows)} answers, but room for {self.room}")
+        self.reward[rows] = reward
+        self.terminated[rows] = terminated
+        self.truncated[rows] = truncated & ~terminated
+        self.answered[rows] = True
+        self._in_flight[envs], self._last[envs] = -1, rows
+        self._completed += len(rows)
+        if self.truncated[rows].any():
+            if final is None:
+                raise ValueError("a truncated episode needs its final observation")
+            self._keep_finals(envs[truncated], final, ~terminated[truncated])
+        self._restart(envs[terminated | truncated])
+
+    def drop(self, envs: Envs) -> None:
+        """Withdraws the unfinished episodes of environments that are lost, as if never seen.
+
+        Their rows since the last end of an episode go, in flight or complete, and make room. Their
+        next actions begin an episode.
+        """
+        envs = np.asarray(envs, np.int64)
+        keep = np.ones(self._used, bool)
+        over = (self.terminated | self.truncated)[: self._used] & self.answered[: self._used]
+        for env in envs:
+            rows = np.flatnonzero(self.env[: self._used] == env)
+            ends = rows[over[rows]]
+            self._last[env] = ends[-1] if len(ends) else -1
+            keep[rows[rows > self._last[env]]] = False
+            self._in_flight[env] = -1
+        new = np.cumsum(keep) - 1
+        for table in (self._in_flight, self._last):
+            table[:] = np.where(table >= 0, new[table], -1) if len(new) else -1
+        self._finals = [(new[rows], inputs) for rows, inputs in self._finals]
+        self._completed -= int((self.answered[: self._used] & ~keep).sum())
+        self._compact(np.flatnonzero(keep))
+        self._restart(envs)
+
+    def finish(
+        self, policy: Actor, observe: Callable[[np.ndarray], Arrays], fill: bool = False
+    ) -> None:
+        """Ends the rollout; it need not be full. The policy is that of the last actions.
+
+        Wherever a sequence of rows is cut though the return goes on, what follows the row is
+        estimated and put into `bootstrap`. After a truncated episode, and where an environment has
+        answered and not acted again, that takes the policy: one batch for all. Where its next
+        action is in flight, the value is known.
+
+        Args:
+            policy: whose values are taken
+            observe: for numbers of environments (m,), the observations (m, ...) from which their
+                next actions would be chosen
+            fill: a preempted rollout is filled up to `size` with the youngest rows of earlier ones
+                that were not written over, at most `num_envs` short of it (VER, section 2.3); they
+                keep what was recorded and computed for them
+        """
+        last = self._last[self._last >= 0]
+        goes_on = last[~(self.terminated | self.truncated)[last]]
+        known = goes_on[self._in_flight[self.env[goes_on]] >= 0]
+        following = self._in_flight[self.env[known]]
+        if len(known):
+            self.bootstrap[known] = self.value[torch.as_tensor(following)].float().cpu().numpy()
+        self._estimate(policy, observe, goes_on[self._in_flight[self.env[goes_on]] < 0])
+        fresh = np.flatnonzero(self.answered[: self._used])
+        stale = self._stale(self.size - len(fresh)) if fill else fresh[:0]
+        self._rows, self.num_fresh = np.concatenate((fresh, stale)), len(fresh)
+
+    def taken(self) -> np.ndarray:
+        """How many rows each environment has (num_envs,), those in flight included."""
+        return np.bincount(self.env[: self._used], minlength=self.num_envs)
+
+    def counts(self) -> np.ndarray:
+        """How many fresh rows each environment gave (num_envs,), once finished."""
+        return np.bincount(self.env[self.rows[: self.num_fresh]], minlength=self.num_envs)
+
+    def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """What goes on beyond a rollout's end: tensors, and JSON types.
+
+        These are the rows in flight and the environments' memory and previous action. Stale rows
+        are not among them, so a rollout preempted right after a resumption is not filled up.
+        """
+        rows = np.sort(self._in_flight[self._in_flight >= 0])
+        index = torch.as_tensor(rows, device=self.device)
+        tensors = {f"rows.{k}": v[index].cpu() for k, v in self._tensors().items()}
+        tensors |= {f"rows.{k}": torch.as_tensor(getattr(self, k)[rows]) for k in _ABOUT}
+        tensors["next.previous_action"] = self._next_previous.cpu().clone()
+        tensors["next.memory"] = self._next_memory.cpu().clone()
+        tensors["next.episode_start"] = torch.as_tensor(self._next_start.copy())
+        return tensors, {"generation": self._generation}
+
+    def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was taken; `begin` comes next.
+
+        Raises:
+            UserError: it is of another rollout: other environments or another policy.
+        """
+        self._check(tensors, note)
+        count = len(tensors["rows.env"])
+        rows = slice(0, count)
+        for name, column in self._tensors().items():
+            column[rows] = tensors[f"rows.{name}"].to(self.device)
+        for name in _ABOUT:
+            getattr(self, name)[rows] = tensors[f"rows.{name}"].numpy()
+        self._next_previous.copy_(tensors["next.previous_action"])
+        self._next_memory.copy_(tensors["next.memory"])
+        self._next_start[:] = tensors["next.episode_start"].numpy()
+        self.answered[:] = False
+        self._generation = note["generation"]
+        self._in_flight[:] = self._last[:] = -1
+        self._in_flight[self.env[rows]] = np.arange(count)
+        self._used, self._completed, self._rows, self.num_fresh = count, 0, None, 0
+        self._finals.clear()
+
+    def _check(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
+        """Raises `UserError` where a state is not of such a rollout."""
+        expected = {f"rows.{name}": t.shape[1:] for name, t in self._tensors().items()}
+        expected |= {f"rows.{name}": torch.Size() for name in _ABOUT}
+        expected["next.previous_action"] = self._next_previous.shape
+        expected["next.memory"] = self._next_memory.shape
+        expected["next.episode_start"] = torch.Size([self.num_envs])
+        for name, shape in expected.items():
+            given = tensors[name].shape if name in tensors else None
+            if given is not None and name.startswith("rows."):
+                given = given[1:]
+            if given != shape:
+                raise UserError(
+                    f"rollout: {name} is {_shape(given)} in the checkpoint, {_shape(shape)} here"
+                )
+        numbers = tensors["rows.env"].tolist()
+        lengths = {len(tensors[name]) for name in expected if name.startswith("rows.")}
+        if lengths != {len(numbers)} or len({*numbers} & {*range(self.num_envs)}) != len(numbers):
+            raise UserError("rollout: the rows in flight in the checkpoint do not fit together")
+        if not isinstance(note.get("generation"), int):
+            raise UserError("rollout: the checkpoint lacks the generation")
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """The columns on the device that are written when an action is chosen."""
+        observations = {f"observation.{name}": t for name, t in self.observation.items()}
+        return observations | {name: getattr(self, name) for name in _ALONG}
+
+    def _take(self, source: "Rollout", rows: np.ndarray) -> None:
+        """Copies what was recorded when the actions were chosen to the first rows of this one."""
+        index = torch.as_tensor(rows, device=source.device)
+        theirs = source._tensors()
+        for name, column in self._tensors().items():
+            column[: len(rows)] = theirs[name][index].to(self.device)
+        for name in _ABOUT:
+            getattr(self, name)[: len(rows)] = getattr(source, name)[rows]
+
+    def _mark(self, rows: slice) -> None:
+        """Rows in flight, of this rollout."""
+        self.generation[rows] = self._generation
+        self.answered[rows] = self.terminated[rows] = self.truncated[rows] = False
+        self.reward[rows] = self.bootstrap[rows] = 0.0
+
+    def _compact(self, rows: np.ndarray) -> None:
+        """Only these rows of those in use stay, moved together."""
+        self._take(self, rows)
+        for column in (self.answered, self.terminated, self.truncated, self.reward):
+            column[: len(rows)] = column[rows]
+        self.answered[len(rows) : self._used] = False
+        self._used = len(rows)
+
+    def _restart(self, envs: np.ndarray) -> None:
+        """The next actions of these environments begin an episode."""
+        if len(envs):
+            index = torch.as_tensor(envs, device=self.device)
+            self._next_previous[index] = 0.0
+            self._next_memory[index] = 0.0
+            self._next_start[envs] = True
+
+    def _keep_finals(self, envs: np.ndarray, final: Arrays, wanted: np.ndarray) -> None:
+        """Keeps what the policy needs for the value at the end of truncated episodes."""
+        envs = envs[wanted]
+        chosen = torch.as_tensor(np.flatnonzero(wanted))
+        observation = {
+            name: torch.as_tensor(final[name]).cpu()[chosen].to(self.device)
+            for name in self.observation
+        }
+        self._finals.append((self._last[envs], (observation, *self.inputs(envs))))
+
+    def _estimate(
+        self, policy: Actor, observe: Callable[[np.ndarray], Arrays], open_rows: np.ndarray
+    ) -> None:
+        """Bootstraps open rows, and those at the end of truncated episodes, in one batch."""
+        parts = list(self._finals)
+        if len(open_rows):
+            envs = self.env[open_rows]
+            shown = observe(envs)
+            here = {n: torch.as_tensor(shown[n]).to(self.device) for n in self.observation}
+            parts.append((open_rows, (here, *self.inputs(envs))))
+        if not parts:
+            return
+        seen = {n: torch.cat([i[0][n] for _, i in parts]) for n in self.observation}
+        rest = [torch.cat([inputs[k] for _, inputs in parts]) for k in (1, 2, 3)]
+        with torch.no_grad():
+            value = policy.act(seen, *rest).value
+        self.bootstrap[np.concatenate([rows for rows, _ in parts])] = (
+            value.detach().float().cpu().numpy()
+        )
+
+    def _stale(self, count: int) -> np.ndarray:
+        """Up to `count` of the youngest rows of earlier rollouts that were not written over."""
+        rows = np.flatnonzero(self.answered[self._used :]) + self._used
+        ordered = rows[np.lexsort((rows, self.generation[rows]))]
+        return ordered[max(len(ordered) - count, 0) :]
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    return "missing" if shape is None else f"of shape {tuple(shape)}"

@@ -1,0 +1,1 @@
+"""Environments as learners see them, in this process or in workers."""

@@ -1,0 +1,167 @@
+"""What environments have answered, until it is fetched; the arrays may be shared by processes."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tpsrl.errors import RunError, UserError
+from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.shared import Layout
+
+# Of an environment: to be asked next, at a step, with an answer that was not fetched, and without a
+# process for the time being.
+IDLE, ASKED, ANSWERED, STARTING = range(4)
+
+_PLAIN = ("state", "reward", "terminated", "truncated", "answered_at")  # what a snapshot holds
+
+
+class Arrays(Protocol):
+    """Arrays by name."""
+
+    def __getitem__(self, name: str, /) -> np.ndarray:
+        """One of them."""
+        ...
+
+
+class Answers:
+    """The arrays of n environments, by environment.
+
+    `observation` (n, ...) by name is what each shows now. `answered_at` (n,) orders the answers in
+    time, `took_s` (n,) is how long the step was that led to them, with the others of its process
+    and with resets.
+    """
+
+    def __init__(self, spec: EnvSpec, arrays: Arrays) -> None:
+        """Over `arrays` of the `layout`."""
+        self.actions, self.state = arrays["actions"], arrays["state"]
+        self.reward, self.took_s = arrays["reward"], arrays["took_s"]
+        self.terminated, self.truncated = arrays["terminated"], arrays["truncated"]
+        self.answered_at = arrays["answered_at"]
+        self.observation = {name: arrays[f"observation.{name}"] for name in spec.observations}
+        self.final = {name: arrays[f"final.{name}"] for name in spec.observations}
+
+    @staticmethod
+    def layout(spec: EnvSpec, num_envs: int) -> Layout:
+        """What the arrays are."""
+        n = num_envs
+        layout: dict[str, Any] = {
+            "state": ((n,), np.uint8),
+            "actions": ((n, spec.action_size), np.float32),
+            "reward": ((n,), np.float32),
+            "terminated": ((n,), bool),
+            "truncated": ((n,), bool),
+            "answered_at": ((n,), np.float64),
+            "took_s": ((n,), np.float64),
+        }
+        for name, shape in spec.observations.items():
+            layout[f"observation.{name}"] = layout[f"final.{name}"] = ((n, *shape), np.float32)
+        return layout
+
+    @staticmethod
+    def blank(spec: EnvSpec, num_envs: int) -> "Answers":
+        """Arrays of this process alone."""
+        layout = Answers.layout(spec, num_envs)
+        return Answers(spec, {name: np.zeros(shape, t) for name, (shape, t) in layout.items()})
+
+    def show(self, rows: Any, observation: Observation) -> None:
+        """What environments show, without a step."""
+        for name, values in observation.items():
+            self.observation[name][rows] = values
+
+    def put(self, envs: np.ndarray, done: StepBatch) -> None:
+        """The answers of environments (m,); their state is the caller's business."""
+        rows = _rows(envs)
+        self.show(rows, done.observation)
+        self.reward[rows] = done.reward
+        self.terminated[rows], self.truncated[rows] = done.terminated, done.truncated
+        if done.final is not None:
+            cut = envs[done.truncated]
+            for name, values in done.final.items():
+                self.final[name][cut] = values
+
+    def take(self, envs: np.ndarray) -> StepBatch:
+        """The answers of environments (m,), without their episodes; copies."""
+        truncated = self.truncated[envs]
+        final = None
+        if truncated.any():
+            cut = envs[truncated]
+            final = {name: values[cut] for name, values in self.final.items()}
+        shown = {name: values[envs] for name, values in self.observation.items()}
+        return StepBatch(shown, self.reward[envs], self.terminated[envs], truncated, final)
+
+    def waiting(self) -> np.ndarray:
+        """Environments whose answers were not fetched (m,), the oldest answer first."""
+        envs = np.flatnonzero(self.state == ANSWERED)
+        return envs[np.argsort(self.answered_at[envs], kind="stable")]
+
+    def idle(self) -> np.ndarray:
+        """Environments to be asked next (m,), the oldest answer first."""
+        envs = np.flatnonzero(self.state == IDLE)
+        return envs[np.argsort(self.answered_at[envs], kind="stable")]
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """What a snapshot needs beside the environments."""
+        arrays = {name: getattr(self, name).copy() for name in _PLAIN}
+        cut = (self.state != IDLE) & self.truncated
+        return arrays | {f"final.{name}": values[cut] for name, values in self.final.items()}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `to_arrays` gave.
+
+        Raises:
+            UserError: it is of other environments.
+        """
+        try:
+            for name in _PLAIN:
+                getattr(self, name)[:] = arrays[name]
+            cut = (self.state != IDLE) & self.truncated
+            for name, values in self.final.items():
+                values[cut] = arrays[f"final.{name}"]
+        except (KeyError, ValueError) as error:
+            raise UserError(f"snapshot: not of such environments ({error!r})") from None
+
+
+def check_finite(names: Sequence[int], starts: Sequence[int], fields: Observation) -> None:
+    """Refuses values (m, ...) of environments that are not finite: a policy would be lost for good.
+
+    Args:
+        names: of the environments (m,)
+        starts: numbers of the starts of their episodes (m,)
+        fields: by name
+
+    Raises:
+        RunError: names the first environment and field.
+    """
+    for name, values in fields.items():
+        # A sum is finite only if all that it is made of is, and costs less than asking each.
+        if np.isfinite(values.sum()):
+            continue
+        wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        for row in np.flatnonzero(wrong).tolist():
+            raise RunError(f"environment {names[row]} (start {starts[row]}): {name} is not finite")
+
+
+def episodes_to_json(episodes: Sequence[Episode]) -> list[Json]:
+    """JSON types."""
+    return [dataclasses.asdict(episode) for episode in episodes]
+
+
+def episodes_from_json(note: Any) -> list[Episode]:
+    """The episodes of `episodes_to_json`.
+
+    Raises:
+        UserError: they are none.
+    """
+    try:
+        return [Episode(**one) for one in note]
+    except TypeError as error:
+        raise UserError(f"snapshot: episodes are damaged ({error})") from None
+
+
+def _rows(envs: np.ndarray) -> Any:
+    """A slice where environments are neighbours, which copies faster."""
+    if len(envs) and envs[-1] - envs[0] + 1 == len(envs) and (np.diff(envs) == 1).all():
+        return slice(int(envs[0]), int(envs[-1]) + 1)
+    return envs

@@ -1,0 +1,107 @@
+"""Acting on the observation before the present one.
+
+In VER's simulator the next observation is rendered while the physics of the step after it runs
+already, so an action answers to the state before the last: a_t is chosen from s_(t-1). The first
+observation of an episode is shown twice. Here it changes what a policy learns, not the speed.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.interface import Homes, HomesFactory, Json, Observation, StepBatch
+
+_PREFIX = "shown/"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DelayedFactory:
+    """Makes delayed homes of another factory's."""
+
+    factory: HomesFactory
+
+    def __call__(self, env_ids: Sequence[int]) -> "DelayedHomes":
+        """See `tpsrl.rl.envs.interface.HomesFactory`."""
+        return DelayedHomes(self.factory(env_ids))
+
+
+class DelayedHomes:
+    """Homes that show what was to be seen one step ago."""
+
+    def __init__(self, homes: Homes) -> None:
+        self._homes = homes
+        self.num_envs, self.spec = homes.num_envs, homes.spec
+        # What is shown now, and what will be after the next step.
+        self._shown, self._seen = self._blank(), self._blank()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
+        return self._homes.seconds
+
+    def reset(self, env_ids: Sequence[int]) -> Observation:
+        """See `tpsrl.rl.envs.interface.Homes.reset`."""
+        rows, first = np.asarray(env_ids), self._homes.reset(env_ids)
+        for name, values in first.items():
+            self._shown[name][rows] = self._seen[name][rows] = values
+        return first
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
+        """See `tpsrl.rl.envs.interface.Homes.step`.
+
+        What is shown at the end of a truncated episode is as late as everything else.
+        """
+        done, rows = self._homes.step(env_ids, actions), np.asarray(env_ids)
+        fresh = done.terminated | done.truncated
+        late = {name: values[rows] for name, values in self._seen.items()}
+        if done.final is not None:
+            done.final = {name: values[done.truncated] for name, values in late.items()}
+        for name, values in done.observation.items():
+            late[name][fresh] = values[fresh]
+            self._seen[name][rows], self._shown[name][rows] = values, late[name]
+        done.observation = late
+        return done
+
+    def observe(self, env_ids: Sequence[int]) -> Observation:
+        """See `tpsrl.rl.envs.interface.Homes.observe`."""
+        rows = np.asarray(env_ids)
+        return {name: values[rows] for name, values in self._shown.items()}
+
+    def start(self, env_id: int) -> int:
+        """See `tpsrl.rl.envs.interface.Homes.start`."""
+        return self._homes.start(env_id)
+
+    def renew(self, life: int) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.renew`."""
+        self._homes.renew(life)
+
+    def avoid(self, starts: Sequence[int]) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.avoid`."""
+        self._homes.avoid(starts)
+
+    def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        """See `tpsrl.rl.envs.interface.Homes.snapshot`."""
+        arrays, note = self._homes.snapshot(env_id)
+        shown = {_PREFIX + name: values[env_id].copy() for name, values in self._shown.items()}
+        return arrays | shown, note
+
+    def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.restore`."""
+        rest = {key: values for key, values in arrays.items() if not key.startswith(_PREFIX)}
+        self._homes.restore(env_id, rest, note)
+        seen = self._homes.observe([env_id])
+        for name in self._shown:
+            if _PREFIX + name not in arrays:
+                raise UserError("snapshot: not one of a home that is shown with a delay")
+            self._shown[name][env_id] = arrays[_PREFIX + name]
+            self._seen[name][env_id] = seen[name][0]
+
+    def close(self) -> None:
+        """See `tpsrl.rl.envs.interface.Homes.close`."""
+        self._homes.close()
+
+    def _blank(self) -> Observation:
+        shapes = self.spec.observations.items()
+        return {name: np.zeros((self.num_envs, *shape), np.float32) for name, shape in shapes}

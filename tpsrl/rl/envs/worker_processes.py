@@ -1,0 +1,117 @@
+"""Starting and ending the processes of environment workers, as the main process sees them."""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from tpsrl.rl.envs.interface import HomesFactory
+from tpsrl.rl.envs.worker import signals_left_to_main, work
+
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclasses.dataclass(slots=True)
+class Worker:
+    """A process as the main process sees it."""
+
+    number: int
+    envs: np.ndarray
+    process: BaseProcess
+    pipe: Connection
+    letters: int = 0  # messages about episodes that were read
+    life: int = 0  # how many had its environments before
+    begun: bool = True  # it has its shared memory
+    since: float = 0.0  # when it was started
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"worker {self.number} (environments {self.envs[0]} to {self.envs[-1]})"
+
+
+def start(factory: HomesFactory, number: int, envs: np.ndarray, life: int = 0) -> Worker:
+    """A process that makes its homes and sends their spec."""
+    context = _context(factory)
+    ours, theirs = context.Pipe()
+    with _single_threaded():
+        process = context.Process(
+            target=work,
+            args=(factory, number, envs.tolist(), life, theirs, dict(os.environ)),
+            name=f"tpsrl worker {number}",
+            daemon=True,
+        )
+        process.start()
+    theirs.close()  # so that a worker's death ends the stream on our side
+    return Worker(number, envs, process, ours, life=life)
+
+
+def obituary(worker: Worker) -> str:
+    """What a process died of; waits for its end."""
+    worker.process.join()
+    code = worker.process.exitcode or 0
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
+    return f"{worker.name} died: {how}{hint}"
+
+
+def bury(worker: Worker) -> None:
+    """Ends a process, if it has not ended, and frees what this one had of it."""
+    if worker.process.exitcode is None:
+        worker.process.kill()
+        worker.process.join()
+    worker.pipe.close()
+    worker.process.close()
+
+
+def _context(factory: HomesFactory) -> Any:
+    """Forks of a clean process that has imported what workers need; elsewhere fresh processes.
+
+    So importing takes its second once and not once a worker, and the memory of it is shared.
+    """
+    if not sys.platform.startswith("linux"):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    modules = {work.__module__, type(factory).__module__} - {"__main__"}
+    context.set_forkserver_preload(sorted(modules))
+    with _single_threaded(), _ignored():
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """What is started inside has numeric libraries with one thread."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _ignored() -> Iterator[None]:
+    """What is started inside ignores the signals that are left to the main process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may say; workers say so themselves as well.
+        return
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in signals_left_to_main()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

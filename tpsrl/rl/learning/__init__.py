@@ -1,0 +1,1 @@
+"""What is learned from a rollout: returns, sequences, PPO, the entropy coefficient."""

@@ -1,0 +1,335 @@
+"""Proximal policy optimisation of a recurrent policy (Schulman et al. 2017; VER, section 4)."""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from tpsrl import config
+from tpsrl.errors import RunError, UserError
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.learning.entropy import EntropyCoefficient
+from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
+from tpsrl.rl.learning.sequences import Minibatch, minibatches
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.actor_critic import ActorCritic
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PPOSettings:
+    """How to learn; by default as in VER's Table A1.
+
+    What the paper does not say is from habitat-baselines 0.3.3 (gradient norm, Adam's epsilon, the
+    1/2 in the value loss); the rate of the entropy coefficient is our own.
+    """
+
+    learning_rate: float = config.option(2.5e-4, "Adam's rate at the start", minimum=0)
+    schedule: Literal["cosine", "linear", "constant"] = config.option(
+        "cosine", "how the rate falls to 0 by the end of training"
+    )
+    adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=0)
+    epochs: int = config.option(3, "passes over a rollout", minimum=1)
+    minibatches: int = config.option(2, "equal parts of a rollout, a gradient step each", minimum=1)
+    gamma: float = config.option(0.99, "discount of a step", minimum=0, maximum=1)
+    gae_lambda: float = config.option(0.95, "weight of each further step", minimum=0, maximum=1)
+    clip: float = config.option(0.2, "how far from 1 the ratio still moves the policy", minimum=0)
+    value_coef: float = config.option(0.5, "weight of half the squared error of values", minimum=0)
+    max_grad_norm: float = config.option(0.2, "longer gradients are cut to it, 0: none", minimum=0)
+    normalise_advantage: bool = config.option(
+        False, "advantages of a rollout to mean 0, deviation 1"
+    )
+    clip_value_loss: bool = config.option(False, "values move by `clip` at most, as the ratio does")
+    entropy_coef: float = config.option(
+        1e-3, "coefficient of the entropy, at the start", minimum=1e-12
+    )
+    entropy_learned: bool = config.option(True, "whether the coefficient follows the entropy")
+    entropy_target: float = config.option(0.0, "entropy in nats that it is to keep")
+    entropy_min: float = config.option(1e-4, "least coefficient, if learned", minimum=1e-12)
+    entropy_max: float = config.option(1.0, "largest coefficient, if learned", minimum=1e-12)
+    entropy_learning_rate: float = config.option(
+        1e-3, "Adam's rate for the coefficient's logarithm", minimum=0
+    )
+    importance_max: float = config.option(
+        1.0, "largest weight against sampling bias, 0: none", minimum=0
+    )
+    importance_renormalise: bool = config.option(False, "scale these weights to a mean of 1")
+    target_kl: float | None = config.option(
+        None, "an epoch that moves the policy further is the last", minimum=0
+    )
+
+
+# What is averaged over mini-batches, in this order; `_step` returns it.
+_MEASURED = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "entropy_coef",
+    "kl",
+    "clip_fraction",
+    "ratio",
+    "importance_weight",
+    "grad_norm",
+)
+_KL = _MEASURED.index("kl")
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class PPO:
+    """Improves a policy with one finished rollout after the other.
+
+    Args:
+        policy: whose parameters are changed in place; its `mask` says which action parts count
+        settings: how
+        seed: of the order of sequences
+    """
+
+    def __init__(self, policy: ActorCritic, settings: PPOSettings, seed: int = 0) -> None:
+        self.policy, self.settings = policy, settings
+        self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
+        self.device = next(iter(self._parameters.values())).device
+        self.generator = torch.Generator().manual_seed(seed)
+        self.optimizer = torch.optim.Adam(
+            self._parameters.values(), lr=settings.learning_rate, eps=settings.adam_eps, fused=True
+        )
+        for parameter in self._parameters.values():
+            self.optimizer.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        self.entropy = _coefficient(settings, self.device)
+        # 1 from the first mini-batch on that was not finite: from there nothing changes any more.
+        self._bad = torch.zeros((), device=self.device)
+
+    def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
+        """Learns from a finished rollout; returns metrics, means over its mini-batches.
+
+        Policy and value loss, entropy and its coefficient, "kl" from the policy that collected (of
+        low variance: mean of ratio - 1 - log ratio), "clip_fraction" of ratios outside the clip
+        range, mean ratio, importance weight, gradient norm before it is cut. Of the rollout:
+        explained variance, share of fresh rows, mean age in policy versions, epochs made. Nothing
+        waits for the device in between, unless `target_kl` is set.
+
+        Args:
+            rollout: finished
+            progress: share of the training that is done, in [0, 1]
+
+        Raises:
+            RunError: a loss is not finite; parameters and optimizers are as the last finite
+                mini-batch left them.
+        """
+        settings = self.settings
+        rate = settings.learning_rate * rate_factor(settings.schedule, progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        explained = self._estimate(rollout)
+        advantage, weight = self._advantage(rollout), self._weight(rollout)
+        self._bad.zero_()
+        total, epochs = torch.zeros(len(_MEASURED), device=self.device), 0
+        for _ in range(settings.epochs):
+            before = total[_KL].clone()
+            for part in minibatches(rollout, settings.minibatches, self.generator):
+                total += self._step(rollout, part, advantage, weight)
+            epochs += 1
+            if settings.target_kl is not None:
+                kl = float(total[_KL] - before) / settings.minibatches
+                if not kl <= settings.target_kl:
+                    break
+        self.optimizer.zero_grad(set_to_none=True)
+        mean = (total / (epochs * settings.minibatches)).tolist()
+        if bool(self._bad):
+            raise RunError(_complaint(self.policy, rollout))
+        return dict(zip(_MEASURED, mean, strict=True)) | {
+            "explained_variance": explained,
+            "fresh": rollout.num_fresh / len(rollout.rows),
+            "age": _age(rollout),
+            "learning_rate": rate,
+            "epochs": float(epochs),
+        }
+
+    def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """All that an exact continuation needs besides the policy: tensors, and JSON types."""
+        tensors = {"shuffle": self.generator.get_state()}
+        tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
+        for name, parameter in self._parameters.items():
+            state = self.optimizer.state[parameter]
+            # Contiguous and of their own storage, as files of tensors ask for.
+            tensors |= {f"adam.{key}.{name}": state[key].cpu().clone() for key in _MOMENTS}
+        return tensors, {"parameters": len(self._parameters)}
+
+    def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
+        """Goes on exactly where `state_dict` was taken; the settings are those of this object.
+
+        Raises:
+            UserError: it is the state of another policy's learner.
+        """
+        own, _ = self.state_dict()
+        for name in sorted(own.keys() ^ tensors.keys()):
+            raise UserError(f"learner: the checkpoint {_which(name in own)} {name}")
+        for name, tensor in own.items():
+            if tensor.shape != tensors[name].shape:
+                raise UserError(
+                    f"learner: {name} is of shape {tuple(tensors[name].shape)} in the checkpoint, "
+                    f"{tuple(tensor.shape)} here"
+                )
+        self.generator.set_state(tensors["shuffle"].cpu())
+        prefix = "entropy."
+        self.entropy.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        )
+        for name, parameter in self._parameters.items():
+            for key in _MOMENTS:
+                self.optimizer.state[parameter][key].copy_(tensors[f"adam.{key}.{name}"])
+
+    def _estimate(self, rollout: Rollout) -> float:
+        """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
+        rows = rollout.rows[: rollout.num_fresh]
+        if not len(rows):
+            return 0.0
+        index = torch.as_tensor(rows, device=rollout.device)
+        value = rollout.value[index].cpu().numpy()
+        advantage, returns = gae(
+            rollout.reward[rows],
+            value,
+            rollout.bootstrap[rows],
+            rollout.terminated[rows],
+            rollout.truncated[rows],
+            rollout.env[rows],
+            self.settings.gamma,
+            self.settings.gae_lambda,
+        )
+        rollout.advantage[index] = torch.as_tensor(advantage, device=rollout.device)
+        rollout.returns[index] = torch.as_tensor(returns, device=rollout.device)
+        return explained_variance(value, returns)
+
+    def _advantage(self, rollout: Rollout) -> torch.Tensor:
+        """The advantage column as the loss takes it."""
+        if not self.settings.normalise_advantage:
+            return rollout.advantage
+        chosen = rollout.advantage[torch.as_tensor(rollout.rows, device=rollout.device)]
+        deviation, mean = torch.std_mean(chosen, correction=0)
+        return (rollout.advantage - mean) / (deviation + 1e-8)
+
+    def _weight(self, rollout: Rollout) -> torch.Tensor:
+        """A column of importance weights; stale rows have none, that is 1."""
+        rows = rollout.rows[: rollout.num_fresh]
+        weight = np.ones(rollout.capacity, np.float32)
+        weight[rows] = importance_weights(
+            rollout.env[rows],
+            rollout.num_envs,
+            self.settings.importance_max,
+            self.settings.importance_renormalise,
+        )
+        return torch.as_tensor(weight, device=rollout.device)
+
+    def _step(
+        self, rollout: Rollout, part: Minibatch, advantage: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """One gradient step; what was measured before it."""
+        settings, rows = self.settings, part.rows
+        observation = {name: t.index_select(0, rows) for name, t in rollout.observation.items()}
+        step = self.policy.evaluate(
+            observation, rollout.previous_action.index_select(0, rows), part.pack
+        )
+        mean, std, value = step.mean.float(), step.std.float(), step.value.float()
+        log_prob = gaussian.log_prob(
+            mean, std, rollout.action.index_select(0, rows), self.policy.mask
+        )
+        entropy = gaussian.entropy(std, self.policy.mask)
+        weights, alpha = weight[rows], self.entropy.value
+
+        log_ratio = log_prob - rollout.log_prob[rows]
+        ratio = log_ratio.exp()
+        policy_loss = (weights * clipped_loss(ratio, advantage[rows], settings.clip)).mean()
+        errors = squared_errors(
+            value,
+            rollout.returns[rows],
+            rollout.value[rows],
+            settings.clip if settings.clip_value_loss else None,
+        )
+        value_loss = (weights * errors).mean()
+        bonus = (weights * entropy).mean()
+        loss = policy_loss + settings.value_coef * value_loss - alpha * bonus
+
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        limit = settings.max_grad_norm or math.inf
+        norm = nn.utils.clip_grad_norm_(self._parameters.values(), limit)
+        finite = torch.isfinite(loss.detach()) & torch.isfinite(norm)
+        torch.maximum(self._bad, (~finite).float(), out=self._bad)
+        # The fused optimizer leaves everything as it was where this is 1.
+        self.optimizer.found_inf = self._bad  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.entropy.update(entropy.detach(), weights, self._bad)
+
+        with torch.no_grad():
+            kl = (ratio - 1.0 - log_ratio).mean()
+            outside = ((ratio - 1.0).abs() > settings.clip).float().mean()
+            measured = (policy_loss, value_loss, entropy.mean(), alpha, kl, outside)
+            return torch.stack((*measured, ratio.mean(), weights.mean(), norm))
+
+
+def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:
+    """PPO's loss (k,) for ratios (k,) of new to old probability (Schulman et al. 2017, eq. 7)."""
+    clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
+    return -torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def squared_errors(
+    value: torch.Tensor, returns: torch.Tensor, old_value: torch.Tensor, clip: float | None = None
+) -> torch.Tensor:
+    """Half the squared error (k,) of values.
+
+    With `clip` the larger one of it and of the error of the value held within `clip` of the old
+    one, so that nothing is to be gained from moving further.
+    """
+    error = (value - returns).square()
+    if clip is not None:
+        held = old_value + (value - old_value).clamp(-clip, clip)
+        error = torch.maximum(error, (held - returns).square())
+    return 0.5 * error
+
+
+def rate_factor(schedule: str, progress: float) -> float:
+    """The share of the learning rate that is left, from 1 at progress 0 to 0 at 1."""
+    progress = min(max(progress, 0.0), 1.0)
+    if schedule == "cosine":
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    return 1.0 - progress if schedule == "linear" else 1.0
+
+
+def _coefficient(settings: PPOSettings, device: torch.device) -> EntropyCoefficient:
+    rate = settings.entropy_learning_rate if settings.entropy_learned else 0.0
+    start, target = settings.entropy_coef, settings.entropy_target
+    low, high = settings.entropy_min, settings.entropy_max
+    if low > high:
+        raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
+    if settings.entropy_learned and not low <= start <= high:
+        raise UserError(f"entropy_coef: {start} is not between {low} and {high}")
+    return EntropyCoefficient(start, low, high, target, rate, device)
+
+
+def _age(rollout: Rollout) -> float:
+    """How many versions older than the newest the policy was, on average over the rows."""
+    versions = rollout.version[rollout.rows]
+    return float(versions.max() - versions.mean())
+
+
+def _complaint(policy: ActorCritic, rollout: Rollout) -> str:
+    """What to say of a loss that is not finite: the first of its inputs that is not either."""
+    rows = torch.as_tensor(rollout.rows, device=rollout.device)
+    seen = {f"observation {name}": t[rows] for name, t in rollout.observation.items()}
+    seen["reward"] = torch.as_tensor(rollout.reward[rollout.rows])
+    for name in ("action", "memory", "value", "log_prob", "advantage"):
+        seen[name.replace("_", " ")] = getattr(rollout, name)[rows]
+    seen |= {f"parameter {name}": p.detach() for name, p in policy.named_parameters()}
+    guilty = [name for name, t in seen.items() if not bool(torch.isfinite(t).all())]
+    cause = f"{guilty[0]} is not either" if guilty else "though all of its inputs are"
+    return f"the loss of a mini-batch is not finite, {cause}; the policy was not changed by it"
+
+
+def _which(own: bool) -> str:
+    return "lacks" if own else "knows a"

@@ -1,0 +1,1 @@
+"""The network: encoders, memory, Gaussians."""

@@ -1,0 +1,285 @@
+"""The policy that is trained: encoders, LSTM, independent Gaussians and value in one network."""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.learning.sequences import Pack
+from tpsrl.rl.policy.encoders import make_encoder
+from tpsrl.rl.policy.recurrent import Recurrent
+
+Observation = Mapping[str, torch.Tensor]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """What the network is made of. The defaults are the VER paper's (section 4), where it says.
+
+    Bounds and initial value of the standard deviation are habitat-lab 0.3.3's, which has them as
+    logarithms -5, 2 and, for its skills, -1.
+    """
+
+    encoder: str = config.option(
+        "resnet18", "what looks at depth: resnet18, se_resnet9, nature_cnn, or state"
+    )
+    encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
+    visual_width: int = config.option(
+        512, "numbers that the encoder sums an image up in", minimum=1
+    )
+    state_width: int = config.option(
+        64, "width of the layers that read state and action", minimum=1
+    )
+    state_layers: int = config.option(1, "how many of these layers", minimum=1)
+    lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
+    lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
+    separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
+    squash_mean: bool = config.option(True, "means are kept within -1 and 1 by tanh")
+    std: Literal["parameter", "network"] = config.option(
+        "parameter", "the standard deviation is one parameter per dimension, or a network's output"
+    )
+    initial_std: float = config.option(0.37, "standard deviation at the start", minimum=1e-6)
+    min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6)
+    max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6)
+    dtype: Literal["float32", "bfloat16"] = config.option(
+        "float32", "arithmetic of the network; what comes out is float32"
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON types by name."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(note: Mapping[str, Any]) -> "PolicySettings":
+        """The settings of `to_json`.
+
+        Raises:
+            UserError: an entry is unknown, missing, of the wrong type, or outside its range.
+        """
+        names = [field.name for field in dataclasses.fields(PolicySettings)]
+        for name in note:
+            if name not in names:
+                raise unknown("policy settings", name, names)
+        missing = [name for name in names if name not in note]
+        if missing:
+            raise UserError(f"policy settings: {', '.join(missing)} missing")
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}
+        return config.load(PolicySettings, [f"{key}={text}" for key, text in texts.items()])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """What a policy makes of n rows, float32.
+
+    `mean` is zero where an action is masked. `memory` is None where whole sequences were given.
+    """
+
+    mean: torch.Tensor  # (n, A)
+    std: torch.Tensor  # (n, A)
+    value: torch.Tensor  # (n,)
+    memory: torch.Tensor | None  # (n, M)
+
+
+class ActorCritic(nn.Module):
+    """A policy for environments of one kind.
+
+    Raises:
+        UserError: no encoder has the name, it needs a depth image that is not there, or the bounds
+            of the standard deviation are in the wrong order.
+    """
+
+    mask: torch.Tensor  # (A,) bool
+
+    def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
+        super().__init__()
+        self.spec, self.settings = spec, settings
+        self.trunk = Trunk(spec, settings)
+        self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
+        self._memory_sizes = [trunk.memory_size for trunk in self._trunks()]
+        self.memory_size = sum(self._memory_sizes)
+        self.action_head = GaussianHead(self.trunk.size, spec, settings)
+        self.value_head = _linear(self.trunk.size, 1, 1.0)
+        self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
+
+    def initial_memory(self, count: int) -> torch.Tensor:
+        """The memory (count, M) with which episodes begin."""
+        return torch.zeros(count, self.memory_size, device=self.mask.device)
+
+    def act(
+        self,
+        observation: Observation,
+        previous_action: torch.Tensor,
+        memory: torch.Tensor,
+        episode_start: torch.Tensor,
+    ) -> Step:
+        """One step of n environments.
+
+        Previous actions (n, A) and memories (n, M) of rows under `episode_start` (n,) bool count
+        as zero. A caller who wants no gradient says so with `torch.inference_mode`.
+        """
+        begun = episode_start[:, None]
+        depth, vector = self._inputs(observation, previous_action.masked_fill(begun, 0.0))
+        parts = memory.masked_fill(begun, 0.0).split(self._memory_sizes, dim=1)
+        with self._autocast():
+            outputs = [
+                trunk.step(depth, vector, part)
+                for trunk, part in zip(self._trunks(), parts, strict=True)
+            ]
+        features, memories = zip(*outputs, strict=True)
+        return self._step(features, torch.cat(memories, dim=1).float())
+
+    def evaluate(self, observation: Observation, previous_action: torch.Tensor, pack: Pack) -> Step:
+        """Whole sequences: S rows in packed order.
+
+        No sequence goes on past the end of an episode; previous action and memory of one that
+        begins an episode are zero.
+        """
+        depth, vector = self._inputs(observation, previous_action)
+        parts = pack.memory.split(self._memory_sizes, dim=1)
+        with self._autocast():
+            features = [
+                trunk(depth, vector, Pack(pack.batch_sizes, part))
+                for trunk, part in zip(self._trunks(), parts, strict=True)
+            ]
+        return self._step(features, None)
+
+    def _trunks(self) -> list["Trunk"]:
+        """The one for the action first, the one for the value last."""
+        return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
+
+    def _inputs(
+        self, observation: Observation, previous_action: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        previous = torch.where(self.mask, previous_action, 0.0)
+        vector = torch.cat((observation["state"], previous), dim=1)
+        return observation.get("depth"), vector
+
+    def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> Step:
+        mean, std = self.action_head(features[0].float())
+        value = self.value_head(features[-1].float()).squeeze(1)
+        return Step(torch.where(self.mask, mean, 0.0), std, value, memory)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.settings.dtype == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.mask.device.type, torch.bfloat16)
+
+
+class Trunk(nn.Module):
+    """Observation and previous action to features (n, `size`), through the LSTM if there is one."""
+
+    def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
+        super().__init__()
+        self.encoder = make_encoder(
+            settings.encoder, settings.encoder_width, spec.observations, settings.visual_width
+        )
+        inputs = spec.observations["state"][0] + spec.action_size
+        self.embed = _mlp(inputs, settings.state_width, settings.state_layers)
+        self.size = settings.state_width + (settings.visual_width if self.encoder else 0)
+        self.recurrent: Recurrent | None = None
+        self.memory_size = 0
+        if settings.lstm_layers:
+            self.recurrent = Recurrent(self.size, settings.lstm_layers, settings.lstm_width)
+            self.size, self.memory_size = settings.lstm_width, self.recurrent.memory_size
+
+    def step(
+        self, depth: torch.Tensor | None, vector: torch.Tensor, memory: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One step: depth (n, H, W), vector (n, k + A), memory (n, M) -> features, memory."""
+        x = self._look(depth, vector)
+        return (x, memory) if self.recurrent is None else self.recurrent.step(x, memory)
+
+    def forward(self, depth: torch.Tensor | None, vector: torch.Tensor, pack: Pack) -> torch.Tensor:
+        """Sequences: depth (S, H, W), vector (S, k + A) in packed order -> features (S, size)."""
+        x = self._look(depth, vector)
+        return x if self.recurrent is None else self.recurrent(x, pack)
+
+    def _look(self, depth: torch.Tensor | None, vector: torch.Tensor) -> torch.Tensor:
+        embedded = self.embed(vector)
+        return embedded if self.encoder is None else torch.cat((self.encoder(depth), embedded), 1)
+
+
+class GaussianHead(nn.Module):
+    """Features (n, size) to mean and standard deviation (n, A).
+
+    Means begin near `EnvSpec.start`, standard deviations at `EnvSpec.start_std`, within bounds.
+
+    Raises:
+        UserError: the initial standard deviation is not within its bounds.
+    """
+
+    def __init__(self, size: int, spec: EnvSpec, settings: PolicySettings) -> None:
+        super().__init__()
+        actions = spec.action_size
+        initial, low, high = settings.initial_std, settings.min_std, settings.max_std
+        if not low <= initial <= high:
+            raise UserError(f"initial_std: {initial} is not between {low} and {high}")
+        self.bounds = math.log(low), math.log(high)
+        self.squash = settings.squash_mean
+        self.mean = _linear(size, actions, 0.01)
+        if spec.start:
+            start = torch.tensor(spec.start)
+            with torch.no_grad():
+                self.mean.bias.copy_(torch.atanh(start) if self.squash else start)
+        given = torch.tensor(spec.start_std or [0.0] * actions)
+        log_std = torch.where(given > 0, given, initial).clamp(low, high).log()
+        self.log_std: nn.Parameter | None = None
+        if settings.std == "parameter":
+            self.log_std = nn.Parameter(log_std)
+        else:
+            self.std = _linear(size, actions, 0.01)
+            with torch.no_grad():
+                self.std.bias.copy_(log_std)
+
+    def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean = self.mean(features)
+        log_std = self.std(features) if self.log_std is None else self.log_std
+        # Without gradients the plain clamp is the same, and takes a tenth of the time.
+        bounded = _Bounded.apply if torch.is_grad_enabled() else torch.clamp
+        std = bounded(log_std, *self.bounds).exp()
+        return torch.tanh(mean) if self.squash else mean, std.expand_as(mean)
+
+
+class _Bounded(torch.autograd.Function):
+    """A clamp whose gradient is lost only where following it leads further out.
+
+    With an ordinary clamp a parameter that a step of the optimiser carries past its bound has no
+    gradient any more and stays there for ever.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, low: float, high: float) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.bounds = low, high
+        return x.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        low, high = ctx.bounds
+        outwards = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
+        return gradient.masked_fill(outwards, 0.0), None, None
+
+
+def _mlp(inputs: int, width: int, layers: int) -> nn.Sequential:
+    sizes = [inputs] + [width] * layers
+    pairs = itertools.pairwise(sizes)
+    modules = [(_linear(before, after, math.sqrt(2)), nn.Tanh()) for before, after in pairs]
+    return nn.Sequential(*itertools.chain.from_iterable(modules))
+
+
+def _linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    """A layer with orthogonal weights and no bias at the start, as is customary with PPO."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer

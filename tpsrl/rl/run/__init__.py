@@ -1,0 +1,1 @@
+"""The run around learning: trainer, validation, checkpoints, logs."""

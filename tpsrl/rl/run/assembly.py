@@ -1,0 +1,76 @@
+"""What experience is collected and learned from with, put together."""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+
+from tpsrl.rl.collection import collectors
+from tpsrl.rl.collection.collector import Collector
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.interface import HomesFactory
+from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.learning.ppo import PPO
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run.settings import TrainSettings
+
+
+@dataclasses.dataclass(slots=True)
+class Assembly:
+    """A collector, its rollouts of `num_envs` x `num_steps` steps, and who learns from them."""
+
+    collector: Collector
+    rollouts: list[Rollout]
+    policy: ActorCritic
+    ppo: PPO
+
+
+def assemble(
+    settings: TrainSettings,
+    factory: HomesFactory,
+    processes: int = 0,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    survival: Survival | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Assembly:
+    """A new policy, and all that it takes to train it; the caller closes the collector.
+
+    Args:
+        settings: how
+        factory: of the environments
+        processes: workers that have them; 0: they are in this process
+        seed: of weights, actions and the order of mini-batches
+        device: of the network
+        survival: of workers that fail; None: the first failure ends the run
+        say: is told what goes wrong and who waits for whom
+
+    Raises:
+        UserError: a setting is out of range.
+        RunError: a worker could not start.
+    """
+    collector = collectors.make(
+        settings.collector,
+        factory,
+        settings.num_envs,
+        processes,
+        seed,
+        device,
+        settings.min_batch,
+        settings.max_batch,
+        settings.inference_workers,
+        survival,
+        say,
+    )
+    try:
+        torch.manual_seed(seed)
+        policy = ActorCritic(collector.spec, settings.policy).to(device)
+        size = settings.num_envs * settings.num_steps
+        made = [
+            Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
+            for _ in range(collector.rollouts)
+        ]
+        return Assembly(collector, made, policy, PPO(policy, settings.ppo, seed))
+    except BaseException:
+        collector.close()
+        raise

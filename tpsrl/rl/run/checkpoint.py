@@ -1,0 +1,157 @@
+"""Checkpoint files: tensors as safetensors, all else as JSON in the same file's header.
+
+Reading one cannot run code, unlike a pickle. A file is written under another name and renamed, so
+that one that exists is whole, whenever the writer was killed.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+
+FORMAT = 1
+# In the folder of a training.
+FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
+_KEY = "tpsrl"  # of the header's metadata
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Tensors by dotted name, and a note of JSON types."""
+
+    path: Path
+    tensors: dict[str, torch.Tensor]
+    note: dict[str, Any]
+
+    def part(self, name: str) -> dict[str, torch.Tensor]:
+        """The tensors under `name.`, without it.
+
+        Raises:
+            UserError: there are none.
+        """
+        found = self.optional(name)
+        if not found:
+            raise UserError(f"checkpoint: {self.path} has no {name}")
+        return found
+
+    def optional(self, name: str) -> dict[str, torch.Tensor]:
+        """As `part`; {} where there are none."""
+        prefix = f"{name}."
+        tensors = self.tensors.items()
+        return {key.removeprefix(prefix): t for key, t in tensors if key.startswith(prefix)}
+
+    def get(self, name: str, kind: type) -> Any:
+        """An entry of the note.
+
+        Raises:
+            UserError: it is missing or of another type.
+        """
+        value = self.note.get(name)
+        if not isinstance(value, kind):
+            raise UserError(f"checkpoint: {self.path} has no valid '{name}'")
+        return value
+
+
+def named(prefix: str, tensors: Mapping[str, torch.Tensor | np.ndarray]) -> dict[str, torch.Tensor]:
+    """Tensors or arrays under `prefix.`, as `save` takes them."""
+    return {f"{prefix}.{name}": torch.as_tensor(value) for name, value in tensors.items()}
+
+
+def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any]) -> None:
+    """Writes a checkpoint; the one that was there stays until the new one is whole.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps({"format": FORMAT, **note}, allow_nan=False)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(whole, temporary, {_KEY: text})
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise UserError(f"checkpoint: cannot write {path} ({error.strerror or error})") from None
+
+
+def load(path: str | os.PathLike[str]) -> Checkpoint:
+    """Reads a checkpoint.
+
+    Raises:
+        UserError: it is absent, truncated, not one of ours, or of a newer format.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(_KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise UserError(f"checkpoint: cannot read {path} ({error.strerror or error})") from None
+    except SafetensorError as error:
+        raise UserError(f"checkpoint: {path} is truncated or no checkpoint ({error})") from None
+    try:
+        note = json.loads(text or "")
+        written = int(note["format"])
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"checkpoint: {path} is not one of tpsrl's") from None
+    if written != FORMAT:
+        raise UserError(f"checkpoint: {path} is of format {written}, this version reads {FORMAT}")
+    return Checkpoint(path, tensors, note)
+
+
+def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The tensors and the note from which `load_policy` makes the same policy again."""
+    spec = {"observations": policy.spec.observations, "mask": policy.spec.mask}
+    note = {"spec": spec, "policy": policy.settings.to_json()}
+    return named("policy", policy.state_dict()), note
+
+
+def load_policy(checkpoint: Checkpoint) -> ActorCritic:
+    """The policy that a checkpoint holds, in evaluation mode.
+
+    Raises:
+        UserError: the tensors do not fit what the note says.
+    """
+    spec = checkpoint.get("spec", dict)
+    try:
+        shapes = {str(name): tuple(map(int, s)) for name, s in spec["observations"].items()}
+        mask = tuple(map(bool, spec["mask"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
+    settings = PolicySettings.from_json(checkpoint.get("policy", dict))
+    policy = ActorCritic(EnvSpec(shapes, mask), settings)
+    load_weights(policy, checkpoint)
+    return policy.eval()
+
+
+def load_weights(policy: ActorCritic, checkpoint: Checkpoint) -> None:
+    """Puts a checkpoint's weights into a policy.
+
+    Raises:
+        UserError: names or shapes differ, or a number is not finite.
+    """
+    weights, own = checkpoint.part("policy"), policy.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        if name not in weights or name not in own or weights[name].shape != own[name].shape:
+            raise UserError(f"checkpoint: {checkpoint.path} is of another network ({name})")
+        if not bool(torch.isfinite(weights[name]).all()):
+            raise UserError(f"checkpoint: {checkpoint.path}: {name} is not finite")
+    policy.load_state_dict(weights)

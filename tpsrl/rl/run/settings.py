@@ -1,0 +1,35 @@
+"""What a training can be told about rollouts, network and learner: a preset of `configs/train`."""
+
+import dataclasses
+
+from tpsrl import config
+from tpsrl.rl.learning.ppo import PPOSettings
+from tpsrl.rl.policy.actor_critic import PolicySettings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """Rollouts of `num_envs` x `num_steps` steps, each learned from at once."""
+
+    name: str = ""
+    steps: int = config.option(500_000_000, "steps of experience in all", minimum=1)
+    num_envs: int = config.option(16, "environments, N", minimum=1)
+    num_steps: int = config.option(128, "steps of each in a rollout, T", minimum=1)
+    collector: str = config.option(
+        "sync", "how experience is collected: sync, nover, ver or overlap"
+    )
+    min_batch: int = config.option(
+        1, "answers that inference waits for, of ver, nover and overlap", minimum=1
+    )
+    max_batch: int = config.option(0, "answers that it takes at once; 0: all", minimum=0)
+    inference_workers: int = config.option(
+        1, "threads that choose actions, the one that collects among them", minimum=1
+    )
+    hang_s: float = config.option(
+        120.0, "seconds after which a worker at one step is replaced", minimum=1.0
+    )
+    max_failures: int = config.option(
+        10, "workers that may be replaced within ten minutes", minimum=0
+    )
+    policy: PolicySettings = config.part(PolicySettings, "the network")
+    ppo: PPOSettings = config.part(PPOSettings, "the learner")

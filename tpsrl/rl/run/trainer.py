@@ -1,0 +1,326 @@
+"""The training loop: collect, learn, log, validate, save, resume."""
+
+import collections
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.envs.interface import Episode, HomesFactory, Json
+from tpsrl.rl.envs.serial import Environments
+from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import curves
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.checkpoint import Checkpoint
+from tpsrl.rl.run.log import Log
+from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.rl.run.validation import summary, validate
+
+CURVE = "curve.png"
+_WINDOW = 100  # finished episodes that success and return are means of
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schedule:
+    """When what is done besides learning.
+
+    `validate_every` is in steps of experience, `checkpoint_minutes` in minutes of training.
+    """
+
+    validate_every: int = 200_000
+    validation_episodes: int = 50
+    checkpoint_minutes: float = 5.0
+
+
+class Watcher(Protocol):
+    """Is told of a training's course: the progress bar, or lines of text."""
+
+    def update(self, row: Json) -> None:
+        """A record of the metrics."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something that happens now and then."""
+        ...
+
+
+class Trainer:
+    """Trains one policy in environments of one kind.
+
+    Args:
+        settings: rollouts, network and learner
+        schedule: validation and checkpoints
+        out: folder for `checkpoints/`, metrics.jsonl and TensorBoard events
+        factory: of the environments to learn in
+        validation: makes the environments of a validation, which is over when they are closed;
+            None for no validation
+        deploy: what a checkpoint says besides of how to act by it
+        processes: workers of the environments; 0: they are in this process
+        seed: of weights, actions and the order of mini-batches
+        device: of the network
+
+    Raises:
+        UserError: a setting is out of range, or the folder cannot be written.
+        RunError: a worker could not start.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        schedule: Schedule,
+        out: Path,
+        factory: HomesFactory,
+        validation: Callable[[], Environments] | None,
+        deploy: Json,
+        watcher: Watcher,
+        processes: int = 0,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.settings, self.schedule, self.out = settings, schedule, out
+        self.steps = self.updates = self.episodes = 0
+        self.seconds = 0.0
+        self.best: Json = {}
+        self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
+        self._validation, self._deploy, self._watcher = validation, deploy, watcher
+        self._asked = ""  # name of the signal that asked to save
+        survival = Survival(settings.hang_s, settings.max_failures)
+        made = assemble(settings, factory, processes, seed, device, survival, watcher.say)
+        self.collector, self._rollouts = made.collector, made.rollouts
+        self.policy, self.ppo = made.policy, made.ppo
+        self.rollout = self._rollouts[0]  # the last that was collected
+
+    @property
+    def latest(self) -> Path:
+        """The file to resume from."""
+        return self.out / checkpoints.FOLDER / checkpoints.LATEST
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Goes on exactly where a checkpoint was saved.
+
+        Raises:
+            UserError: the checkpoint is of another kind of training; names what differs.
+        """
+        saved = checkpoint.get("num_envs", int)
+        if saved != self.settings.num_envs:
+            raise UserError(f"num_envs: {self.settings.num_envs}, but the checkpoint has {saved}")
+        checkpoints.load_weights(self.policy, checkpoint)
+        self.ppo.load_state_dict(checkpoint.part("ppo"), checkpoint.get("ppo", dict))
+        self.rollout.load_state_dict(checkpoint.part("rollout"), checkpoint.get("rollout", dict))
+        arrays = {name: t.numpy() for name, t in checkpoint.part("collector").items()}
+        self.collector.restore(arrays, checkpoint.get("collector", dict))
+        self.steps, self.updates = checkpoint.get("steps", int), checkpoint.get("updates", int)
+        self.episodes = checkpoint.get("episodes", int)
+        self.seconds = float(checkpoint.get("seconds", float))
+        self.best = checkpoint.get("best", dict)
+        self._window.extend(
+            (bool(s), float(r), int(n)) for s, r, n in checkpoint.get("window", list)
+        )
+
+    def train(self) -> str:
+        """Until the last step; "" then, or the name of the signal that asked to stop before.
+
+        On SIGTERM or SIGINT it saves after the present rollout and returns, on SIGUSR1 it saves and
+        goes on.
+
+        Raises:
+            RunError: an environment or worker failed, or a loss is not finite. The latest
+                checkpoint is from before.
+        """
+        log = Log(self.out, self.updates, self.steps)
+        saved = time.monotonic()
+        wanted = False
+        with contextlib.closing(log), self._signals():
+            while self.steps < self.settings.steps:
+                last = self.steps + self.rollout.size >= self.settings.steps
+                row = self._update(ahead=not (last or wanted))
+                before = row["steps"] - self.rollout.num_fresh
+                if self._validation is not None and self._due(before):
+                    row["validation"] = self._validate()
+                log.write(row)
+                if "validation" in row:
+                    curves.draw(self.out / CURVE, {self.out.name: curves.read(self.out)})
+                self._watcher.update(row)
+                last = self.steps >= self.settings.steps
+                overdue = time.monotonic() - saved > 60.0 * self.schedule.checkpoint_minutes
+                wanted = last or overdue or bool(self._asked)
+                if not wanted or self.collector.running:
+                    continue  # Of one that runs ahead nothing can be saved before it has paused.
+                self.save()
+                saved, wanted = time.monotonic(), False
+                asked, self._asked = self._asked, ""
+                if asked == "SIGUSR1":
+                    self._watcher.say(f"saved {self.latest}")
+                elif asked:
+                    return asked
+        return ""
+
+    def close(self) -> None:
+        """Ends the environments; safe to call twice."""
+        self.collector.close()
+
+    def save(self) -> None:
+        """Writes the latest checkpoint, and the best one if no validation chose one.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        policy, note = checkpoints.policy_part(self.policy)
+        tensors, notes = dict(policy), {}
+        parts: dict[str, tuple[Mapping[str, Any], Json]] = {
+            "ppo": self.ppo.state_dict(),
+            "collector": self.collector.snapshot(),
+            "rollout": self.rollout.state_dict(),
+        }
+        for name, (arrays, about) in parts.items():
+            tensors |= checkpoints.named(name, arrays)
+            notes[name] = about
+        state = {
+            "num_envs": self.settings.num_envs,
+            "updates": self.updates,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+            "window": list(self._window),
+            "best": self.best,
+        }
+        checkpoints.save(self.latest, tensors, {**self._about(), **note, **notes, **state})
+        if not self.best:
+            self._save_policy({})
+
+    def _about(self) -> Json:
+        return {"deploy": self._deploy, "steps": self.steps}
+
+    def _save_policy(self, result: Json) -> None:
+        """The best checkpoint: no more than is needed to act by it."""
+        tensors, note = checkpoints.policy_part(self.policy)
+        path = self.latest.with_name(checkpoints.BEST)
+        checkpoints.save(path, tensors, {**self._about(), **note, "validation": result})
+
+    def _update(self, ahead: bool) -> Json:
+        """One rollout and what is learned from it; its record.
+
+        `ahead` is whether the collector may go on while it is learned from.
+        """
+        begun = time.perf_counter()
+        collection = self.collector.collect(self.policy, self._rollouts, self.updates, ahead)
+        self.rollout = collection.rollout
+        collected = time.perf_counter()
+        progress = self.steps / self.settings.steps
+        learned = self.ppo.update(self.rollout, progress)
+        learning = time.perf_counter() - collected
+        total = time.perf_counter() - begun
+        self.updates += 1
+        self.steps += self.rollout.num_fresh
+        self.seconds += total
+        self.episodes += len(collection.episodes)
+        self._window.extend((e.success, e.reward, e.steps) for e in collection.episodes)
+        return {
+            "update": self.updates,
+            "steps": self.steps,
+            "episodes": self.episodes,
+            **self._recent(),
+            **_ends(collection.episodes),
+            "lost": [
+                {"envs": loss.envs.tolist(), "starts": list(loss.starts), "cause": loss.cause}
+                for loss in collection.losses
+            ],
+            "learner": learned,
+            "seconds": round(self.seconds, 3),
+            "samples_per_s": round(self.rollout.num_fresh / total, 1),
+            "time": _shares(collection, learning, total),
+            "waits": {cause: round(s, 4) for cause, s in collection.waits.items()},
+        }
+
+    def _recent(self) -> Json:
+        """Means over the last episodes, None before the first."""
+        if not self._window:
+            return {"success": None, "return": None, "length": None}
+        columns = [
+            sum(map(float, column)) / len(self._window)
+            for column in zip(*self._window, strict=True)
+        ]
+        return dict(zip(("success", "return", "length"), columns, strict=True))
+
+    def _due(self, before: int) -> bool:
+        """Whether the update from so many steps has come by a validation, or is the last."""
+        every = self.schedule.validate_every
+        return self.steps // every > before // every or self.steps >= self.settings.steps
+
+    def _validate(self) -> Json:
+        """Validates, and keeps the policy if it is the best so far."""
+        assert self._validation is not None
+        begun = time.perf_counter()
+        with contextlib.closing(self._validation()) as environments:
+            episodes = validate(self.policy, environments, self.schedule.validation_episodes)
+        result = summary(episodes)
+        quality = (result["success"], result["return"])
+        if not self.best or quality >= (self.best["success"], self.best["return"]):
+            self.best = {"steps": self.steps, **result}
+            self._save_policy(result)
+        self._watcher.say(
+            f"{self.steps:,} steps: validation success {100 * result['success']:.1f}% "
+            f"({result['episodes']} episodes, {time.perf_counter() - begun:.0f} s), "
+            f"best {100 * self.best['success']:.1f}%"
+        )
+        return result
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Notes signals, to be acted upon after the present rollout; a second SIGINT interrupts."""
+
+        def note(number: int, frame: FrameType | None) -> None:
+            name = signal.Signals(number).name
+            if name == "SIGINT" and self._asked == "SIGINT":
+                raise KeyboardInterrupt
+            self._asked = name
+
+        names = [n for n in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, n)]
+        before = {n: signal.signal(getattr(signal, n), note) for n in names}
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+
+def load_latest(folder: Path) -> Checkpoint:
+    """The checkpoint to resume from in a training's folder.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    path = folder / checkpoints.FOLDER / checkpoints.LATEST
+    if not path.is_file():
+        raise UserError(f"resume: no checkpoint {path}")
+    return checkpoints.load(path)
+
+
+def _ends(episodes: list[Episode]) -> Json:
+    """How the episodes of a rollout ended, and the mean sums of the reward's terms."""
+    if not episodes:
+        return {"ended": {}, "terms": {}}
+    ends = collections.Counter(episode.ended_by for episode in episodes)
+    terms: collections.Counter[str] = collections.Counter()
+    for episode in episodes:
+        terms.update(episode.terms)
+    return {
+        "ended": dict(sorted(ends.items())),
+        "terms": {name: value / len(episodes) for name, value in terms.items()},
+    }
+
+
+def _shares(collection: Collection, learning: float, total: float) -> Json:
+    """Seconds of an update by what they went into."""
+    rest = total - learning - sum(collection.seconds.values())
+    spent = {**collection.seconds, "learning": learning}
+    spent["other"] = spent.get("other", 0.0) + rest
+    return {name: round(seconds, 4) for name, seconds in spent.items()}

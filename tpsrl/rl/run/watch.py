@@ -1,0 +1,59 @@
+"""What a training shows while it runs: a progress bar on a terminal, else a line a minute."""
+
+import contextlib
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tpsrl.rl.envs.interface import Json
+
+_EVERY_S = 60.0
+
+
+class Watch(contextlib.AbstractContextManager["Watch"]):
+    """Shows the course of a training of so many steps."""
+
+    def __init__(self, title: str, steps: int, console: Console) -> None:
+        self._console = console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,} of {task.total:,} steps"),
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._task: Any = self._progress.add_task(title, total=steps, told="starting")
+        self._said = time.monotonic()
+
+    def __enter__(self) -> "Watch":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, row: Json) -> None:
+        """See `tpsrl.rl.run.trainer.Watcher.update`."""
+        told = f"{row['samples_per_s']:,.0f}/s"
+        if row["success"] is not None:
+            told = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {told}"
+        self._progress.update(self._task, completed=row["steps"], told=told)
+        if not self._console.is_terminal and time.monotonic() - self._said > _EVERY_S:
+            self._said = time.monotonic()
+            self._print(f"{row['steps']:,} steps: {told}")
+
+    def say(self, text: str) -> None:
+        """See `tpsrl.rl.run.trainer.Watcher.say`."""
+        self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
