@@ -2,22 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from planner.execution.executor import ExecutionLimits, ExecutionRules, LimitsBySkill, SkillLimits
+from planner.execution.limits import ExecutionRules, execution_limits, execution_limits_table
 from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
-from skills.core.interface import SkillThresholds
+from skills import tables
 from tpsrl import config
-
-_POINTNAV = SkillLimits(500)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AloneLimits(LimitsBySkill):
-    """The limits of each skill when it is run alone; the defaults are DD-PPO's for PointNav."""
-
-    pointnav: SkillLimits = _POINTNAV
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,29 +25,43 @@ class EpisodeSteps:
 class Protocol:
     """Thresholds of skills and of predicates, limits on steps and forces, and rules of execution.
 
-    `limits` hold within an episode of a scenario, `alone` where a skill is run by itself; of
-    `limits.episode_steps` and the scenario's own entry of `episode_steps` the lower one holds.
-    `plan` is how the scenarios are planned. `stage_rule` says when a stage goal counts as reached:
-    "ever", when its atoms held together at some step (HAB); "cumulative", when they did after every
-    stage goal before it was reached (M3); "subtask", when the skills of the plan's steps up to this
-    one all succeeded (MS-HAB). `nav_stop_within_m` ignores Navigate's stop farther away from its
-    goal (None: never), and `filter_base` keeps the base's target on the free floor; the others are
-    as in `planner.execution.executor.ExecutionRules`. Values are in `configs/protocol/NAME.yaml`.
+    `skills` are the thresholds of each skill by its name. `limits` hold within an episode of a
+    scenario, `alone` where a skill is run by itself; of `limits.episode_steps` and the scenario's
+    own entry of `episode_steps` the lower one holds. `plan` is how the scenarios are planned.
+    `stage_rule` says when a stage goal counts as reached: "ever", when its atoms held together at
+    some step (HAB); "cumulative", when they did after every stage goal before it was reached (M3);
+    "subtask", when the skills of the plan's steps up to this one all succeeded (MS-HAB).
+    `nav_stop_within_m` ignores the stop of a skill that drives somewhere farther away from its goal
+    (None: never), and `filter_base` keeps the base's target on the free floor; the others are as in
+    `planner.execution.limits.ExecutionRules`.
+
+    What is each skill's own comes from where the skill is registered; what is common to all is in
+    `configs/protocol/NAME.yaml`.
     """
 
     name: str = ""
-    skills: SkillThresholds = dataclasses.field(default_factory=SkillThresholds)
+    skills: Any = config.table(tables.thresholds_table, "when each skill has succeeded")
     predicates: PredicateThresholds = dataclasses.field(default_factory=PredicateThresholds)
-    limits: ExecutionLimits = dataclasses.field(default_factory=ExecutionLimits)
+    limits: Any = config.table(execution_limits_table, "within an episode of a scenario")
     episode_steps: EpisodeSteps = dataclasses.field(default_factory=EpisodeSteps)
-    alone: AloneLimits = dataclasses.field(default_factory=AloneLimits)
+    alone: Any = config.table(tables.alone_table, "of a skill by itself")
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
     stage_rule: Literal["ever", "cumulative", "subtask"] = "ever"
     add_arm_rest: bool = True
     nav_stop_within_m: float | None = None
     filter_base: bool = True
 
-    def rules(self, replan: bool) -> ExecutionRules:
+    @staticmethod
+    def for_preset(name: str) -> "Protocol":
+        """What the skills say of a protocol, to which its file adds what is common to all."""
+        return Protocol(
+            name=name,
+            skills=tables.thresholds(name),
+            limits=execution_limits(name),
+            alone=tables.alone(name),
+        )
+
+    def rules(self, replan: bool, carried_out_by: Mapping[str, str]) -> ExecutionRules:
         """The executor's rules under this protocol."""
         within = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
         return ExecutionRules(
@@ -63,9 +69,10 @@ class Protocol:
             add_arm_rest=self.add_arm_rest,
             nav_stop_within_m=within,
             plan=self.plan,
+            carried_out_by=carried_out_by,
         )
 
-    def limits_for(self, scenario: str) -> ExecutionLimits:
+    def limits_for(self, scenario: str) -> Any:
         """The limits of an episode of a scenario."""
         own: int | None = getattr(self.episode_steps, scenario, None)
         steps = self.limits.episode_steps if own is None else min(self.limits.episode_steps, own)

@@ -1,10 +1,12 @@
 """What `tpsrl eval` can be told."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from eval.protocols import Protocol
+from skills import registry, tables
 from tpsrl import config
+from tpsrl.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -14,23 +16,6 @@ class Scenario:
     name: str = ""
     title: str = ""
     num_objects: int = 30
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LearnedSkills:
-    """For each skill the checkpoint, or the folder of a training, that acts for it."""
-
-    navigate: str | None = None
-    pick: str | None = None
-    place: str | None = None
-    open_fridge: str | None = None
-    close_fridge: str | None = None
-    open_drawer: str | None = None
-    close_drawer: str | None = None
-
-    def given(self) -> dict[str, str]:
-        """The skills that have one."""
-        return {name: path for name, path in dataclasses.asdict(self).items() if path is not None}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +36,11 @@ class RunSettings:
     )
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
-    skills: LearnedSkills = config.part(
-        LearnedSkills, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+    skills: Any = config.table(
+        tables.paths_table, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+    )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
     )
     videos: int = config.option(0, "film the first so many episodes", minimum=0)
     video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
@@ -65,6 +53,23 @@ class AllSettings(RunSettings):
 
     agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
     replan: bool = config.option(False, "after a failure plan again from what is seen")
+    actions: str = config.option(
+        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+    )
+
+    def carried_out_by(self) -> dict[str, str]:
+        """The skills that are named for actions of the planning domain.
+
+        Raises:
+            UserError: it does not read so, or a skill cannot carry out its action.
+        """
+        found = {}
+        for pair in filter(None, self.actions.split(",")):
+            action, colon, skill = (part.strip() for part in pair.partition(":"))
+            if not colon:
+                raise UserError(f"actions: '{pair}' does not read ACTION:SKILL")
+            found[action] = registry.carrying_out(action, {action: skill}).name
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,7 +85,9 @@ class SkillsSettings(RunSettings):
     """The settings of an evaluation of every skill by itself."""
 
     agent: str = config.option(
-        "scripted", "who acts: scripted, zero, random, or the path of a checkpoint or training"
+        "",
+        "who acts: scripted (if there is one), zero, random, or the path of a checkpoint or "
+        "training; a skill may have agents of its own",
     )
     num_objects: int = config.option(30, "objects of an episode, 1 to 30", minimum=1, maximum=30)
 
@@ -92,13 +99,4 @@ class SkillSettings(SkillsSettings):
     skill: str = config.option("", "which one")
     starts: str | None = config.option(
         None, "a file of recorded start states, used instead of split, seed and num_objects"
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointNavEvalSettings(SkillSettings):
-    """The settings of an evaluation of PointNav, which has its own agents."""
-
-    agent: str = config.option(
-        "shortest_path", "who acts: shortest_path, goal_follower, forward_only, random, zero"
     )

@@ -12,7 +12,7 @@ from planner.grounding import HABITAT_DOMAIN
 from planner.plan import Plan
 from planner.predicates import Atom, PredicateThresholds, parse
 from planner.stages import stage_goals
-from skills.core.interface import SkillThresholds
+from skills.tables import thresholds
 from tpsrl.errors import UserError, unknown
 
 _HABITAT_PROBLEMS = Path(__file__).with_name("habitat_problems.yaml")
@@ -38,14 +38,14 @@ class Definition:
     contents: Mapping[str, str]
     handles: Mapping[str, Handle]
     predicates: PredicateThresholds
-    skills: SkillThresholds
+    skills: Any  # thresholds by skill, see `skills.tables.thresholds`
 
 
 def definition_of(
     plan: Plan,
     domain: Path,
     predicates: PredicateThresholds | None = None,
-    skills: SkillThresholds | None = None,
+    skills: Any = None,
 ) -> Definition:
     """Our own definition of an episode's scenario, from its plan.
 
@@ -70,14 +70,14 @@ def definition_of(
         contents={name: place for name, place in places.items() if place in shut},
         handles=opened,
         predicates=predicates or PredicateThresholds(),
-        skills=skills or SkillThresholds(),
+        skills=thresholds() if skills is None else skills,
     )
 
 
 def habitat_definition(
     scenario: str,
     predicates: PredicateThresholds | None = None,
-    skills: SkillThresholds | None = None,
+    skills: Any = None,
 ) -> Definition:
     """habitat-lab's own definition of a scenario (0.3.3), literally.
 
@@ -92,7 +92,7 @@ def read_definition(
     scenario: str,
     domain: Path,
     predicates: PredicateThresholds | None = None,
-    skills: SkillThresholds | None = None,
+    skills: Any = None,
 ) -> Definition:
     """One scenario of a YAML file such as planner/habitat_problems.yaml.
 
@@ -126,7 +126,7 @@ def read_definition(
         contents=contents,
         handles=opened,
         predicates=predicates or PredicateThresholds(),
-        skills=skills or SkillThresholds(),
+        skills=thresholds() if skills is None else skills,
     )
 
 

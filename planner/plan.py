@@ -1,36 +1,20 @@
 """A plan: its steps, what each asks for and brings about, and which feeds which."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import networkx as nx
 from pddlpy.pddl import Operator
 
 from planner.conditions import Clause, clauses, fired_effects
-from planner.entities import GOAL, Entities, short_name
+from planner.entities import GOAL, Entities, Entity, short_name
 from planner.predicates import Atom, text
 from planner.problem import Problem
+from skills import registry
 from skills.core.interface import SkillGoal
-from tpsrl.errors import unknown
+from skills.spec import Referent
 from tpsrl.world.state import WorldState
-
-# Which skill carries out which action.
-SKILLS = {
-    "nav": "navigate",
-    "nav_to_receptacle": "navigate",
-    "nav_to_receptacle_by_name": "navigate",
-    "pick": "pick",
-    "place": "place",
-    "open_fridge": "open_fridge",
-    "open_fridge_by_name": "open_fridge",
-    "close_fridge": "close_fridge",
-    "close_fridge_by_name": "close_fridge",
-    "open_cab": "open_drawer",
-    "open_cab_by_name": "open_drawer",
-    "close_cab": "close_drawer",
-    "close_cab_by_name": "close_drawer",
-}
 
 # The first added atom in this order is what an action is for; among equals, the one about the
 # action's first argument.
@@ -38,7 +22,7 @@ _PURPOSE = ("object_at", "holding", "robot_at", "opened", "closed", "not_holding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One action of a plan.
 
     `preconditions` are clauses that must all hold, without those that nothing in the problem can
@@ -83,18 +67,18 @@ class Plan:
     link; `atoms` lists what it carries).
     """
 
-    def __init__(self, steps: Sequence[Step], problem: Problem) -> None:
+    def __init__(self, steps: Sequence[PlanStep], problem: Problem) -> None:
         self.steps = tuple(steps)
         self.problem = problem
         self.graph = _graph(self.steps)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[PlanStep]:
         return iter(self.steps)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, index: int) -> Step:
+    def __getitem__(self, index: int) -> PlanStep:
         return self.steps[index]
 
     @property
@@ -116,7 +100,7 @@ class Plan:
         goal = " and ".join(text(atom) for atom in self.problem.goal)
         return "\n".join([*lines, f"goal  {goal}"])
 
-    def _source(self, step: Step, need: str) -> str:
+    def _source(self, step: PlanStep, need: str) -> str:
         """Which step a precondition comes from, "" when from the start."""
         for producer, _, link in self.graph.in_edges(step.index, data=True):
             if need in link["atoms"]:
@@ -130,51 +114,50 @@ def make_step(
     args: tuple[str, ...],
     facts: tuple[frozenset[Atom], Iterable[Atom]],
     entities: Entities,
-) -> Step:
+    carried_out_by: Mapping[str, str] | None = None,
+) -> PlanStep:
     """The step for pddlpy's grounded action.
 
-    `facts` are the atoms that hold before it, and all that can ever hold in the problem.
+    `facts` are the atoms that hold before it, and all that can ever hold in the problem;
+    `carried_out_by` names the skill for some actions.
 
     Raises:
-        UserError: no skill carries out the action.
+        UserError: no skill carries out the action, or not the one that is named.
     """
     before, reachable = facts
-    if action.operator_name not in SKILLS:
-        raise unknown("domain action", action.operator_name, SKILLS)
+    skill = registry.carrying_out(action.operator_name, carried_out_by)
     needed = [
         clause
         for clause in clauses(action.precondition)
         if all(literal.holds or literal.atom in reachable for literal in clause)
     ]
     adds, deletes = fired_effects(action, before)
-    return Step(
+    return PlanStep(
         index=index,
         action=action.operator_name,
         args=args,
-        skill=SKILLS[action.operator_name],
+        skill=skill.name,
         preconditions=tuple(sorted(needed, key=_clause_order)),
         adds=tuple(sorted(adds, key=lambda atom: (*_purpose_order(atom, args), atom))),
         deletes=tuple(sorted(deletes)),
     )
 
 
-def skill_goal(step: Step, entities: Entities, world: WorldState) -> SkillGoal:
-    """What a skill has to do for a step, with positions as they are in a world of batch one.
+def skill_goal(step: PlanStep, entities: Entities, world: WorldState) -> SkillGoal:
+    """What a skill has to do for a step, with positions as they are in a world of batch one."""
+    goal_of = registry.get(step.skill).goal_of
+    assert goal_of is not None
+    return goal_of([_referent(entities[name], entities, world) for name in step.args])
 
-    Navigating to an object names it, so that a policy can look at it; navigating to a goal or a
-    handle names no object.
-    """
-    first = entities[step.args[0]]
-    if step.skill == "navigate":
-        x, y, z = (float(v) for v in entities.position(first, world))
-        is_object = first.joint < 0 and first.type != GOAL
-        marker = first.name if first.joint >= 0 else ""
-        return SkillGoal(first.object if is_object else -1, (x, y, z), marker)
-    if step.skill == "pick":
-        return SkillGoal(first.object)
-    if step.skill == "place":
-        return SkillGoal(first.object, entities[step.args[1]].position)
-    return SkillGoal(marker=first.name)
+
+def _referent(entity: Entity, entities: Entities, world: WorldState) -> Referent:
+    """An entity as skills know it."""
+    x, y, z = (float(value) for value in entities.position(entity, world))
+    if entity.joint >= 0:
+        return Referent("handle", entity.object, entity.name, (x, y, z))
+    if entity.object < 0:
+        return Referent("robot", -1, "", (x, y, z))
+    return Referent("goal" if entity.type == GOAL else "object", entity.object, "", (x, y, z))
 
 
 def clause_text(clause: Clause) -> str:
@@ -182,7 +165,7 @@ def clause_text(clause: Clause) -> str:
     return " or ".join(("" if lit.holds else "not ") + text(lit.atom) for lit in clause)
 
 
-def _graph(steps: Sequence[Step]) -> Any:
+def _graph(steps: Sequence[PlanStep]) -> Any:
     graph = nx.DiGraph()
     last_change: dict[Atom, int] = {}
     for step in steps:

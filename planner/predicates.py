@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.containers import containers
 from planner.entities import Entities, Entity
-from skills.core.interface import Margin
+from skills.core.conditions import Margin
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.state import WorldState
 

@@ -11,7 +11,7 @@ entities, and breadth-first search returns the first shortest plan in that order
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pddlpy
@@ -20,7 +20,7 @@ from pddlpy.planning import BFSPlanner, GroundedTask, State
 
 from planner.conditions import Literal, clauses, possible, possible_effects, satisfied
 from planner.grounding import DOMAIN, HABITAT_DOMAIN, arguments, ground
-from planner.plan import Plan, Step, make_step
+from planner.plan import Plan, PlanStep, make_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
 from tpsrl.errors import UserError
@@ -32,8 +32,12 @@ class UnsolvableError(UserError):
     """No plan reaches the goal."""
 
 
-def plan(problem: Problem, domain: Path = DOMAIN) -> Plan:
+def plan(
+    problem: Problem, domain: Path = DOMAIN, carried_out_by: Mapping[str, str] | None = None
+) -> Plan:
     """The plan for a problem; empty when its goal holds already.
+
+    `carried_out_by` names the skill for some actions, where several can carry them out.
 
     Raises:
         UnsolvableError: no plan reaches the goal; names the atom.
@@ -46,12 +50,14 @@ def plan(problem: Problem, domain: Path = DOMAIN) -> Plan:
         if atom not in reachable:
             raise UnsolvableError(f"plan: no action can reach {text(atom)} from the start")
     state = task.initial
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for count in range(1, len(problem.goal) + 1):
         for action in _achieve(task, state, problem.goal[:count], reachable):
             terms = arguments(task, action)
             facts = (state.atoms, reachable)
-            steps.append(make_step(len(steps), action, terms, facts, problem.entities))
+            steps.append(
+                make_step(len(steps), action, terms, facts, problem.entities, carried_out_by)
+            )
             state = state.apply(action)
     return Plan(steps, problem)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.plan import Plan, Step
+from planner.plan import Plan, PlanStep
 from planner.predicates import Atom
 
 
@@ -37,7 +37,7 @@ def stage_goals(plan: Plan) -> dict[str, tuple[Atom, ...]]:
     return stages
 
 
-def _facts_after(plan: Plan) -> Iterator[tuple[Step, set[Atom]]]:
+def _facts_after(plan: Plan) -> Iterator[tuple[PlanStep, set[Atom]]]:
     """Each step with what holds after it."""
     facts = set(plan.problem.init)
     for step in plan:

@@ -1,1 +1,6 @@
-"""One file a skill: what it may do, when it has succeeded, when it has failed."""
+"""The skills of a home robot: definitions, environments, start states, scripted versions.
+
+A folder for each skill, or family of skills, which registers itself; `core` is what every skill is
+made of, `envs` makes environments of them, `starts` and `scripted` are what their start states and
+scripted versions share, `policies` acts for them otherwise.
+"""

@@ -8,17 +8,17 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from homes import LAYOUT_A, LAYOUT_B, box_in_front, roomiest
+from skills.envs.start_source import StartSource
+from skills.starts.draw import Start, load_starts, save_starts
 
 import skills.gym
 from skills.core.interface import SkillGoal, SkillThresholds
 from skills.envs import rollout
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
-from skills.envs.start_source import StartSource
 from skills.envs.vector import SkillVectorEnv
 from skills.policies import agents
 from skills.registry import names
-from skills.starts.draw import Start, load_starts, save_starts
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator

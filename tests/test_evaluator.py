@@ -19,7 +19,8 @@ from eval.running.evaluator import Outcome, Task, evaluate, run_episode
 from eval.settings import EvalSettings
 from planner.execution.executor import ExecutionLimits, StepInfo
 from planner.predicates import PredicateThresholds
-from skills.core.interface import Margin, SkillThresholds
+from skills.core.conditions import Margin
+from skills.core.interface import SkillThresholds
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets

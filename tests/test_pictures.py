@@ -8,7 +8,7 @@ from homes import IDLE, LAYOUT_A, box_in_front, episode, on_floor, pick_up, repe
 import tpsrl.sim
 from eval.running.film import Film
 from planner.execution.executor import StepInfo
-from skills.core.interface import Margin
+from skills.core.conditions import Margin
 from tpsrl.errors import UserError
 from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG
 from tpsrl.sim.mujoco_sim import MujocoSimulator

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from homes import LAYOUT_A, episode, roomiest
+from skills.envs.rollout import SkillResult
+from skills.starts.draw import Start
 from small_worlds import LIMITS, rows, world
 
 from skills.core import task
@@ -19,12 +21,10 @@ from skills.envs import sensors as observation
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
 from skills.envs.path_meter import PathMeter, door_positions
-from skills.envs.rollout import SkillResult
 from skills.pointnav import baselines
 from skills.pointnav.baselines import polar
 from skills.pointnav.starts import acceptance, pointnav_start
 from skills.pointnav.task import PointNav, PointNavSettings
-from skills.starts.draw import Start
 from tpsrl import config, sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator

@@ -11,7 +11,8 @@ import tpsrl.sim
 from skills.articulated.drag import Drag, base_velocity, can_back_off, foresee, tip_in_world
 from skills.articulated.leverage import open_goal, plan_approach
 from skills.articulated.scripted import ScriptedClose
-from skills.core.interface import Margin, SkillGoal, SkillThresholds
+from skills.core.conditions import Margin
+from skills.core.interface import SkillGoal, SkillThresholds
 from skills.registry import get
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import ahead

@@ -9,14 +9,15 @@ import kinematic_home as fake
 import numpy as np
 import pytest
 from rich.console import Console
+from skills.starts.draw import Start, save_starts
 
 from eval.analysing.skill_results import SkillResult
 from eval.running import agents
 from eval.running.skill_evaluator import evaluate_skill, parts, summarise
 from eval.running.skill_runs import SkillJob, SkillOutcome, environment, run_job
 from eval.settings import SkillSettings
-from skills.core.interface import Margin, SkillGoal
-from skills.starts.draw import Start, save_starts
+from skills.core.conditions import Margin
+from skills.core.interface import SkillGoal
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as layout

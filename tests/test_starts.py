@@ -5,10 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from homes import IDLE
-
-import tpsrl.sim
-from skills.core.interface import SkillGoal
-from skills.starts import draw as starts
 from skills.starts.draw import (
     DATASETS,
     Start,
@@ -17,6 +13,10 @@ from skills.starts.draw import (
     start_episode,
     start_episodes,
 )
+
+import tpsrl.sim
+from skills.core.interface import SkillGoal
+from skills.starts import draw as starts
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.snapshots import save_snapshots

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from skills.envs.start_source import StartSource
 
 from skills.envs.environment import EnvOptions, SkillEnv
-from skills.envs.start_source import StartSource
 from skills.envs.training import SkillHomes, SkillHomesFactory
 from skills.starts import draw as starts
 from tpsrl.cli import main

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tpsrl
@@ -97,6 +98,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(_usage(f"{arguments[0]} "))
         return 0
     name, rest = " ".join(arguments[:words]), arguments[words:]
+    _load_skill_modules(rest)
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command, rest = _command(importlib.import_module(COMMANDS[name][0]), rest)
@@ -114,6 +116,22 @@ def _dispatch(arguments: list[str]) -> int:
         else command.load(overrides)
     )
     return int(command.run(settings))
+
+
+def _load_skill_modules(arguments: Sequence[str]) -> None:
+    """Makes skills of the user's own known before anything is derived from which skills there are.
+
+    A training that is resumed says itself which modules it needs.
+    """
+    given = dict(a.split("=", 1) for a in arguments if "=" in a)
+    if "skill_modules" not in given and "resume" in given:
+        from tpsrl.config import entry_of
+
+        given["skill_modules"] = entry_of(Path(given["resume"]) / "config.yaml", "skill_modules")
+    if given.get("skill_modules"):
+        from skills import registry
+
+        registry.load_modules(given["skill_modules"])
 
 
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:

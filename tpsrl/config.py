@@ -11,7 +11,7 @@ import importlib.resources
 import math
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +48,16 @@ def preset(
 def part(schema: type, help: str) -> Any:
     """A dataclass field that is itself a dataclass; `FIELD.key=value` changes an entry of it."""
     return dataclasses.field(default_factory=schema, metadata={"help": help})
+
+
+def table(make: Callable[[], type], help: str) -> Any:
+    """A dataclass field, annotated `Any`, whose class is known only when the program runs.
+
+    `make` gives the dataclass; `FIELD.key=value` changes an entry of it.
+    """
+    return dataclasses.field(
+        default_factory=lambda: make()(), metadata={"help": help, "make": make}
+    )
 
 
 def preset_names(group: str) -> list[str]:
@@ -102,6 +112,15 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
     return typing.cast(T, OmegaConf.to_object(config))
 
 
+def entry_of(path: Path, key: str) -> str:
+    """A top-level entry of a file that `to_yaml` made; "" where there is none, or no such file."""
+    try:
+        found: Any = OmegaConf.load(path)
+        return str(found.get(key) or "")
+    except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException):
+        return ""  # `load` says what is wrong with it
+
+
 def to_yaml(settings: Any) -> str:
     """Resolved settings, a dataclass, as YAML in the order of their fields."""
     return OmegaConf.to_yaml(OmegaConf.structured(settings))
@@ -149,8 +168,10 @@ def _read_preset(group: str, name: str, schema: type) -> Any:
     if name not in preset_names(group):
         raise unknown(group, name, preset_names(group))
     text = (_presets(group) / f"{name}.yaml").read_text()
+    # A schema may know values of a preset that do not stand in its file.
+    base = schema.for_preset(name) if hasattr(schema, "for_preset") else schema
     try:
-        return OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(text))
+        return OmegaConf.merge(OmegaConf.structured(base), OmegaConf.create(text))
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"configs/{group}/{name}.yaml: {error.full_key}: {reason}") from None
@@ -259,4 +280,5 @@ def _fields(schema: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _field_type(schema: type, name: str) -> Any:
-    return typing.get_type_hints(schema)[name]
+    make = next(f for f in _fields(schema) if f.name == name).metadata.get("make")
+    return typing.get_type_hints(schema)[name] if make is None else make()

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from planner.execution.trace import Cause
-from skills.core.interface import Margin
+from skills.core.conditions import Margin
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

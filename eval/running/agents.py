@@ -1,18 +1,21 @@
 """Who acts for the skills."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from skills import registry
 from skills.core.interface import SkillPolicy
-from skills.registry import names
+from skills.spec import resolve
 from tpsrl.errors import unknown
 
-POINTNAV = "pointnav"
+SCRIPTED = "scripted"
 
 
-def make(agent: str, learned: Mapping[str, str]) -> dict[str, SkillPolicy]:
-    """The policies of an agent for a whole plan, by the name of the skill.
+class Policies(Mapping[str, SkillPolicy]):
+    """The policies of an agent for a whole plan by the name of the skill, made when asked for.
+
+    A skill that no plan needs may have nobody who acts for it.
 
     Args:
         agent: "scripted"
@@ -21,21 +24,43 @@ def make(agent: str, learned: Mapping[str, str]) -> dict[str, SkillPolicy]:
     Raises:
         UserError: there is no such agent or checkpoint.
     """
-    if agent != "scripted":
-        raise unknown("agent", agent, ["scripted"])
-    from skills import scripted
 
-    # The arm is reset between skills.
-    acting = {n: scripted.make(n) for n in (*names(), "reset_arm") if n not in learned}
-    return acting | {name: _learned(name, path) for name, path in learned.items()}
+    def __init__(self, agent: str, learned: Mapping[str, str]) -> None:
+        if agent != SCRIPTED:
+            raise unknown("agent", agent, [SCRIPTED])
+        self._made = {name: _learned(name, path) for name, path in learned.items()}
+
+    def __getitem__(self, name: str) -> SkillPolicy:
+        """Who acts for a skill.
+
+        Raises:
+            UserError: nobody does; says what can be done.
+        """
+        if name not in self._made:
+            self._made[name] = registry.get(name).make_scripted()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(registry.planned())
+
+    def __len__(self) -> int:
+        return len(registry.planned())
+
+
+def reset_arm() -> SkillPolicy:
+    """Who brings the arm back to rest between two skills."""
+    from skills.scripted.reset_arm import ScriptedResetArm
+
+    return ScriptedResetArm()
 
 
 def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
     """What a report says of who acted: "agent" and, by skill, the learned ones ("learned")."""
+    if not learned:
+        return {"agent": agent, "learned": {}}
     from skills.policies import learned as policies
 
-    if learned:
-        agent = "learned" if learned.keys() >= set(names()) else "mixed"
+    agent = "learned" if learned.keys() >= set(registry.planned()) else "mixed"
     return {"agent": agent, "learned": {n: policies.about(n, p) for n, p in learned.items()}}
 
 
@@ -44,30 +69,33 @@ def learned_alone(agent: str, skill: str) -> dict[str, str]:
     return {skill: agent} if _is_path(agent) else {}
 
 
+def default(skill: str) -> str:
+    """Who acts for a skill by itself unless another agent is named."""
+    return registry.get(skill).default_agent or SCRIPTED
+
+
 def make_for_skill(agent: str, skill: str) -> SkillPolicy:
     """The policy of an agent for one skill by itself.
 
-    "scripted", "zero" and "random" act for every skill of HAB, PointNav has its own
-    (`skills.pointnav.baselines`) and "zero"; and a checkpoint acts for the skill it was trained on.
+    "scripted", "zero" and "random" act for every skill that has such a one, some have agents of
+    their own; and a checkpoint acts for the skill it was trained on.
 
     Raises:
         UserError: there is no such agent for the skill; names the nearest.
     """
-    from skills import scripted
-    from skills.pointnav import baselines
     from skills.policies import agents
 
     if _is_path(agent):
         return _learned(skill, agent)
-    if skill == POINTNAV:
-        known = {*baselines.names(), "zero"}
-        makers = {name: baselines.make for name in baselines.names()} | {"zero": agents.make}
-    else:
-        known = {*agents.names(), "scripted"}
-        makers = dict.fromkeys(agents.names(), agents.make)
-    if agent not in known:
-        raise unknown(f"agent for {skill}", agent, known)
-    return scripted.make(skill) if agent == "scripted" else makers[agent](agent)
+    spec = registry.get(skill)
+    if agent in spec.agents:
+        policy: SkillPolicy = resolve(spec.agents[agent])()
+        return policy
+    if agent == SCRIPTED and spec.scripted is not None:
+        return spec.make_scripted()
+    if agent not in agents.names():
+        raise unknown(f"agent for {skill}", agent, spec.agent_names())
+    return agents.make(agent)
 
 
 def _is_path(agent: str) -> bool:

@@ -25,7 +25,7 @@ from tpsrl.world.episode import Episode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Task:
+class EpisodeJob:
     """One episode to run; `video` is the file to film it into, if at all."""
 
     episode: Episode
@@ -33,7 +33,7 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class EpisodeOutcome:
     """What a worker says of an episode, and how long it took it."""
 
     result: EpisodeResult
@@ -41,13 +41,13 @@ class Outcome:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Factory:
+class EpisodeRunner:
     """Builds in each worker one simulator, which its episodes use in turn."""
 
     settings: EvalSettings
 
-    def __call__(self) -> Callable[[Task], Outcome]:
-        """The function that runs one task."""
+    def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
+        """The function that runs one episode."""
         from tpsrl import sim
 
         settings = self.settings
@@ -58,15 +58,15 @@ class Factory:
             filter_base=settings.protocol.filter_base,
         )
         # Policies are made anew for every episode, so that nothing is left over from the last one.
-        return lambda task: run_episode(
-            settings, simulator, agents.make(settings.agent, settings.skills.given()), task
+        return lambda job: run_episode(
+            settings, simulator, agents.Policies(settings.agent, settings.skills.given()), job
         )
 
 
 def evaluate(
     settings: EvalSettings,
     console: Console | None = None,
-    factory: Callable[[EvalSettings], pool.Factory] = Factory,
+    factory: Callable[[EvalSettings], pool.Factory] = EpisodeRunner,
 ) -> dict[str, Any]:
     """Runs the episodes, writes the files, prints the table, and returns the report.
 
@@ -79,7 +79,8 @@ def evaluate(
     """
     console = console or Console()
     out = output.check(settings.out or f"out/{settings.scenario.name}")
-    agents.make(settings.agent, settings.skills.given())
+    agents.Policies(settings.agent, settings.skills.given())
+    settings.carried_out_by()
     episodes = obtain(
         settings.scenario.name,
         settings.split,
@@ -97,10 +98,10 @@ def evaluate(
     films = out / f".videos.{os.getpid()}.tmp"
     try:
         started = time.perf_counter()
-        outcomes: list[Outcome] = runs.run_jobs(
+        outcomes: list[EpisodeOutcome] = runs.run_jobs(
             factory(settings),
             [
-                Task(episode, runs.film_path(films, number, settings.videos))
+                EpisodeJob(episode, runs.film_path(films, number, settings.videos))
                 for number, episode in enumerate(episodes)
             ],
             settings.processes or 1,
@@ -125,9 +126,9 @@ def run_episode(
     settings: EvalSettings,
     simulator: Simulator,
     policies: Mapping[str, SkillPolicy],
-    task: Task,
-) -> Outcome:
-    """Runs one episode under the protocol, and films it if the task says so.
+    job: EpisodeJob,
+) -> EpisodeOutcome:
+    """Runs one episode under the protocol, and films it if the job says so.
 
     Raises:
         UserError: the episode is not valid; names it.
@@ -135,30 +136,31 @@ def run_episode(
     from planner.execution.executor import Executor
 
     started = time.perf_counter()
-    protocol, episode = settings.protocol, task.episode
+    protocol, episode = settings.protocol, job.episode
     executor = Executor(
         simulator,
         policies,
+        reset_arm=agents.reset_arm() if protocol.add_arm_rest else None,
         limits=protocol.limits_for(settings.scenario.name),
-        rules=protocol.rules(settings.replan),
+        rules=protocol.rules(settings.replan, settings.carried_out_by()),
         thresholds=protocol.skills,
         predicates=protocol.predicates,
     )
     try:
-        if task.video is None:
+        if job.video is None:
             trace, video = executor.run(episode), None
         else:
             from eval.running.film import Film
 
-            with Film(simulator, episode, task.video, settings.video_stride) as film:
+            with Film(simulator, episode, job.video, settings.video_stride) as film:
                 trace = executor.run(episode, film.on_step)
-            video = f"videos/{task.video.name}"
+            video = f"videos/{job.video.name}"
     except UserError as error:
         prefix = f"episode {episode.id}: "
         message = str(error)
         raise UserError(message if message.startswith(prefix) else prefix + message) from None
     result = from_trace(trace, video, protocol.stage_rule)
-    return Outcome(result, time.perf_counter() - started)
+    return EpisodeOutcome(result, time.perf_counter() - started)
 
 
 def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from types import TracebackType
 import numpy as np
 
 from eval.analysing.results import generic
-from planner.execution.executor import StepInfo
-from skills.core.interface import Margin
+from planner.execution.progress import RESET_ARM, SKILL, StepInfo
+from skills.core.conditions import Margin
 from tpsrl.sim.base import Simulator, Sphere
 from tpsrl.video import Caption, VideoWriter, compose_frame
 from tpsrl.world.action import CONTROL_HZ
@@ -73,7 +73,7 @@ def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
 
 def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
     """The step, its predicate with margin, and the state of the robot."""
-    doing = {"skill": info.skill, "reset_arm": "arm back to rest"}.get(info.phase, info.phase)
+    doing = {SKILL: info.skill, RESET_ARM: "arm back to rest"}.get(info.phase, info.phase)
     return Caption(
         title=f"{info.index + 1}/{info.total}  {info.action}",
         results=[(margin_text(info.predicate, info.margin), info.margin.holds)],

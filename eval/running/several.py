@@ -48,11 +48,11 @@ def evaluate_skills(
         UserError: an output folder cannot be written, or a start state is not valid.
         RunError: a worker failed or died.
     """
-    from skills.registry import names
+    from skills.registry import planned
 
     console, out = console or Console(), output.check(settings.out or "out/skills")
     reports = {}
-    for name in names():
+    for name in planned():
         own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
         reports[name] = run(own, console)
     summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
@@ -60,7 +60,7 @@ def evaluate_skills(
 
 
 def _what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
-    acted = agents.describe(settings.agent, settings.skills.given())
+    acted = agents.describe(settings.agent or agents.SCRIPTED, settings.skills.given())
     return {**runs.what_ran(settings), **acted}
 
 

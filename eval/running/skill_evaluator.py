@@ -21,8 +21,9 @@ from eval.running import agents, pool, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
-from skills.pointnav.starts import pointnav_start
-from skills.starts.draw import Start, load_starts, start_episodes
+from skills.starts.recorded import load_starts
+from skills.starts.source import start_episodes
+from skills.starts.start import Start
 from tpsrl import machine
 from tpsrl.errors import UserError
 
@@ -43,7 +44,8 @@ def evaluate_skill(
     """
     console = console or Console()
     out = output.check(settings.out or f"out/{settings.skill}")
-    acting = settings.skills.given().get(settings.skill, settings.agent)
+    asked = settings.agent or agents.default(settings.skill)
+    acting = settings.skills.given().get(settings.skill, asked)
     settings = dataclasses.replace(settings, agent=acting)
     agents.make_for_skill(settings.agent, settings.skill)
     starts = obtain(settings)
@@ -92,8 +94,6 @@ def obtain(settings: SkillSettings) -> list[Start]:
     count = settings.num_episodes
     if settings.starts is None:
         numbers = range(DEFAULT_COUNT if count is None else count)
-        if settings.skill == agents.POINTNAV:
-            return [pointnav_start(number, settings.split, settings.seed) for number in numbers]
         where = (settings.split, settings.seed, settings.num_objects)
         return start_episodes(settings.skill, numbers, *where, settings.processes or None)
     found = load_starts(settings.starts)

@@ -8,11 +8,11 @@ from pathlib import Path
 from eval.analysing.skill_results import SkillResult, cause_of, lacking
 from eval.running import agents, runs
 from eval.settings import SkillSettings
-from planner.execution.executor import OnStep, StepInfo
+from planner.execution.progress import SKILL, OnStep, StepInfo
 from skills.core.interface import SkillGoal, SkillPolicy
-from skills.envs import rollout
+from skills.envs import episodes
 from skills.envs.environment import SkillEnv
-from skills.starts.draw import Start
+from skills.starts.start import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -99,7 +99,7 @@ def _run(
 ) -> SkillResult:
     env = environment(settings, simulator, job.start, policy.depth_size)
     watch = _Watch(settings, job.start.goal, on_step)
-    (done,) = rollout.run(env, policy, [0], watch)
+    (done,) = episodes.run(env, policy, [0], watch)
     parts = {name: margin for name, margin in done.results.items() if name != "success"}
     cause = None if done.success else cause_of(settings.skill, parts, done.ended_by, done.steps)
     return SkillResult(
@@ -130,12 +130,8 @@ def environment(
         simulator=simulator,
         starts=[start],
         depth=depth,
-        thresholds=settings.protocol.skills,
-        settings={
-            "horizon": limits.steps,
-            "force_instant_n": limits.force_instant_n,
-            "force_total_n": limits.force_total_n,
-        },
+        thresholds=settings.protocol.skills.of(settings.skill),
+        settings=limits.settings(),
     )
 
 
@@ -147,7 +143,7 @@ class _Watch:
         self.begun, self.force_before_n = False, 0.0
 
     def __call__(self, env: SkillEnv) -> None:
-        """What a rollout calls after the reset and after every step."""
+        """What `episodes.run` calls after the reset and after every step."""
         if not self.begun:
             self.begun, self.force_before_n = True, float(env.world.force_total[0])
         elif self.on_step is not None:
@@ -163,7 +159,7 @@ class _Watch:
             name=self.skill,
             action=self.skill.replace("_", " "),
             skill=self.skill,
-            phase="skill",
+            phase=SKILL,
             phase_step=steps,
             phase_limit=env.batch.settings.horizon,
             episode_step=steps,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eval.running import agents, pool
+from skills import registry
 from skills.core.interface import SkillGoal
 from tpsrl import machine
 from tpsrl.world import action as act
@@ -51,14 +52,17 @@ def carry_one_object() -> bool:
 
     Whether it got there.
     """
-    from planner.execution.executor import ExecutionLimits, Executor
+    from planner.execution.executor import Executor
+    from planner.execution.limits import execution_limits
     from tpsrl import sim
 
     simulator = sim.make(slots=12)
-    limits = ExecutionLimits(episode_steps=900)
+    limits = execution_limits(episode_steps=900)
     plan_around_a_pole()
     episode = one_object_episode()
-    return Executor(simulator, agents.make("scripted", {}), limits=limits).run(episode).success
+    policies = agents.Policies(agents.SCRIPTED, {})
+    executor = Executor(simulator, policies, reset_arm=agents.reset_arm(), limits=limits)
+    return executor.run(episode).success
 
 
 def plan_around_a_pole() -> np.ndarray | None:
@@ -92,19 +96,18 @@ def make_and_show_an_episode() -> None:
 def open_a_drawer() -> bool:
     """Skill environments, drawers, and shortest paths over the floor; whether it is open."""
     from skills.envs.environment import SkillEnv
-    from skills.envs.rollout import run
-    from skills.scripted import make
-    from skills.starts.draw import Start
+    from skills.envs.episodes import run
+    from skills.starts.start import Start
 
     look_at_the_floor()
     episode = one_object_episode()
     far_off = Start(episode, SkillGoal(0, episode.objects[0].pos))
-    driving = SkillEnv("navigate", starts=[far_off], num_objects=12)
+    driving = SkillEnv(registry.carrying_out("nav").name, starts=[far_off], num_objects=12)
     driving.reset(options={"start": 0})
     driving.step(np.zeros(act.SIZE))
-    starts = [Start(*before_a_drawer())]
-    opening = SkillEnv("open_drawer", starts=starts, num_objects=12, depth=(64, 64))
-    (result,) = run(opening, make("open_drawer"), [0])
+    starts, opener = [Start(*before_a_drawer())], registry.carrying_out("open_cab")
+    opening = SkillEnv(opener.name, starts=starts, num_objects=12, depth=(64, 64))
+    (result,) = run(opening, opener.make_scripted(), [0])
     return result.success
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from skills.core.interface import Margin
+from skills.core.conditions import Margin
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Observation:
+class HandoffState:
     """The world at a handoff: metres, radians; `goals` are the margins of the goal's atoms."""
 
     step: int
@@ -44,14 +44,14 @@ class Stage:
     name: str
     skill: str
     action: tuple[str, ...]
-    before: Observation
+    before: HandoffState
     preconditions: dict[str, Margin]
     ended_by: str = ""
     steps: int = 0
     reset_steps: int = 0
     results: dict[str, Margin] = dataclasses.field(default_factory=dict)
     effects: dict[str, Margin] = dataclasses.field(default_factory=dict)
-    after: Observation | None = None
+    after: HandoffState | None = None
     force_peak_n: float = 0.0
     force_sum_n: float = 0.0
     diagnosis: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -5,21 +5,17 @@ when it is within 0.05 of zero; both ask for the end effector within 0.15 m of t
 an empty cup, and stop. Closing is done without the grip: the door or drawer is pushed.
 """
 
+import abc
 import dataclasses
 from typing import Any
 
-from skills.core.geometry import array_namespace, each, holding, length, rest_vector, seen
-from skills.core.interface import Margin, SkillGoal, SkillThresholds
-from skills.core.task import (
-    STOPPED,
-    WRONG_GRASP,
-    Goals,
-    Judgement,
-    SkillTask,
-    TaskSettings,
-    TaskState,
-    View,
-)
+from skills.core.conditions import Condition, Conditions
+from skills.core.geometry import array_namespace, each, length
+from skills.core.measures import Measures, Memory, common
+from skills.core.path_metrics import Path
+from skills.core.settings import TaskSettings
+from skills.core.skill import STOPPED, WRONG_GRASP, Evaluation, Line, Skill
+from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
@@ -37,162 +33,156 @@ class ArticulatedSettings(TaskSettings):
     wrong_grasp: float = config.option(5.0, "penalty for holding another thing, which ends it")
 
 
-def moved(gap: Any, rest: Any, holding: Any, stop: Any, tolerance: float, rest_m: float) -> Any:
-    """Success (n,) bool of opening and closing.
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenThresholds:
+    """When opening has succeeded: from `target` - `tolerance` on, both in m or rad.
 
-    What the joint lacks (n,), distances (n,) in m of the end effector from its resting point,
-    whether the cup holds anything (n,) and whether stop was called (n,) bool.
+    `rest_m` is how near the end effector has to be to its resting point.
     """
-    return (gap <= tolerance) & (rest < rest_m) & ~holding & stop
+
+    target: float = 0.45
+    tolerance: float = 0.05
+    rest_m: float = 0.15
 
 
-class _Articulated(SkillTask):
-    """What the four skills share; `SkillGoal.marker` is the handle."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class CloseThresholds:
+    """When closing has succeeded: up to `tolerance` (m or rad); `rest_m` as in opening."""
+
+    tolerance: float = 0.05
+    rest_m: float = 0.15
+
+
+@dataclasses.dataclass(slots=True)
+class ArticulatedMeasures(Measures):
+    """From the end effector to the handle, and what the joint lacks."""
+
+    distance: Any  # (n,) m
+    gap: Any  # (n,) m or rad; not positive: nothing is lacking
+
+
+@dataclasses.dataclass(slots=True)
+class ArticulatedMemory(Memory):
+    """The step before; whether the handle was held, and whether the joint was at its target."""
+
+    distance: Any  # (n,) m
+    rest: Any  # (n,) m
+    gap: Any  # (n,) m or rad
+    grasped: Any  # (n,) bool
+    reached: Any  # (n,) bool
+
+
+class Articulated(Skill):
+    """What opening and closing share; `SkillGoal.marker` is the handle, `unit` the joint's."""
 
     settings_type = ArticulatedSettings
     penalties = ("wrong_grasp",)
     needs = ("marker",)
     sensors = ("arm", "ee", "holding", "to_rest")
-    unit = "m"
 
-    def gap(self, opening: Any, thresholds: SkillThresholds) -> Any:
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+
+    @abc.abstractmethod
+    def gap(self, opening: Any, thresholds: Any) -> Any:
         """What joints at `opening` (n,) lack (m or rad); not positive: nothing."""
-        raise NotImplementedError
 
-    def tolerance(self, thresholds: SkillThresholds) -> float:
-        """The largest gap (m or rad) that still counts as done."""
-        raise NotImplementedError
+    def measure(
+        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+    ) -> ArticulatedMeasures:
+        """See `Skill.measure`."""
+        shared, _ = common(world, each(world.marker_pos, goals.joint))
+        gap = self.gap(each(world.joints, goals.joint), thresholds)
+        distance = length(shared["subject"] - shared["ee"])
+        return ArticulatedMeasures(**shared, distance=distance, gap=gap)
 
-    def look(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
-    ) -> View:
-        """`distance` is from the end effector to the handle."""
-        handle = each(world.marker_pos, goals.joint)
-        local = seen(world, handle)
-        ee, subject = local[:, 0], local[:, 1]
-        to_rest = rest_vector(ee)
-        return View(
-            ee=ee,
-            subject=subject,
-            goal=subject,
-            to_rest=to_rest,
-            distance=length(subject - ee),
-            heading=0.0 * world.force,
-            rest=length(to_rest),
-            gap=self.gap(each(world.joints, goals.joint), thresholds),
-            holding=holding(world),
-            velocity=local[:, -1],
+    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
+        """See `Skill.remember`."""
+        never = array_namespace(world.base).zeros_like(world.violation)
+        return ArticulatedMemory(
+            measures.distance, measures.rest, measures.gap, measures.holding, never
         )
 
-    def judge(
+    def conditions(
         self,
-        task: TaskState,
-        view: View,
+        goals: Goals | TaskState,
+        measures: Any,
         world: WorldState,
         stop: Any,
-        settings: ArticulatedSettings,
-        thresholds: SkillThresholds,
-    ) -> Judgement:
-        """Rewards coming to the handle, the grasp, moving the joint, and then coming to rest.
-
-        `reached` is that the joint has been at its target. Any stop ends the episode.
-        """
-        xp = array_namespace(world.base)
-        tolerance, rest_m = self.tolerance(thresholds), thresholds.articulated_rest_m
-        success = moved(view.gap, view.rest, view.holding, stop, tolerance, rest_m)
-        wrong = view.holding & (world.held_joint != task.joint)
-        grasped = view.holding & ~wrong
-        done = view.gap <= tolerance
-        nearer = task.distance - view.distance
-        opened = xp.abs(task.gap) - xp.abs(view.gap)
-        return Judgement(
-            success=success,
-            failure=xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0)),
-            amounts={
-                "handle": xp.where(done | view.holding, 0.0, nearer),
-                "grasp": grasped & ~task.rewarded,
-                "joint": xp.where(done, 0.0, opened),
-                "reached": done & ~task.reached,
-                "rest": xp.where(done, task.rest - view.rest, 0.0),
-                "wrong_grasp": wrong,
-            },
-            rewarded=task.rewarded | grasped,
-            reached=task.reached | done,
-        )
-
-    def success_parts(
-        self,
-        goal: SkillGoal,
-        view: View,
-        world: WorldState,
-        stop: bool,
-        thresholds: SkillThresholds,
-    ) -> dict[str, Margin]:
+        thresholds: Any,
+    ) -> Conditions:
         """Joint (m or rad), released, rest (m), stop."""
-        gap, limit = float(view.gap[0]), self.tolerance(thresholds)
         return {
-            "joint": Margin(gap <= limit, limit - gap, self.unit),
-            "released": Margin.flag(not view.holding[0]),
-            "rest": Margin.below(float(view.rest[0]), thresholds.articulated_rest_m, "m"),
-            "stop": Margin.flag(stop),
+            "joint": Condition.at_most(measures.gap, thresholds.tolerance, self.unit),
+            "released": Condition.fact(~measures.holding),
+            "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
+            "stop": Condition.fact(stop),
         }
 
-    def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
-        """ "wrong_grasp" when an object or another handle is held."""
-        joint = int(Goals.of([goal]).joint[0])
-        wrong = world.held[0] >= 0 or world.held_joint[0] not in (-1, joint)
-        return "wrong_grasp" if wrong else ""
+    def evaluate(
+        self,
+        task: TaskState,
+        measures: Any,
+        world: WorldState,
+        stop: Any,
+        success: Any,
+        settings: Any,
+        thresholds: Any,
+    ) -> Evaluation:
+        """Rewards coming to the handle, the grasp, moving the joint, and then coming to rest.
+
+        Any stop ends the episode.
+        """
+        xp, before = array_namespace(world.base), task.memory
+        assert isinstance(before, ArticulatedMemory)
+        wrong = measures.holding & (world.held_joint != task.joint)
+        grasped = measures.holding & ~wrong
+        done = measures.gap <= thresholds.tolerance
+        nearer = before.distance - measures.distance
+        opened = xp.abs(before.gap) - xp.abs(measures.gap)
+        return Evaluation(
+            failure=xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0)),
+            amounts={
+                "handle": xp.where(done | measures.holding, 0.0, nearer),
+                "grasp": grasped & ~before.grasped,
+                "joint": xp.where(done, 0.0, opened),
+                "reached": done & ~before.reached,
+                "rest": xp.where(done, before.rest - measures.rest, 0.0),
+                "wrong_grasp": wrong,
+            },
+            memory=ArticulatedMemory(
+                measures.distance,
+                measures.rest,
+                measures.gap,
+                before.grasped | grasped,
+                before.reached | done,
+            ),
+        )
 
 
-class _Open(_Articulated):
+class Open(Articulated):
+    """Open a door or drawer to `OpenThresholds.target`."""
+
     parts = (action.ARM, action.GRIP, action.BASE, action.STOP)
 
-    def tolerance(self, thresholds: SkillThresholds) -> float:
-        """`SkillThresholds.open_tolerance`."""
-        return thresholds.open_tolerance
+    def gap(self, opening: Any, thresholds: OpenThresholds) -> Any:
+        """What is missing to the target."""
+        return thresholds.target - opening
+
+    def line(self, thresholds: OpenThresholds) -> Line:
+        """See `Skill.line`."""
+        return Line(thresholds.target - thresholds.tolerance, self.unit, beyond=True)
 
 
-class _Close(_Articulated):
+class Close(Articulated):
+    """Close a door or drawer."""
+
     parts = (action.ARM, action.BASE, action.STOP)
 
-    def gap(self, opening: Any, thresholds: SkillThresholds) -> Any:
+    def gap(self, opening: Any, thresholds: CloseThresholds) -> Any:
         """How far it is from closed, to either side."""
         return array_namespace(opening).abs(opening)
 
-    def tolerance(self, thresholds: SkillThresholds) -> float:
-        """`SkillThresholds.close_tolerance`."""
-        return thresholds.close_tolerance
-
-
-class OpenFridge(_Open):
-    """Open the fridge's door to 1.2208 rad."""
-
-    name = "open_fridge"
-    unit = "rad"
-
-    def gap(self, opening: Any, thresholds: SkillThresholds) -> Any:
-        """What is missing to the target angle."""
-        return thresholds.open_fridge_target_rad - opening
-
-
-class OpenDrawer(_Open):
-    """Open a drawer to 0.45 m."""
-
-    name = "open_drawer"
-
-    def gap(self, opening: Any, thresholds: SkillThresholds) -> Any:
-        """What is missing to the target."""
-        return thresholds.open_drawer_target_m - opening
-
-
-class CloseFridge(_Close):
-    """Close the fridge's door."""
-
-    name = "close_fridge"
-    unit = "rad"
-
-
-class CloseDrawer(_Close):
-    """Close a drawer."""
-
-    name = "close_drawer"
+    def line(self, thresholds: CloseThresholds) -> Line:
+        """See `Skill.line`."""
+        return Line(thresholds.tolerance, self.unit)

@@ -119,3 +119,8 @@ def object_position(index: Any, world: WorldState) -> Any:
 def holding(world: WorldState) -> Any:
     """Whether the cup holds an object or a handle (n,) bool."""
     return array_namespace(world.held).maximum(world.held, world.held_joint) >= 0
+
+
+def millimetres(metres: Any) -> Any:
+    """To whole millimetres, in metres, as habitat-lab does against jitter."""
+    return array_namespace(metres).round(1000.0 * metres) / 1000.0

@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skills import registry
-from skills.core import task
-from skills.core.interface import Margin, SkillGoal, SkillThresholds
-from skills.core.path_metrics import Path
-from skills.core.task import Goals, Outcome, TaskSettings, TaskState, View
-from skills.envs import sensors as observation
-from skills.envs.path_meter import PathMeter, door_positions
-from tpsrl import config
-from tpsrl.errors import UserError, unknown
+from skills.core import sensors, settings, task
+from skills.core.conditions import Margin, margins
+from skills.core.interface import SkillGoal
+from skills.core.measures import Measures
+from skills.core.skill import Skill
+from skills.core.state import Goals, TaskState
+from skills.core.task import StepOutcome
+from skills.envs.map_sensors import MapSensors
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.interface import Observation
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.floor import floor_map
-from tpsrl.world.scan import Scanner
 from tpsrl.world.state import WorldState
 
 if TYPE_CHECKING:
-    from skills.starts.draw import Start
-
-Observation = dict[str, np.ndarray]
+    from skills.starts.start import Start
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,16 +35,17 @@ class BatchOptions:
     """What the homes show and allow.
 
     `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
-    beside it ("habitat" or "full", see `skills.envs.sensors`; None: habitat with depth, full
+    beside it ("habitat" or "full", see `skills.core.sensors`; None: habitat with depth, full
     without). `base_movement` false holds the base still, the limited action space of the paper's
-    ablation. `settings` changes entries of `configs/skill/NAME.yaml`.
+    ablation. `settings` changes entries of the skill's settings, `thresholds` are the skill's own
+    (None: those of the default protocol).
     """
 
     depth: tuple[int, int] | None = None
     sensors: str | None = None
     base_movement: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    thresholds: SkillThresholds = dataclasses.field(default_factory=SkillThresholds)
+    thresholds: Any = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class BatchStep:
     """Of m homes: observations, what came of the step, and the masked actions (m, 11)."""
 
     observation: Observation
-    outcome: Outcome
+    outcome: StepOutcome
     actions: np.ndarray
 
 
@@ -80,23 +79,23 @@ class SkillBatch:
         self, skill: str, simulator: Simulator, options: BatchOptions | None = None
     ) -> None:
         self.options = options = options or BatchOptions()
-        self.skill = registry.get(skill)
+        self.spec = registry.get(skill)
+        self.skill: Skill = self.spec.definition
         self.simulator = simulator
-        self.settings = load_settings(skill, options.settings)
-        self.thresholds = options.thresholds
-        self.sensors = observation.shown(self.skill, options.sensors, options.depth is not None)
+        self.settings = settings.changed(self.spec.load_settings(), options.settings)
+        given = options.thresholds
+        self.thresholds = self.spec.thresholds if given is None else given
+        self.sensors = sensors.chosen(self.skill, options.sensors, options.depth is not None)
         self.mask = self.skill.mask()
         if not options.base_movement:
             self.mask[act.BASE] = False
         self.episodes: list[Episode | None] = [None] * simulator.num_envs
         self.depth_s = 0.0
-        self._task = TaskState.empty(simulator.num_envs)
+        self._task: TaskState | None = None
         self._all = list(range(simulator.num_envs))
         self._held = np.full(simulator.num_envs, -1)
         self._worlds: dict[int, tuple[WorldState, int]] = {}
-        reach_m = self.skill.reach_m(self.thresholds)
-        self._meter = None if reach_m is None else PathMeter(simulator.num_envs, reach_m)
-        self._scanner = Scanner(simulator.num_envs) if observation.SCAN in self.sensors else None
+        self._maps = MapSensors(self.skill, self.sensors, simulator.num_envs, self.thresholds)
 
     @property
     def num_envs(self) -> int:
@@ -106,7 +105,8 @@ class SkillBatch:
     @property
     def state_size(self) -> int:
         """Length k of the vector in an observation."""
-        return observation.size(self.sensors)
+        known = sensors.known(self.skill)
+        return sum(known[name].size for name in self.sensors)
 
     def reset(self, env_ids: Sequence[int], starts: Sequence["Start"]) -> Observation:
         """Puts each home into its start; the first observations.
@@ -119,18 +119,16 @@ class SkillBatch:
                 self.simulator.reset([env], [start.episode])
             else:
                 self.simulator.restore(env, start.snapshot)
-            self._place(env, start.episode)
+            self.episodes[env] = start.episode
         world = self.simulator.state(env_ids)
         goals = Goals.of([start.goal for start in starts])
         self._check(goals, starts)
         begun = task.begin(self.skill, goals, world, self.thresholds)
-        self._task.put(np.asarray(env_ids), begun)
+        self._remember(env_ids, begun)
         self._keep(env_ids, world)
-        if self._meter is not None:
-            episodes = [start.episode for start in starts]
-            self._meter.begin(env_ids, episodes, goals.position, world)
-        view = self.skill.look(goals, world, self.thresholds)
-        return self._observe(env_ids, begun, view, world)
+        layouts = [start.episode.layout for start in starts]
+        self._maps.begin(env_ids, layouts, goals.position, world)
+        return self._observe(env_ids, begun, world)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> BatchStep:
         """One control step of these homes under actions (m, 11); the others stand still.
@@ -141,38 +139,35 @@ class SkillBatch:
         rows = np.asarray(env_ids)
         # All homes in their order, the usual case, need no copies.
         whole = list(env_ids) == self._all
-        before = self._task if whole else self._task.take(rows)
         actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
+        tasks = self._tasks(env_ids)
+        before = tasks if whole else tasks.take(rows)
         self.simulator.step(env_ids, actions)
         world = self.simulator.state(env_ids)
-        if self._meter is not None:
-            self._meter.drive(env_ids, world)
-        path = self._path(env_ids)
-        after, view, outcome = task.step(
+        path = self._maps.drive(env_ids, world)
+        after, verdict, outcome = task.step(
             self.skill, before, actions, world, self.settings, self.thresholds, path
         )
         if whole:
             self._task = after
         else:
-            self._task.put(rows, after)
+            tasks.put(rows, after)
         self._keep(env_ids, world)
-        return BatchStep(self._observe(env_ids, after, view, world), outcome, actions)
+        shown = self._observe(env_ids, after, world, verdict.measures)
+        return BatchStep(shown, outcome, actions)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
         """What these homes show now."""
-        state, world = self.task_state(env_ids), self.simulator.state(env_ids)
-        view = self.skill.look(state, world, self.thresholds)
-        return self._observe(env_ids, state, view, world)
+        return self._observe(env_ids, self.task_state(env_ids), self.simulator.state(env_ids))
 
     def sense(
-        self, env_ids: Sequence[int], state: TaskState, view: View, world: WorldState
+        self, env_ids: Sequence[int], state: TaskState, measures: Measures, world: WorldState
     ) -> np.ndarray:
         """The vectors (m, k) of these homes' observations, beside depth."""
-        if observation.WAY in self.sensors and self._meter is not None:
-            view.ahead = self._meter.ahead(env_ids, world.base)
-        if self._scanner is not None:
-            view.scan = self._scanner.ranges(env_ids, world.base)
-        vectors: np.ndarray = observation.observe(self.sensors, state, view, world)
+        maps = self._maps.read(env_ids, world)
+        vectors: np.ndarray = sensors.observe(
+            self.skill, self.sensors, state, measures, world, maps
+        )
         return vectors
 
     def world(self, env_id: int) -> WorldState:
@@ -191,20 +186,23 @@ class SkillBatch:
 
     def goal(self, env_id: int) -> SkillGoal:
         """What one home is about."""
-        return self._task.goal(env_id)
+        return self._tasks([env_id]).goal(env_id)
 
     def steps(self, env_id: int) -> int:
         """Control steps since the skill began."""
-        return int(self._task.steps[env_id])
+        return int(self._tasks([env_id]).steps[env_id])
 
     def task_state(self, env_ids: Sequence[int]) -> TaskState:
         """A copy of what the tasks of some homes remember."""
-        return self._task.take(np.asarray(env_ids))
+        return self._tasks(env_ids).take(np.asarray(env_ids))
 
     def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
-        """The named results of one home, as the executor has them."""
-        goal, world = self.goal(env_id), self.world(env_id)
-        return self.skill.results(goal, world, stop, self.thresholds, self._path([env_id]))
+        """The conditions of success of one home, headed by "success", as the executor has them."""
+        goals, world = self.task_state([env_id]), self.world(env_id)
+        path = self._maps.path([env_id])
+        measures = self.skill.measure(goals, world, self.thresholds, path)
+        stopped = np.array([stop])
+        return margins(self.skill.conditions(goals, measures, world, stopped, self.thresholds))
 
     def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
         """How well a home drove, as `PathMeter.metrics` says; None for skills that go nowhere.
@@ -212,13 +210,15 @@ class SkillBatch:
         Raises:
             UserError: no free floor is near the goal.
         """
-        return None if self._meter is None else self._meter.metrics(env_id, success)
+        meter = self._maps.meter
+        return None if meter is None else meter.metrics(env_id, success)
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
         """A home and its task, frozen."""
         home = self.simulator.snapshot(env_id)
-        state = self._task.take(np.array([env_id])).to_arrays()
-        return SkillSnapshot(home, state, self._meter.to_arrays(env_id) if self._meter else {})
+        return SkillSnapshot(
+            home, self.task_state([env_id]).to_arrays(), self._maps.to_arrays(env_id)
+        )
 
     def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
         """Puts a home and its task exactly into the frozen state; what it shows, (1, ...).
@@ -226,30 +226,26 @@ class SkillBatch:
         Raises:
             UserError: the snapshot is from another engine, home size or version of the task.
         """
-        state = TaskState.from_arrays(snapshot.task)
         self.simulator.restore(env_id, snapshot.home)
-        if self._meter is not None:
-            goal = state.position[0]
-            self._meter.restore(env_id, snapshot.path, snapshot.home.episode, goal)
-        self._place(env_id, snapshot.home.episode)
-        self._task.put(np.array([env_id]), state)
-        world = self.simulator.state([env_id])
-        self._keep([env_id], world)
-        view = self.skill.look(state, world, self.thresholds)
-        return self._observe([env_id], state, view, world)
-
-    def _place(self, env_id: int, episode: Episode) -> None:
-        """Notes what a home has been put into."""
+        world, episode = self.simulator.state([env_id]), snapshot.home.episode
+        # What a task of this skill looks like, to be filled with what was saved.
+        blank = task.begin(self.skill, Goals.of([SkillGoal()]), world, self.thresholds)
+        state = blank.like(snapshot.task)
+        self._maps.restore(env_id, snapshot.path, episode.layout, state.position[0])
         self.episodes[env_id] = episode
-        if self._scanner is not None:
-            floor = floor_map(episode.layout, joints=door_positions(episode))
-            self._scanner.set(env_id, floor)
+        self._remember([env_id], state)
+        self._keep([env_id], world)
+        return self._observe([env_id], state, world)
 
-    def _path(self, env_ids: Sequence[int]) -> Path | None:
-        """The ways of homes, for a skill that is judged by them."""
-        if self._meter is None or not self.skill.follows_path:
-            return None
-        return self._meter.path(env_ids)
+    def _remember(self, env_ids: Sequence[int], state: TaskState) -> None:
+        if self._task is None:
+            self._task = state.room(self.num_envs)
+        self._task.put(np.asarray(env_ids), state)
+
+    def _tasks(self, env_ids: Sequence[int]) -> TaskState:
+        if self._task is None:
+            raise UserError(f"home {env_ids[0]}: not reset yet")
+        return self._task
 
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
         self._held[np.asarray(env_ids)] = world.held
@@ -257,9 +253,15 @@ class SkillBatch:
             self._worlds[env] = (world, row)
 
     def _observe(
-        self, env_ids: Sequence[int], state: TaskState, view: View, world: WorldState
+        self,
+        env_ids: Sequence[int],
+        state: TaskState,
+        world: WorldState,
+        measures: Measures | None = None,
     ) -> Observation:
-        shown = {"state": self.sense(env_ids, state, view, world)}
+        if measures is None:
+            measures = self.skill.measure(state, world, self.thresholds)
+        shown = {"state": self.sense(env_ids, state, measures, world)}
         if self.options.depth is not None:
             begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)
@@ -291,23 +293,4 @@ class SkillBatch:
             if field == "position":
                 missing = np.array([start.goal.position is None for start in starts])
             if missing.any():
-                raise UserError(f"goal.{field}: {self.skill.name} needs one")
-
-
-def load_settings(skill: str, changes: Mapping[str, Any]) -> TaskSettings:
-    """The settings of `configs/skill/NAME.yaml` with some entries changed.
-
-    Raises:
-        UserError: an entry is unknown (names the nearest) or not a number.
-    """
-    settings = config.load_preset("skill", skill, registry.get(skill).settings_type)
-    names = [field.name for field in dataclasses.fields(settings)]
-    for name, value in changes.items():
-        if name not in names:
-            raise unknown("settings", name, names)
-        limit = name in ("force_total_n", "force_instant_n") and value is None
-        if not limit and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UserError(f"settings.{name}: {value!r} is not a number")
-        if name == "horizon" and (value != int(value) or value < 1):
-            raise UserError(f"settings.horizon: {value} is not a whole number of at least 1")
-    return dataclasses.replace(settings, **changes)
+                raise UserError(f"goal.{field}: {self.spec.name} needs one")

@@ -14,18 +14,21 @@ import numpy as np
 from skills import registry
 from skills.core import task
 from skills.core.interface import SkillGoal
+from skills.core.skill import Skill
 from skills.envs.batch import BatchOptions, SkillBatch
-from skills.starts.draw import Start
+from skills.starts.start import Start
 from tpsrl.sim import datasets
 from tpsrl.sim.bench import in_the_open
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.state import JOINTS
 
 _OBJECTS = 12
 _HOMES = 8
 _TURN = 60
 _SIZE = 64
+_AJAR = JOINTS[2]
 
 Work = Callable[[int], object]
 
@@ -42,7 +45,7 @@ def measure(seconds: float, say: Callable[[str], None] = lambda line: None) -> l
     )
     simulator = MujocoSimulator(_HOMES, slots=_OBJECTS)
     rows = []
-    for name in registry.names():
+    for name in registry.planned():
         say(f"skill {name}")
         rows.append({"skill": name, **_row(name, episode, simulator, seconds)})
     return rows
@@ -51,7 +54,7 @@ def measure(seconds: float, say: Callable[[str], None] = lambda line: None) -> l
 def _row(
     name: str, episode: Episode, simulator: MujocoSimulator, seconds: float
 ) -> dict[str, float]:
-    start = _start(name, episode)
+    start = _start(registry.get(name).definition, episode)
     state = SkillBatch(name, simulator)
     depth = SkillBatch(name, simulator, BatchOptions(depth=(_SIZE, _SIZE)))
     works = {
@@ -75,11 +78,10 @@ def _row(
     }
 
 
-def _start(name: str, episode: Episode) -> Start:
-    """The skill's first target, with what it needs in the hand and drawers and door ajar."""
-    target = episode.targets[0]
-    marker = "fridge_push_point" if "fridge" in name else "cab_push_point_5"
-    held = target.object if name == "place" else -1
+def _start(skill: Skill, episode: Episode) -> Start:
+    """The skill's first target, with what it needs in the hand, and a drawer ajar."""
+    target, marker = episode.targets[0], _AJAR
+    held = target.object if skill.begins_holding else -1
     episode = dataclasses.replace(episode, held=held, articulation={marker: 0.3})
     return Start(episode, SkillGoal(target.object, target.goal, marker))
 
@@ -106,7 +108,7 @@ def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) ->
 
     def judge(i: int) -> None:
         masked = task.masked(actions, batch.mask, world.held)
-        after, view, _ = task.step(skill, state, masked, world, batch.settings, batch.thresholds)
-        batch.sense(env_ids, after, view, world)
+        after, verdict, _ = task.step(skill, state, masked, world, batch.settings, batch.thresholds)
+        batch.sense(env_ids, after, verdict.measures, world)
 
     return judge

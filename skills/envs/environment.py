@@ -14,14 +14,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from skills.core.interface import SkillGoal, SkillThresholds
-from skills.core.task import FAILURES
-from skills.envs.batch import BatchOptions, BatchStep, Observation, SkillBatch, SkillSnapshot
-from skills.envs.start_source import StartSource
-from skills.registry import POINTNAV
-from skills.starts.draw import Start
+from skills import registry
+from skills.core.interface import SkillGoal
+from skills.envs.batch import BatchOptions, BatchStep, SkillBatch, SkillSnapshot
+from skills.starts.source import StartSource
+from skills.starts.start import Start
 from tpsrl import sim
 from tpsrl.errors import UserError, unknown
+from tpsrl.rl.envs.interface import Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -34,9 +34,9 @@ class EnvOptions:
 
     Depth, sensors, base movement, settings and thresholds are as in
     `skills.envs.batch.BatchOptions`; `horizon` is short for that setting. Starts, split, seed of
-    the dataset, `num_objects` and `num_episodes` are as in `skills.envs.start_source.StartSource`;
+    the dataset, `num_objects` and `num_episodes` are as in `skills.starts.source.StartSource`;
     `filter_base` and `engine` as in `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects
-    (None: what the objects need, of which PointNav has none).
+    (None: what the objects need, if the skill has any).
     """
 
     depth: Sequence[int] | None = None
@@ -44,7 +44,7 @@ class EnvOptions:
     base_movement: bool = True
     horizon: int | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    thresholds: SkillThresholds = dataclasses.field(default_factory=SkillThresholds)
+    thresholds: Any = None
     starts: str | os.PathLike[str] | Sequence[Start] | None = None
     split: str = "train"
     dataset_seed: int = 0
@@ -69,7 +69,7 @@ class EnvOptions:
 
     def simulator(self, skill: str, num_envs: int) -> Simulator:
         """The homes that these options ask for."""
-        few = skill == POINTNAV or self.num_objects <= 12
+        few = not registry.get(skill).start_states().uses_objects or self.num_objects <= 12
         slots = self.slots or (12 if few else 30)
         return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
 
@@ -103,9 +103,9 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
     """One skill in one home; keyword arguments are those of `EnvOptions`.
 
     `reset(options={"start": 3})` takes that start instead of a random one. An `info` has "success",
-    "failure" (a name of `skills.core.task.FAILURES`), "reward_terms" and, when the episode is over,
-    "results": each named result with whether it holds, its margin and unit, and of Navigate and
-    PointNav "path": how well it drove (`skills.envs.path_meter.PathMeter.metrics`).
+    "failure" (one of `Skill.failures`), "reward_terms" and, when the episode is over,
+    "results": each condition of success with whether it holds, its margin and unit, and of skills
+    that drive somewhere "path": how well it drove (`skills.envs.path_meter.PathMeter.metrics`).
 
     Raises:
         UserError: an option is unknown or out of range.
@@ -166,8 +166,8 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         terminated, truncated = bool(outcome.terminated[0]), bool(outcome.truncated[0])
         info: dict[str, Any] = {
             "success": bool(outcome.success[0]),
-            "failure": FAILURES[int(outcome.failure[0])],
-            "reward_terms": {name: float(term[0]) for name, term in outcome.terms.items()},
+            "failure": self.batch.skill.failures[int(outcome.failure[0])],
+            "reward_terms": {name: float(term[0]) for name, term in outcome.reward_terms.items()},
         }
         if terminated or truncated:
             info |= final_info(self.batch, 0, done, 0)

@@ -7,17 +7,9 @@ import numpy as np
 
 from skills.core.path_metrics import Path, soft_spl, spl, step_length
 from tpsrl.errors import UserError
-from tpsrl.world.episode import Episode
-from tpsrl.world.floor import CLOSED, Joints, rounded
+from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.geodesic import DistanceField, DistanceFields, distance_field, free_floor
 from tpsrl.world.state import JOINTS, WorldState
-
-
-def door_positions(episode: Episode) -> Joints:
-    """Where doors and drawers stand at the start of an episode."""
-    if not episode.articulation:
-        return CLOSED
-    return rounded([episode.articulation.get(key, 0.0) for key in JOINTS])
 
 
 # Training comes back to the same goals, and a field takes 25 ms to make and half a megabyte.
@@ -29,15 +21,16 @@ def _field(layout: str, joints: Joints, x: float, y: float, reach_m: float) -> D
 class PathMeter:
     """Measures the paths of n homes, each to a goal of its own.
 
-    Distances are geodesic, for the base's disc on the floor as doors and drawers leave it at the
-    start. With `reach_m` the way ends where the goal is that near as the crow flies: Navigate is
-    there within 1.5 m. A home's map of distances is made when it is first asked for.
+    Distances are geodesic, for the base's disc on the floor as doors and drawers leave it when the
+    way begins. With `reach_m` the way ends where the goal is that near as the crow flies. A home's
+    map of distances is made when it is first asked for.
     """
 
     def __init__(self, num_homes: int, reach_m: float = 0.0) -> None:
         self._reach_m = reach_m
         self._fields = DistanceFields(num_homes)
-        self._unmapped: dict[int, tuple[Episode, np.ndarray]] = {}
+        self._unmapped: dict[int, tuple[str, np.ndarray]] = {}  # layout and goal
+        self._joints = np.zeros((num_homes, len(JOINTS)))
         self._start = np.zeros((num_homes, 2))
         self._here = np.zeros((num_homes, 2))
         self._left = np.zeros(num_homes)
@@ -46,13 +39,14 @@ class PathMeter:
     def begin(
         self,
         homes: Sequence[int],
-        episodes: Sequence[Episode],
+        layouts: Sequence[str],
         goals: np.ndarray,
         world: WorldState,
     ) -> None:
         """Starts to measure the ways of homes to goals (n, 2 or 3) from their present worlds."""
         rows = np.asarray(homes)
-        self._unmapped |= dict(zip(homes, zip(episodes, goals, strict=True), strict=True))
+        self._unmapped |= dict(zip(homes, zip(layouts, goals, strict=True), strict=True))
+        self._joints[rows] = world.joints
         self._start[rows] = self._here[rows] = np.asarray(world.base)[:, :2]
         self._left[rows], self._driven[rows] = np.nan, 0.0
 
@@ -97,9 +91,9 @@ class PathMeter:
         if not self._unmapped:
             return
         for home in self._unmapped.keys() & set(homes):
-            episode, goal = self._unmapped.pop(home)
+            layout, goal = self._unmapped.pop(home)
             x, y = map(float, goal[:2])
-            field = _field(episode.layout, door_positions(episode), x, y, self._reach_m)
+            field = _field(layout, rounded(self._joints[home]), x, y, self._reach_m)
             self._fields.set(home, field)
 
     def metrics(self, home: int, success: bool) -> dict[str, float]:
@@ -119,7 +113,7 @@ class PathMeter:
         return {name: values[home].copy() for name, values in self._arrays().items()}
 
     def restore(
-        self, home: int, arrays: Mapping[str, np.ndarray], episode: Episode, goal: np.ndarray
+        self, home: int, arrays: Mapping[str, np.ndarray], layout: str, goal: np.ndarray
     ) -> None:
         """Puts a home to where `to_arrays` said it was on its way to a goal (2 or 3,).
 
@@ -129,7 +123,7 @@ class PathMeter:
         own = self._arrays()
         if wrong := set(own) ^ set(arrays):
             raise UserError(f"path: arrays {', '.join(sorted(wrong))} missing or unknown")
-        self._unmapped[home] = (episode, goal)
+        self._unmapped[home] = (layout, goal)
         for name, values in own.items():
             values[home] = arrays[name]
 
@@ -139,4 +133,5 @@ class PathMeter:
             "here": self._here,
             "left": self._left,
             "driven": self._driven,
+            "joints": self._joints,
         }

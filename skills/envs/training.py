@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from skills import registry
-from skills.core.task import FAILURES
-from skills.envs import sensors as observation
+from skills.core import sensors
 from skills.envs.batch import BatchStep, SkillSnapshot
 from skills.envs.environment import EnvOptions
-from skills.starts.draw import Start
+from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
 from tpsrl.sim.base import Snapshot
@@ -121,7 +120,7 @@ class SkillHomes:
         reward = outcome.reward
         rows = np.asarray(env_ids)
         self._reward[rows] += reward
-        for name, term in outcome.terms.items():
+        for name, term in outcome.reward_terms.items():
             if name not in self._terms:
                 self._terms[name] = np.zeros(self.num_envs)
             self._terms[name][rows] += term
@@ -213,7 +212,7 @@ class SkillHomes:
     def _episode(self, env_id: int, done: BatchStep, row: int) -> Episode:
         """The record of an episode that is over."""
         outcome = done.outcome
-        failure = FAILURES[int(outcome.failure[row])]
+        failure = self._batch.skill.failures[int(outcome.failure[row])]
         success = bool(outcome.success[row])
         return Episode(
             env=self._names[env_id],
@@ -228,10 +227,10 @@ class SkillHomes:
 
 def deployment(factory: SkillHomesFactory, delay: bool) -> Json:
     """What a checkpoint says so that `skills.policies.learned` can act by it."""
-    options, skill = factory.options, registry.get(factory.skill)
+    options, skill = factory.options, registry.get(factory.skill).definition
     return {
         "skill": factory.skill,
-        "sensors": list(observation.shown(skill, options.sensors, options.depth is not None)),
+        "sensors": list(sensors.chosen(skill, options.sensors, options.depth is not None)),
         "depth": None if options.depth is None else list(options.depth),
         "delay": delay,
     }

@@ -12,8 +12,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from skills.core.task import FAILURES
-from skills.envs.batch import BatchStep, Observation
+from skills.envs.batch import BatchStep
 from skills.envs.environment import (
     EnvOptions,
     action_space,
@@ -22,6 +21,7 @@ from skills.envs.environment import (
     observation_space,
 )
 from tpsrl.errors import unknown
+from tpsrl.rl.envs.interface import Observation
 from tpsrl.sim.base import Simulator
 
 
@@ -150,11 +150,12 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         here = np.zeros(self.num_envs, dtype=bool)
         here[env_ids] = True
         terms: dict[str, Any] = {}
-        for name, term in done.outcome.terms.items():
+        for name, term in done.outcome.reward_terms.items():
             terms |= {name: self._spread(env_ids, term), f"_{name}": here}
+        failures = np.array(self.batch.skill.failures)
         infos: dict[str, Any] = {
             "success": self._spread(env_ids, done.outcome.success),
-            "failure": np.array(FAILURES)[self._spread(env_ids, done.outcome.failure)],
+            "failure": failures[self._spread(env_ids, done.outcome.failure)],
             "reward_terms": terms,
         }
         infos |= {f"_{name}": here for name in list(infos)}

@@ -1,16 +1,20 @@
 """Navigate: drive to a position and face it (HAB's NavToObjTask; habitat-lab 0.3.3).
 
 Succeeds when the base is within 1.5 m of the goal over the floor, faces it within 15 degrees, and
-the policy has called stop. With a region (`SkillThresholds.navigate_region_m`) the distance counts
-from the region's edge, as with M3's region goals.
+the policy has called stop. With a region (`NavigateThresholds.region_m`) the distance counts from
+the region's edge, as with M3's region goals.
 """
 
 import dataclasses
 from typing import Any, ClassVar
 
-from skills.core.geometry import array_namespace, holding, length, rest_vector, seen
-from skills.core.interface import Margin, SkillGoal, SkillThresholds
-from skills.core.task import STOPPED, Goals, Judgement, SkillTask, TaskSettings, TaskState, View
+from skills.core.conditions import Condition, Conditions
+from skills.core.geometry import array_namespace, length
+from skills.core.measures import Measures, Memory, common
+from skills.core.path_metrics import Path
+from skills.core.settings import TaskSettings
+from skills.core.skill import STOPPED, Evaluation, Line, Skill
+from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
@@ -25,17 +29,38 @@ class NavigateSettings(TaskSettings):
     heading_within_m: float = config.option(3.0, "where turning is rewarded", minimum=0)
 
 
-def arrived(distance: Any, heading: Any, stop: Any, thresholds: SkillThresholds) -> Any:
-    """Success (n,) bool for distances (n,) in m, heading errors (n,) in rad, stop calls (n,)."""
-    xp = array_namespace(distance)
-    near = distance < thresholds.navigate_region_m + thresholds.navigate_distance_m
-    return near & (xp.abs(heading) < thresholds.navigate_angle_rad) & stop
+@dataclasses.dataclass(frozen=True, slots=True)
+class NavigateThresholds:
+    """When Navigate has succeeded.
+
+    `region_m` is the radius around the goal within which all free floor counts as the goal;
+    `distance_m` is measured from there.
+    """
+
+    distance_m: float = 1.5
+    angle_rad: float = 0.261799
+    region_m: float = 0.0
 
 
-class Navigate(SkillTask):
+@dataclasses.dataclass(slots=True)
+class NavigateMeasures(Measures):
+    """Base to goal over the floor; the angle to the goal, left positive."""
+
+    distance: Any  # (n,) m
+    heading: Any  # (n,) rad
+
+
+@dataclasses.dataclass(slots=True)
+class NavigateMemory(Memory):
+    """The measures of the step before, from which progress is counted."""
+
+    distance: Any  # (n,) m
+    heading: Any  # (n,) rad
+
+
+class Navigate(Skill):
     """The definition; `SkillGoal.position` is where to go."""
 
-    name = "navigate"
     settings_type: ClassVar[type[TaskSettings]] = NavigateSettings
     needs = ("position",)
     parts = (action.BASE, action.STOP)
@@ -44,70 +69,65 @@ class Navigate(SkillTask):
         "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way", "scan",
     )  # fmt: skip
 
-    def reach_m(self, thresholds: SkillThresholds) -> float | None:
+    def reach_m(self, thresholds: NavigateThresholds) -> float | None:
         """From this near, success is within reach."""
-        return thresholds.navigate_region_m + thresholds.navigate_distance_m
+        return thresholds.region_m + thresholds.distance_m
 
-    def look(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
-    ) -> View:
-        """`distance` is from the base to the goal over the floor."""
-        xp = array_namespace(world.base)
-        local = seen(world, goals.position)
-        ee, goal = local[:, 0], local[:, 1]
-        to_rest = rest_vector(ee)
-        return View(
-            ee=ee,
-            subject=goal,
-            goal=goal,
-            to_rest=to_rest,
-            distance=length(goal[:, :2]),
-            heading=xp.atan2(goal[:, 1], goal[:, 0]),
-            rest=length(to_rest),
-            gap=0.0 * world.force,
-            holding=holding(world),
-            velocity=local[:, -1],
-        )
+    def line(self, thresholds: NavigateThresholds) -> Line:
+        """See `Skill.line`."""
+        return Line(thresholds.region_m + thresholds.distance_m, "m")
 
-    def judge(
+    def measure(
+        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+    ) -> NavigateMeasures:
+        """See `Skill.measure`."""
+        shared, _ = common(world, goals.position)
+        goal = shared["subject"]
+        heading = array_namespace(goal).atan2(goal[:, 1], goal[:, 0])
+        return NavigateMeasures(**shared, distance=length(goal[:, :2]), heading=heading)
+
+    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
+        """See `Skill.remember`."""
+        return NavigateMemory(measures.distance, measures.heading)
+
+    def conditions(
         self,
-        task: TaskState,
-        view: View,
+        goals: Goals | TaskState,
+        measures: Any,
         world: WorldState,
         stop: Any,
-        settings: NavigateSettings,
-        thresholds: SkillThresholds,
-    ) -> Judgement:
-        """Rewards coming nearer and, near the goal, turning to it; any stop ends the episode."""
+        thresholds: Any,
+    ) -> Conditions:
+        """Distance (m), heading (rad), stop."""
         xp = array_namespace(world.base)
-        success = arrived(view.distance, view.heading, stop, thresholds)
+        reach = thresholds.region_m + thresholds.distance_m
+        return {
+            "distance": Condition.below(measures.distance, reach, "m"),
+            "heading": Condition.below(xp.abs(measures.heading), thresholds.angle_rad, "rad"),
+            "stop": Condition.fact(stop),
+        }
+
+    def evaluate(
+        self,
+        task: TaskState,
+        measures: Any,
+        world: WorldState,
+        stop: Any,
+        success: Any,
+        settings: Any,
+        thresholds: Any,
+    ) -> Evaluation:
+        """Rewards coming nearer and, near the goal, turning to it; any stop ends the episode."""
+        xp, before = array_namespace(world.base), task.memory
+        assert isinstance(before, NavigateMemory)
         within = settings.heading_within_m
-        near = (view.distance < within) & (task.distance < within)
-        turned = xp.abs(task.heading) - xp.abs(view.heading)
-        return Judgement(
-            success=success,
+        near = (measures.distance < within) & (before.distance < within)
+        turned = xp.abs(before.heading) - xp.abs(measures.heading)
+        return Evaluation(
             failure=xp.where(stop & ~success, STOPPED, 0),
             amounts={
-                "distance": task.distance - view.distance,
+                "distance": before.distance - measures.distance,
                 "heading": xp.where(near, turned, 0.0),
             },
-            rewarded=task.rewarded,
-            reached=task.reached,
+            memory=NavigateMemory(measures.distance, measures.heading),
         )
-
-    def success_parts(
-        self,
-        goal: SkillGoal,
-        view: View,
-        world: WorldState,
-        stop: bool,
-        thresholds: SkillThresholds,
-    ) -> dict[str, Margin]:
-        """Distance (m), heading (rad), stop."""
-        reach = thresholds.navigate_region_m + thresholds.navigate_distance_m
-        turn = abs(float(view.heading[0]))
-        return {
-            "distance": Margin.below(float(view.distance[0]), reach, "m"),
-            "heading": Margin.below(turn, thresholds.navigate_angle_rad, "rad"),
-            "stop": Margin.flag(stop),
-        }

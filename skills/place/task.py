@@ -2,27 +2,33 @@
 
 Succeeds when the object is within 0.15 m of the goal, nothing is held, and the end effector is
 within 0.15 m of the resting point.
+
+When the object has been let go elsewhere is a setting of the protocol, `wrong_drop`:
+
+- "release": in the step of the release, as in habitat-lab's task. This is what training wants: no
+  step is spent on what is lost.
+- "rest": a broken hold at once, a release when the arm is back at rest and the object is off its
+  goal. One state does not tell a falling or settling object from one at rest, so the verdict waits
+  until all that the skill can do is done; by then, a second or more after the release, the object
+  lies still. This is what a plan wants, whose next step may go on from there.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
-from skills.core.geometry import array_namespace, each, holding, length, rest_vector, seen
-from skills.core.interface import Margin, SkillGoal, SkillThresholds
-from skills.core.task import (
-    DROPPED,
-    WRONG_DROP,
-    Goals,
-    Judgement,
-    SkillTask,
-    TaskSettings,
-    TaskState,
-    View,
-    rounded,
-)
+from skills.core.conditions import Condition, Conditions
+from skills.core.geometry import array_namespace, each, length, millimetres
+from skills.core.limits import SkillLimits
+from skills.core.measures import Measures, Memory, common
+from skills.core.path_metrics import Path
+from skills.core.settings import TaskSettings
+from skills.core.skill import DROPPED, WRONG_DROP, Evaluation, Line, Skill
+from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
+
+WrongDrop = Literal["release", "rest"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,115 +38,120 @@ class PlaceSettings(TaskSettings):
     distance: float = config.option(2.0, "reward for each metre nearer: object to goal, then rest")
     place: float = config.option(5.0, "reward for letting go at the goal, once")
     drop: float = config.option(0.0, "penalty for letting go elsewhere, which ends the episode")
+    wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
 
 
-def placed(distance: Any, rest: Any, holding: Any, thresholds: SkillThresholds) -> Any:
-    """Success (n,) bool.
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceLimits(SkillLimits):
+    """Place's limits, and when a release elsewhere is judged."""
 
-    Distances (n,) in m of the object from its goal and of the end effector from its resting point,
-    and whether the cup holds anything (n,) bool.
-    """
-    return (distance < thresholds.place_goal_m) & ~holding & (rest < thresholds.place_rest_m)
+    wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
 
 
-def dropped_wrong(distance: Any, rest: Any, holding: Any, thresholds: SkillThresholds) -> Any:
-    """Whether the object was let go off its goal for good (n,) bool; arguments of `placed`.
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceThresholds:
+    """When Place has succeeded: object from its goal, end effector from its resting point."""
 
-    One state does not tell a falling or settling object from one at rest. So the verdict waits
-    until the arm is back at rest: all that the skill can do is done, and by then, a second or more
-    after the release, the object lies still.
-    """
-    return (distance >= thresholds.place_goal_m) & ~holding & (rest < thresholds.place_rest_m)
+    goal_m: float = 0.15
+    rest_m: float = 0.15
 
 
-class Place(SkillTask):
+@dataclasses.dataclass(slots=True)
+class PlaceMeasures(Measures):
+    """The goal in the base's frame, and how far the object's centre is from it."""
+
+    goal: Any  # (n, 3)
+    distance: Any  # (n,) m
+
+    def goal_point(self) -> Any:
+        """See `Measures.goal_point`."""
+        return self.goal
+
+
+@dataclasses.dataclass(slots=True)
+class PlaceMemory(Memory):
+    """The step before; whether the object was let go, and whether it stood free at its goal."""
+
+    distance: Any  # (n,) m
+    rest: Any  # (n,) m
+    released: Any  # (n,) bool
+    at_goal: Any  # (n,) bool
+
+
+class Place(Skill):
     """The definition; `SkillGoal.object` is what to place, `SkillGoal.position` where."""
 
-    name = "place"
     settings_type = PlaceSettings
     penalties = ("drop",)
     needs = ("object", "position")
     parts = (action.ARM, action.GRIP, action.BASE)
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
+    begins_holding = True
 
-    def look(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: SkillThresholds
-    ) -> View:
-        """`distance` is from the object's centre to its goal."""
-        target = each(world.object_pos, goals.object)
-        local = seen(world, target, goals.position)
-        ee, subject, goal = local[:, 0], local[:, 1], local[:, 2]
-        to_rest, unused = rest_vector(ee), 0.0 * world.force
-        return View(
-            ee=ee,
-            subject=subject,
-            goal=goal,
-            to_rest=to_rest,
-            distance=length(goal - subject),
-            heading=unused,
-            rest=length(to_rest),
-            gap=unused,
-            holding=holding(world),
-            velocity=local[:, -1],
-        )
+    def line(self, thresholds: PlaceThresholds) -> Line:
+        """See `Skill.line`."""
+        return Line(thresholds.goal_m, "m")
 
-    def judge(
+    def measure(
+        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+    ) -> PlaceMeasures:
+        """See `Skill.measure`."""
+        thing = each(world.object_pos, goals.object)
+        shared, (goal,) = common(world, thing, goals.position)
+        return PlaceMeasures(**shared, goal=goal, distance=length(goal - shared["subject"]))
+
+    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
+        """See `Skill.remember`; without anything in the hand there is nothing to let go."""
+        never = array_namespace(world.base).zeros_like(world.violation)
+        return PlaceMemory(measures.distance, measures.rest, ~measures.holding, never)
+
+    def conditions(
         self,
-        task: TaskState,
-        view: View,
+        goals: Goals | TaskState,
+        measures: Any,
         world: WorldState,
         stop: Any,
-        settings: PlaceSettings,
-        thresholds: SkillThresholds,
-    ) -> Judgement:
-        """Rewards bringing the object nearer to its goal, the release, then coming nearer to rest.
+        thresholds: Any,
+    ) -> Conditions:
+        """At_goal (m), released, rest (m)."""
+        return {
+            "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
+            "released": Condition.fact(~measures.holding),
+            "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
+        }
 
-        `reached` is that the object stands free at its goal, so that the way back counts.
-        """
-        xp = array_namespace(world.base)
-        free = ~view.holding
-        at_goal = view.distance < thresholds.place_goal_m
-        released = free & ~task.rewarded
+    def evaluate(
+        self,
+        task: TaskState,
+        measures: Any,
+        world: WorldState,
+        stop: Any,
+        success: Any,
+        settings: Any,
+        thresholds: Any,
+    ) -> Evaluation:
+        """Rewards bringing the object nearer to its goal, the release, then the way to rest."""
+        xp, before = array_namespace(world.base), task.memory
+        assert isinstance(before, PlaceMemory)
+        free = ~measures.holding
+        at_goal = measures.distance < thresholds.goal_m
+        released = free & ~before.released
         off_goal = released & ~at_goal
         back = free & at_goal
         # Nearer than the tolerance there is nothing to gain, so that the object is let go there.
-        progress = xp.where(back, task.rest - view.rest, task.distance - view.distance)
-        same = (back == task.reached) & (back | ~at_goal) & ~off_goal
-        return Judgement(
-            success=placed(view.distance, view.rest, view.holding, thresholds),
-            failure=xp.where(off_goal, xp.where(world.violation, DROPPED, WRONG_DROP), 0),
+        progress = xp.where(back, before.rest - measures.rest, before.distance - measures.distance)
+        same = (back == before.at_goal) & (back | ~at_goal) & ~off_goal
+        if settings.wrong_drop == "release":
+            broken, wrong = off_goal & world.violation, off_goal
+        else:
+            broken = world.violation
+            wrong = free & ~at_goal & (measures.rest < thresholds.rest_m)
+        return Evaluation(
+            failure=xp.where(broken, DROPPED, xp.where(wrong, WRONG_DROP, 0)),
             amounts={
-                "distance": xp.where(same, rounded(xp, progress), 0.0),
+                "distance": xp.where(same, millimetres(progress), 0.0),
                 "place": released & at_goal,
                 "drop": off_goal,
             },
-            rewarded=task.rewarded | free,
-            reached=back,
+            memory=PlaceMemory(measures.distance, measures.rest, before.released | free, back),
         )
-
-    def success_parts(
-        self,
-        goal: SkillGoal,
-        view: View,
-        world: WorldState,
-        stop: bool,
-        thresholds: SkillThresholds,
-    ) -> dict[str, Margin]:
-        """At_goal (m), released, rest (m)."""
-        return {
-            "at_goal": Margin.below(float(view.distance[0]), thresholds.place_goal_m, "m"),
-            "released": Margin.flag(not view.holding[0]),
-            "rest": Margin.below(float(view.rest[0]), thresholds.place_rest_m, "m"),
-        }
-
-    def begun(self, view: View) -> Any:
-        """Without anything in the hand there is nothing to let go."""
-        return ~view.holding
-
-    def failure(self, goal: SkillGoal, world: WorldState, thresholds: SkillThresholds) -> str:
-        """ "dropped" when the hold broke, "wrong_drop" when it was let go off the goal for good."""
-        if world.violation[0]:
-            return "dropped"
-        view = self.look(Goals.of([goal]), world, thresholds)
-        wrong = dropped_wrong(view.distance, view.rest, view.holding, thresholds)
-        return "wrong_drop" if wrong[0] else ""

@@ -8,16 +8,15 @@ oracle follows the shortest path; it bounds what can be had.
 import abc
 import math
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from skills.core.interface import SkillGoal, SkillPolicy
-from skills.envs.path_meter import door_positions
-from tpsrl.errors import UserError, unknown
+from skills.core.interface import SkillGoal
+from tpsrl.errors import UserError
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.floor import rounded
 from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.state import WorldState
@@ -64,7 +63,7 @@ class PointNavAgent(abc.ABC):
         """Linear and angular command in [-1, 1]; the goal is `distance` m away at `angle` rad."""
 
 
-class RandomAgent(PointNavAgent):
+class RandomDriver(PointNavAgent):
     """Drives forward, turns left or turns right, as the dice say; the same for each episode."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -103,7 +102,7 @@ class ShortestPathFollower(PointNavAgent):
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
         super().begin(episode, goal, world)
-        floor = free_floor(episode.layout, door_positions(episode))
+        floor = free_floor(episode.layout, rounded(world.joints[0]))
         self._field: DistanceField = distance_field(floor, tuple(self.goal))
 
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
@@ -135,27 +134,3 @@ def _turn(angle: float) -> float:
     """Turning command towards an angle (rad), slower as it comes near."""
     rate = min(math.sqrt(2.0 * _BRAKE_RPS2 * abs(angle)), 12.0 * abs(angle))
     return math.copysign(min(1.0, rate / act.BASE_ANGULAR_RPS), angle)
-
-
-_AGENTS: dict[str, Callable[[], SkillPolicy]] = {
-    "random": RandomAgent,
-    "forward_only": ForwardOnlyAgent,
-    "goal_follower": GoalFollower,
-    "shortest_path": ShortestPathFollower,
-}
-
-
-def names() -> tuple[str, ...]:
-    """The names of the agents."""
-    return tuple(_AGENTS)
-
-
-def make(name: str) -> SkillPolicy:
-    """A PointNav agent.
-
-    Raises:
-        UserError: there is none of that name; names the nearest.
-    """
-    if name not in _AGENTS:
-        raise unknown("agent", name, _AGENTS)
-    return _AGENTS[name]()

@@ -6,12 +6,15 @@ reaches beyond the base's disc, so it must be clear of furniture at the start, a
 the robot comes along the shortest path; on the way it is not looked at.
 """
 
+import dataclasses
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from skills.starts.draw import Start
+from skills.spec import SkillSpec
+from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError, unknown
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.episode import Episode
@@ -89,3 +92,36 @@ def _arm_free(layout: str, base: tuple[float, float, float]) -> bool:
     """Whether the resting arm is clear of furniture at a base pose."""
     near, _ = static_bodies(layout).seen_from(np.array(base))
     return ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointNavStarts:
+    """`pointnav_start` as a `skills.starts.source.StartStates`; there are no loose objects."""
+
+    uses_objects: bool = False
+
+    def prepare(
+        self,
+        skill: SkillSpec,
+        count: int,
+        split: str,
+        seed: int = 0,
+        num_objects: int = 30,
+        processes: int | None = None,
+    ) -> None:
+        """Nothing takes long enough to be made beforehand."""
+
+    def obtain(
+        self,
+        skill: SkillSpec,
+        indices: Iterable[int],
+        split: str,
+        seed: int = 0,
+        num_objects: int = 30,
+        processes: int | None = None,
+    ) -> list[Start]:
+        """See `pointnav_start`."""
+        return [pointnav_start(index, split, seed) for index in indices]
+
+
+STARTS = PointNavStarts()

@@ -9,13 +9,16 @@ to the goal fell, less 0.01. Its agent turns by steps of 10 degrees and drives b
 import dataclasses
 from typing import Any
 
-from skills.core.geometry import array_namespace
-from skills.core.interface import Margin, SkillGoal, SkillThresholds
+from skills.core.conditions import Condition, Conditions
+from skills.core.geometry import array_namespace, length
+from skills.core.measures import Measures, Memory, common
 from skills.core.path_metrics import Path, spl
-from skills.core.task import STOPPED, Judgement, TaskSettings, TaskState, View
-from skills.navigate.task import Navigate
+from skills.core.settings import TaskSettings
+from skills.core.skill import STOPPED, Evaluation, Skill
+from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.world import action
 from tpsrl.world.state import WorldState
 
 
@@ -29,58 +32,86 @@ class PointNavSettings(TaskSettings):
     progress: float = config.option(1.0, "reward for each metre nearer, along the floor")
 
 
-class PointNav(Navigate):
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointNavThresholds:
+    """When PointNav has succeeded: DD-PPO's distance, along the floor."""
+
+    distance_m: float = 0.2
+
+
+@dataclasses.dataclass(slots=True)
+class PointNavMeasures(Measures):
+    """Base to goal as the crow flies, the angle to it (left positive), and the way by floor."""
+
+    distance: Any  # (n,) m
+    heading: Any  # (n,) rad
+    path: Path | None
+
+    def way(self) -> Path:
+        """The way along the floor.
+
+        Raises:
+            UserError: it was not measured.
+        """
+        if self.path is None:
+            raise UserError("path: PointNav is judged by the way along the floor; there is none")
+        return self.path
+
+
+class PointNav(Skill):
     """The definition; `SkillGoal.position` is where to go."""
 
-    name = "pointnav"
     settings_type = PointNavSettings
+    needs = ("position",)
+    parts = (action.BASE, action.STOP)
     sensors = full_sensors = ("compass", "velocity")
     follows_path = True
 
-    def reach_m(self, thresholds: SkillThresholds) -> float:
+    def reach_m(self, thresholds: Any) -> float:
         """The way ends at the goal itself."""
         return 0.0
 
-    def judge(
+    def measure(
+        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+    ) -> PointNavMeasures:
+        """See `Skill.measure`."""
+        shared, _ = common(world, goals.position)
+        goal = shared["subject"]
+        heading = array_namespace(goal).atan2(goal[:, 1], goal[:, 0])
+        distance = length(goal[:, :2])
+        return PointNavMeasures(**shared, distance=distance, heading=heading, path=path)
+
+    def conditions(
         self,
-        task: TaskState,
-        view: View,
+        goals: Goals | TaskState,
+        measures: Any,
         world: WorldState,
         stop: Any,
-        settings: PointNavSettings,  # type: ignore[override]
-        thresholds: SkillThresholds,
-    ) -> Judgement:
+        thresholds: Any,
+    ) -> Conditions:
+        """Distance along the floor (m), stop."""
+        return {
+            "distance": Condition.below(measures.way().left, thresholds.distance_m, "m"),
+            "stop": Condition.fact(stop),
+        }
+
+    def evaluate(
+        self,
+        task: TaskState,
+        measures: Any,
+        world: WorldState,
+        stop: Any,
+        success: Any,
+        settings: Any,
+        thresholds: Any,
+    ) -> Evaluation:
         """Rewards coming nearer along the floor, and success by SPL; any stop ends the episode."""
-        xp, path = array_namespace(world.base), _path(view)
-        success = stop & (path.left < thresholds.pointnav_distance_m)
-        return Judgement(
-            success=success,
+        xp, path = array_namespace(world.base), measures.way()
+        return Evaluation(
             failure=xp.where(stop & ~success, STOPPED, 0),
             amounts={
                 "success": spl(success, path.shortest, path.driven),
                 "progress": path.gained,
             },
-            rewarded=task.rewarded,
-            reached=task.reached,
+            memory=Memory(),
         )
-
-    def success_parts(
-        self,
-        goal: SkillGoal,
-        view: View,
-        world: WorldState,
-        stop: bool,
-        thresholds: SkillThresholds,
-    ) -> dict[str, Margin]:
-        """Distance along the floor (m), stop."""
-        left = float(_path(view).left[0])
-        return {
-            "distance": Margin.below(left, thresholds.pointnav_distance_m, "m"),
-            "stop": Margin.flag(stop),
-        }
-
-
-def _path(view: View) -> Path:
-    if view.path is None:
-        raise UserError("pointnav: is judged by the path along the floor, and there is none")
-    return view.path

@@ -1,6 +1,7 @@
 """Policies that were trained, as the executor and the environments use them."""
 
 import functools
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -9,27 +10,24 @@ import numpy as np
 import torch
 
 from skills import registry
-from skills.core import task
-from skills.core.interface import SkillGoal, SkillThresholds
-from skills.core.task import Goals, TaskState
-from skills.envs import sensors as observation
-from skills.envs.path_meter import PathMeter
+from skills.core import sensors, task
+from skills.core.interface import SkillGoal
+from skills.core.state import Goals, TaskState
+from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.floor import floor_map, rounded
-from tpsrl.world.scan import Scanner
 from tpsrl.world.state import WorldState
 
 
 class LearnedPolicy:
     """Acts by a checkpoint's network; a skill is begun with an empty memory.
 
-    Draws actions as in training, from a generator that the episode seeds, so that it does the same
-    again; without `sample` it takes the mean of their distribution, which was not trained: the mean
-    of a stop may stay under the threshold for ever while one draw in three is above it.
+    Draws actions as in training, from a generator that episode and step seed, so that it does the
+    same again; without `sample` it takes the mean of their distribution, which was not trained: the
+    mean of a stop may stay under the threshold for ever while one draw in three is above it.
 
     Args:
         skill: that it is to act for
@@ -50,12 +48,9 @@ class LearnedPolicy:
                 f"`tpsrl train {skill}` makes one for {skill}"
             )
         self._sample = sample
-        self._skill = registry.get(skill)
-        self._thresholds = SkillThresholds()
-        self._meter = None
-        if observation.WAY in self._network.sensors:
-            self._meter = PathMeter(1, self._skill.reach_m(self._thresholds) or 0.0)
-        self._scanner = Scanner(1) if observation.SCAN in self._network.sensors else None
+        spec = registry.get(skill)
+        self._skill, self._thresholds = spec.definition, spec.thresholds
+        self._maps = MapSensors(self._skill, self._network.sensors, 1, self._thresholds)
 
     @property
     def depth_size(self) -> tuple[int, int] | None:
@@ -70,12 +65,8 @@ class LearnedPolicy:
         self._previous = torch.zeros(1, act.SIZE)
         self._start = torch.ones(1, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
-        if self._meter is not None:
-            self._meter.begin([0], [episode], self._task.position, world)
-        if self._scanner is not None:
-            self._scanner.set(0, floor_map(episode.layout, joints=rounded(world.joints[0])))
-        seed = int.from_bytes(episode.id.encode(), "little") % 2**63
-        self._generator = torch.Generator().manual_seed(seed)
+        self._maps.begin([0], [episode.layout], self._task.position, world)
+        self._generator = torch.Generator().manual_seed(_seed(episode, world))
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`.
@@ -108,12 +99,9 @@ class LearnedPolicy:
         self, state: TaskState, world: WorldState, depth: np.ndarray | None
     ) -> dict[str, torch.Tensor]:
         network = self._network
-        view = self._skill.look(state, world, self._thresholds)
-        if self._meter is not None:
-            view.ahead = self._meter.ahead([0], world.base)
-        if self._scanner is not None:
-            view.scan = self._scanner.ranges([0], world.base)
-        vector = observation.observe(network.sensors, state, view, world)
+        measures = self._skill.measure(state, world, self._thresholds)
+        maps = self._maps.read([0], world)
+        vector = sensors.observe(self._skill, network.sensors, state, measures, world, maps)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:
             if depth is None or depth.shape != network.depth:
@@ -143,6 +131,12 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
     return {"checkpoint": str(path), "trained_steps": network.steps}
 
 
+def _seed(episode: Episode, world: WorldState) -> int:
+    """What a run of the skill is drawn by: another one in every episode, and at every step."""
+    text = f"{episode.id} {int(world.step[0])}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
 class _Network:
     """What a checkpoint of a skill holds."""
 
@@ -155,7 +149,8 @@ class _Network:
             depth = deployed["depth"]
             self.depth = None if depth is None else (int(depth[0]), int(depth[1]))
             self.delay = bool(deployed["delay"])
-            unknown = set(self.sensors) - observation.SENSORS.keys()
+            known = sensors.known(registry.get(self.skill).definition)
+            unknown = set(self.sensors) - known.keys()
         except (KeyError, TypeError, ValueError, IndexError):
             raise UserError(f"checkpoint: {path} does not say how to act by it") from None
         if unknown:

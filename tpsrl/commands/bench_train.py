@@ -106,14 +106,13 @@ def _factory(settings: Settings) -> Any:
     """The homes to measure with."""
     from skills.envs.environment import EnvOptions
     from skills.envs.training import SkillHomesFactory
-    from skills.registry import POINTNAV, names
+    from skills.registry import names
     from tpsrl.rl.bench.synthetic import SyntheticFactory
 
     if settings.task in SYNTHETIC:
         return SyntheticFactory(SYNTHETIC[settings.task], settings.seed)
-    known = [*names(), POINTNAV]
-    if settings.task not in known:
-        raise unknown("task", settings.task, [*known, *SYNTHETIC])
+    if settings.task not in names():
+        raise unknown("task", settings.task, [*names(), *SYNTHETIC])
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,

@@ -7,8 +7,8 @@ from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
 TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table); `all`
-runs the three and prints one table; a skill (navigate, pick, place, open_fridge, ...) is run by
-itself on its own start states, `skills` runs each of them."""
+runs the three and prints one table; a skill is run by itself on its own start states, `skills` runs
+each that plans are made of."""
 
 _SCENARIO = f"""Runs the episodes of a scenario and reports full success, each stage of the plan
 and the first causes of failure, with 95% intervals. Writes report.html, report.json,
@@ -43,18 +43,15 @@ def choose(word: str | None) -> Command:
         return Command(_ALL, settings.AllSettings, run_all)
     if word == "skills":
         return Command(_SKILLS, settings.SkillsSettings, run_skills)
-    from skills.registry import POINTNAV
-
     if word not in _skills():
         raise unknown("scenario or skill", word, [*scenarios, "all", *_skills(), "skills"])
-    schema = settings.PointNavEvalSettings if word == POINTNAV else settings.SkillSettings
-    return Command(_SKILL, schema, run_skill, fixed=(f"skill={word}",))
+    return Command(_SKILL, settings.SkillSettings, run_skill, fixed=(f"skill={word}",))
 
 
 def _skills() -> list[str]:
-    from skills.registry import POINTNAV, names
+    from skills.registry import names
 
-    return [*names(), POINTNAV]
+    return list(names())
 
 
 def run_scenario(settings: Any) -> int:

@@ -10,10 +10,10 @@ from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.run.settings import TrainSettings
 
-_DESCRIPTION = """Trains a skill (navigate, pick, place, open_fridge, close_fridge, open_drawer,
-close_drawer, pointnav) by PPO on apartments of the training split, validates it on others now and
-then, and writes checkpoints/latest.safetensors (to resume from) and checkpoints/best.safetensors
-(to act by), metrics.jsonl, TensorBoard events and config.yaml into the output folder.
+_DESCRIPTION = """Trains a skill by PPO on apartments of the training split, validates it on others
+now and then, and writes checkpoints/latest.safetensors (to resume from) and
+checkpoints/best.safetensors (to act by), metrics.jsonl, TensorBoard events and config.yaml into the
+output folder.
 
 SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
 a training was stopped or killed, with its own settings; others given beside it change them."""
@@ -43,6 +43,9 @@ class Settings:
         63, "base episodes that starts are drawn from", minimum=1, maximum=1008
     )
     engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
     seed: int = config.option(0, "of everything that is random", minimum=0)
     processes: int | None = config.option(
         None, "workers for the homes, 0: in this process (default: one for each core)", minimum=0
@@ -61,9 +64,9 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    from skills.registry import POINTNAV, names
+    from skills.registry import names
 
-    known = [*names(), POINTNAV]
+    known = names()
     if word == "":
         raise UserError(f"choose one of {', '.join(known)}")
     if word is not None and word not in known:

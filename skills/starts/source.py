@@ -1,16 +1,80 @@
 """Where an environment's episodes start: a skill's own distribution, a file, or a list."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skills.pointnav.starts import pointnav_start
-from skills.registry import POINTNAV
-from skills.starts.draw import BASE_EPISODES, Start, load_starts, start_episodes
+from skills import registry
+from skills.starts.dataset import BASE_EPISODES
+from skills.starts.recorded import load_starts
+from skills.starts.start import Start
 from tpsrl.errors import UserError
 
+if TYPE_CHECKING:
+    from skills.spec import SkillSpec
+
 _VARIANTS = 1000  # starts that are drawn of each base episode
+
+
+class StartStates(Protocol):
+    """A distribution of start states; start `index` is the same whatever others are drawn.
+
+    Episodes have loose objects if it `uses_objects`.
+    """
+
+    @property
+    def uses_objects(self) -> bool:
+        """Whether `num_objects` means anything."""
+        ...
+
+    def prepare(
+        self,
+        skill: "SkillSpec",
+        count: int,
+        split: str,
+        seed: int = 0,
+        num_objects: int = 30,
+        processes: int | None = None,
+    ) -> None:
+        """Makes what the first `count` starts need and what takes long, by so many processes.
+
+        Raises:
+            UserError: an argument is out of range.
+            RunError: an episode cannot be made.
+        """
+        ...
+
+    def obtain(
+        self,
+        skill: "SkillSpec",
+        indices: Iterable[int],
+        split: str,
+        seed: int = 0,
+        num_objects: int = 30,
+        processes: int | None = None,
+    ) -> list[Start]:
+        """Starts of a skill, in the order of `indices`.
+
+        Raises:
+            UserError: an argument is out of range.
+            RunError: no start and goal were good after many tries.
+        """
+        ...
+
+
+def start_episodes(
+    skill: str,
+    indices: Iterable[int],
+    split: str,
+    seed: int = 0,
+    num_objects: int = 30,
+    processes: int | None = None,
+) -> list[Start]:
+    """Starts of a skill by its name, see `StartStates.obtain`."""
+    spec = registry.get(skill)
+    return spec.start_states().obtain(spec, indices, split, seed, num_objects, processes)
 
 
 class StartSource:
@@ -38,8 +102,9 @@ class StartSource:
                 f"num_episodes: {num_episodes} is out of range, "
                 f"must be between 1 and {BASE_EPISODES}"
             )
-        self._skill, self._split, self._seed = skill, split, seed
-        self._num_objects, self._num_episodes = num_objects, num_episodes
+        self._skill = registry.get(skill)
+        self._where = (split, seed, num_objects)
+        self._num_episodes = num_episodes
         self._given: Sequence[Start] | None = None
         if isinstance(starts, str | os.PathLike):
             self._given = load_starts(starts)
@@ -52,13 +117,11 @@ class StartSource:
         """Makes the base episodes that are not in the cache yet, by so many processes (all cores).
 
         Raises:
-            UserError, RunError: see `skills.starts.draw.start_episodes`.
+            UserError, RunError: see `StartStates.prepare`.
         """
-        if self._given is None and self._skill != POINTNAV:
-            last = self._num_episodes - 1
-            start_episodes(
-                self._skill, [last], self._split, self._seed, self._num_objects, processes
-            )
+        if self._given is None:
+            states = self._skill.start_states()
+            states.prepare(self._skill, self._num_episodes, *self._where, processes)
 
     def __getitem__(self, index: int) -> Start:
         """Start number `index`.
@@ -66,13 +129,10 @@ class StartSource:
         Raises:
             UserError: it is negative, or a file or list has not so many.
         """
-        if self._given is None and self._skill == POINTNAV:
-            return pointnav_start(index, self._split, self._seed)
         if self._given is None:
             # New processes cannot be started from every script that makes an environment.
-            return start_episodes(
-                self._skill, [index], self._split, self._seed, self._num_objects, processes=1
-            )[0]
+            states = self._skill.start_states()
+            return states.obtain(self._skill, [index], *self._where, processes=1)[0]
         if not 0 <= index < len(self._given):
             raise UserError(
                 f"start: {index} is out of range, must be between 0 and {len(self._given) - 1}"

@@ -5,7 +5,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from skills.core.interface import Margin, SkillPolicy
+from skills.core.conditions import Margin
+from skills.core.interface import SkillPolicy
 from skills.envs.environment import SkillEnv
 from tpsrl.world import action as act
 
@@ -14,13 +15,13 @@ TIMEOUT = "timeout"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SkillResult:
+class SkillEpisode:
     """What came of one episode.
 
-    `ended_by` is "success", a name of `skills.core.task.FAILURES`, "timeout", or "skill_stop" when
+    `ended_by` is "success", one of `Skill.failures`, "timeout", or "skill_stop" when
     the policy called stop twice running in a skill whose action has no stop. `reward_terms` are
     sums over the episode, `results` as of its end; forces in newtons, `force_sum_n` as
-    `skills.core.task.step` counts. `path` is how well Navigate and PointNav drove, see
+    `skills.core.task.step` counts. `path` is how well a skill drove that drives somewhere, see
     `skills.envs.path_meter.PathMeter.metrics`.
     """
 
@@ -42,14 +43,14 @@ def run(
     policy: SkillPolicy,
     starts: Iterable[int],
     on_step: Callable[[SkillEnv], None] | None = None,
-) -> list[SkillResult]:
+) -> list[SkillEpisode]:
     """One episode from each start, by index; `on_step` is called after reset and every step."""
     return [_episode(env, policy, start, on_step or _ignore) for start in starts]
 
 
 def _episode(
     env: SkillEnv, policy: SkillPolicy, start: int, on_step: Callable[[SkillEnv], None]
-) -> SkillResult:
+) -> SkillEpisode:
     shown, _ = env.reset(options={"start": start})
     policy.begin(env.episode, env.goal, env.world)
     on_step(env)
@@ -67,7 +68,7 @@ def _episode(
         ended_by = _end(terminated, truncated, info) or (GAVE_UP if gave_up else "")
         on_step(env)
     success = ended_by == "success"
-    return SkillResult(
+    return SkillEpisode(
         start=start,
         success=success,
         ended_by=ended_by,

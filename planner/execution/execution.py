@@ -1,0 +1,368 @@
+"""One episode in progress: a plan, carried out step by step."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.execution.blame import Blame
+from planner.execution.facts import Facts
+from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
+from planner.execution.trace import HandoffState, Stage, StageMark, Trace
+from planner.plan import Plan, PlanStep, clause_text, skill_goal
+from planner.predicates import text
+from planner.problem import problem_from_episode
+from planner.search import UnsolvableError, plan
+from planner.stages import stage_goals
+from skills.core import settings, task
+from skills.core.conditions import Margin, margins
+from skills.core.geometry import planar_distance
+from skills.core.interface import SkillGoal, SkillPolicy
+from skills.core.skill import STOPPED, Skill
+from skills.core.state import Goals, TaskState
+from tpsrl.errors import UserError
+from tpsrl.world import action as action_layout
+from tpsrl.world.episode import Episode
+
+if TYPE_CHECKING:
+    from planner.execution.executor import Executor
+
+FORCE_LIMIT, EPISODE_STEPS, TIMEOUT = "force_limit", "episode_steps", "timeout"
+
+
+@dataclasses.dataclass(slots=True)
+class _SkillRun:
+    """One run of a skill: its definition, who acts, and what is remembered between steps."""
+
+    skill: Skill
+    policy: SkillPolicy
+    goal: SkillGoal
+    state: TaskState
+    settings: settings.TaskSettings
+    thresholds: object
+    mask: np.ndarray
+    carried: int  # object that a skill without a grip has to keep in the hand, -1 for none
+
+
+class Execution:
+    """One episode in progress."""
+
+    def __init__(self, executor: "Executor", episode: Episode, on_step: OnStep | None) -> None:
+        self.executor = executor
+        self.limits, self.rules = executor.limits, executor.rules
+        self.episode, self.on_step = episode, on_step
+        self.world = executor.simulator.state([executor.env_id])
+        self.plan = self._new_plan()
+        self.first_plan = self.plan
+        for step in self.plan:
+            executor.policy(step.skill)
+        self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
+        self.blame = Blame(self.trace)
+        self.stage_goals = stage_goals(self.plan)
+        self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
+        self._mark_stage_goals(self._facts())
+        self.over = ""
+
+    def run(self) -> Trace:
+        """Carries the plan out to its end, or to that of the episode, and judges the goal."""
+        index = 0
+        while not self.over:
+            if index == len(self.plan):
+                if not self._should_restart():
+                    break
+                index = 0
+                continue
+            stage = self._execute(self.plan[index])
+            failed = not stage.succeeded
+            if failed and self.rules.replan and not self.over and self._replanned():
+                index = 0
+                continue
+            index += 1
+        self._finish()
+        self._judge()
+        return self.trace
+
+    def _new_plan(self) -> Plan:
+        thresholds, rules = self.executor.predicates, self.rules
+        problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
+        return plan(problem, carried_out_by=rules.carried_out_by)
+
+    def _replanned(self) -> bool:
+        """Whether there is a new plan; without one the old plan goes on."""
+        if self.trace.plans > self.rules.max_replans:
+            return False
+        try:
+            self.plan = self._new_plan()
+        except UnsolvableError:
+            self.blame.no_plan()
+            return False
+        self.trace.plans += 1
+        return True
+
+    def _should_restart(self) -> bool:
+        """At the plan's end: whether the goal was lost on the way and a new plan restores it."""
+        goals = self._facts().goals().values()
+        if not self.rules.replan or all(margin.holds for margin in goals):
+            return False
+        return self._replanned() and len(self.plan) > 0
+
+    # -- one step of the plan ------------------------------------------------------------------
+
+    def _execute(self, step: PlanStep) -> Stage:
+        facts = self._facts()
+        stage = Stage(
+            index=self._stage_index(step),
+            plan=self.trace.plans - 1,
+            name=step.name,
+            skill=step.skill,
+            action=(step.action, *step.args),
+            before=self._handoff(),
+            preconditions={clause_text(c): facts.clause(c) for c in step.preconditions},
+        )
+        if self.rules.snapshots:
+            key = len(self.trace.stages)
+            self.trace.snapshots[key] = self.executor.simulator.snapshot(self.executor.env_id)
+        self.trace.stages.append(stage)
+        if self.blame.unmet(stage):
+            stage.ended_by = "precondition"
+        else:
+            self._run_skill(step, stage)
+            self._check_effects(step, stage)
+            if not self.over and self.rules.add_arm_rest:
+                self._reset_arm(step, stage)
+        stage.after = self._handoff()
+        self.blame.losses(step, stage)
+        return stage
+
+    def _run_skill(self, step: PlanStep, stage: Stage) -> None:
+        run, limits = self._begin(step), self.limits.of(step.skill)
+        force_before = float(self.world.force_total[0])
+        while not stage.ended_by and stage.steps < limits.steps:
+            action, stop = self._act(run.policy, run.mask)
+            if stop and self._too_far_to_stop(run):
+                action[action_layout.STOP], stop = -1.0, False
+            self._step(action)
+            stage.steps += 1
+            stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
+            stage.force_sum_n = float(self.world.force_total[0]) - force_before
+            stage.ended_by = self._end_of_skill(run, step, stage, stop)
+            self._tell(step, SKILL, stage.steps, limits.steps)
+        stage.ended_by = stage.ended_by or TIMEOUT
+        stage.diagnosis = dict(run.policy.diagnosis())
+        if stage.ended_by == TIMEOUT and self.limits.end_on_timeout:
+            self.over = TIMEOUT
+
+    def _begin(self, step: PlanStep) -> _SkillRun:
+        """Starts a skill, and its policy, from the world as it is."""
+        executor, spec = self.executor, self.executor.spec(step.skill)
+        goal = skill_goal(step, self.plan.problem.entities, self.world)
+        thresholds = executor.thresholds.of(step.skill)
+        skill, policy = spec.definition, executor.policy(step.skill)
+        state = task.begin(skill, Goals.of([goal]), self.world, thresholds)
+        judged_by = settings.changed(spec.load_settings(), self.limits.of(step.skill).settings())
+        mask = skill.mask()
+        carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
+        policy.begin(self.episode, goal, self.world)
+        return _SkillRun(skill, policy, goal, state, judged_by, thresholds, mask, carried)
+
+    def _end_of_skill(self, run: _SkillRun, step: PlanStep, stage: Stage, stop: bool) -> str:
+        """Why a skill ends after this control step, "" while it goes on."""
+        stopped = np.array([stop])
+        verdict = task.evaluate(
+            run.skill, run.state, self.world, stopped, run.settings, run.thresholds
+        )
+        run.state.memory = verdict.evaluation.memory
+        stage.results = margins(verdict.conditions)
+        if self.over:
+            return self.over
+        if run.carried >= 0 and self.world.held[0] != run.carried:
+            return "dropped"
+        force = float(self.world.force[0])
+        if self.limits.of(step.skill).exceeded(force, stage.force_sum_n):
+            return "skill_force"
+        if verdict.success[0]:
+            return "success"
+        failure = int(verdict.evaluation.failure[0])
+        if failure not in (0, STOPPED):
+            return run.skill.failures[failure]
+        # A stop is given up, whether or not the skill's action has one.
+        return "skill_stop" if stop else ""
+
+    def _check_effects(self, step: PlanStep, stage: Stage) -> None:
+        facts = self._facts()
+        stage.effects = facts.atoms(step.adds)
+        if self.over:
+            self._blame_end(step, stage)
+        else:
+            self.blame.skill_ended(step, stage, facts)
+
+    def _reset_arm(self, step: PlanStep, stage: Stage) -> None:
+        """Brings the arm back to rest. The hand keeps an object, and lets go of a handle.
+
+        A policy that stops at once, because the arm is well where it is, costs no step, unless
+        there is a handle to let go of.
+        """
+        policy = self.executor.reset_arm
+        assert policy is not None
+        mask = np.zeros(action_layout.SIZE, dtype=bool)
+        mask[action_layout.ARM] = True
+        held, limit = int(self.world.held[0]), self.limits.reset_arm_steps
+        policy.begin(self.episode, SkillGoal(), self.world)
+        stop = False
+        while not stop and not self.over and stage.reset_steps < limit:
+            action, stop = self._act(policy, mask)
+            if stop and stage.reset_steps == 0 and self.world.held_joint[0] < 0:
+                return
+            self._step(action)
+            stage.reset_steps += 1
+            stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
+            self._tell(step, RESET_ARM, stage.reset_steps, limit)
+        if self.over:
+            self._blame_end(step, stage)
+        elif held >= 0 and self.world.held[0] != held:
+            self.blame.dropped(step, stage, self._facts())
+
+    def _blame_end(self, step: PlanStep, stage: Stage) -> None:
+        force = self._worst_force() if self.over == FORCE_LIMIT else None
+        self.blame.episode_ended(step, stage, self._facts(), self.over, force)
+
+    # -- control steps -------------------------------------------------------------------------
+
+    def _act(self, policy: SkillPolicy, mask: np.ndarray) -> tuple[np.ndarray, bool]:
+        """The policy's masked action, and whether it calls stop, masked or not."""
+        depth = None
+        if policy.depth_size is not None:
+            depth = self.executor.simulator.depth([self.executor.env_id], *policy.depth_size)[0]
+        action = np.asarray(policy.act(self.world, depth), dtype=float)
+        if action.shape != (action_layout.SIZE,) or not np.all(np.isfinite(action)):
+            raise UserError(
+                f"policy: {type(policy).__name__} returned {action.shape} {action}; "
+                f"an action is ({action_layout.SIZE},) finite numbers"
+            )
+        allowed = task.masked(np.clip(action, -1.0, 1.0)[None], mask, self.world.held)[0]
+        return allowed, bool(action[action_layout.STOP] > 0)
+
+    def _step(self, action: np.ndarray) -> None:
+        """One control step; sets `over` when a limit of the episode is reached."""
+        self.executor.simulator.step([self.executor.env_id], action[None])
+        self.world = self.executor.simulator.state([self.executor.env_id])
+        self.trace.steps += 1
+        self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
+        self._mark_stage_goals(self._facts())
+        if not all(margin.holds for margin in self._forces().values()):
+            self.over = FORCE_LIMIT
+        elif self.trace.steps >= self.limits.episode_steps:
+            self.over = EPISODE_STEPS
+
+    def _mark_stage_goals(self, facts: Facts) -> None:
+        """Notes when each stage goal first held, and first held in its turn."""
+        turn = True
+        for name, atoms in self.stage_goals.items():
+            mark = self.trace.stage_goals[name]
+            wanted = mark.first is None or (turn and mark.in_turn is None)
+            if wanted and facts.all_hold(atoms):
+                if mark.first is None:
+                    mark.first = self.trace.steps
+                if turn:
+                    mark.in_turn = self.trace.steps
+            turn = mark.in_turn is not None
+
+    def _finish(self) -> None:
+        """Waits for things to settle, and calls stop; the wait is cut short to leave it room."""
+        if self.over:
+            self.trace.ended_by = self.over
+            return
+        room = self.limits.episode_steps - self.trace.steps - 1
+        wait = min(self.limits.wait_end_steps, room)
+        last = self.plan[-1] if len(self.plan) else None
+        for number in range(wait + 1):
+            action = np.zeros(action_layout.SIZE)
+            action[action_layout.GRIP] = 1.0 if self.world.held[0] >= 0 else -1.0
+            action[action_layout.STOP] = 1.0 if number == wait else -1.0
+            self._step(action)
+            if last is not None:
+                self._tell(last, WAIT, number + 1, wait + 1)
+            if self.over == FORCE_LIMIT:
+                self.trace.ended_by = self.over
+                self.blame.note(None, "force", self._worst_force(), self.over)
+                return
+        self.trace.ended_by = "stop"
+
+    def _judge(self) -> None:
+        """Full-task success: stop was called and every atom of the goal holds."""
+        trace = self.trace
+        trace.goal = self._facts().goals()
+        trace.force_total_n = float(self.world.force_total[0])
+        trace.success = trace.ended_by == "stop" and all(m.holds for m in trace.goal.values())
+        if self.rules.snapshots:
+            snapshot = self.executor.simulator.snapshot(self.executor.env_id)
+            trace.snapshots[len(trace.stages)] = snapshot
+        self.blame.judged()
+
+    # -- what is true now ----------------------------------------------------------------------
+
+    def _facts(self) -> Facts:
+        return Facts(self.world, self.plan, self.executor.predicates)
+
+    def _forces(self) -> dict[str, Margin]:
+        limits, world = self.limits, self.world
+        pairs = {
+            "instant": (world.force, limits.force_instant_n),
+            "total": (world.force_total, limits.force_total_n),
+        }
+        return {
+            name: Margin.below(float(force[0]), limit, "N")
+            for name, (force, limit) in pairs.items()
+            if limit is not None
+        }
+
+    def _worst_force(self) -> Margin:
+        return min(self._forces().values(), key=lambda margin: margin.margin)
+
+    def _too_far_to_stop(self, run: _SkillRun) -> bool:
+        """Whether the stop of a skill that drives somewhere does not count, so far from there."""
+        if run.skill.reach_m(run.thresholds) is None or run.goal.position is None:
+            return False
+        away = planar_distance(self.world.base, np.asarray([run.goal.position]))[0]
+        return bool(away > self.rules.nav_stop_within_m)
+
+    def _stage_index(self, step: PlanStep) -> int:
+        same = [s.index for s in self.first_plan if (s.action, s.args) == (step.action, step.args)]
+        return same[0] if same else -1
+
+    def _handoff(self) -> HandoffState:
+        world, count = self.world, len(self.episode.objects)
+        return HandoffState(
+            step=self.trace.steps,
+            base=_floats(world.base[0]),
+            arm=_floats(world.arm[0]),
+            ee_pos=_floats(world.ee_pos[0]),
+            held=int(world.held[0]),
+            held_joint=int(world.held_joint[0]),
+            objects=tuple(_floats(pos) for pos in world.object_pos[0, :count]),
+            joints=_floats(world.joints[0]),
+            goals=self._facts().goals(),
+        )
+
+    def _tell(self, step: PlanStep, phase: str, phase_step: int, phase_limit: int) -> None:
+        if self.on_step is None:
+            return
+        info = StepInfo(
+            index=step.index,
+            total=len(self.plan),
+            name=step.name,
+            action=step.text,
+            skill=step.skill,
+            phase=phase,
+            phase_step=phase_step,
+            phase_limit=phase_limit,
+            episode_step=self.trace.steps,
+            predicate=text(step.purpose),
+            margin=self._facts().atom(step.purpose),
+            object=self.plan.problem.entities[step.args[0]].object,
+        )
+        self.on_step(self.world, info)
+
+
+def _floats(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)

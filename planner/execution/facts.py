@@ -1,0 +1,48 @@
+"""What is true now: atoms, clauses and goals of a plan, held against a world of batch one."""
+
+from collections.abc import Iterable
+
+from planner.conditions import Clause
+from planner.plan import Plan
+from planner.predicates import Atom, PredicateThresholds, Scene, evaluate, text
+from skills.core.conditions import Margin
+from tpsrl.world.state import WorldState
+
+
+class Facts:
+    """The facts of one moment; each atom is evaluated once."""
+
+    def __init__(self, world: WorldState, plan: Plan, thresholds: PredicateThresholds) -> None:
+        self.world, self.entities = world, plan.problem.entities
+        self._goal = plan.problem.goal
+        self._scene = Scene(world, self.entities, thresholds)
+        self._known: dict[Atom, Margin] = {}
+
+    def atom(self, atom: Atom) -> Margin:
+        """Whether an atom holds, and by how much."""
+        if atom not in self._known:
+            self._known[atom] = evaluate(atom, self._scene)
+        return self._known[atom]
+
+    def atoms(self, atoms: Iterable[Atom]) -> dict[str, Margin]:
+        """Atoms as they read, with their margins."""
+        return {text(atom): self.atom(atom) for atom in atoms}
+
+    def all_hold(self, atoms: Iterable[Atom]) -> bool:
+        """Whether every atom holds."""
+        return all(self.atom(atom).holds for atom in atoms)
+
+    def clause(self, clause: Clause) -> Margin:
+        """A disjunction: its first literal that holds, or its last one."""
+        margin = Margin.flag(False)
+        for literal in clause:
+            margin = self.atom(literal.atom)
+            if not literal.holds:
+                margin = Margin(not margin.holds, -margin.margin, margin.unit)
+            if margin.holds:
+                break
+        return margin
+
+    def goals(self) -> dict[str, Margin]:
+        """The atoms of the problem's goal."""
+        return self.atoms(self._goal)

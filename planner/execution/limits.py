@@ -1,0 +1,73 @@
+"""The limits of a protocol within an episode, and the rules by which a plan is carried out."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from planner.options import PlanOptions
+from skills import registry
+from skills.spec import DEFAULT_PROTOCOL
+from skills.tables import SkillTable, limit_entries, make
+from tpsrl import config
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EpisodeLimits:
+    """The limits of a whole episode, in steps of 1/30 s and newtons; None is none.
+
+    The defaults are habitat-lab's full task (0.3.3). `end_on_timeout` ends the episode when a skill
+    runs out of steps. habitat-baselines does so (`force_end_on_timeout`) unless told otherwise;
+    here the plan goes on, so that later stages are seen too.
+    """
+
+    reset_arm_steps: int = 50
+    episode_steps: int = config.option(3000, "the most of an episode", minimum=1)
+    wait_end_steps: int = 30
+    force_instant_n: float | None = 10_000.0
+    force_total_n: float | None = 100_000.0
+    end_on_timeout: bool = False
+
+
+def execution_limits_table() -> type:
+    """The class of the limits within an episode: `EpisodeLimits`, and a skill's by its name."""
+    return _table(registry.version())
+
+
+def execution_limits(protocol: str = DEFAULT_PROTOCOL, **changes: Any) -> Any:
+    """The limits within an episode, by a protocol's numbers of skills, some entries changed."""
+    own = {name: registry.get(name).values(protocol).limits for name in registry.planned()}
+    return execution_limits_table()(**own | changes)
+
+
+@functools.lru_cache(maxsize=1)
+def _table(version: int) -> type:
+    entries = limit_entries(lambda spec: spec.values().limits, registry.planned())
+    entries += [(f.name, f.type, _copy(f)) for f in dataclasses.fields(EpisodeLimits)]
+    return make("ExecutionLimits", entries, execution_limits_table, SkillTable)
+
+
+def _copy(field: Any) -> Any:
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExecutionRules:
+    """How a plan is carried out.
+
+    `replan` asks for a new plan after a failure, at most `max_replans` times. `add_arm_rest` runs
+    the policy that resets the arm after each skill, as HAB's fixed plan does. `nav_stop_within_m`
+    ignores the stop of a skill that drives somewhere while it is farther away from its goal (VER
+    deploys with 2 m). `snapshots` keeps the home's state at every handoff. `plan` is how the
+    scenario is planned; `carried_out_by` names the skill for some actions of the domain, where
+    several can (see `skills.registry.carrying_out`).
+    """
+
+    replan: bool = False
+    max_replans: int = 20
+    add_arm_rest: bool = True
+    nav_stop_within_m: float = math.inf
+    snapshots: bool = False
+    plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
+    carried_out_by: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,35 @@
+"""What goes on in one control step, for captions."""
+
+import dataclasses
+from collections.abc import Callable
+
+from skills.core.conditions import Margin
+from tpsrl.world.state import WorldState
+
+SKILL, RESET_ARM, WAIT = "skill", "reset_arm", "wait"  # phases
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepInfo:
+    """What goes on in one control step.
+
+    `index` of `total` is the step of the current plan (from 0), `phase` "skill", "reset_arm" or
+    "wait", `margin` that of `predicate`, the atom that the plan's step is for, `object` the index
+    into `Episode.objects` of what the step is about, -1 for none.
+    """
+
+    index: int
+    total: int
+    name: str
+    action: str
+    skill: str
+    phase: str
+    phase_step: int
+    phase_limit: int
+    episode_step: int
+    predicate: str
+    margin: Margin
+    object: int = -1
+
+
+OnStep = Callable[[WorldState, StepInfo], None]

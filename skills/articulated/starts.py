@@ -1,0 +1,128 @@
+"""Starts of opening and closing: in the region before the handle, facing it but for noise."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from skills.core.interface import SkillGoal
+from skills.starts.dataset import DatasetStarts
+from skills.starts.room import HEADING_NOISE_RAD, Draw, Room
+from skills.starts.start import Start
+from tpsrl.world.episode import Episode
+from tpsrl.world.generator import joints_at, travel
+from tpsrl.world.handles import Handle, handle
+from tpsrl.world.layouts import resolve
+from tpsrl.world.placement import Prism, box_prism, furniture
+from tpsrl.world.reach import point_to_base
+from tpsrl.world.scenarios import DRAWERS, FRIDGE
+
+DRAWER = DRAWERS["drawer_right_top"]  # the one drawer of habitat-lab's tasks
+REGION_SCALE = 0.2  # habitat-lab shrinks its spawn regions about their centres by this
+CLOSE_DRAWER_M = (0.4, 0.5)
+CLOSE_FRIDGE_RAD = (math.pi / 4, 2 * math.pi / 3)
+_ARM_BOX_M = (1.2, 0.7, 1.5)  # a handle must not lie beyond this corner of the arm's box
+_ARM_BOX_SLACK_M = 0.01
+_HAND_M = 0.2  # behind what is to be pushed shut
+_TOUCH_M = 0.001  # so far a drawer may reach into its neighbour
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Region:
+    """Before a handle or a fridge: where the base starts, in that one's frame (m)."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """A point (3,) at height 0 of the shrunken region."""
+        low, high = np.array([self.x, self.y]).T
+        reach = REGION_SCALE * (high - low) / 2
+        return np.append(rng.uniform((low + high) / 2 - reach, (low + high) / 2 + reach), 0.0)
+
+
+_OPEN_DRAWER = _Region((0.80, 0.95), (-0.35, 0.35))
+_CLOSE_DRAWER = _Region((0.80, 0.85), (-0.35, 0.35))
+_BEFORE_FRIDGE = _Region((0.833, 1.25), (-0.6, 0.6))
+
+
+def _articulated(
+    marker: str, region: _Region, openings: tuple[float, float] | None
+) -> Callable[[Episode, np.random.Generator], Draw]:
+    """In the region before what is to be opened or closed, facing it but for noise.
+
+    With `openings` the joint starts anywhere between them, its limit and the walls permitting:
+    there has to be room for a hand behind it, or nothing without suction could close it. In the
+    validation family the fridge's hinge is next to a wall, which may be why MS-HAB reports that
+    its closing never succeeded there (FACTS B1).
+    """
+
+    def prepare(base: Episode, rng: np.random.Generator) -> Draw:
+        grip = handle(base.layout, marker)
+
+        def draw(attempt: int) -> Start | None:
+            joint = 0.0
+            if openings is not None:
+                joint = min(float(rng.uniform(*openings)), grip.limit)
+                if not _swings_free(base.layout, marker, joint):
+                    return None
+            # A drawer's frame is that of its marker, the fridge's that of its body.
+            pos, turn = grip.pose(joint)
+            marked = pos + turn @ np.array(grip.link.marker)
+            origin, rotation = (marked, turn) if grip.slides else (grip.origin, grip.rotation)
+            room = Room(_opened(base, marker, joint), moving=marker)
+            spot = room.nearest_spot(origin + rotation @ region.draw(rng))
+            noise = float(rng.normal(0.0, HEADING_NOISE_RAD))
+            if spot is None:
+                return None
+            heading = math.atan2(origin[1] - spot[1], origin[0] - spot[0]) + noise
+            seen = point_to_base((*spot, heading), marked)
+            if (seen > np.array(_ARM_BOX_M) + _ARM_BOX_SLACK_M).any():
+                return None
+            return room.start((*spot, heading), SkillGoal(marker=marker))
+
+        return draw
+
+    return prepare
+
+
+def _opened(base: Episode, marker: str, joint: float) -> Episode:
+    """The episode with one door or drawer elsewhere, and what is in the drawer gone along."""
+    articulation = {**base.articulation, marker: joint}
+    before, after = joints_at(base.articulation), joints_at(articulation)
+    inside = {name for name, key in DRAWERS.items() if key == marker}
+    moved = np.zeros(3) if marker == FRIDGE else travel(base.layout, marker, before, after)
+    x, y, z = (float(v) for v in moved)
+    objects = tuple(
+        dataclasses.replace(o, pos=(o.pos[0] + x, o.pos[1] + y, o.pos[2] + z))
+        if o.receptacle in inside
+        else o
+        for o in base.objects
+    )
+    return dataclasses.replace(base, objects=objects, articulation=articulation)
+
+
+def _swings_free(layout: str, marker: str, joint: float) -> bool:
+    """Whether a door or drawer stands clear of walls and furniture, with room for a hand behind."""
+    body, _ = resolve(layout)[0].link(marker)
+    others = furniture(layout, without=body)
+    where = handle(layout, marker)
+    boxes = where.boxes(joint)
+    return all(
+        others.fits(box_prism(centre, turn, half), -_TOUCH_M)
+        for centre, turn, half in zip(boxes.centre, boxes.rotation, boxes.half, strict=True)
+    ) and others.fits(_hand(where, joint), 0.0)
+
+
+def _hand(where: Handle, joint: float) -> Prism:
+    """The space of a hand behind the handle."""
+    _, turn = where.pose(joint)
+    centre = where.point(joint) + (_HAND_M / 2 + _TOUCH_M) * where.normal(joint)
+    return box_prism(centre, turn, np.array([_HAND_M / 2, 0.06, 0.06]))
+
+
+OPEN_FRIDGE = DatasetStarts("in_fridge", _articulated(FRIDGE, _BEFORE_FRIDGE, None))
+CLOSE_FRIDGE = DatasetStarts("in_fridge", _articulated(FRIDGE, _BEFORE_FRIDGE, CLOSE_FRIDGE_RAD))
+OPEN_DRAWER = DatasetStarts("in_drawer", _articulated(DRAWER, _OPEN_DRAWER, None))
+CLOSE_DRAWER = DatasetStarts("in_drawer", _articulated(DRAWER, _CLOSE_DRAWER, CLOSE_DRAWER_M))

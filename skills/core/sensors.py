@@ -1,0 +1,198 @@
+"""The vector that a policy is shown beside depth: named sensors, one after the other.
+
+There are two choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
+"full" is one layout for HAB's seven skills which says enough to learn them without a camera; to
+Navigate, which would be blind, it adds the way along the floor and a laser scan.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skills.core.geometry import array_namespace, columns, constant
+from skills.core.measures import Measures
+from skills.core.skill import Skill
+from skills.core.state import TaskState
+from tpsrl.errors import unknown
+from tpsrl.world.scan import RAYS
+from tpsrl.world.state import WorldState
+
+CHOICES = ("habitat", "full")
+
+
+@dataclasses.dataclass(slots=True)
+class MapReadings:
+    """What is sensed with a map of the home, for a policy that is shown it; None where it is not.
+
+    `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays) is
+    `tpsrl.world.scan.Scanner.ranges`.
+    """
+
+    way: Any = None
+    scan: Any = None
+
+
+Reader = Callable[[TaskState, Any, WorldState, MapReadings], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sensor:
+    """So many numbers; `read(task, measures, world, maps)` gives (n, size).
+
+    Metres, radians, seconds; `measures` are the skill's own.
+    """
+
+    size: int
+    read: Reader
+
+
+def _arm(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return world.arm
+
+
+def _ee(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return measures.ee
+
+
+def _to_rest(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return measures.to_rest
+
+
+def _holding(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return measures.holding[:, None]
+
+
+def _velocity(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return measures.velocity
+
+
+def _reach(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return measures.subject - measures.ee
+
+
+def _goal(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return measures.goal_point()
+
+
+def _gap(task: TaskState, measures: Any, world: WorldState, maps: MapReadings) -> Any:
+    # One layout for all skills, so that a network can be carried from one to another.
+    gap = measures.gap if hasattr(measures, "gap") else 0.0 * world.force
+    return gap[:, None]
+
+
+def _goal_polar(task: TaskState, measures: Any, world: WorldState, maps: MapReadings) -> Any:
+    return columns(measures.distance, measures.heading)
+
+
+def _compass(task: TaskState, measures: Any, world: WorldState, maps: MapReadings) -> Any:
+    xp = array_namespace(measures.heading)
+    return columns(measures.distance, xp.cos(measures.heading), xp.sin(measures.heading))
+
+
+def _way(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return maps.way
+
+
+def _scan(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return maps.scan
+
+
+def _start_from_ee(task: Any, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return into_frame(world.ee_quat, task.memory.initial_position - world.ee_pos)
+
+
+def _goal_from_ee(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return into_frame(world.ee_quat, task.position - world.ee_pos)
+
+
+WAY = "way"  # along the floor, by a map
+SCAN = "scan"  # of a laser on the base, by a map
+
+SENSORS: dict[str, Sensor] = {
+    "arm": Sensor(7, _arm),  # joint positions
+    "ee": Sensor(3, _ee),  # end effector, base frame
+    "to_rest": Sensor(3, _to_rest),  # from the end effector to its resting point, base frame
+    "holding": Sensor(1, _holding),  # 1 with an object or a handle in the cup, else 0
+    "velocity": Sensor(3, _velocity),  # of the base: forward, left, turn
+    "reach": Sensor(3, _reach),  # from the end effector to object, handle or goal, base frame
+    "goal": Sensor(3, _goal),  # where to place or go (else the object or handle), base frame
+    "gap": Sensor(1, _gap),  # what the door or drawer lacks
+    "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
+    "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
+    WAY: Sensor(3, _way),  # along the floor: what is left, next corner of the shortest path
+    SCAN: Sensor(RAYS, _scan),  # of a laser on the base, all around
+    "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
+    "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
+}
+FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
+
+
+def known(skill: Skill) -> Mapping[str, Sensor]:
+    """Every sensor that a skill may have, by name: those of all skills and its own."""
+    return {**SENSORS, **skill.own_sensors} if skill.own_sensors else SENSORS
+
+
+def chosen(skill: Skill, choice: str | None, camera: bool) -> tuple[str, ...]:
+    """The names of a skill's sensors in their order.
+
+    No choice means habitat's beside a camera, and full without one.
+
+    Raises:
+        UserError: there is no such choice.
+    """
+    choice = choice or ("habitat" if camera else "full")
+    if choice not in CHOICES:
+        raise unknown("sensors", choice, CHOICES)
+    return (skill.full_sensors or FULL) if choice == "full" else skill.sensors
+
+
+def layout(skill: Skill, names: tuple[str, ...]) -> dict[str, slice]:
+    """Where each sensor lies in the vector."""
+    found, start = {}, 0
+    for name in names:
+        size = known(skill)[name].size
+        found[name] = slice(start, start + size)
+        start += size
+    return found
+
+
+def observe(
+    skill: Skill,
+    names: tuple[str, ...],
+    task: TaskState,
+    measures: Measures,
+    world: WorldState,
+    maps: MapReadings,
+) -> Any:
+    """The vectors (n, k) float32; `maps` are asked for by the names WAY and SCAN."""
+    xp, sensors = array_namespace(world.base), known(skill)
+    parts = [sensors[name].read(task, measures, world, maps) for name in names]
+    return xp.astype(xp.concat(parts, axis=-1), xp.float32)
+
+
+def into_frame(quat: Any, vector: Any) -> Any:
+    """Vectors (n, 3) of the world in frames turned by quaternions (n, 4), (w, x, y, z)."""
+    xp = array_namespace(quat)
+    products = quat[:, :, None] * quat[:, None, :]
+    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ constant(_TURN, quat), (-1, 3, 3))
+    return (vector[:, None, :] @ turn)[:, 0]
+
+
+def _rotation_table() -> tuple[tuple[float, ...], ...]:
+    """(16, 9): makes a rotation matrix of the products of a quaternion's entries."""
+    ww, wx, wy, wz, xx, xy, xz, yy, yz, zz = 0, 1, 2, 3, 5, 6, 7, 10, 11, 15
+    entries = (
+        {ww: 1, xx: 1, yy: -1, zz: -1},
+        {xy: 2, wz: -2},
+        {xz: 2, wy: 2},
+        {xy: 2, wz: 2},
+        {ww: 1, xx: -1, yy: 1, zz: -1},
+        {yz: 2, wx: -2},
+        {xz: 2, wy: -2},
+        {yz: 2, wx: 2},
+        {ww: 1, xx: -1, yy: -1, zz: 1},
+    )
+    return tuple(tuple(float(entry.get(row, 0)) for entry in entries) for row in range(16))
+
+
+_TURN = _rotation_table()

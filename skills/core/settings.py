@@ -1,0 +1,56 @@
+"""What the task of a skill is trained with: horizon, limits on force, weights of the reward."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """Horizon, force limits and the reward's weights that all skills share.
+
+    A weight is positive for a penalty too. Skills add their own; `configs/skill/NAME.yaml` has the
+    values of those in the box. Limits are newtons, None for no limit; what they are held against
+    is said at `skills.core.task.step`.
+    """
+
+    horizon: int = config.option(300, "control steps until the episode is cut off", minimum=1)
+    force_total_n: float | None = config.option(None, "limit on the rises of force", minimum=0)
+    force_instant_n: float | None = config.option(None, "limit on the force of a step", minimum=0)
+    success: float = config.option(10.0, "reward for success, which ends the episode")
+    slack: float = config.option(0.0, "penalty for each step")
+    constraint: float = config.option(0.0, "penalty for a step that breaks the hold")
+    force: float = config.option(0.0, "penalty for each newton that the force rises")
+    force_cap: float = config.option(0.0, "most that a step's rise of force costs")
+    force_end: float = config.option(0.0, "penalty for exceeding a limit, which ends the episode")
+
+
+PENALTIES = ("slack", "constraint", "force", "force_end")  # of the weights that all skills share
+_LIMITS = ("force_total_n", "force_instant_n")
+
+
+def changed(settings: TaskSettings, changes: Mapping[str, Any]) -> Any:
+    """Settings with some entries changed.
+
+    Raises:
+        UserError: an entry is unknown (names the nearest), or its value is not one of its kind.
+    """
+    kinds = typing.get_type_hints(type(settings))
+    names = [field.name for field in dataclasses.fields(settings)]
+    for name, value in changes.items():
+        if name not in names:
+            raise unknown("settings", name, names)
+        if typing.get_origin(kinds[name]) is typing.Literal:
+            if value not in typing.get_args(kinds[name]):
+                raise unknown(f"settings.{name}", value, typing.get_args(kinds[name]))
+            continue
+        limit = name in _LIMITS and value is None
+        if not limit and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UserError(f"settings.{name}: {value!r} is not a number")
+        if name == "horizon" and (value != int(value) or value < 1):
+            raise UserError(f"settings.horizon: {value} is not a whole number of at least 1")
+    return dataclasses.replace(settings, **changes)

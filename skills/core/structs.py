@@ -1,0 +1,84 @@
+"""Structs of arrays with a leading axis n, one row a home."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from tpsrl.errors import UserError
+
+
+class Struct:
+    """Base of dataclasses whose fields are arrays (n, ...), or structs of such."""
+
+    __slots__ = ()
+
+    def take(self, rows: Any) -> Self:
+        """The homes at places `rows` (m,)."""
+        return type(self)(*[_taken(getattr(self, name), rows) for name in _names(type(self))])
+
+    def put(self, rows: Any, other: Self) -> None:
+        """Writes m homes into places `rows` (m,), in place."""
+        for name in _names(type(self)):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if isinstance(mine, Struct):
+                mine.put(rows, theirs)
+            else:
+                mine[rows] = theirs
+
+    def room(self, count: int) -> Self:
+        """Numpy zeros for `count` homes of this kind, to be written to by `put`."""
+        return type(self)(*[_room(getattr(self, name), count) for name in _names(type(self))])
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Plain numpy copies by dotted name, for snapshots and checkpoints."""
+        found: dict[str, np.ndarray] = {}
+        for name in _names(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Struct):
+                found |= {f"{name}.{key}": array for key, array in value.to_arrays().items()}
+            else:
+                found[name] = np.array(value)
+        return found
+
+    def like(self, arrays: Mapping[str, np.ndarray]) -> Self:
+        """A struct of this one's kind from what `to_arrays` gave.
+
+        Raises:
+            UserError: an array is missing or unknown.
+        """
+        wrong = set(self.to_arrays()) ^ set(arrays)
+        if wrong:
+            raise UserError(f"task state: arrays {', '.join(sorted(wrong))} missing or unknown")
+        return self._read(arrays, "")
+
+    def _read(self, arrays: Mapping[str, np.ndarray], prefix: str) -> Self:
+        values: list[Any] = []
+        for name in _names(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Struct):
+                values.append(value._read(arrays, f"{prefix}{name}."))
+            else:
+                values.append(np.array(arrays[prefix + name]))
+        return type(self)(*values)
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    return _field_names(kind)
+
+
+@functools.cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _taken(value: Any, rows: Any) -> Any:
+    return value.take(rows) if isinstance(value, Struct) else value[rows]
+
+
+def _room(value: Any, count: int) -> Any:
+    if isinstance(value, Struct):
+        return value.room(count)
+    return np.zeros((count, *value.shape[1:]), dtype=value.dtype)

@@ -1,0 +1,17 @@
+"""Place's starts: near the goal, facing it but for noise, the object in hand."""
+
+import numpy as np
+
+from skills.core.interface import SkillGoal
+from skills.starts.dataset import DatasetStarts
+from skills.starts.room import Draw, near
+from tpsrl.world.episode import Episode
+
+
+def draw(base: Episode, rng: np.random.Generator) -> Draw:
+    target = base.targets[0]
+    goal = SkillGoal(target.object, target.goal)
+    return near(base, rng, target.goal, goal, held=target.object)
+
+
+STARTS = DatasetStarts("rearrange_easy", draw)

@@ -1,0 +1,96 @@
+"""Starts that are drawn of a dataset's episodes: the distributions of habitat-lab 0.3.3.
+
+A start takes an episode of the skill's dataset and puts the robot, the held object, and the door or
+drawer where the skill's own task has them (FACTS B4). Start `index` is the same however many are
+asked for. Unlike habitat-lab, which takes a colliding start when its tries are used up, every start
+here is free: the base's disc and the resting arm, with what it holds, touch nothing.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from skills.spec import SkillSpec
+from skills.starts.room import Draw
+from skills.starts.start import Start
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim import datasets
+from tpsrl.world.episode import Episode
+from tpsrl.world.generator import Source
+
+BASE_EPISODES = 1008  # different episodes of a dataset, 16 for each training layout; then anew
+_TRIES = 200
+_BLOCK = 63  # base episodes are made so many at a time: each training layout once
+_SEED = 20_000  # keeps these draws apart from those of the datasets
+
+_loaded: dict[tuple[Path, Source], list[Episode]] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DatasetStarts:
+    """Starts on the episodes of a dataset, a `skills.starts.source.StartStates`.
+
+    `draw(episode, rng)` is prepared once for a start and gives a `Draw`, which is tried until it
+    finds a start that is free.
+    """
+
+    dataset: str
+    draw: Callable[[Episode, np.random.Generator], Draw]
+    uses_objects: bool = True
+
+    def prepare(
+        self,
+        skill: SkillSpec,
+        count: int,
+        split: str,
+        seed: int = 0,
+        num_objects: int = 30,
+        processes: int | None = None,
+    ) -> None:
+        """See `skills.starts.source.StartStates.prepare`."""
+        self._base_episodes(Source(self.dataset, split, seed, num_objects), count, processes)
+
+    def obtain(
+        self,
+        skill: SkillSpec,
+        indices: Iterable[int],
+        split: str,
+        seed: int = 0,
+        num_objects: int = 30,
+        processes: int | None = None,
+    ) -> list[Start]:
+        """See `skills.starts.source.StartStates.obtain`."""
+        indices = list(indices)
+        if min(indices, default=0) < 0:
+            raise UserError(f"index: must be at least 0, got {min(indices)}")
+        source = Source(self.dataset, split, seed, num_objects)
+        rows = [index % BASE_EPISODES for index in indices]
+        base = self._base_episodes(source, max(rows, default=-1) + 1, processes)
+        pairs = zip(indices, rows, strict=True)
+        return [self._start(skill, index, base[row]) for index, row in pairs]
+
+    def _base_episodes(self, source: Source, count: int, processes: int | None) -> list[Episode]:
+        """The first `count` episodes or more, from memory, the cache, or made now."""
+        source.check()
+        key = (datasets.cache_folder(), source)
+        if len(_loaded.get(key, ())) < count:
+            block = min(math.ceil(count / _BLOCK) * _BLOCK, BASE_EPISODES)
+            _loaded[key] = datasets.load(
+                source.scenario, source.split, block, source.seed, source.num_objects, processes
+            )
+        return _loaded[key]
+
+    def _start(self, skill: SkillSpec, index: int, base: Episode) -> Start:
+        # The base episode's name holds split, seed and number.
+        words = (_SEED, skill.draw_seed, index, len(base.objects), *base.id.encode())
+        draw = self.draw(base, np.random.default_rng(words))
+        for attempt in range(_TRIES):
+            start = draw(attempt)
+            if start is not None:
+                name = f"{skill.name}_{index:06d}_of_{base.id}"
+                episode = dataclasses.replace(start.episode, id=name)
+                return dataclasses.replace(start, episode=episode)
+        raise RunError(f"{skill.name}: start {index} on {base.id}: no free pose of the robot")

@@ -1,0 +1,142 @@
+"""Where a robot can start in an episode's home: base poses that touch nothing."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from skills.core.interface import SkillGoal
+from skills.starts.start import Start
+from tpsrl.world.collision import (
+    ARM_SPHERES,
+    REST,
+    ArmChecker,
+    Spheres,
+    held_spheres,
+    object_bodies,
+)
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import BASE_RADIUS, CUP, GRIPPER
+from tpsrl.world.floor import ABSENT, CELL_M, Joints, floor_map, main_floor, rounded
+from tpsrl.world.generator import joints_at
+from tpsrl.world.geodesic import SNAP_M
+from tpsrl.world.handles import handle
+from tpsrl.world.kinematics import cup_pose
+from tpsrl.world.objects import ObjectKind, object_kind
+from tpsrl.world.placement import Prism, box_prism, circle, gap
+from tpsrl.world.reach import static_bodies
+from tpsrl.world.state import JOINTS
+
+SPAWN_M = 2.0  # Pick and Place start within this of object and goal,
+SPAWN_GROWTH_M = 0.02  # and so much farther for every try that failed
+HEADING_NOISE_RAD = 0.523599  # standard deviation
+MARGIN_M = 0.02  # of arm and held object
+
+Draw = Callable[[int], Start | None]  # of a start, given the number of tries that failed
+
+
+def near(
+    base: Episode,
+    rng: np.random.Generator,
+    point: Sequence[float],
+    goal: SkillGoal,
+    held: int,
+) -> Draw:
+    """Anywhere near a point (3,) of the world, facing it but for the noise in heading.
+
+    `held` is the index of the object in the hand, -1 for none.
+    """
+    cells = free_cells(base.layout, rounded(joints_at(base.articulation)))
+    away = np.hypot(cells[:, 0] - point[0], cells[:, 1] - point[1])
+    room = Room(base, held)
+
+    def draw(attempt: int) -> Start | None:
+        near = cells[away <= SPAWN_M + attempt * SPAWN_GROWTH_M]
+        if not len(near):
+            return None
+        x, y = in_cell(near[rng.integers(len(near))], rng)
+        heading = math.atan2(point[1] - y, point[0] - x)
+        return room.start((x, y, heading + float(rng.normal(0.0, HEADING_NOISE_RAD))), goal)
+
+    return draw
+
+
+class Room:
+    """An episode's home without the robot; says which base poses are free.
+
+    The door or drawer `moving` is taken where it is, what depends on the others is kept.
+    """
+
+    def __init__(self, base: Episode, held: int = -1, moving: str = "") -> None:
+        self._base, self._held = base, held
+        joints = joints_at(base.articulation)
+        self._still = rounded(
+            [ABSENT if key == moving else q for key, q in zip(JOINTS, joints, strict=True)]
+        )
+        kinds = [object_kind(o.name) for o in base.objects]
+        rows = [i for i in range(len(kinds)) if i != held]
+        pos = np.array([o.pos for o in base.objects])[rows]
+        quat = np.array([o.quat for o in base.objects])[rows]
+        loose = object_bodies([kinds[i] for i in rows], pos, quat)
+        self._links: list[Prism] = []
+        if moving:
+            boxes = handle(base.layout, moving).boxes(joints[JOINTS.index(moving)])
+            self._links = [
+                box_prism(*box)
+                for box in zip(boxes.centre, boxes.rotation, boxes.half, strict=True)
+            ]
+            loose = loose.plus(boxes)
+        self._bodies = static_bodies(base.layout, self._still).plus(loose)
+        self._spheres = ARM_SPHERES if held < 0 else ARM_SPHERES.plus(_hanging(kinds[held]))
+        self._floor = floor_map(base.layout, joints=self._still)
+
+    def nearest_spot(self, wanted: np.ndarray) -> tuple[float, float] | None:
+        """Where the disc is free, as near to a point (2 or more,) as possible; None: not near."""
+        cells = free_cells(self._base.layout, self._still)
+        away = np.hypot(cells[:, 0] - wanted[0], cells[:, 1] - wanted[1])
+        order = np.flatnonzero(away < SNAP_M)
+        spots = cells[order[np.argsort(away[order])]]
+        if len(spots) and away.min() < CELL_M / 2:  # its own cell is free, and so is the point
+            spots = np.concatenate([wanted[None, :2], spots])
+        return next(((float(x), float(y)) for x, y in spots if self._stands(x, y)), None)
+
+    def _stands(self, x: float, y: float) -> bool:
+        """Whether the disc is free."""
+        if self._floor.clearance(x, y) < BASE_RADIUS:
+            return False
+        disc = circle(BASE_RADIUS) + np.array([x, y])
+        return all(gap(disc, link.corners) >= 0.0 for link in self._links)
+
+    def start(self, pose: tuple[float, float, float], goal: SkillGoal) -> Start | None:
+        """The start at a base pose, None where disc, resting arm or held object are not free."""
+        x, y, yaw = pose
+        near, _ = self._bodies.seen_from(np.array(pose))
+        if not self._stands(x, y) or not ArmChecker(self._spheres, near).free(REST, MARGIN_M):
+            return None
+        yaw = (yaw + math.pi) % (2 * math.pi) - math.pi
+        episode = dataclasses.replace(self._base, robot_start=(x, y, yaw), held=self._held)
+        return Start(episode, goal)
+
+
+def _hanging(kind: ObjectKind) -> Spheres:
+    """Spheres of an object that hangs upright from the cup of the resting arm."""
+    _, turn = cup_pose(REST)
+    tip = np.array([GRIPPER + CUP, 0.0, 0.0])
+    drop = np.array([0.0, 0.0, -kind.half[2]])
+    return held_spheres(kind, tip + turn.T @ drop, turn.T)
+
+
+@functools.lru_cache(maxsize=256)
+def free_cells(layout: str, joints: Joints) -> np.ndarray:
+    """Centres (n, 2) of the cells of the main floor."""
+    x0, y0 = floor_map(layout).origin
+    iy, ix = np.nonzero(main_floor(layout, joints))
+    return np.stack([x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M], axis=1)
+
+
+def in_cell(centre: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+    """A point of the cell around a centre (2,)."""
+    x, y = centre + rng.uniform(-CELL_M / 2, CELL_M / 2, size=2)
+    return float(x), float(y)
