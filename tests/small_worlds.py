@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from kinematic_home import make_episode
 from planner.problem import start_world
 from skills import registry
 from skills.core import task
-from skills.core.interface import SkillGoal, SkillThresholds
-from skills.core.task import Goals, Outcome, TaskState
-from skills.envs.batch import load_settings
+from skills.core.conditions import Margin, margins
+from skills.core.interface import SkillGoal
+from skills.core.settings import changed
+from skills.core.state import Goals, TaskState
+from skills.core.task import StepOutcome, Verdict
 from tpsrl.world import action as act
 from tpsrl.world.state import JOINTS, WorldState
 
-LIMITS = SkillThresholds()
 FRIDGE, DRAWER = 0, JOINTS.index("cab_push_point_5")
 
 
@@ -45,18 +47,55 @@ def opened(joint: int, value: float, **changes: object) -> WorldState:
 
 def run(
     skill: str, goal: SkillGoal, *worlds: WorldState, stop: bool = False, **settings: object
-) -> tuple[TaskState, Outcome]:
+) -> tuple[TaskState, StepOutcome]:
     """The task's state and outcome after the steps from the first world to the last.
 
     With `stop` the last step calls it.
     """
-    definition, chosen = registry.get(skill), load_settings(skill, settings)
-    state = task.begin(definition, Goals.of([goal]), worlds[0], LIMITS)
+    spec = registry.get(skill)
+    definition, chosen = spec.definition, changed(spec.load_settings(), settings)
+    state = task.begin(definition, Goals.of([goal]), worlds[0], spec.thresholds)
     for number, after in enumerate(worlds[1:], start=2):
         action = np.zeros((1, act.SIZE))
         action[0, act.STOP] = 1.0 if stop and number == len(worlds) else -1.0
-        state, _, outcome = task.step(definition, state, action, after, chosen, LIMITS)
+        state, _, outcome = task.step(definition, state, action, after, chosen, spec.thresholds)
     return state, outcome
+
+
+def judged(
+    skill: str,
+    goal: SkillGoal,
+    *worlds: WorldState,
+    stop: bool = False,
+    thresholds: Any = None,
+    **settings: object,
+) -> Verdict:
+    """The verdict on the step into the last of some worlds, one home, as a plan has it.
+
+    The skill begins in the first one; with a single world the step is one of standing still.
+    """
+    spec = registry.get(skill)
+    definition, chosen = spec.definition, changed(spec.load_settings(), settings)
+    thresholds = spec.thresholds if thresholds is None else thresholds
+    state = task.begin(definition, Goals.of([goal]), worlds[0], thresholds)
+    for after in worlds[1:] or worlds:
+        stopped = np.array([stop])
+        verdict = task.evaluate(definition, state, after, stopped, chosen, thresholds)
+        state.memory = verdict.evaluation.memory
+    return verdict
+
+
+def results(
+    skill: str, goal: SkillGoal, world: WorldState, stop: bool = False, thresholds: Any = None
+) -> dict[str, Margin]:
+    """The conditions of success of one home, headed by "success"."""
+    return margins(judged(skill, goal, world, stop=stop, thresholds=thresholds).conditions)
+
+
+def failure(skill: str, goal: SkillGoal, *worlds: WorldState, **settings: object) -> str:
+    """How a skill has failed in the step into the last of some worlds, "" for not at all."""
+    code = judged(skill, goal, *worlds, **settings).evaluation.failure[0]
+    return registry.get(skill).definition.failures[code]
 
 
 def random_worlds(rng: np.random.Generator, count: int) -> WorldState:
@@ -100,7 +139,33 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
     )
 
 
+def mapped(struct: Any, change: Callable[[Any], Any]) -> Any:
+    """Any struct of arrays, or of structs of such, with every array changed."""
+    values = (getattr(struct, field.name) for field in dataclasses.fields(struct))
+    return type(struct)(
+        *(mapped(v, change) if dataclasses.is_dataclass(v) else change(v) for v in values)
+    )
+
+
 def rows(struct: Any, index: Any) -> Any:
     """Some homes of any struct of arrays."""
-    fields = dataclasses.fields(struct)
-    return type(struct)(**{f.name: getattr(struct, f.name)[index] for f in fields})
+    return mapped(struct, lambda array: array[index])
+
+
+def to_torch(struct: Any) -> Any:
+    """Any struct of arrays with tensors in their place."""
+    import torch
+
+    return mapped(struct, torch.asarray)
+
+
+def arrays_of(struct: Any, prefix: str = "") -> dict[str, Any]:
+    """The arrays of any struct, by dotted name, as they are."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(struct):
+        value = getattr(struct, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= arrays_of(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = value
+    return found

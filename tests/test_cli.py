@@ -72,7 +72,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
             ["eval", "tidy_house", "scenario=set_table"],
             "eval: 'tidy_house' and scenario=set_table contradict each other",
         ),
-        (["eval", "pick", "protocol.skills.pick_rest_m=-1"], "-1.0 is out of range"),
+        (["eval", "pick", "protocol.skills.pick.rest_m=-1"], "-1.0 is out of range"),
         (["eval", "pick", "protocol.alone.pick.steps=0"], "0 is out of range, must be at least 1"),
         (["eval", "all", "protocol.episode_steps.set_table=0"], "0 is out of range"),
         (["eval", "pick", "protocol.name=m3"], "protocol=m3 takes another one"),

@@ -15,12 +15,13 @@ from rich.console import Console
 
 from eval.protocols import Protocol
 from eval.running import episodes, film
-from eval.running.evaluator import Outcome, Task, evaluate, run_episode
+from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
 from eval.settings import EvalSettings
-from planner.execution.executor import ExecutionLimits, StepInfo
+from planner.execution.limits import execution_limits
+from planner.execution.progress import StepInfo
 from planner.predicates import PredicateThresholds
+from skills import tables
 from skills.core.conditions import Margin
-from skills.core.interface import SkillThresholds
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets
@@ -41,36 +42,35 @@ class Fake:
 
     settings: EvalSettings
 
-    def __call__(self) -> Callable[[Task], Outcome]:
+    def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
         return self.work
 
-    def work(self, task: Task) -> Outcome:
-        odd = int(task.episode.id[-1]) % 2 == 1
+    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+        odd = int(job.episode.id[-1]) % 2 == 1
         policies = {
             "navigate": fake.Drive(),
             "pick": fake.Grab(),
             "place": fake.Put(offset_m=1.0 if odd else 0.0),
-            "reset_arm": fake.Fold(),
         }
-        return run_episode(self.settings, Home(), policies, task)
+        return run_episode(self.settings, Home(), policies, fake.Fold(), job)
 
 
 class Dying(Fake):
     """A worker whose process is killed in its second episode."""
 
-    def work(self, task: Task) -> Outcome:
-        if task.episode.id == "test/1":
+    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+        if job.episode.id == "test/1":
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().work(task)
+        return super().work(job)
 
 
 class Refusing(Fake):
     """A worker that finds its second episode invalid."""
 
-    def work(self, task: Task) -> Outcome:
-        if task.episode.id == "test/1":
+    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+        if job.episode.id == "test/1":
             raise UserError("episode test/1: object 3 overlaps the sofa")
-        return super().work(task)
+        return super().work(job)
 
 
 @pytest.fixture
@@ -198,10 +198,10 @@ def test_the_digest_tells_datasets_apart() -> None:
 
 def test_protocol_habitat_has_the_benchmarks_numbers() -> None:
     protocol = config.load_preset("protocol", "habitat", Protocol)
-    assert protocol.skills == SkillThresholds()
+    assert protocol.skills == tables.thresholds()
     assert protocol.predicates == PredicateThresholds(2.0, 0.3, 0.35, 0.15, 1.07, 0.15)
-    assert protocol.limits == ExecutionLimits()
-    assert protocol.rules(replan=False).add_arm_rest
+    assert protocol.limits == execution_limits()
+    assert protocol.rules(False, {}).add_arm_rest
     assert protocol.changes() == {}
 
 

@@ -17,15 +17,12 @@ from kinematic_home import (
 )
 
 from planner.containers import containers
-from planner.execution.executor import (
-    ExecutionLimits,
-    ExecutionRules,
-    Executor,
-    SkillLimits,
-)
+from planner.execution.executor import Executor
+from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
 from planner.options import PlanOptions
 from skills.core.interface import SkillPolicy
+from skills.core.limits import SkillLimits
 from tpsrl.errors import UserError
 from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 from tpsrl.world import action as layout
@@ -33,10 +30,11 @@ from tpsrl.world.episode import Episode, ObjectPlacement
 
 
 def policies(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
-    return {"navigate": Drive(), "pick": Grab(), "place": Put(), "reset_arm": Fold(), **changes}
+    return {"navigate": Drive(), "pick": Grab(), "place": Put(), **changes}
 
 
 def execute(home: KinematicHome | None = None, episode=None, acting=None, **options) -> Trace:
+    options = {"reset_arm": Fold(), **options}
     executor = Executor(home or KinematicHome(), acting or policies(), **options)
     return executor.run(episode or make_episode())
 
@@ -57,7 +55,7 @@ def test_executor_moves_every_target_to_its_goal():
 
 def test_steps_of_stages_and_the_wait_add_up_to_the_steps_of_the_simulator():
     home = KinematicHome()
-    trace = execute(home, limits=ExecutionLimits(wait_end_steps=7))
+    trace = execute(home, limits=execution_limits(wait_end_steps=7))
     in_stages = sum(stage.steps + stage.reset_steps for stage in trace.stages)
     assert trace.steps == len(home.actions) == in_stages + 7 + 1
 
@@ -101,7 +99,7 @@ def test_navigation_that_never_arrives_times_out_with_its_margin():
     trace = execute(
         acting=policies(navigate=Idle()),
         episode=make_episode(1, 1, robot_start=(0.0, -1.0, 0.0)),
-        limits=ExecutionLimits(navigate=SkillLimits(9)),
+        limits=execution_limits(navigate=SkillLimits(9)),
     )
     stage = trace.stages[0]
     assert (stage.ended_by, stage.steps) == ("timeout", 9)
@@ -113,7 +111,7 @@ def test_navigation_that_never_arrives_times_out_with_its_margin():
 
 
 def test_limits_are_per_skill():
-    limits = ExecutionLimits(navigate=SkillLimits(30), pick=SkillLimits(4))
+    limits = execution_limits(navigate=SkillLimits(30), pick=SkillLimits(4))
     trace = execute(acting=policies(pick=Idle()), limits=limits)
     assert [s.steps for s in trace.stages if s.skill == "pick"] == [4, 4]
 
@@ -124,11 +122,11 @@ def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
 
     first_pick = execute().stages[0].steps + 1
     faults = {first_pick: hit, first_pick + 1: hit}
-    within = ExecutionLimits(pick=SkillLimits(200, 700.0, 1500.0))
+    within = execution_limits(pick=SkillLimits(200, 700.0, 1500.0))
     assert execute(KinematicHome(faults), limits=within).success
-    summed = ExecutionLimits(pick=SkillLimits(200, force_total_n=1000.0))
+    summed = execution_limits(pick=SkillLimits(200, force_total_n=1000.0))
     assert execute(KinematicHome(faults), limits=summed).stages[1].ended_by == "skill_force"
-    instant = ExecutionLimits(pick=SkillLimits(200, force_instant_n=500.0))
+    instant = execution_limits(pick=SkillLimits(200, force_instant_n=500.0))
     trace = execute(KinematicHome(faults), limits=instant)
     assert ended(trace) == ["success", "skill_force", "success", "precondition"] + ["success"] * 4
     assert trace.stages[1].steps == 1 and trace.ended_by == "stop"
@@ -138,7 +136,7 @@ def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
 
 def test_limits_of_an_unknown_skill_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'pick'"):
-        ExecutionLimits().of("pikc")
+        execution_limits().of("pikc")
 
 
 def drawer_and_fridge() -> tuple[Episode, dict[str, np.ndarray]]:
@@ -240,8 +238,8 @@ def test_skill_that_stops_without_success_is_named_and_diagnosed():
 def test_timeout_ends_the_episode_only_when_the_limits_say_so():
     acting = policies(pick=Idle())
     short = SkillLimits(5)
-    going_on = execute(acting=acting, limits=ExecutionLimits(pick=short))
-    ending = execute(acting=acting, limits=ExecutionLimits(pick=short, end_on_timeout=True))
+    going_on = execute(acting=acting, limits=execution_limits(pick=short))
+    ending = execute(acting=acting, limits=execution_limits(pick=short, end_on_timeout=True))
     assert len(going_on.stages) == 8 and going_on.ended_by == "stop"
     assert len(ending.stages) == 2 and ending.ended_by == "timeout"
     assert ending.first_cause is not None
@@ -367,7 +365,7 @@ def test_force_over_the_accumulated_limit_ends_the_episode():
     def lean(home: KinematicHome) -> None:
         home.force = 600.0
 
-    limits = ExecutionLimits(force_total_n=1000.0)
+    limits = execution_limits(force_total_n=1000.0)
     trace = execute(KinematicHome({3: lean, 6: lean}), limits=limits)
     assert trace.ended_by == "force_limit" and trace.steps == 6
     assert trace.stages[0].force_sum_n == 1200.0
@@ -375,16 +373,16 @@ def test_force_over_the_accumulated_limit_ends_the_episode():
 
 def test_episode_steps_end_the_episode_without_a_stop():
     home = KinematicHome()
-    trace = execute(home, limits=ExecutionLimits(episode_steps=50))
+    trace = execute(home, limits=execution_limits(episode_steps=50))
     assert trace.ended_by == "episode_steps" and trace.steps == 50 == len(home.actions)
     assert trace.first_cause is not None and trace.first_cause.reason == "episode_steps"
 
 
 def test_final_wait_is_cut_short_to_leave_room_for_the_stop():
     needed = sum(s.steps + s.reset_steps for s in execute().stages)
-    trace = execute(limits=ExecutionLimits(episode_steps=needed + 4))
+    trace = execute(limits=execution_limits(episode_steps=needed + 4))
     assert trace.success and trace.steps == needed + 4
-    late = execute(limits=ExecutionLimits(episode_steps=needed))
+    late = execute(limits=execution_limits(episode_steps=needed))
     assert not late.success and late.ended_by == "episode_steps"
 
 
@@ -468,7 +466,8 @@ def test_trace_is_strict_json_and_the_same_on_every_run():
 
 def test_hook_sees_every_control_step_with_its_predicate():
     seen = []
-    executor = Executor(KinematicHome(), policies(), limits=ExecutionLimits(wait_end_steps=3))
+    limits = execution_limits(wait_end_steps=3)
+    executor = Executor(KinematicHome(), policies(), reset_arm=Fold(), limits=limits)
     trace = executor.run(
         make_episode(), lambda world, info: seen.append((int(world.step[0]), info))
     )
@@ -496,9 +495,8 @@ def test_missing_policy_is_a_user_error():
     del acting["place"]
     with pytest.raises(UserError, match="unknown value 'place'"):
         execute(acting=acting)
-    del acting["reset_arm"]
-    with pytest.raises(UserError, match="unknown value 'reset_arm'"):
-        execute(acting=acting)
+    with pytest.raises(UserError, match="reset_arm: add_arm_rest needs a policy"):
+        execute(reset_arm=None)
 
 
 def test_action_that_is_not_finite_is_a_user_error():

@@ -20,7 +20,7 @@ from planner.options import PlanOptions
 from planner.predicates import Atom, PredicateThresholds
 from planner.problem import problem_from_episode
 from planner.search import DOMAIN, HABITAT_DOMAIN, plan
-from skills.core.interface import SkillThresholds
+from skills import tables
 from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode, Target, save_episodes
@@ -36,7 +36,7 @@ SAME = PredicateThresholds(1.5, 0.15, 0.4, 0.05, 1.1708, 0.05)
 def own(episode: Episode, **options: bool) -> Definition:
     """Our definition of a scenario, with one limit for each skill and its predicate."""
     problem = problem_from_episode(episode, options=PlanOptions(**options))
-    return definition_of(plan(problem), DOMAIN, SAME, SkillThresholds())
+    return definition_of(plan(problem), DOMAIN, SAME, tables.thresholds())
 
 
 @functools.cache
@@ -377,27 +377,35 @@ def test_a_rule_taken_out_of_the_domain_is_found(old, new, code, action, tmp_pat
 # Thresholds.
 
 
+def changed(skill: str, change: dict[str, float], table=None):
+    """All skills' thresholds with some of one skill's changed."""
+    table = tables.thresholds() if table is None else table
+    return dataclasses.replace(table, **{skill: dataclasses.replace(table.of(skill), **change)})
+
+
 @pytest.mark.parametrize(
     ("change", "where", "level"),
     [
-        ({"place_goal_m": 0.1}, PLACE[1], "warning"),
-        ({"place_goal_m": 0.2}, PLACE[1], "error"),
-        ({"navigate_distance_m": 1.0}, NAV[1], "warning"),
-        ({"navigate_region_m": 1.0}, NAV[1], "error"),
-        ({"open_drawer_target_m": 0.5}, "open_drawer against opened_cab", "warning"),
-        ({"open_fridge_target_rad": 1.1}, "open_fridge against opened_fridge", "error"),
+        (("place", {"goal_m": 0.1}), PLACE[1], "warning"),
+        (("place", {"goal_m": 0.2}), PLACE[1], "error"),
+        (("navigate", {"distance_m": 1.0}), NAV[1], "warning"),
+        (("navigate", {"region_m": 1.0}), NAV[1], "error"),
+        (("open_drawer", {"target": 0.5}), "open_drawer against opened_cab", "warning"),
+        (("open_fridge", {"target": 1.1}), "open_fridge against opened_fridge", "error"),
     ],
 )
 def test_a_skill_stricter_than_its_predicate_warns_and_a_laxer_one_is_an_error(
     change, where, level
 ):
-    skills = dataclasses.replace(SkillThresholds(), **change)
+    skills = changed(*change)
     findings = lint(dataclasses.replace(mended(), skills=skills))
     assert [(f.where, f.level) for f in findings] == [(where, level)]
 
 
 def test_only_predicates_of_the_plan_are_compared():
-    skills = dataclasses.replace(SkillThresholds(), close_tolerance=0.01)
+    skills = changed(
+        "close_fridge", {"tolerance": 0.01}, changed("close_drawer", {"tolerance": 0.01})
+    )
     assert found(dataclasses.replace(mended(), skills=skills)) == []
     closing = dataclasses.replace(mended(close_after=True), skills=skills)
     assert [where for _, where in found(closing)] == [

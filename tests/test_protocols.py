@@ -7,12 +7,12 @@ import yaml
 from kinematic_home import make_episode
 
 from eval.protocols import Protocol
-from planner.execution.executor import SkillLimits
+from planner.execution.limits import EpisodeLimits
 from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
-from skills.core.interface import SkillThresholds
-from skills.envs.batch import load_settings
-from skills.pointnav.task import PointNavSettings
+from skills import registry
+from skills.core.limits import SkillLimits
+from skills.core.settings import TaskSettings
 from tpsrl import config
 from tpsrl.world.layouts import resolve
 from tpsrl.world.state import JOINTS
@@ -44,15 +44,29 @@ def test_there_are_three_protocols_which_are_called_what_their_files_are():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_protocol_file_states_every_threshold_itself(name: str):
+def test_a_protocol_file_states_every_value_that_is_no_skills_own(name: str):
     text = (importlib.resources.files("configs") / "protocol" / f"{name}.yaml").read_text()
     written = yaml.safe_load(text)
-    fields = {field.name for field in dataclasses.fields(Protocol)} - {"episode_steps"}
+    of_skills = {"skills", "alone", "episode_steps"}
+    fields = {field.name for field in dataclasses.fields(Protocol)} - of_skills
     assert set(written) - {"episode_steps"} == fields
-    for key, schema in (("skills", SkillThresholds), ("predicates", PredicateThresholds)):
-        assert set(written[key]) == {field.name for field in dataclasses.fields(schema)}
-    assert set(written["limits"]) >= {*SKILLS, "episode_steps", "force_total_n"}
-    assert set(written["alone"]) == {*SKILLS, "pointnav"}
+    assert set(written["predicates"]) == {f.name for f in dataclasses.fields(PredicateThresholds)}
+    assert set(written["limits"]) == {f.name for f in dataclasses.fields(EpisodeLimits)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_protocol_has_the_values_that_each_skill_is_registered_with(name: str):
+    protocol = preset(name)
+    for skill, spec in registry.specs().items():
+        assert protocol.skills.of(skill) == spec.values(name).thresholds
+        assert protocol.alone.of(skill) == spec.values(name).alone
+    for skill in registry.planned():
+        assert protocol.limits.of(skill) == registry.get(skill).values(name).limits
+
+
+def test_a_protocol_that_a_skill_does_not_name_has_the_skills_default_numbers():
+    spec = registry.get("pointnav")
+    assert set(spec.protocols) == {"habitat"} and spec.values("m3") == spec.values("habitat")
 
 
 def test_habitat_limits_skills_in_steps_and_episodes_in_steps_and_force():
@@ -71,21 +85,25 @@ def test_habitat_limits_skills_in_steps_and_episodes_in_steps_and_force():
 
 @pytest.mark.parametrize("skill", [*SKILLS, "pointnav"])
 def test_a_skill_alone_has_the_limits_that_it_is_trained_with_under_habitat(skill: str):
-    limits = preset("habitat").alone.of(skill)
-    if skill == "pointnav":
-        assert limits == SkillLimits(PointNavSettings().horizon)
-        return
-    trained = load_settings(skill, {})
-    assert limits == SkillLimits(trained.horizon, trained.force_instant_n, trained.force_total_n)
+    limits, trained = preset("habitat").alone.of(skill), registry.get(skill).load_settings()
+    assert isinstance(trained, TaskSettings)
+    assert limits.settings() == {name: getattr(trained, name) for name in limits.settings()}
+
+
+def test_place_is_judged_at_the_release_when_trained_and_with_the_arm_at_rest_in_a_plan():
+    for name in NAMES:
+        protocol = preset(name)
+        assert protocol.alone.of("place").wrong_drop == "release"
+        assert protocol.limits.of("place").wrong_drop == "rest"
 
 
 def test_m3_is_stricter_at_rest_and_limits_the_force_of_pick_and_place():
     protocol = preset("m3")
     thresholds = protocol.skills
-    assert (thresholds.pick_rest_m, thresholds.place_rest_m) == (0.05, 0.05)
-    assert (thresholds.place_goal_m, thresholds.articulated_rest_m) == (0.15, 0.15)
-    assert (thresholds.navigate_distance_m, thresholds.navigate_angle_rad) == (0.1, 0.25)
-    assert thresholds.navigate_region_m > 0.0
+    assert (thresholds.pick.rest_m, thresholds.place.rest_m) == (0.05, 0.05)
+    assert (thresholds.place.goal_m, thresholds.open_drawer.rest_m) == (0.15, 0.15)
+    assert (thresholds.navigate.distance_m, thresholds.navigate.angle_rad) == (0.1, 0.25)
+    assert thresholds.navigate.region_m > 0.0
     assert steps("m3") == dict.fromkeys(SKILLS, 200) | {"navigate": 500}
     sums = {skill: protocol.limits.of(skill).force_total_n for skill in SKILLS}
     assert sums == dict.fromkeys(SKILLS) | {"pick": 5000.0, "place": 7500.0}
@@ -97,14 +115,15 @@ def test_mshab_asks_for_shares_of_the_joints_ranges_and_counts_sub_tasks():
     protocol = preset("mshab")
     layout_set, _ = resolve(make_episode().layout)
     ranges = {name: layout_set.link(name)[1].range[1] for name in JOINTS}
-    assert protocol.skills.open_fridge_target_rad == pytest.approx(
-        0.75 * ranges["fridge_push_point"]
-    )
+    assert protocol.skills.open_fridge.target == pytest.approx(0.75 * ranges["fridge_push_point"])
     (drawer,) = {ranges[name] for name in JOINTS if name.startswith("cab")}
-    assert protocol.skills.open_drawer_target_m == pytest.approx(0.9 * drawer)
-    assert (protocol.skills.open_tolerance, protocol.skills.close_tolerance) == (0.0, 0.01)
-    assert (protocol.skills.pick_arm_rad, protocol.skills.pick_rest_m) == (0.6, 0.05)
-    assert (protocol.skills.navigate_distance_m, protocol.skills.navigate_angle_rad) == (2.0, 0.5)
+    assert protocol.skills.open_drawer.target == pytest.approx(0.9 * drawer)
+    assert (protocol.skills.open_drawer.tolerance, protocol.skills.close_fridge.tolerance) == (
+        0.0,
+        0.01,
+    )
+    assert (protocol.skills.pick.arm_rad, protocol.skills.pick.rest_m) == (0.6, 0.05)
+    assert (protocol.skills.navigate.distance_m, protocol.skills.navigate.angle_rad) == (2.0, 0.5)
     assert steps("mshab") == dict.fromkeys(SKILLS, 200) | {"navigate": 1000}
     assert protocol.alone.navigate.steps == 500
     assert protocol.limits.of("open_drawer").force_total_n == 10_000.0

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,22 +9,27 @@ import yaml
 from small_worlds import (
     DRAWER,
     FRIDGE,
-    LIMITS,
+    arrays_of,
     cup_at,
+    failure,
+    judged,
     opened,
     random_goals,
     random_worlds,
     rows,
     run,
+    to_torch,
     world,
 )
 
+from skills.core import sensors as observation
 from skills.core import task
 from skills.core.interface import SkillGoal
-from skills.core.task import FAILURES, Goals, TaskState
-from skills.envs import sensors as observation
-from skills.envs.batch import load_settings
-from skills.registry import get, names
+from skills.core.sensors import MapReadings
+from skills.core.settings import changed
+from skills.core.skill import FAILURES
+from skills.core.state import Goals, TaskState
+from skills.registry import get, names, planned
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
@@ -55,32 +61,32 @@ def pushed(force: float) -> WorldState:
 
 def test_navigate_rewards_metres_nearer_over_the_floor():
     _, outcome = run("navigate", AHEAD, at(1, 2), at(1, 2.25))
-    assert outcome.terms["distance"][0] == pytest.approx(0.25)
-    assert outcome.terms["heading"][0] == 0.0
+    assert outcome.reward_terms["distance"][0] == pytest.approx(0.25)
+    assert outcome.reward_terms["heading"][0] == 0.0
     assert outcome.reward[0] == pytest.approx(0.25 - 0.005)
 
 
 def test_navigate_rewards_turning_to_the_goal_only_within_three_metres():
     turned = math.pi / 2 + 0.2
     _, far = run("navigate", AHEAD, at(1, 2.5, turned), at(1, 2.5, turned - 0.05))
-    assert far.terms["heading"][0] == 0.0
+    assert far.reward_terms["heading"][0] == 0.0
     _, near = run("navigate", AHEAD, at(1, 3.5, turned), at(1, 3.5, turned - 0.05))
-    assert near.terms["heading"][0] == pytest.approx(0.05)
+    assert near.reward_terms["heading"][0] == pytest.approx(0.05)
     _, other_side = run("navigate", AHEAD, at(1, 3.5, turned), at(1, 3.5, turned - 0.3))
-    assert other_side.terms["heading"][0] == pytest.approx(0.1)
+    assert other_side.reward_terms["heading"][0] == pytest.approx(0.1)
 
 
 def test_navigate_does_not_compare_headings_across_the_three_metres():
     turned = math.pi / 2 + 0.2
     _, outcome = run("navigate", AHEAD, at(1, 2.9, turned), at(1, 3.1, turned - 0.05))
-    assert outcome.terms["heading"][0] == 0.0
+    assert outcome.reward_terms["heading"][0] == 0.0
 
 
 def test_navigate_ends_with_stop_in_success_or_failure():
     _, good = run("navigate", AHEAD, at(1, 4.5), at(1, 4.6), stop=True)
-    assert good.success[0] and good.terminated[0] and good.terms["success"][0] == 10.0
+    assert good.success[0] and good.terminated[0] and good.reward_terms["success"][0] == 10.0
     _, bad = run("navigate", AHEAD, at(1, 4.0), at(1, 4.1), stop=True)
-    assert not bad.success[0] and bad.terminated[0] and bad.terms["success"][0] == 0.0
+    assert not bad.success[0] and bad.terminated[0] and bad.reward_terms["success"][0] == 0.0
     assert FAILURES[bad.failure[0]] == "stopped"
     _, silent = run("navigate", AHEAD, at(1, 4.5), at(1, 4.6))
     assert not silent.success[0] and not silent.terminated[0]
@@ -91,51 +97,53 @@ def test_navigate_ends_with_stop_in_success_or_failure():
 
 def test_pick_rewards_the_cup_nearer_to_the_object_in_whole_millimetres():
     _, outcome = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2876))
-    assert outcome.terms["distance"][0] == pytest.approx(2 * 0.012)
+    assert outcome.reward_terms["distance"][0] == pytest.approx(2 * 0.012)
     _, jitter = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2997))
-    assert jitter.terms["distance"][0] == 0.0
+    assert jitter.reward_terms["distance"][0] == 0.0
 
 
 def test_pick_rewards_the_grasp_once_and_then_the_way_to_rest():
     held = np.array([1])
     reached, taken = cup_at(1, 2, 0.9), cup_at(1, 2, 0.88, held=held)
     _, grasp = run("pick", PICK, reached, taken)
-    assert grasp.terms["pick"][0] == 2.0 and grasp.terms["distance"][0] == 0.0
+    assert grasp.reward_terms["pick"][0] == 2.0 and grasp.reward_terms["distance"][0] == 0.0
     lifted = cup_at(1, 2.3, 1.0, held=held)
     _, lift = run("pick", PICK, reached, taken, lifted)
     before = math.hypot(0.5, 0.12)
-    assert lift.terms["pick"][0] == 0.0
-    assert lift.terms["distance"][0] == pytest.approx(2 * round(before - 0.2, 3))
+    assert lift.reward_terms["pick"][0] == 0.0
+    assert lift.reward_terms["distance"][0] == pytest.approx(2 * round(before - 0.2, 3))
     assert not lift.terminated[0]
     _, done = run("pick", PICK, reached, taken, lifted, world(held=held))
-    assert done.success[0] and done.terms["success"][0] == 10.0
+    assert done.success[0] and done.reward_terms["success"][0] == 10.0
 
 
 def test_pick_ends_when_the_object_is_dropped():
     _, outcome = run(
         "pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2, 0.9, held=np.array([1])), world()
     )
-    assert outcome.terms["drop"][0] == -0.5 and outcome.terms["distance"][0] == 0.0
+    assert outcome.reward_terms["drop"][0] == -0.5 and outcome.reward_terms["distance"][0] == 0.0
     assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "dropped"
-    assert outcome.terms["constraint"][0] == 0.0
+    assert outcome.reward_terms["constraint"][0] == 0.0
 
 
 def test_pick_pays_for_a_broken_hold_on_top_of_the_drop():
     broken = world(violation=np.array([True]))
     _, outcome = run("pick", PICK, world(held=np.array([1])), broken)
-    assert outcome.terms["constraint"][0] == -1.0 and outcome.terms["drop"][0] == -0.5
+    assert outcome.reward_terms["constraint"][0] == -1.0 and outcome.reward_terms["drop"][0] == -0.5
 
 
 def test_pick_ends_with_another_object_in_the_cup():
     _, outcome = run("pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2.1, 0.9, held=np.array([0])))
-    assert outcome.terms["wrong_pick"][0] == -0.5 and outcome.terms["distance"][0] == 0.0
+    assert (
+        outcome.reward_terms["wrong_pick"][0] == -0.5 and outcome.reward_terms["distance"][0] == 0.0
+    )
     assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "wrong_object"
 
 
 def test_pick_that_starts_with_the_object_in_hand_gets_no_reward_for_the_grasp():
     held = np.array([1])
     _, outcome = run("pick", PICK, cup_at(1, 2, 0.9, held=held), cup_at(1, 2, 0.9, held=held))
-    assert outcome.terms["pick"][0] == 0.0
+    assert outcome.reward_terms["pick"][0] == 0.0
 
 
 # -- Place -------------------------------------------------------------------------------------
@@ -143,9 +151,9 @@ def test_pick_that_starts_with_the_object_in_hand_gets_no_reward_for_the_grasp()
 
 def test_place_rewards_the_object_nearer_to_its_goal_until_15_cm():
     _, far = run("place", PLACE, carrying(1, 2.5, 1.2), carrying(1, 2.5, 1.1))
-    assert far.terms["distance"][0] == pytest.approx(0.2)
+    assert far.reward_terms["distance"][0] == pytest.approx(0.2)
     _, near = run("place", PLACE, carrying(1, 2.5, 0.96), carrying(1, 2.5, 0.9))
-    assert near.terms["distance"][0] == 0.0
+    assert near.reward_terms["distance"][0] == 0.0
 
 
 def test_place_rewards_the_release_at_the_goal_once_and_then_the_way_to_rest():
@@ -153,17 +161,17 @@ def test_place_rewards_the_release_at_the_goal_once_and_then_the_way_to_rest():
     holding = carrying(1, 2.5, 0.82, ee_pos=low)
     free = carrying(1, 2.5, 0.8, held=-1, ee_pos=low)
     state, release = run("place", PLACE, holding, free)
-    assert release.terms["place"][0] == 5.0 and release.terms["distance"][0] == 0.0
+    assert release.reward_terms["place"][0] == 5.0 and release.reward_terms["distance"][0] == 0.0
     assert release.success[0] and state.reached[0]  # 0.1 m from rest is near enough
     deep, less_deep = np.array([[1.0, 2.5, 0.7]]), np.array([[1.0, 2.5, 0.8]])
     first = carrying(1, 2.5, 0.8, held=-1, ee_pos=deep)
     higher = carrying(1, 2.5, 0.8, held=-1, ee_pos=less_deep)
     _, back = run("place", PLACE, carrying(1, 2.5, 0.82, ee_pos=deep), first, higher)
-    assert back.terms["place"][0] == 0.0
-    assert back.terms["distance"][0] == pytest.approx(0.2)
+    assert back.reward_terms["place"][0] == 0.0
+    assert back.reward_terms["distance"][0] == pytest.approx(0.2)
     again = carrying(1, 2.5, 0.8, ee_pos=deep)
     _, second = run("place", PLACE, again, first, again, first)
-    assert second.terms["place"][0] == 0.0
+    assert second.reward_terms["place"][0] == 0.0
 
 
 def test_place_ends_with_a_release_off_the_goal():
@@ -174,13 +182,13 @@ def test_place_ends_with_a_release_off_the_goal():
     _, dropped = run("place", PLACE, carrying(1, 2.5, 1.0), broken)
     assert FAILURES[dropped.failure[0]] == "dropped"
     _, priced = run("place", PLACE, carrying(1, 2.5, 1.0), broken, drop=0.7)
-    assert priced.terms["drop"][0] == -0.7
+    assert priced.reward_terms["drop"][0] == -0.7
 
 
 def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():
     free = carrying(1, 2.5, 0.8, held=-1)
     _, outcome = run("place", PLACE, free, free)
-    assert outcome.terms["place"][0] == 0.0 and outcome.failure[0] == 0
+    assert outcome.reward_terms["place"][0] == 0.0 and outcome.failure[0] == 0
 
 
 # -- Open and close ----------------------------------------------------------------------------
@@ -188,7 +196,7 @@ def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():
 
 def test_open_rewards_the_cup_nearer_to_the_handle_while_it_is_empty():
     _, outcome = run("open_fridge", OPEN, cup_at(1, 2.5, 1), cup_at(1, 2.7, 1))
-    assert outcome.terms["handle"][0] == pytest.approx(0.2)
+    assert outcome.reward_terms["handle"][0] == pytest.approx(0.2)
     held = cup_at(1, 2.7, 1, held_joint=np.array([FRIDGE]))
     _, holding = run("open_fridge", OPEN, cup_at(1, 2.5, 1), held)
     assert holding.terms["handle"][0] == 0.0
@@ -197,43 +205,46 @@ def test_open_rewards_the_cup_nearer_to_the_handle_while_it_is_empty():
 def test_open_rewards_the_grasp_of_the_handle_once():
     holding = cup_at(1, 2.9, 1, held_joint=np.array([FRIDGE]))
     _, first = run("open_fridge", OPEN, cup_at(1, 2.9, 1), holding)
-    assert first.terms["grasp"][0] == 5.0
+    assert first.reward_terms["grasp"][0] == 5.0
     _, again = run("open_fridge", OPEN, cup_at(1, 2.9, 1), holding, cup_at(1, 2.9, 1), holding)
-    assert again.terms["grasp"][0] == 0.0
+    assert again.reward_terms["grasp"][0] == 0.0
 
 
 def test_open_rewards_the_joint_until_it_is_at_its_target_and_that_once():
     _, opening = run("open_fridge", OPEN, opened(FRIDGE, 0.5), opened(FRIDGE, 0.6))
-    assert opening.terms["joint"][0] == pytest.approx(1.0)
-    assert opening.terms["reached"][0] == 0.0
+    assert opening.reward_terms["joint"][0] == pytest.approx(1.0)
+    assert opening.reward_terms["reached"][0] == 0.0
     _, there = run("open_fridge", OPEN, opened(FRIDGE, 1.1), opened(FRIDGE, 1.19))
-    assert there.terms["reached"][0] == 5.0 and there.terms["joint"][0] == 0.0
+    assert there.reward_terms["reached"][0] == 5.0 and there.reward_terms["joint"][0] == 0.0
     worlds = [opened(FRIDGE, value) for value in (1.1, 1.19, 1.1, 1.19)]
     _, again = run("open_fridge", OPEN, *worlds)
-    assert again.terms["reached"][0] == 0.0
+    assert again.reward_terms["reached"][0] == 0.0
 
 
 def test_open_rewards_the_way_to_rest_once_the_joint_is_at_its_target():
     low, rest = np.array([[1.0, 2.5, 0.7]]), np.array([[1.0, 2.5, 0.9]])
     before, after = opened(FRIDGE, 1.2, ee_pos=low), opened(FRIDGE, 1.2, ee_pos=rest)
     _, fridge = run("open_fridge", OPEN, before, after)
-    assert fridge.terms["rest"][0] == pytest.approx(0.2) and fridge.terms["handle"][0] == 0.0
+    assert (
+        fridge.reward_terms["rest"][0] == pytest.approx(0.2)
+        and fridge.reward_terms["handle"][0] == 0.0
+    )
     drawer = SkillGoal(marker="cab_push_point_5")
     before, after = opened(DRAWER, 0.42, ee_pos=low), opened(DRAWER, 0.42, ee_pos=rest)
     _, outcome = run("open_drawer", drawer, before, after)
-    assert outcome.terms["rest"][0] == pytest.approx(2.0)
+    assert outcome.reward_terms["rest"][0] == pytest.approx(2.0)
 
 
 def test_open_ends_with_another_thing_in_the_cup():
     for changes in ({"held": np.array([0])}, {"held_joint": np.array([DRAWER])}):
         _, outcome = run("open_fridge", OPEN, world(), world(**changes))
-        assert outcome.terms["wrong_grasp"][0] == -5.0
+        assert outcome.reward_terms["wrong_grasp"][0] == -5.0
         assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "wrong_grasp"
 
 
 def test_open_and_close_end_with_stop_in_success_or_failure():
     _, good = run("open_fridge", OPEN, opened(FRIDGE, 1.2), opened(FRIDGE, 1.2), stop=True)
-    assert good.success[0] and good.terms["success"][0] == 10.0
+    assert good.success[0] and good.reward_terms["success"][0] == 10.0
     _, early = run("open_fridge", OPEN, opened(FRIDGE, 0.5), opened(FRIDGE, 0.5), stop=True)
     assert FAILURES[early.failure[0]] == "stopped"
     _, closed = run("close_fridge", OPEN, opened(FRIDGE, 0.1), opened(FRIDGE, 0.04), stop=True)
@@ -242,16 +253,16 @@ def test_open_and_close_end_with_stop_in_success_or_failure():
 
 def test_close_rewards_the_joint_nearer_to_zero():
     _, outcome = run("close_fridge", OPEN, opened(FRIDGE, 1.0), opened(FRIDGE, 0.9))
-    assert outcome.terms["joint"][0] == pytest.approx(1.0)
+    assert outcome.reward_terms["joint"][0] == pytest.approx(1.0)
     _, there = run("close_fridge", OPEN, opened(FRIDGE, 0.1), opened(FRIDGE, 0.05))
-    assert there.terms["reached"][0] == 5.0 and there.terms["joint"][0] == 0.0
+    assert there.reward_terms["reached"][0] == 5.0 and there.reward_terms["joint"][0] == 0.0
 
 
 def test_a_broken_hold_costs_one_when_opening_and_ten_when_closing():
     broken = world(violation=np.array([True]))
     for name, penalty in (("open_drawer", -1.0), ("close_drawer", -10.0)):
         _, outcome = run(name, SkillGoal(marker="cab_push_point_5"), world(), broken)
-        assert outcome.terms["constraint"][0] == penalty
+        assert outcome.reward_terms["constraint"][0] == penalty
         assert outcome.failure[0] == 0
 
 
@@ -262,9 +273,9 @@ def test_rises_of_force_cost_up_to_the_cap_and_falls_nothing():
     costs = {30.0: 0.003, 90.0: 0.009, 500.0: 0.01, 20.0: 0.0}
     for force, cost in costs.items():
         _, outcome = run("pick", PICK, pushed(0.0), pushed(force))
-        assert outcome.terms["force"][0] == pytest.approx(-cost)
+        assert outcome.reward_terms["force"][0] == pytest.approx(-cost)
     _, falling = run("pick", PICK, pushed(500.0), pushed(30.0))
-    assert falling.terms["force"][0] == 0.0
+    assert falling.reward_terms["force"][0] == 0.0
 
 
 def test_force_is_summed_by_rises_of_more_than_20_newtons():
@@ -280,7 +291,7 @@ def test_force_is_summed_by_rises_of_more_than_20_newtons():
 
 def test_exceeding_a_limit_on_force_ends_the_episode_at_a_price():
     _, instant = run("navigate", AHEAD, pushed(9000.0), pushed(10001.0))
-    assert instant.terms["force_end"][0] == -1.0
+    assert instant.reward_terms["force_end"][0] == -1.0
     assert instant.terminated[0] and FAILURES[instant.failure[0]] == "force_limit"
     bumps = [pushed(f) for f in (0.0, 6000.0, 0.0, 6000.0)]
     _, summed = run("navigate", AHEAD, *bumps)
@@ -289,9 +300,9 @@ def test_exceeding_a_limit_on_force_ends_the_episode_at_a_price():
     assert not drawer.terminated[0]
     hard = SkillGoal(marker="cab_push_point_5")
     _, opening = run("open_drawer", hard, pushed(0.0), pushed(10001.0))
-    assert opening.terms["force_end"][0] == -10.0
+    assert opening.reward_terms["force_end"][0] == -10.0
     _, closing = run("close_drawer", hard, pushed(0.0), pushed(1e6))
-    assert not closing.terminated[0] and "force_end" not in closing.terms
+    assert not closing.terminated[0] and "force_end" not in closing.reward_terms
 
 
 def test_the_horizon_truncates_and_does_not_terminate():
@@ -319,7 +330,7 @@ def test_the_reward_is_the_sum_of_its_terms(name: str):
     skill, settings = get(name), load_settings(name, {})
     state = task.begin(skill, goals, rows(worlds, slice(None, None, -1)), LIMITS)
     _, _, outcome = task.step(skill, state, np.ones((50, act.SIZE)), worlds, settings, LIMITS)
-    assert outcome.reward == pytest.approx(sum(outcome.terms.values()))
+    assert outcome.reward == pytest.approx(sum(outcome.reward_terms.values()))
     assert np.isfinite(outcome.reward).all()
 
 
@@ -345,7 +356,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list):
             sensors = observation.sensors(skill, choice)
             seen = observation.observe(sensors, state, view, world_)
             found[f"{number}.{choice}"] = seen
-        found |= {f"{number}.{key}": value for key, value in outcome.terms.items()}
+        found |= {f"{number}.{key}": value for key, value in outcome.reward_terms.items()}
         for key in ("reward", "success", "failure", "terminated", "truncated"):
             found[f"{number}.{key}"] = getattr(outcome, key)
         found[f"{number}.actions"] = masked

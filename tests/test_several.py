@@ -8,7 +8,7 @@ from rich.console import Console
 
 from eval.running.several import evaluate_scenarios, evaluate_skills
 from eval.settings import AllSettings, SkillsSettings
-from skills.registry import names
+from skills.registry import planned
 from tpsrl import config
 from tpsrl.errors import UserError
 
@@ -51,7 +51,7 @@ def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path
     summary = evaluate_scenarios(settings, console, scenario_report)
     assert [row["name"] for row in summary["runs"]] == config.preset_names("scenario")
     assert summary["protocol"] == "m3"
-    assert summary["protocol_values"]["skills.pick_rest_m"] == 0.05
+    assert summary["protocol_values"]["skills.pick.rest_m"] == 0.05
     assert json.loads((tmp_path / "report.json").read_text()) == summary
     html = (tmp_path / "report.html").read_text()
     xml.etree.ElementTree.fromstring(html[html.index("<main>") : html.index("</main>") + 7])
@@ -78,7 +78,7 @@ def test_all_skills_stand_in_one_table(tmp_path: Path) -> None:
     settings = config.load(SkillsSettings, ["agent=zero", f"out={tmp_path}"])
     console = Console(record=True, width=120)
     summary = evaluate_skills(settings, console, skill_report)
-    assert [row["name"] for row in summary["runs"]] == list(names())
+    assert [row["name"] for row in summary["runs"]] == list(planned())
     assert summary["agent"] == "zero" and "reward" in console.export_text()
 
 

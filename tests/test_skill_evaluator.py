@@ -9,7 +9,6 @@ import kinematic_home as fake
 import numpy as np
 import pytest
 from rich.console import Console
-from skills.starts.draw import Start, save_starts
 
 from eval.analysing.skill_results import SkillResult
 from eval.running import agents
@@ -18,6 +17,8 @@ from eval.running.skill_runs import SkillJob, SkillOutcome, environment, run_job
 from eval.settings import SkillSettings
 from skills.core.conditions import Margin
 from skills.core.interface import SkillGoal
+from skills.starts.recorded import save_starts
+from skills.starts.start import Start
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as layout
@@ -82,10 +83,10 @@ def test_the_protocol_says_how_long_a_skill_may_take():
 
 def test_the_protocol_says_when_a_skill_has_succeeded_and_how_much_force_it_may_use():
     env = environment(settings("pick", "protocol=m3"), Home(), start())
-    assert env.batch.thresholds.pick_rest_m == 0.05
+    assert env.batch.thresholds.rest_m == 0.05
     assert env.batch.settings.force_total_n == 5000.0
     assert env.batch.settings.force_instant_n is None
-    strict = run("pick", fake.Grab(), "protocol.skills.pick_rest_m=0.0")
+    strict = run("pick", fake.Grab(), "protocol.skills.pick.rest_m=0.0")
     assert (strict.ended_by, strict.first_cause and strict.first_cause.predicate) == (
         "timeout",
         "rest",

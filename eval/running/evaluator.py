@@ -59,7 +59,11 @@ class EpisodeRunner:
         )
         # Policies are made anew for every episode, so that nothing is left over from the last one.
         return lambda job: run_episode(
-            settings, simulator, agents.Policies(settings.agent, settings.skills.given()), job
+            settings,
+            simulator,
+            agents.Policies(settings.agent, settings.skills.given()),
+            agents.reset_arm(),
+            job,
         )
 
 
@@ -126,6 +130,7 @@ def run_episode(
     settings: EvalSettings,
     simulator: Simulator,
     policies: Mapping[str, SkillPolicy],
+    reset_arm: SkillPolicy,
     job: EpisodeJob,
 ) -> EpisodeOutcome:
     """Runs one episode under the protocol, and films it if the job says so.
@@ -140,7 +145,7 @@ def run_episode(
     executor = Executor(
         simulator,
         policies,
-        reset_arm=agents.reset_arm() if protocol.add_arm_rest else None,
+        reset_arm=reset_arm,
         limits=protocol.limits_for(settings.scenario.name),
         rules=protocol.rules(settings.replan, settings.carried_out_by()),
         thresholds=protocol.skills,
