@@ -19,7 +19,7 @@ from planner.conditions import Clause
 from planner.execution.trace import Cause, Observation, Stage, StageMark, Trace
 from planner.options import PlanOptions
 from planner.plan import Plan, Step, clause_text, skill_goal
-from planner.predicates import Atom, PredicateThresholds, Scene, evaluate, text
+from planner.predicates import Atom, PredicateContext, PredicateThresholds, evaluate, text
 from planner.problem import problem_from_episode
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
@@ -490,7 +490,7 @@ class _Run:
     # What is true now.
 
     def _atom(self, atom: Atom) -> Margin:
-        scene = Scene(self.world, self.plan.problem.entities, self.executor.predicates)
+        scene = PredicateContext(self.world, self.plan.problem.entities, self.executor.predicates)
         return evaluate(atom, scene)
 
     def _holds(self, atom: Atom, known: dict[Atom, bool]) -> bool:
