@@ -13,11 +13,11 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.floor import CLOSED, floor_map
 from tpsrl.world.generator import Source, joints_at, layout_suits, travel
 from tpsrl.world.handles import handle
-from tpsrl.world.home import POOLS
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import REARRANGE_EASY, object_kind
 from tpsrl.world.reach import reachable
 from tpsrl.world.scenarios import COUNTERS, FRIDGE, SCENARIOS
+from tpsrl.world.slots import POOLS
 
 BOWL, APPLE = 0, 1
 

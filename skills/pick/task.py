@@ -26,6 +26,7 @@ from skills.core.task import (
 )
 from tpsrl import config
 from tpsrl.world import action
+from tpsrl.world.fetch import REST_ARM
 from tpsrl.world.state import WorldState
 
 
@@ -63,8 +64,6 @@ def settled(arm: Any, base_velocity: Any, thresholds: SkillThresholds) -> Any:
 
 def posture_error(arm: Any) -> Any:
     """The largest distance (n,) in rad of a joint of arms (n, 7) from the resting posture."""
-    from tpsrl.world.fetch import REST_ARM  # mujoco comes with it, which help must not wait for
-
     xp = array_namespace(arm)
     off = arm - constant(REST_ARM, arm)
     return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)

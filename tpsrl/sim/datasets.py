@@ -14,7 +14,7 @@ from tpsrl.errors import RunError, UserError
 from tpsrl.sim.settle import settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import VERSION, Source, make_episode
-from tpsrl.world.home import POOLS
+from tpsrl.world.slots import capacity_for
 
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
@@ -105,7 +105,7 @@ def _start(source: Source) -> None:
     """Makes this process ready to generate."""
     global _source, _simulator
     _source = source
-    slots = min(capacity for capacity in POOLS if capacity >= source.num_objects)
+    slots = capacity_for(source.num_objects)
     _simulator = tpsrl.sim.make(slots=slots, layout_set=source.layout_set)
 
 

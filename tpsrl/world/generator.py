@@ -20,7 +20,6 @@ from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.floor import CLOSED, Joints, random_base_pose
 from tpsrl.world.geometry import yaw_quat
 from tpsrl.world.handles import handle
-from tpsrl.world.home import POOLS, SlotPools
 from tpsrl.world.layouts import (
     LayoutSet,
     PlacedReceptacle,
@@ -32,6 +31,7 @@ from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, furniture
 from tpsrl.world.reach import reachable, stances, static_bodies
 from tpsrl.world.scenarios import SCENARIOS, Scenario, TargetDraw
+from tpsrl.world.slots import POOLS, SlotPools, capacity_for
 from tpsrl.world.state import JOINTS
 
 VERSION = 3  # of what comes out; part of the cache's key
@@ -168,7 +168,7 @@ class _Draft:
 
     def _kinds(self, count: int) -> list[ObjectKind]:
         """Objects drawn uniformly, so that a home has slots for their mix of primitives."""
-        pools = POOLS[min(c for c in POOLS if c >= count)]
+        pools = POOLS[capacity_for(count)]
         pick_from = [draw.objects for draw in self._scenario.targets]
         pick_from += [self._scenario.clutter] * (count - len(pick_from))
         for _ in range(_PLACEMENT_TRIES):
