@@ -5,15 +5,7 @@ from typing import Literal
 
 from eval.protocols import Protocol
 from tpsrl import config
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scenario:
-    """A task of the benchmark; `num_objects` in each episode, those to move among them."""
-
-    name: str = ""
-    title: str = ""
-    num_objects: int = 30
+from tpsrl.world.scenarios import Scenario
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class AllSettings(RunSettings):
 class EvalSettings(AllSettings):
     """The settings of an evaluation of one scenario."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
 
 

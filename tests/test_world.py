@@ -26,7 +26,7 @@ from tpsrl.world.handles import handle
 from tpsrl.world.kinematics import LOWER, UPPER, arm_frames
 from tpsrl.world.layouts import link_pose, load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind, object_kinds
-from tpsrl.world.scenarios import SCENARIOS
+from tpsrl.world.scenarios import load_scenario
 from tpsrl.world.slots import POOLS
 from tpsrl.world.state import JOINTS
 
@@ -263,7 +263,7 @@ def test_every_layout_has_the_open_receptacles_of_tidy_house() -> None:
     layouts = load_layout_set("replica_cad")
     for layout in layouts.layouts.values():
         names = {r.name for r in placed_receptacles(layouts, layout)}
-        assert set(SCENARIOS["tidy_house"].clutter_on) <= names
+        assert set(load_scenario("tidy_house").clutter_on) <= names
 
 
 def test_a_receptacle_contains_its_centre_and_nothing_beyond_its_half_extents() -> None:

@@ -82,12 +82,11 @@ def evaluate(
     out = output.check(settings.out or f"out/{settings.scenario.name}")
     agents.make(settings.agent, settings.skills.given())
     episodes = obtain(
-        settings.scenario.name,
+        settings.scenario,
         settings.split,
         settings.seed,
         settings.num_episodes,
         settings.episodes,
-        settings.scenario.num_objects,
     )
     settings = dataclasses.replace(
         settings,

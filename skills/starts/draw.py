@@ -40,7 +40,7 @@ from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.placement import Prism, box_prism, circle, furniture, gap
 from tpsrl.world.reach import point_to_base, static_bodies
-from tpsrl.world.scenarios import DRAWERS, FRIDGE
+from tpsrl.world.scenarios import DRAWERS, FRIDGE, load_scenario
 from tpsrl.world.state import JOINTS
 
 DATASETS = {
@@ -116,7 +116,7 @@ def start_episodes(
     indices = list(indices)
     if min(indices, default=0) < 0:
         raise UserError(f"index: must be at least 0, got {min(indices)}")
-    source = Source(DATASETS[skill], split, seed, num_objects)
+    source = Source(load_scenario(DATASETS[skill]), split, seed, num_objects)
     rows = [index % BASE_EPISODES for index in indices]
     base = _base_episodes(source, max(rows, default=-1) + 1, processes)
     return [_start(skill, index, base[row]) for index, row in zip(indices, rows, strict=True)]
