@@ -177,12 +177,14 @@ def _read_own(group: str, path: Path, schema: type) -> Any:
     """A preset of the user's own; by default it is called like its file."""
     try:
         text = path.expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: cannot be read (it is no text)") from None
     filled = _filled(schema, text, str(path))
     filled.name = filled.name or path.stem
     if filled.name in preset_names(group):
-        raise UserError(f"{path}: name: '{filled.name}' is a {group} of ours; take another name")
+        raise UserError(f"{path}: name: '{filled.name}' is a preset of ours; take another one")
     return filled
 
 
@@ -230,8 +232,20 @@ def _override(config: Any, schema: type, key: str, text: str) -> Any:
     except (OmegaConfBaseException, TypeError):
         if typing.get_origin(kind) is typing.Literal:
             raise unknown(key, text, typing.get_args(kind)) from None
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        raise UserError(f"{key}: '{text}' is not {names.get(kind, f'a {kind}')}") from None
+        raise UserError(f"{key}: '{text}' is not {_named(kind)}") from None
+
+
+def _named(kind: Any) -> str:
+    """A type in words."""
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a text",
+        list: "a list",
+        dict: "a set of entries",
+    }
+    return names.get(typing.get_origin(kind) or kind, f"a {kind}")
 
 
 def _parse(key: str, text: str) -> Any:
