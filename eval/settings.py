@@ -7,15 +7,7 @@ from eval.protocols import Protocol
 from skills import registry, tables
 from tpsrl import config
 from tpsrl.errors import UserError
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scenario:
-    """A task of the benchmark; `num_objects` in each episode, those to move among them."""
-
-    name: str = ""
-    title: str = ""
-    num_objects: int = 30
+from tpsrl.world.scenarios import Scenario
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +68,7 @@ class AllSettings(RunSettings):
 class EvalSettings(AllSettings):
     """The settings of an evaluation of one scenario."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
 
 

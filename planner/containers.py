@@ -48,14 +48,14 @@ def containers(layout: str, marker: str) -> tuple[Container, ...]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Handle:
+class HandleContents:
     """A marker's moving link, and the short names of the receptacles that it opens."""
 
     link: str
     receptacles: tuple[str, ...]
 
 
-def handles(layout_set: str) -> dict[str, Handle]:
+def handles(layout_set: str) -> dict[str, HandleContents]:
     """Every marker of a layout set with what it opens.
 
     Raises:
@@ -63,7 +63,7 @@ def handles(layout_set: str) -> dict[str, Handle]:
     """
     loaded = load_layout_set(layout_set)
     links = [link for body in loaded.bodies.values() for link in body.links]
-    return {link.key: Handle(link.name, _behind(loaded, link.key)) for link in links}
+    return {link.key: HandleContents(link.name, _behind(loaded, link.key)) for link in links}
 
 
 def _behind(layout_set: LayoutSet, marker: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from planner.containers import Handle, handles
+from planner.containers import HandleContents, handles
 from planner.grounding import HABITAT_DOMAIN
 from planner.plan import Plan
 from planner.predicates import Atom, PredicateThresholds, parse
@@ -36,7 +36,7 @@ class Definition:
     stages: Mapping[str, tuple[Atom, ...]]
     steps: tuple[Atom, ...]
     contents: Mapping[str, str]
-    handles: Mapping[str, Handle]
+    handles: Mapping[str, HandleContents]
     predicates: PredicateThresholds
     skills: Any  # thresholds by skill, see `skills.tables.thresholds`
 

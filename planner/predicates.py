@@ -32,7 +32,7 @@ class PredicateThresholds:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scene:
+class PredicateContext:
     """What a predicate looks at: a world of batch one, who is who in it, and the thresholds."""
 
     world: WorldState
@@ -48,60 +48,60 @@ class Scene:
         return float(self.world.joints[0, entity.joint])
 
 
-def holding(scene: Scene, obj: Entity, robot: Entity) -> Margin:
+def holding(context: PredicateContext, obj: Entity, robot: Entity) -> Margin:
     """The robot holds this very object."""
-    return Margin.flag(scene.world.held[0] == obj.object)
+    return Margin.flag(context.world.held[0] == obj.object)
 
 
-def not_holding(scene: Scene, robot: Entity) -> Margin:
+def not_holding(context: PredicateContext, robot: Entity) -> Margin:
     """The robot holds nothing: neither an object nor a handle."""
-    return Margin.flag(scene.world.held[0] < 0 and scene.world.held_joint[0] < 0)
+    return Margin.flag(context.world.held[0] < 0 and context.world.held_joint[0] < 0)
 
 
-def inside(scene: Scene, obj: Entity, receptacle: Entity) -> Margin:
+def inside(context: PredicateContext, obj: Entity, receptacle: Entity) -> Margin:
     """The centre of an object or goal is in the fridge's compartment or in the drawer, in m."""
-    boxes = containers(scene.entities.episode.layout, receptacle.name)
+    boxes = containers(context.entities.episode.layout, receptacle.name)
     if not boxes:
         return Margin.flag(False)
-    point, joint = scene.position(obj), scene.joint(receptacle)
+    point, joint = context.position(obj), context.joint(receptacle)
     return Margin.above(max(box.depth_inside(point, joint) for box in boxes), 0.0, "m")
 
 
-def opened_cab(scene: Scene, cab: Entity) -> Margin:
+def opened_cab(context: PredicateContext, cab: Entity) -> Margin:
     """The drawer is out far enough."""
-    return Margin.above(scene.joint(cab), scene.thresholds.opened_cab_m, "m")
+    return Margin.above(context.joint(cab), context.thresholds.opened_cab_m, "m")
 
 
-def closed_cab(scene: Scene, cab: Entity) -> Margin:
+def closed_cab(context: PredicateContext, cab: Entity) -> Margin:
     """The drawer is in."""
-    return Margin.below(abs(scene.joint(cab)), scene.thresholds.closed_cab_m, "m")
+    return Margin.below(abs(context.joint(cab)), context.thresholds.closed_cab_m, "m")
 
 
-def opened_fridge(scene: Scene, fridge: Entity) -> Margin:
+def opened_fridge(context: PredicateContext, fridge: Entity) -> Margin:
     """The door is open far enough."""
-    return Margin.above(scene.joint(fridge), scene.thresholds.opened_fridge_rad, "rad")
+    return Margin.above(context.joint(fridge), context.thresholds.opened_fridge_rad, "rad")
 
 
-def closed_fridge(scene: Scene, fridge: Entity) -> Margin:
+def closed_fridge(context: PredicateContext, fridge: Entity) -> Margin:
     """The door is shut."""
-    return Margin.below(abs(scene.joint(fridge)), scene.thresholds.closed_fridge_rad, "rad")
+    return Margin.below(abs(context.joint(fridge)), context.thresholds.closed_fridge_rad, "rad")
 
 
-def robot_at(scene: Scene, at: Entity, robot: Entity) -> Margin:
+def robot_at(context: PredicateContext, at: Entity, robot: Entity) -> Margin:
     """The base is near an entity, over the floor."""
-    away = np.linalg.norm(scene.position(at)[:2] - scene.world.base[0, :2])
-    return Margin.below(float(away), scene.thresholds.robot_at_m, "m")
+    away = np.linalg.norm(context.position(at)[:2] - context.world.base[0, :2])
+    return Margin.below(float(away), context.thresholds.robot_at_m, "m")
 
 
-def object_at(scene: Scene, obj: Entity, at: Entity) -> Margin:
+def object_at(context: PredicateContext, obj: Entity, at: Entity) -> Margin:
     """The object is near a goal, or inside an articulated receptacle."""
     if at.joint >= 0:
-        return inside(scene, obj, at)
-    away = np.linalg.norm(scene.position(at) - scene.position(obj))
-    return Margin.below(float(away), scene.thresholds.object_at_m, "m")
+        return inside(context, obj, at)
+    away = np.linalg.norm(context.position(at) - context.position(obj))
+    return Margin.below(float(away), context.thresholds.object_at_m, "m")
 
 
-def goal_of(scene: Scene, goal: Entity, obj: Entity) -> Margin:
+def goal_of(context: PredicateContext, goal: Entity, obj: Entity) -> Margin:
     """The goal is that object's own; true by the episode, whatever the world."""
     return Margin.flag(goal.position is not None and goal.object == obj.object)
 
@@ -124,7 +124,7 @@ PREDICATES: dict[str, tuple[Callable[..., Margin], int]] = {
 PLANNING_ONLY = ("reached_from_handle",)
 
 
-def evaluate(atom: Atom, scene: Scene) -> Margin:
+def evaluate(atom: Atom, context: PredicateContext) -> Margin:
     """Whether a ground atom such as ("robot_at", "goal_0", "robot_0") holds.
 
     Raises:
@@ -132,7 +132,7 @@ def evaluate(atom: Atom, scene: Scene) -> Margin:
     """
     check(atom, "")
     name, *terms = atom
-    return PREDICATES[name][0](scene, *(scene.entities[term] for term in terms))
+    return PREDICATES[name][0](context, *(context.entities[term] for term in terms))
 
 
 def text(atom: Atom) -> str:

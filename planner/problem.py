@@ -8,7 +8,7 @@ import numpy as np
 from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity, short_name
 from planner.grounding import problem_text
 from planner.options import PlanOptions
-from planner.predicates import Atom, PredicateThresholds, Scene, check, evaluate, parse
+from planner.predicates import Atom, PredicateContext, PredicateThresholds, check, evaluate, parse
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -54,14 +54,14 @@ def problem_from_episode(
     observed = start_world(episode) if world is None else world
     homes = [home for home in entities.homes if home.object == observed.held[0]]
     declared = [e for e in entities if e in homes or not e.name.startswith("home_")]
-    scene = Scene(observed, entities, thresholds)
+    scene = PredicateContext(observed, entities, thresholds)
     init = [atom for atom in _candidates(entities, homes) if evaluate(atom, scene).holds]
     if not options.nav_after_open_drawer:
         drawers = [marker.name for marker in entities.markers if marker.type == CAB]
         init += [("reached_from_handle", name) for name in drawers]
     goal = [_placed(entities, goal) for goal in entities.goals]
     if options.close_after:
-        goal = _closed_after(goal, Scene(start_world(episode), entities, thresholds))
+        goal = _closed_after(goal, PredicateContext(start_world(episode), entities, thresholds))
     return Problem(entities, tuple(declared), tuple(init), (*goal, ("not_holding", ROBOT)))
 
 
@@ -96,7 +96,7 @@ def _candidates(entities: Entities, homes: Sequence[Entity]) -> list[Atom]:
     return candidates
 
 
-def _closed_after(placed: Sequence[Atom], start: Scene) -> list[Atom]:
+def _closed_after(placed: Sequence[Atom], start: PredicateContext) -> list[Atom]:
     """The goal that also has closed again what has to be opened.
 
     That is every handle closed at the start behind which an object or its goal is. It is closed

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from skills.core.geometry import REST_POINT
 from skills.core.interface import SkillGoal
 from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
+from tpsrl.world.fetch import REST_EE
 from tpsrl.world.state import JOINTS, WorldState
 
 LAYOUT = "replica_cad/v3_sc3_staging_07"
@@ -57,7 +57,7 @@ class KinematicHome:
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         self.episode = episodes[0]
         self.base = np.array(self.episode.robot_start)
-        self.cup = np.array(REST_POINT)
+        self.cup = np.array(REST_EE)
         self.objects = np.array([o.pos for o in self.episode.objects], dtype=float)
         self.held, self.held_joint = -1, -1
         self.force, self.force_total = 0.0, 0.0
@@ -221,7 +221,7 @@ class _Reach(_Policy):
         cup = world_to_base(world.base, world.ee_pos)[0]
         if np.linalg.norm(point - cup) < 0.02:
             self.done = True
-        delta = (np.array(REST_POINT) if self.done else point) - cup
+        delta = (np.array(REST_EE) if self.done else point) - cup
         action = np.zeros(layout.SIZE)
         action[:3] = np.clip(delta / REACH_STEP_M, -1.0, 1.0)
         action[layout.GRIP] = self.grip()
@@ -273,7 +273,7 @@ class Pull(_Policy):
         action = np.zeros(layout.SIZE)
         action[[layout.GRIP, layout.STOP]] = 1.0, -1.0
         if world.joints[0, joint] >= self.amount:
-            delta = np.array(REST_POINT) - cup
+            delta = np.array(REST_EE) - cup
             action[:3] = np.clip(delta / REACH_STEP_M, -1.0, 1.0)
             action[layout.GRIP] = -1.0 if self.let_go else 1.0
             action[layout.STOP] = 1.0 if np.linalg.norm(delta) < 0.15 else -1.0
@@ -289,7 +289,7 @@ class Fold(_Policy):
     """Brings the cup back to rest, then stops."""
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        delta = np.array(REST_POINT) - world_to_base(world.base, world.ee_pos)[0]
+        delta = np.array(REST_EE) - world_to_base(world.base, world.ee_pos)[0]
         action = np.zeros(layout.SIZE)
         action[:3] = np.clip(delta / REACH_STEP_M, -1.0, 1.0)
         action[layout.STOP] = 1.0 if np.linalg.norm(delta) < 0.15 else -1.0

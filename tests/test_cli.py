@@ -6,6 +6,7 @@ import pytest
 
 from tpsrl import cli, config
 from tpsrl.commands import video
+from tpsrl.world.episode import load_episodes
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -90,6 +91,9 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["eval", "tidy_house", "num_episodes=-1"], "num_episodes: -1 is out of range"),
         (["eval", "tidy_house", "--seed=3"], "eval: unknown flag '--seed=3'"),
         (["eval", "tidy_house", "val"], "eval: unexpected argument 'val'"),
+        (["eval", "nowhere/x.yaml"], "nowhere/x.yaml: cannot be read (No such file"),
+        (["plan", "x.yaml"], "x.yaml: cannot be read (No such file or directory)"),
+        (["plan", "tidy_house", "scenario.clutter=[024_bow]"], "did you mean '024_bowl'?"),
         (["plan", "tidy_house", "episode=x"], "episode: 'x' is not a whole number"),
         (["plan", "tidy_house", "episodes=/nowhere/x.gz"], "episodes: cannot read /nowhere/x.gz"),
         (["doctor", "please"], "doctor: unexpected argument 'please'"),
@@ -133,6 +137,22 @@ def test_a_word_and_its_key_choose_the_same_scenario(capsys: pytest.CaptureFixtu
         assert cli.main(["eval", first, "episodes=/nowhere/x.gz"]) == 2
         messages.append(capsys.readouterr().err)
     assert messages[0] == messages[1] and "cannot read /nowhere/x.gz" in messages[0]
+
+
+def test_a_scenario_of_the_list_runs_by_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "_presets", lambda group: tmp_path / group)
+    (tmp_path / "scenario").mkdir()
+    (tmp_path / "scenario" / "clear_chair.yaml").write_text(
+        "name: clear_chair\nnum_objects: 1\n"
+        "targets: [{objects: [024_bowl], starts: [chair], goals: [sofa]}]\n"
+    )
+    assert config.preset_names("scenario") == ["clear_chair"]
+    out = tmp_path / "one.jsonl.gz"
+    assert cli.main(["episodes", "clear_chair", "num=1", f"out={out}"]) == 0
+    (episode,) = load_episodes(out)
+    assert (episode.scenario, episode.objects[0].receptacle) == ("clear_chair", "chair")
 
 
 def test_an_output_folder_that_is_a_file_is_refused_before_any_work(

@@ -134,3 +134,56 @@ def test_changes_name_what_differs_from_the_preset(
 ) -> None:
     rules = config.load(Settings, overrides).rules
     assert config.changes(rules, config.load_preset("rules", "strict", Rules)) == expected
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Open:
+    rules: Rules = config.preset("rules", Rules, "strict", "which rules", files=True)
+    names: list[str] = dataclasses.field(default_factory=list)
+    shares: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def own(folder: Path, text: str, name: str = "mine.yaml") -> str:
+    (folder / name).write_text(text)
+    return f"rules={folder / name}"
+
+
+def test_a_preset_can_be_a_file_which_its_name_comes_from(tmp_path: Path) -> None:
+    chosen = own(tmp_path, "limits: {total: 9}\n")
+    assert config.load(Open, [chosen]).rules == Rules("mine", Limits(total=9))
+    assert config.load(Open, [chosen, "rules.limits.total=5"]).rules.limits.total == 5
+    path = str(tmp_path / "mine.yaml")
+    assert config.load_preset("rules", path, Rules) == Rules("mine", Limits(total=9))
+
+
+def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"rules: unknown value .*valid: loose, strict"):
+        config.load(Settings, [own(tmp_path, "")])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: loose", "name: 'loose' is a preset of ours"),
+        ("limits: {totl: 9}", "mine.yaml: .*'totl'.*Did you mean: 'total'"),
+        ("limits: {total: few}", "mine.yaml: .*'few'"),
+        ("- 1", "mine.yaml: cannot be read"),
+        ("name: [1", "mine.yaml: cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_such_preset_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        config.load(Open, [own(tmp_path, text)])
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UserError, match=r"gone.yaml: cannot be read \(No such file"):
+        config.load(Open, ["rules=gone.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("override", "words"), [("names=3", "is not a list"), ("shares=3", "is not a set of entries")]
+)
+def test_what_is_no_list_or_set_of_entries_is_refused(override: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        config.load(Open, [override])

@@ -20,13 +20,15 @@ from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import TIDY_HOUSE, object_kind
 from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, gap
+from tpsrl.world.scenarios import load_scenario
 
 COUNT = 21
+TIDY = load_scenario("tidy_house")
 
 
 @pytest.fixture(scope="module")
 def episodes() -> list[Episode]:
-    made, _ = datasets.generate(Source("tidy_house", "val"), range(COUNT), processes=1)
+    made, _ = datasets.generate(Source(TIDY, "val"), range(COUNT), processes=1)
     return made
 
 
@@ -105,7 +107,7 @@ def test_objects_stay_where_the_episode_says(episodes: list[Episode]) -> None:
 
 
 def test_training_homes_get_episodes_of_12_objects() -> None:
-    source = Source("tidy_house", "train", seed=4, num_objects=12)
+    source = Source(TIDY, "train", seed=4, num_objects=12)
     made, _ = datasets.generate(source, range(3), processes=1)
     assert [len(e.objects) for e in made] == [12, 12, 12]
     families = {resolve(e.layout)[1].family for e in made}
@@ -138,7 +140,7 @@ def test_tidy_house_is_still_what_it_was_at_this_version(episodes: list[Episode]
 
 
 def test_an_episode_does_not_depend_on_how_many_are_made(episodes: list[Episode]) -> None:
-    made, _ = datasets.generate(Source("tidy_house", "val"), [9, 4], processes=1)
+    made, _ = datasets.generate(Source(TIDY, "val"), [9, 4], processes=1)
     assert made == [episodes[9], episodes[4]]
 
 
@@ -146,12 +148,12 @@ def test_two_processes_make_the_same_episodes_as_one(
     episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "_WORTH_A_PROCESS", 2)
-    made, _ = datasets.generate(Source("tidy_house", "val"), range(4), processes=2)
+    made, _ = datasets.generate(Source(TIDY, "val"), range(4), processes=2)
     assert made == episodes[:4]
 
 
 def test_another_seed_makes_other_episodes(episodes: list[Episode]) -> None:
-    made, _ = datasets.generate(Source("tidy_house", "val", seed=1), [0], processes=1)
+    made, _ = datasets.generate(Source(TIDY, "val", seed=1), [0], processes=1)
     assert made[0].objects != episodes[0].objects
     assert made[0].id != episodes[0].id
 
@@ -163,8 +165,8 @@ def test_an_episode_is_drawn_again_until_it_settles() -> None:
     def fussy(draft: Episode) -> Episode | str:
         return next(answers, None) or settle(simulator, draft)
 
-    made, reasons = make_episode(Source("tidy_house", "val"), 0, fussy)
-    first, _ = make_episode(Source("tidy_house", "val"), 0, lambda d: settle(simulator, d))
+    made, reasons = make_episode(Source(TIDY, "val"), 0, fussy)
+    first, _ = make_episode(Source(TIDY, "val"), 0, lambda d: settle(simulator, d))
     assert made.objects != first.objects
     assert reasons["start: an object moved"] == reasons["goal: an object tilted"] == 1
 
@@ -387,7 +389,6 @@ def test_an_unwritable_cache_names_the_variable_that_moves_it(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"scenario": "tidy_hose"}, "did you mean 'tidy_house'"),
         ({"split": "vall"}, "did you mean 'val'"),
         ({"seed": -1}, "seed: must be at least 0"),
         ({"num_objects": 31}, "num_objects: must be between 5 and 30"),
@@ -395,6 +396,6 @@ def test_an_unwritable_cache_names_the_variable_that_moves_it(
     ],
 )
 def test_a_source_out_of_range_is_refused(fields: dict, message: str) -> None:
-    source = dataclasses.replace(Source("tidy_house", "val"), **fields)
+    source = dataclasses.replace(Source(TIDY, "val"), **fields)
     with pytest.raises(UserError, match=message):
         datasets.generate(source, [0], processes=1)

@@ -27,6 +27,7 @@ from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets
 from tpsrl.world.episode import save_episodes
 from tpsrl.world.generator import Source
+from tpsrl.world.scenarios import load_scenario
 
 
 class Home(fake.KinematicHome):
@@ -165,7 +166,9 @@ def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
 
 def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_path: Path) -> None:
     path = tmp_path / "two.jsonl.gz"
-    drawn, _ = datasets.generate(Source("tidy_house", "val", 7), range(2), processes=1)
+    drawn, _ = datasets.generate(
+        Source(load_scenario("tidy_house"), "val", 7), range(2), processes=1
+    )
     save_episodes(path, drawn)
     outputs = []
     for processes in (1, 2):

@@ -76,13 +76,20 @@ def test_every_module_belongs_to_a_layer() -> None:
     assert homeless == ["tpsrl", "configs"]
 
 
+def test_the_world_knows_no_engine() -> None:
+    names = [name for name, _ in modules() if name.startswith("tpsrl.world")]
+    code = f"import sys, {', '.join(names)}\nprint('mujoco' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [
         ("skills.pick", "import planner.execution.executor"),
         ("tpsrl.sim.mujoco_sim", "from skills import base"),
-        ("tpsrl.world.home", "def f():\n    from tpsrl.sim.base import Sphere"),
-        ("tpsrl.world.home", "from ..sim import base"),
+        ("tpsrl.world.floor", "def f():\n    from tpsrl.sim.base import Sphere"),
+        ("tpsrl.world.floor", "from ..sim import base"),
         ("planner.search", "from tpsrl import cli"),
     ],
 )

@@ -2,10 +2,10 @@ import mujoco
 import numpy as np
 import pytest
 
+from tpsrl.sim.home_model import load_home_model
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies, distance_to
 from tpsrl.world.fetch import CAPSULES, REST_EE
 from tpsrl.world.footprint import posed_spheres
-from tpsrl.world.home import load_home
 from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
 from tpsrl.world.reach import (
     CUP_AXIS,
@@ -28,7 +28,7 @@ def postures(count: int) -> np.ndarray:
 
 
 def test_forward_kinematics_equals_the_engines():
-    home = load_home(capacity=12)
+    home = load_home_model(capacity=12)
     data = mujoco.MjData(home.model)
     for q in postures(20):
         data.qpos[home.arm_qpos] = q
@@ -100,7 +100,7 @@ def test_points_that_are_called_too_far_have_no_solution():
 
 def test_spheres_of_the_planner_cover_the_arms_capsules():
     centre, radius = posed_spheres(REST)
-    home = load_home(capacity=12)
+    home = load_home_model(capacity=12)
     data = mujoco.MjData(home.model)
     data.qpos[home.arm_qpos] = REST
     mujoco.mj_kinematics(home.model, data)

@@ -8,7 +8,13 @@ from kinematic_home import LAYOUT, make_episode
 
 from planner.containers import containers
 from planner.entities import Entities, short_name
-from planner.predicates import PLANNING_ONLY, PREDICATES, PredicateThresholds, Scene, evaluate
+from planner.predicates import (
+    PLANNING_ONLY,
+    PREDICATES,
+    PredicateContext,
+    PredicateThresholds,
+    evaluate,
+)
 from planner.problem import problem_from_episode, start_world
 from planner.search import DOMAIN, HABITAT_DOMAIN
 from tpsrl.errors import UserError
@@ -19,8 +25,8 @@ EPISODE = make_episode(4, 2)
 BOX = "003_cracker_box"
 
 
-def scene(**changes: object) -> Scene:
-    return Scene(dataclasses.replace(start_world(EPISODE), **changes), Entities(EPISODE))
+def scene(**changes: object) -> PredicateContext:
+    return PredicateContext(dataclasses.replace(start_world(EPISODE), **changes), Entities(EPISODE))
 
 
 def joints(**values: float) -> np.ndarray:
@@ -32,7 +38,7 @@ def receptacle_centre(name: str) -> np.ndarray:
     return next(r.pos for r in placed_receptacles(layout_set, layout) if r.name == name)
 
 
-def with_first_object_at(position: np.ndarray, **changes: object) -> Scene:
+def with_first_object_at(position: np.ndarray, **changes: object) -> PredicateContext:
     objects = start_world(EPISODE).object_pos.copy()
     objects[0, 0] = position
     return scene(object_pos=objects, **changes)

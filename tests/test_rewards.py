@@ -1,6 +1,6 @@
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from skills.core.sensors import MapReadings
 from skills.core.settings import changed
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
+from skills.pick.task import Pick
 from skills.registry import get, names, planned
 from tpsrl import config
 from tpsrl.errors import UserError
@@ -134,9 +135,8 @@ def test_pick_pays_for_a_broken_hold_on_top_of_the_drop():
 
 def test_pick_ends_with_another_object_in_the_cup():
     _, outcome = run("pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2.1, 0.9, held=np.array([0])))
-    assert (
-        outcome.reward_terms["wrong_pick"][0] == -0.5 and outcome.reward_terms["distance"][0] == 0.0
-    )
+    assert outcome.reward_terms["wrong_pick"][0] == -0.5
+    assert outcome.reward_terms["distance"][0] == 0.0
     assert outcome.terminated[0] and FAILURES[outcome.failure[0]] == "wrong_object"
 
 
@@ -162,7 +162,7 @@ def test_place_rewards_the_release_at_the_goal_once_and_then_the_way_to_rest():
     free = carrying(1, 2.5, 0.8, held=-1, ee_pos=low)
     state, release = run("place", PLACE, holding, free)
     assert release.reward_terms["place"][0] == 5.0 and release.reward_terms["distance"][0] == 0.0
-    assert release.success[0] and state.reached[0]  # 0.1 m from rest is near enough
+    assert release.success[0] and state.memory.at_goal[0]  # 0.1 m from rest is near enough
     deep, less_deep = np.array([[1.0, 2.5, 0.7]]), np.array([[1.0, 2.5, 0.8]])
     first = carrying(1, 2.5, 0.8, held=-1, ee_pos=deep)
     higher = carrying(1, 2.5, 0.8, held=-1, ee_pos=less_deep)
@@ -191,6 +191,62 @@ def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():
     assert outcome.reward_terms["place"][0] == 0.0 and outcome.failure[0] == 0
 
 
+def at_rest(z: float, held: int = -1, **changes: object) -> WorldState:
+    """Object 0 at a height over its goal, the arm at rest."""
+    return carrying(1, 2.5, z, held, **changes)
+
+
+def arm_out(z: float, held: int = -1, **changes: object) -> WorldState:
+    """The same with the cup 0.4 m before its resting point."""
+    return carrying(1, 2.5, z, held, ee_pos=np.array([[1.0, 2.9, 1.0]]), **changes)
+
+
+def test_a_release_off_the_goal_is_judged_at_once_or_when_the_arm_is_back():
+    begun, off, back = arm_out(1.2, held=0), arm_out(1.2), at_rest(1.2)
+    assert failure("place", PLACE, begun, off) == "wrong_drop"
+    assert failure("place", PLACE, begun, off, wrong_drop="release") == "wrong_drop"
+    assert failure("place", PLACE, begun, off, wrong_drop="rest") == ""
+    assert failure("place", PLACE, begun, off, back, wrong_drop="rest") == "wrong_drop"
+
+
+def test_what_falls_onto_its_goal_after_the_release_is_placed_if_judged_at_rest():
+    falling = [arm_out(1.0, held=0), arm_out(1.0), arm_out(0.8), at_rest(0.8)]
+    assert failure("place", PLACE, *falling[:2], wrong_drop="release") == "wrong_drop"
+    for count in (2, 3, 4):
+        assert failure("place", PLACE, *falling[:count], wrong_drop="rest") == ""
+    assert judged("place", PLACE, *falling, wrong_drop="rest").success[0]
+
+
+def test_what_rolls_off_its_goal_after_the_release_is_a_wrong_drop_if_judged_at_rest():
+    rolling = [arm_out(0.8, held=0), arm_out(0.8), arm_out(1.2), at_rest(1.2)]
+    for count in (2, 3, 4):
+        assert failure("place", PLACE, *rolling[:count], wrong_drop="release") == ""
+    assert failure("place", PLACE, *rolling[:3], wrong_drop="rest") == ""
+    assert failure("place", PLACE, *rolling, wrong_drop="rest") == "wrong_drop"
+
+
+def test_a_broken_hold_is_a_drop_at_once_however_place_is_judged():
+    holding, broken = arm_out(1.2, held=0), arm_out(1.2, violation=np.array([True]))
+    for wrong_drop in ("release", "rest"):
+        assert failure("place", PLACE, holding, broken, wrong_drop=wrong_drop) == "dropped"
+
+
+def test_when_a_wrong_drop_is_judged_changes_no_reward():
+    off = [arm_out(1.2, held=0), arm_out(1.2)]
+    for worlds in (off, [arm_out(0.82, held=0), arm_out(0.8)]):
+        pair = [run("place", PLACE, *worlds, wrong_drop=w)[1] for w in ("release", "rest")]
+        assert dict(pair[0].reward_terms) == dict(pair[1].reward_terms)
+    assert run("place", PLACE, *off, wrong_drop="release")[1].terminated[0]
+    assert not run("place", PLACE, *off, wrong_drop="rest")[1].terminated[0]
+
+
+def test_plans_judge_a_wrong_drop_at_rest_and_training_at_the_release():
+    spec = get("place")
+    assert spec.load_settings().wrong_drop == "release"
+    for values in spec.protocols.values():
+        assert (values.limits.wrong_drop, values.alone.wrong_drop) == ("rest", "release")
+
+
 # -- Open and close ----------------------------------------------------------------------------
 
 
@@ -199,7 +255,7 @@ def test_open_rewards_the_cup_nearer_to_the_handle_while_it_is_empty():
     assert outcome.reward_terms["handle"][0] == pytest.approx(0.2)
     held = cup_at(1, 2.7, 1, held_joint=np.array([FRIDGE]))
     _, holding = run("open_fridge", OPEN, cup_at(1, 2.5, 1), held)
-    assert holding.terms["handle"][0] == 0.0
+    assert holding.reward_terms["handle"][0] == 0.0
 
 
 def test_open_rewards_the_grasp_of_the_handle_once():
@@ -315,7 +371,7 @@ def test_the_horizon_truncates_and_does_not_terminate():
 
 
 def test_a_quiet_step_costs_only_the_slack():
-    for name in names():
+    for name in planned():
         goal = SkillGoal(1, (1.0, 9.0, 0.8), "fridge_push_point")
         start = world(held=np.array([1])) if name == "place" else opened(FRIDGE, 0.3)
         _, outcome = run(name, goal, start, start)
@@ -323,13 +379,14 @@ def test_a_quiet_step_costs_only_the_slack():
         assert outcome.reward[0] == pytest.approx(-slack, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", planned())
 def test_the_reward_is_the_sum_of_its_terms(name: str):
     worlds = random_worlds(np.random.default_rng(3), 50)
     goals = random_goals(np.random.default_rng(4), worlds)
-    skill, settings = get(name), load_settings(name, {})
-    state = task.begin(skill, goals, rows(worlds, slice(None, None, -1)), LIMITS)
-    _, _, outcome = task.step(skill, state, np.ones((50, act.SIZE)), worlds, settings, LIMITS)
+    spec, actions = get(name), np.ones((50, act.SIZE))
+    skill, settings, limits = spec.definition, spec.load_settings(), spec.thresholds
+    state = task.begin(skill, goals, rows(worlds, slice(None, None, -1)), limits)
+    _, _, outcome = task.step(skill, state, actions, worlds, settings, limits)
     assert outcome.reward == pytest.approx(sum(outcome.reward_terms.values()))
     assert np.isfinite(outcome.reward).all()
 
@@ -337,30 +394,27 @@ def test_the_reward_is_the_sum_of_its_terms(name: str):
 # -- Numpy, torch, batches ---------------------------------------------------------------------
 
 
-def to_torch(struct):
-    fields = dataclasses.fields(struct)
-    return type(struct)(**{f.name: torch.asarray(getattr(struct, f.name)) for f in fields})
-
-
-def two_steps(name: str, worlds: list, goals: Goals, actions: list):
-    """What two steps give: task state, outcomes and all that may be observed, as dicts."""
-    skill, settings = get(name), load_settings(name, {})
-    state = task.begin(skill, goals, worlds[0], LIMITS)
-    found: dict[str, object] = {}
+def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str, Any]:
+    """What two steps give: task state, measures, outcomes and all that may be observed."""
+    spec = get(name)
+    skill, settings, limits = spec.definition, spec.load_settings(), spec.thresholds
+    state = task.begin(skill, goals, worlds[0], limits)
+    found: dict[str, Any] = {}
     for number, (world_, action) in enumerate(zip(worlds[1:], actions, strict=True)):
         masked = task.masked(action, skill.mask(), world_.held)
-        state, view, outcome = task.step(skill, state, masked, world_, settings, LIMITS)
-        # Of the way along the floor and the scan, which these worlds do not have.
-        view.ahead = view.scan = world_.ee_pos
+        state, verdict, outcome = task.step(skill, state, masked, world_, settings, limits)
+        # In place of the way along the floor and the scan, which these worlds do not have.
+        maps = MapReadings(way=world_.ee_pos, scan=world_.ee_pos)
         for choice in observation.CHOICES:
-            sensors = observation.sensors(skill, choice)
-            seen = observation.observe(sensors, state, view, world_)
+            sensors = observation.chosen(skill, choice, camera=False)
+            seen = observation.observe(skill, sensors, state, verdict.measures, world_, maps)
             found[f"{number}.{choice}"] = seen
         found |= {f"{number}.{key}": value for key, value in outcome.reward_terms.items()}
         for key in ("reward", "success", "failure", "terminated", "truncated"):
-            found[f"{number}.{key}"] = getattr(outcome, key)
+            found[f"{number}.outcome.{key}"] = getattr(outcome, key)
         found[f"{number}.actions"] = masked
-    return found | {f.name: getattr(state, f.name) for f in dataclasses.fields(TaskState)}
+        found |= arrays_of(verdict.measures, f"{number}.measures.")
+    return found | arrays_of(state)
 
 
 def some_steps(count: int) -> tuple[list, Goals, list]:
@@ -370,7 +424,7 @@ def some_steps(count: int) -> tuple[list, Goals, list]:
     return worlds, random_goals(rng, worlds[1]), actions
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", planned())
 def test_torch_gives_the_same_numbers_as_numpy(name: str):
     worlds, goals, actions = some_steps(300)
     ours = two_steps(name, worlds, goals, actions)
@@ -387,7 +441,7 @@ def test_torch_gives_the_same_numbers_as_numpy(name: str):
     assert ours["0.full"].dtype == np.float32 and theirs["0.full"].dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", planned())
 def test_a_batch_gives_the_same_numbers_as_its_homes_one_by_one(name: str):
     worlds, goals, actions = some_steps(25)
     whole = two_steps(name, worlds, goals, actions)
@@ -400,13 +454,13 @@ def test_a_batch_gives_the_same_numbers_as_its_homes_one_by_one(name: str):
             np.testing.assert_allclose(alone[key], value[one], atol=1e-12, err_msg=key)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", planned())
 def test_random_worlds_bring_every_skill_to_success_and_to_failure(name: str):
     worlds, goals, actions = some_steps(2000)
     found = two_steps(name, worlds, goals, actions)
-    assert found["0.success"].any() and not found["0.success"].all()
-    assert found["0.failure"].any() or name.startswith("close")
-    assert not (found["0.success"] & (found["0.failure"] > 0)).any()
+    assert found["0.outcome.success"].any() and not found["0.outcome.success"].all()
+    assert found["0.outcome.failure"].any() or name.startswith("close")
+    assert not (found["0.outcome.success"] & (found["0.outcome.failure"] > 0)).any()
 
 
 # -- Masks, sensors, state, settings -----------------------------------------------------------
@@ -414,21 +468,32 @@ def test_random_worlds_bring_every_skill_to_success_and_to_failure(name: str):
 
 def test_masking_leaves_what_the_skill_may_not_use_at_rest():
     actions = np.ones((2, act.SIZE))
-    masked = task.masked(actions, get("navigate").mask(), np.array([-1, 3]))
+    masked = task.masked(actions, get("navigate").definition.mask(), np.array([-1, 3]))
     assert (masked[:, act.ARM] == 0).all() and (masked[:, act.BASE] == 1).all()
     assert masked[:, act.GRIP].tolist() == [-1.0, 1.0]  # keeps what it holds
-    pick = task.masked(-actions, get("pick").mask(), np.array([-1, 3]))
+    pick = task.masked(-actions, get("pick").definition.mask(), np.array([-1, 3]))
     assert (pick[:, : act.STOP] == -1).all() and (pick[:, act.STOP] == -1).all()
     assert (actions == 1.0).all()
 
 
+def seen_by(
+    name: str, goal: SkillGoal, start: WorldState, now: WorldState, sensors: tuple[str, ...]
+) -> np.ndarray:
+    """What sensors of a skill show of a world after it began in another."""
+    spec = get(name)
+    skill, limits = spec.definition, spec.thresholds
+    state = task.begin(skill, Goals.of([goal]), start, limits)
+    measures = skill.measure(state, now, limits)
+    return observation.observe(skill, sensors, state, measures, now, MapReadings())[0]
+
+
 def test_sensors_say_where_things_are_in_the_frame_of_the_base():
-    skill, goal = get("place"), Goals.of([SkillGoal(0, (0.0, 4.0, 0.7))])
+    goal = SkillGoal(0, (0.0, 4.0, 0.7))
     moving = world(base_velocity=np.array([[0.0, 0.5, 0.3]]), held=np.array([0]))
-    state, view = task.begin(skill, goal, moving, LIMITS), skill.look(goal, moving, LIMITS)
-    vector = observation.observe(observation.FULL, state, view, moving)[0]
-    seen = {name: vector[part] for name, part in observation.layout(observation.FULL).items()}
-    assert len(vector) == observation.size(observation.FULL) == 24
+    vector = seen_by("place", goal, moving, moving, observation.FULL)
+    places = observation.layout(get("place").definition, observation.FULL)
+    seen = {name: vector[part] for name, part in places.items()}
+    assert len(vector) == 24
     assert seen["ee"] == pytest.approx([0.5, 0.0, 1.0])
     assert seen["to_rest"] == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
     assert seen["holding"] == [1.0]
@@ -438,33 +503,112 @@ def test_sensors_say_where_things_are_in_the_frame_of_the_base():
 
 
 def test_habitat_sensors_of_navigate_are_distance_and_angle_with_left_positive():
-    skill, goal = get("navigate"), Goals.of([SkillGoal(position=(0.0, 3.0, 0.7))])
-    state, view = task.begin(skill, goal, world(), LIMITS), skill.look(goal, world(), LIMITS)
-    vector = observation.observe(skill.sensors, state, view, world())[0]
+    goal, sensors = SkillGoal(position=(0.0, 3.0, 0.7)), get("navigate").definition.sensors
+    vector = seen_by("navigate", goal, world(), world(), sensors)
     assert vector[:2] == pytest.approx([math.sqrt(2), math.pi / 4])
     assert len(vector) == 9
 
 
 def test_habitat_sensors_of_pick_see_the_objects_start_in_the_frame_of_the_cup():
-    skill, goal = get("pick"), Goals.of([SkillGoal(1)])
     # The cup's x axis points down, its y axis along the world's y.
     down = world(ee_quat=np.array([[math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0]]))
-    state = task.begin(skill, goal, down, LIMITS)
     moved = world(ee_quat=down.ee_quat, object_pos=down.object_pos + 5.0)
-    vector = observation.observe(skill.sensors, state, skill.look(goal, moved, LIMITS), moved)[0]
+    vector = seen_by("pick", SkillGoal(1), down, moved, get("pick").definition.sensors)
     assert vector[:3] == pytest.approx([0.2, -0.5, 0.0], abs=1e-6)
     assert len(vector) == 14
+
+
+class HighPick(Pick):
+    own_sensors: ClassVar = {
+        "height": observation.Sensor(1, lambda task, measures, world, maps: measures.ee[:, 2:])
+    }
+    full_sensors = ("height", "arm")
+
+
+def test_a_skill_may_have_sensors_of_its_own():
+    skill, limits = HighPick(), get("pick").thresholds
+    sensors = observation.chosen(skill, "full", camera=False)
+    assert observation.layout(skill, sensors) == {"height": slice(0, 1), "arm": slice(1, 8)}
+    state = task.begin(skill, Goals.of([PICK]), world(), limits)
+    measures = skill.measure(state, world(), limits)
+    seen = observation.observe(skill, sensors, state, measures, world(), MapReadings())
+    assert seen[0].tolist() == [1.0] + [0.0] * 7
+    assert "height" not in observation.known(get("pick").definition)
+
+
+# -- Structs -----------------------------------------------------------------------------------
+
+
+def some_tasks(name: str, count: int = 6) -> TaskState:
+    """Tasks in different states, in the middle of an episode."""
+    worlds, goals, actions = some_steps(count)
+    spec = get(name)
+    skill, settings, limits = spec.definition, spec.load_settings(), spec.thresholds
+    state = task.begin(skill, goals, worlds[0], limits)
+    return task.step(skill, state, actions[0], worlds[1], settings, limits)[0]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two structs are of one kind and have equal arrays of equal kinds."""
+    ours, theirs = arrays_of(one), arrays_of(other)
+    return type(one) is type(other) and all(
+        ours[name].dtype == theirs[name].dtype and np.array_equal(ours[name], theirs[name])
+        for name in ours.keys() | theirs.keys()
+    )
 
 
 def test_task_state_survives_its_arrays_and_refuses_others():
     state, _ = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2))
     arrays = state.to_arrays()
-    again = TaskState.from_arrays(arrays)
-    for field in dataclasses.fields(TaskState):
-        assert np.array_equal(getattr(again, field.name), getattr(state, field.name))
-    del arrays["steps"]
-    with pytest.raises(UserError, match="steps"):
-        TaskState.from_arrays(arrays)
+    blank = some_tasks("pick", 1)
+    assert not same(blank, state) and same(blank.like(arrays), state)
+    for lacking in ("steps", "memory.picked"):
+        with pytest.raises(UserError, match=lacking):
+            blank.like({name: values for name, values in arrays.items() if name != lacking})
+    with pytest.raises(UserError, match=r"memory\.other missing or unknown"):
+        blank.like({**arrays, "memory.other": arrays["steps"]})
+    with pytest.raises(UserError, match=r"memory\.at_goal"):
+        some_tasks("place", 1).like(arrays)
+
+
+@pytest.mark.parametrize("name", planned())
+def test_homes_taken_from_a_struct_are_put_into_any_places_of_a_room(name: str):
+    state = some_tasks(name)
+    order, places = np.array([4, 0, 3]), np.array([7, 1, 2])
+    taken = state.take(order)
+    assert taken.goal(0) == state.goal(4) and same(taken, rows(state, order))
+    room = state.room(9)
+    assert type(room.memory) is type(state.memory)
+    assert all(len(values) == 9 and not values.any() for values in arrays_of(room).values())
+    room.put(places, taken)
+    assert same(room.take(places), taken)
+    others = np.setdiff1d(np.arange(9), places)
+    assert not any(values[others].any() for values in arrays_of(room).values())
+    taken.steps[:] = 99
+    assert state.steps.tolist() == [1] * 6 and room.steps[7] == 1
+
+
+@pytest.mark.parametrize("name", planned())
+def test_a_struct_comes_back_from_its_arrays_which_are_copies(name: str):
+    state = some_tasks(name)
+    arrays = state.to_arrays()
+    again = state.room(1).like(arrays)
+    assert same(again, state) and type(again.memory) is type(state.memory)
+    for values in arrays.values():
+        values[...] = 0
+    assert same(again, state) and state.steps.tolist() == [1] * 6
+
+
+def test_a_struct_of_tensors_gives_homes_and_plain_arrays():
+    state = some_tasks("place")
+    tensors = to_torch(state)
+    taken = tensors.take(torch.tensor([1, 2]))
+    assert isinstance(taken.memory.distance, torch.Tensor)
+    assert same(tensors.like(tensors.to_arrays()), state)
+    assert same(tensors.like(taken.to_arrays()), state.take(np.array([1, 2])))
+
+
+# -- Goals and settings ------------------------------------------------------------------------
 
 
 def test_goals_refuse_an_unknown_marker():
@@ -472,19 +616,35 @@ def test_goals_refuse_an_unknown_marker():
         Goals.of([SkillGoal(marker="cab_push_point5")])
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", planned())
 def test_settings_files_give_every_entry_and_fit(name: str):
-    kind = get(name).settings_type
+    kind = get(name).definition.settings_type
     text = (config._presets("skill") / f"{name}.yaml").read_text()
-    assert set(yaml.safe_load(text)) == {field.name for field in dataclasses.fields(kind)}
-    assert isinstance(load_settings(name, {}), kind)
+    expected = {field.name for field in dataclasses.fields(kind)}
+    assert set(yaml.safe_load(text)) == expected - {"wrong_drop"}  # which is the protocol's
+    assert isinstance(get(name).load_settings(), kind)
 
 
 def test_settings_can_be_changed_and_unknown_ones_are_refused():
-    assert load_settings("pick", {"distance": 3.0, "force_total_n": None}).distance == 3.0
+    pick, place = get("pick").load_settings(), get("place").load_settings()
+    assert changed(pick, {"distance": 3.0, "force_total_n": None}).distance == 3.0
+    assert changed(place, {"wrong_drop": "rest"}).wrong_drop == "rest"
     with pytest.raises(UserError, match="did you mean 'distance'"):
-        load_settings("pick", {"distanse": 3.0})
+        changed(pick, {"distanse": 3.0})
     with pytest.raises(UserError, match=r"settings\.distance: 'far' is not a number"):
-        load_settings("pick", {"distance": "far"})
+        changed(pick, {"distance": "far"})
     with pytest.raises(UserError, match=r"settings\.horizon"):
-        load_settings("pick", {"horizon": 0})
+        changed(pick, {"horizon": 0})
+    with pytest.raises(UserError, match=r"settings\.wrong_drop: .*did you mean 'release'"):
+        changed(place, {"wrong_drop": "releese"})
+
+
+@pytest.mark.parametrize("name", names())
+def test_limits_of_every_protocol_are_entries_of_the_skills_settings(name: str):
+    spec = get(name)
+    for values in spec.protocols.values():
+        for limits in (values.limits, values.alone):
+            judged_by = changed(spec.load_settings(), limits.settings())
+            assert judged_by.horizon == limits.steps
+            assert judged_by.force_total_n == limits.force_total_n
+            assert judged_by.force_instant_n == limits.force_instant_n

@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -7,17 +8,19 @@ import pytest
 from homes import IDLE
 
 import tpsrl.sim
+from tpsrl.config import preset_names
+from tpsrl.errors import UserError
 from tpsrl.sim import datasets
 from tpsrl.world import scenarios
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import CLOSED, floor_map
 from tpsrl.world.generator import Source, joints_at, layout_suits, travel
 from tpsrl.world.handles import handle
-from tpsrl.world.home import POOLS
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import REARRANGE_EASY, object_kind
 from tpsrl.world.reach import reachable
-from tpsrl.world.scenarios import COUNTERS, FRIDGE, SCENARIOS
+from tpsrl.world.scenarios import FRIDGE, RECEPTACLE_SETS, Scenario, TargetDraw, load_scenario
+from tpsrl.world.slots import POOLS
 
 BOWL, APPLE = 0, 1
 
@@ -28,7 +31,7 @@ def facts(scenario: str) -> dict:
 
 
 def made(scenario: str, count: int, num_objects: int, split: str = "val") -> list[Episode]:
-    source = Source(scenario, split, num_objects=num_objects)
+    source = Source(load_scenario(scenario), split, num_objects=num_objects)
     return datasets.generate(source, range(count), processes=1)[0]
 
 
@@ -46,7 +49,7 @@ def tables() -> list[Episode]:
 
 
 def test_tidy_house_equals_the_layout_data() -> None:
-    task, scenario = facts("tidy_house"), SCENARIOS["tidy_house"]
+    task, scenario = facts("tidy_house"), load_scenario("tidy_house")
     assert sorted(scenario.clutter) == sorted(task["objects"])
     assert sorted(scenario.clutter_on) == sorted(task["start_receptacles"])
     assert scenario.num_targets == task["num_targets"]
@@ -58,7 +61,7 @@ def test_tidy_house_equals_the_layout_data() -> None:
 
 @pytest.mark.parametrize("name", ["prepare_groceries", "set_table"])
 def test_scenarios_with_containers_equal_the_layout_data(name: str) -> None:
-    task, scenario = facts(name), SCENARIOS[name]
+    task, scenario = facts(name), load_scenario(name)
     assert sorted(scenario.clutter) == sorted(task["clutter"]["objects"])
     assert sorted(scenario.clutter_on) == sorted(task["clutter"]["receptacles"])
     given = [
@@ -83,7 +86,7 @@ def test_prepare_groceries_has_two_from_the_open_fridge_and_one_into_it(
         ways = [(episode.objects[t.object].receptacle, t.receptacle) for t in episode.targets]
         assert [a for a, _ in ways[:2]] == ["fridge", "fridge"]
         assert ways[2][1] == "fridge"
-        assert {ways[0][1], ways[1][1], ways[2][0]} <= set(COUNTERS)
+        assert {ways[0][1], ways[1][1], ways[2][0]} <= set(RECEPTACLE_SETS["counters"])
 
 
 def test_set_table_has_a_bowl_in_the_drawer_and_an_apple_in_the_fridge_both_closed(
@@ -121,7 +124,7 @@ def test_starts_and_goals_are_in_reach_when_everything_is_open(
     groceries: list[Episode], tables: list[Episode]
 ) -> None:
     for episode in [*groceries, *tables]:
-        scenario = SCENARIOS[episode.scenario]
+        scenario = load_scenario(episode.scenario)
         start = joints_at(episode.articulation)
         for target, draw in zip(episode.targets, scenario.targets, strict=True):
             end = joints_at(scenario.opened(draw))
@@ -171,20 +174,103 @@ def test_the_bowl_goes_along_with_its_drawer() -> None:
     assert (travel(layout, "", CLOSED, opened) == 0).all()
 
 
+# -- definitions -------------------------------------------------------------------------------
+
+DRAW = TargetDraw(["024_bowl"], ["table_1"], ["counters"])
+
+
+def test_what_is_shipped_says_itself_what_it_is_called_and_seeded_by() -> None:
+    numbers = {}
+    for group in ("scenario", "dataset"):
+        for name in preset_names(group):
+            assert load_scenario(name).name == name
+            numbers[name] = load_scenario(name).seed_number
+    assert sorted(numbers.values()) == list(range(6))
+
+
+def test_sets_become_their_members_and_counts_become_targets() -> None:
+    draw = TargetDraw(["024_bowl", "tidy_house"], ["table_1"], ["counters", "sink"], count=2)
+    scenario = Scenario("mine", targets=[draw], clutter_on=["drawers"])
+    assert scenario.num_targets == 2
+    first, second = scenario.targets
+    assert first == second and first.goals == ["counter_left", "counter_right", "sink"]
+    assert first.objects[0] == "024_bowl" and len(first.objects) == 9
+    assert scenario.clutter_on == list(scenarios.DRAWERS)
+
+
+def test_what_is_not_given_follows_from_the_name() -> None:
+    scenario, other = Scenario("my_task", targets=[DRAW]), Scenario("other", targets=[DRAW])
+    assert scenario.title == "My Task"
+    assert scenario.seed_number is not None and scenario.seed_number != other.seed_number
+    assert dataclasses.replace(scenario) == scenario
+
+
+def test_the_digest_tells_what_is_drawn_and_not_how_it_is_called_in_tables() -> None:
+    scenario = Scenario("mine", targets=[DRAW])
+    assert dataclasses.replace(scenario, title="Another").digest == scenario.digest
+    assert dataclasses.replace(scenario, seed_number=7).digest != scenario.digest
+    assert dataclasses.replace(scenario, articulation={FRIDGE: 1.0}).digest != scenario.digest
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"name": "my task"}, "name: only letters"),
+        ({"targets": []}, "targets: none"),
+        ({"targets": [("024_bow", "sink", "sofa")]}, r"\[0\].objects: .* mean '024_bowl'"),
+        ({"targets": [("024_bowl", "sinc", "sofa")]}, r"\[0\].starts: .* mean 'sink'"),
+        ({"targets": [("024_bowl", "sink", "soffa")]}, r"\[0\].goals: .* mean 'sofa'"),
+        ({"targets": [("024_bowl", "sink", "sink")]}, "goals: sink alone"),
+        ({"targets": [TargetDraw(["024_bowl"], ["sink"], [])]}, "goals: names none"),
+        ({"targets": [dataclasses.replace(DRAW, count=0)]}, "count: must be at least 1"),
+        (
+            {"targets": [dataclasses.replace(DRAW, opened={"cab_push_point_9": 0.1})]},
+            r"opened: .* mean 'cab_push_point_",
+        ),
+        ({"clutter": ["tidy_hous"]}, "clutter: .* mean 'tidy_house'"),
+        ({"clutter": ["tidy_house"]}, "clutter_on: names no receptacle"),
+        ({"clutter_on": ["counter"]}, "clutter_on: .* mean 'counters'"),
+        ({"articulation": {"fridge": 1.0}}, "articulation: .* mean 'fridge_push_point'"),
+        ({"articulation": {FRIDGE: 3.0}}, "must be between 0.0 and 2.3, got 3.0"),
+        ({"target_region": {"frige": 0.5}}, "target_region: .* mean 'fridge'"),
+        ({"target_region": {"fridge": 0.0}}, "must be above 0"),
+        ({"at_most": {"sink": -1}}, "at_most.sink: must be at least 0"),
+        ({"seed_number": -1}, "seed_number: must be at least 0"),
+    ],
+)
+def test_a_definition_of_what_does_not_exist_is_refused(entries: dict, message: str) -> None:
+    if isinstance(next(iter(entries.get("targets", [])), None), tuple):
+        entries = {"targets": [TargetDraw(*([name] for name in entries["targets"][0]))]}
+    with pytest.raises(UserError, match=message):
+        Scenario(**{"name": "mine", "targets": [DRAW], **entries})
+
+
+def test_more_objects_than_targets_need_clutter() -> None:
+    Source(Scenario("mine", targets=[DRAW]), "val", num_objects=1).check()
+    with pytest.raises(UserError, match="clutter: names no objects, but of num_objects=2 only 1"):
+        Source(Scenario("mine", targets=[DRAW]), "val", num_objects=2).check()
+
+
+def test_an_unknown_scenario_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'tidy_house'"):
+        load_scenario("tidy_hose")
+
+
 # -- layouts without room ----------------------------------------------------------------------
 
 
 def test_every_validation_layout_suits_every_scenario() -> None:
     for layout in load_layout_set("replica_cad").split("val"):
-        for scenario in SCENARIOS:
-            assert layout_suits(scenario, f"replica_cad/{layout.name}")
+        for name in (*preset_names("scenario"), *preset_names("dataset")):
+            assert layout_suits(load_scenario(name), f"replica_cad/{layout.name}")
 
 
 def test_a_layout_whose_fridge_is_blocked_gives_its_turn_to_the_next() -> None:
     names = [lay.name for lay in load_layout_set("replica_cad").split("train")]
     blocked = names.index("v3_sc1_staging_18")  # 19 and 20 are blocked too
-    assert not layout_suits("set_table", f"replica_cad/{names[blocked]}")
-    source = Source("set_table", "train", num_objects=12)
+    table = load_scenario("set_table")
+    assert not layout_suits(table, f"replica_cad/{names[blocked]}")
+    source = Source(table, "train", num_objects=12)
     (episode,), _ = datasets.generate(source, [blocked], processes=1)
     assert episode.layout == f"replica_cad/{names[blocked + 4]}"
 

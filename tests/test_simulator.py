@@ -34,6 +34,7 @@ from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import BASE_RADIUS, REST_ARM, REST_EE
 from tpsrl.world.floor import floor_map, random_base_pose
+from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.reach import point_to_base
 
 STEPS = 60
@@ -476,7 +477,7 @@ def test_a_push_against_a_wall_is_measured_as_strong_as_the_base_pushes() -> Non
 
 def at_a_wall() -> Episode:
     """The robot's back to the middle of a long wall, 2 cm from it, arm pointing away."""
-    layouts = tpsrl.sim.mujoco_sim.load_home("replica_cad", 12).layout_set
+    layouts = load_layout_set("replica_cad")
     floor = floor_map(LAYOUT_A)
     for wall in sorted(layouts.walls, key=lambda w: -max(w.half[:2])):
         along = wall.yaw if wall.half[0] > wall.half[1] else wall.yaw + np.pi / 2

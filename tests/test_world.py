@@ -6,6 +6,8 @@ from scipy import spatial
 
 import tpsrl.sim
 from tpsrl.errors import UserError
+from tpsrl.sim.home_model import MUTABLE_FIELDS, load_home_model
+from tpsrl.sim.mjcf.home import home_spec
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import ARM, CAPSULES
 from tpsrl.world.floor import (
@@ -21,11 +23,11 @@ from tpsrl.world.floor import (
 )
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.handles import handle
-from tpsrl.world.home import MUTABLE_FIELDS, POOLS, _spec, load_home
 from tpsrl.world.kinematics import LOWER, UPPER, arm_frames
 from tpsrl.world.layouts import link_pose, load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind, object_kinds
-from tpsrl.world.scenarios import SCENARIOS
+from tpsrl.world.scenarios import load_scenario
+from tpsrl.world.slots import POOLS
 from tpsrl.world.state import JOINTS
 
 # Fields that mujoco-warp 3.17 declares as array("*", ...) in its Model, read from
@@ -90,10 +92,10 @@ def array_fields(model: mujoco.MjModel) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", sorted(object_kinds()))
 def test_a_resized_slot_equals_a_compiled_one_in_every_field(name: str) -> None:
     kind = object_kind(name)
-    home = load_home("replica_cad", 12)
+    home = load_home_model("replica_cad", 12)
     slot = {"box": 0, "cylinder": POOLS[12].box, "sphere": POOLS[12].box + POOLS[12].cylinder}
     slot = slot[kind.primitive]
-    spec = _spec(home.layout_set, home.pools)
+    spec = home_spec(home.layout_set, home.pools)
     geom = spec.geom(f"slot_{slot}")
     geom.size, geom.mass, geom.rgba = kind.size, kind.mass, (*kind.rgb, 1.0)
     compiled = array_fields(spec.compile())
@@ -192,7 +194,7 @@ def opened(layout: str, joints: Joints) -> Episode:
 
 
 def test_the_tree_over_the_furniture_finds_the_same_contacts_as_all_pairs() -> None:
-    home = load_home("replica_cad", 12)
+    home = load_home_model("replica_cad", 12)
     rng = np.random.default_rng(5)
     found = 0
     for layout in (LAYOUT_A, LAYOUT_B):
@@ -218,7 +220,7 @@ def test_the_tree_over_the_furniture_finds_the_same_contacts_as_all_pairs() -> N
 
 
 def test_contact_geoms_of_the_arm_are_where_the_kinematics_put_its_capsules() -> None:
-    home = load_home("replica_cad", 12)
+    home = load_home_model("replica_cad", 12)
     data = mujoco.MjData(home.model)
     rng = np.random.default_rng(8)
     links = [joint.name for joint in ARM]
@@ -254,14 +256,14 @@ def test_an_unknown_split_or_layout_names_the_nearest() -> None:
 
 def test_a_home_of_an_unknown_size_names_the_nearest() -> None:
     with pytest.raises(UserError, match="nearest is 12"):
-        load_home("replica_cad", 14)
+        load_home_model("replica_cad", 14)
 
 
 def test_every_layout_has_the_open_receptacles_of_tidy_house() -> None:
     layouts = load_layout_set("replica_cad")
     for layout in layouts.layouts.values():
         names = {r.name for r in placed_receptacles(layouts, layout)}
-        assert set(SCENARIOS["tidy_house"].clutter_on) <= names
+        assert set(load_scenario("tidy_house").clutter_on) <= names
 
 
 def test_a_receptacle_contains_its_centre_and_nothing_beyond_its_half_extents() -> None:

@@ -1,14 +1,16 @@
 """Typed settings: a dataclass schema, YAML presets of `configs/`, and `key=value` overrides.
 
 A schema is a dataclass whose fields are made by `option` and `preset`. The value of a preset field
-is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another file, and
-`GROUP.key=value` changes one entry of it.
+is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another one, and
+`GROUP.key=value` changes one entry of it. Some groups also take a file of the user's own:
+`GROUP=path/to/mine.yaml`.
 """
 
 import dataclasses
 import difflib
 import importlib.resources
 import math
+import os
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -35,13 +37,20 @@ def option(
 
 
 def preset(
-    group: str, schema: type, default: str | None, help: str, *, minimum: float | None = None
+    group: str,
+    schema: type,
+    default: str | None,
+    help: str,
+    *,
+    minimum: float | None = None,
+    files: bool = False,
 ) -> Any:
     """A dataclass field filled from `configs/GROUP/NAME.yaml`; no default: it must be chosen.
 
-    No number in it may be less than `minimum`, unless its own `option` says otherwise.
+    No number in it may be less than `minimum`, unless its own `option` says otherwise. With
+    `files` the name may also be the path of such a file (see `names_file`).
     """
-    metadata = {"help": help, "group": group, "preset": default, "minimum": minimum}
+    metadata = {"help": help, "group": group, "preset": default, "minimum": minimum, "files": files}
     return dataclasses.field(default_factory=schema, metadata=metadata)
 
 
@@ -66,12 +75,19 @@ def preset_names(group: str) -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
+def names_file(word: str) -> bool:
+    """Whether a word is meant as the path of a YAML file, not as the name of a preset."""
+    return word.endswith((".yaml", ".yml")) or "/" in word or os.sep in word
+
+
 def load_preset(group: str, name: str, schema: type[T]) -> T:
-    """One preset as an object of its schema.
+    """One preset as an object of its schema; `name` may be the path of a file (`names_file`).
 
     Raises:
         UserError: there is no such preset, or its file does not fit the schema.
     """
+    if names_file(name):
+        return typing.cast(T, OmegaConf.to_object(_read_own(group, Path(name), schema)))
     return typing.cast(T, OmegaConf.to_object(_read_preset(group, name, schema)))
 
 
@@ -101,7 +117,11 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
         group = field.metadata["group"]
         if selected is None:
             raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
-        config[name] = _read_preset(group, selected, _field_type(schema, name))
+        kind = _field_type(schema, name)
+        if field.metadata["files"] and names_file(selected):
+            config[name] = _read_own(group, Path(selected), kind)
+        else:
+            config[name] = _read_preset(group, selected, kind)
     for key, value in pairs:
         if key.removesuffix(".name") in groups and key not in groups:
             raise UserError(f"{key}: a preset keeps its name; {key[:-5]}={value} takes another one")
@@ -132,7 +152,8 @@ def describe(schema: type) -> list[tuple[str, str, str]]:
     for field in _fields(schema):
         if "group" in field.metadata:
             group = field.metadata["group"]
-            value = field.metadata["preset"] or "|".join(preset_names(group))
+            own = ["FILE.yaml"] if field.metadata["files"] else []
+            value = field.metadata["preset"] or "|".join([*preset_names(group), *own])
         else:
             plain = field.default not in (None, dataclasses.MISSING)
             value = str(field.default) if plain else ""
@@ -170,11 +191,36 @@ def _read_preset(group: str, name: str, schema: type) -> Any:
     text = (_presets(group) / f"{name}.yaml").read_text()
     # A schema may know values of a preset that do not stand in its file.
     base = schema.for_preset(name) if hasattr(schema, "for_preset") else schema
+    return _filled(base, text, f"configs/{group}/{name}.yaml")
+
+
+def _read_own(group: str, path: Path, schema: type) -> Any:
+    """A preset of the user's own; by default it is called like its file."""
     try:
-        return OmegaConf.merge(OmegaConf.structured(base), OmegaConf.create(text))
+        text = path.expanduser().read_text()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: cannot be read (it is no text)") from None
+    filled = _filled(schema, text, str(path))
+    filled.name = filled.name or path.stem
+    if filled.name in preset_names(group):
+        raise UserError(f"{path}: name: '{filled.name}' is a preset of ours; take another one")
+    return filled
+
+
+def _filled(schema: Any, text: str, where: str) -> Any:
+    """A schema, or an object of one, with what the text of a YAML file says of it."""
+    try:
+        filled = OmegaConf.structured(schema)
+        OmegaConf.set_readonly(filled, False)
+        return OmegaConf.merge(filled, OmegaConf.create(text))
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"configs/{group}/{name}.yaml: {error.full_key}: {reason}") from None
+        raise UserError(f"{where}: {error.full_key}: {reason}") from None
+    except (TypeError, ValueError, yaml.YAMLError) as error:
+        # A list where entries are expected, or no YAML at all.
+        raise UserError(f"{where}: cannot be read ({str(error).splitlines()[0]})") from None
 
 
 def _merge_file(config: Any, path: Path) -> Any:
@@ -204,11 +250,23 @@ def _override(config: Any, schema: type, key: str, text: str) -> Any:
         nested = {part: nested}
     try:
         return OmegaConf.merge(config, nested)
-    except OmegaConfBaseException:
+    except (OmegaConfBaseException, TypeError):
         if typing.get_origin(kind) is typing.Literal:
             raise unknown(key, text, typing.get_args(kind)) from None
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        raise UserError(f"{key}: '{text}' is not {names.get(kind, f'a {kind}')}") from None
+        raise UserError(f"{key}: '{text}' is not {_named(kind)}") from None
+
+
+def _named(kind: Any) -> str:
+    """A type in words."""
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a text",
+        list: "a list",
+        dict: "a set of entries",
+    }
+    return names.get(typing.get_origin(kind) or kind, f"a {kind}")
 
 
 def _parse(key: str, text: str) -> Any:

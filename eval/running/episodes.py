@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode, load_episodes
+from tpsrl.world.scenarios import Scenario
 
 DEFAULT_COUNT = 20
 
 
 def obtain(
-    scenario: str,
+    scenario: Scenario,
     split: str,
     seed: int,
     count: int | None,
     path: str | None,
-    num_objects: int,
 ) -> list[Episode]:
     """The first `count` episodes: of a file (default: all), or of the set generated from the seed.
 
@@ -27,17 +27,17 @@ def obtain(
         from tpsrl.sim import datasets
 
         count = DEFAULT_COUNT if count is None else count
-        return datasets.load(scenario, split, count, seed, num_objects)
+        return datasets.load(scenario, split, count, seed, scenario.num_objects)
     episodes = load_episodes(path)
     if not episodes:
         raise UserError(f"episodes: {path} holds no episode")
     if count is not None and len(episodes) < count:
         raise UserError(f"episodes: {path} holds {len(episodes)} episodes, {count} were asked for")
     for episode in episodes[:count]:
-        if (episode.scenario, episode.split) != (scenario, split):
+        if (episode.scenario, episode.split) != (scenario.name, split):
             found = f"{episode.scenario}, split {episode.split}"
             raise UserError(
-                f"episodes: {path}: {episode.id} is of {found}, not {scenario}, {split}"
+                f"episodes: {path}: {episode.id} is of {found}, not {scenario.name}, {split}"
             )
     return episodes[:count]
 

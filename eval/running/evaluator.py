@@ -22,6 +22,7 @@ from tpsrl import machine
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
+from tpsrl.world.slots import capacity_for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class EpisodeRunner:
         simulator = sim.make(
             settings.engine,
             num_envs=1,
-            slots=runs.slots_for(settings.scenario.num_objects),
+            slots=capacity_for(settings.scenario.num_objects),
             filter_base=settings.protocol.filter_base,
         )
         # Policies are made anew for every episode, so that nothing is left over from the last one.
@@ -86,12 +87,11 @@ def evaluate(
     agents.Policies(settings.agent, settings.skills.given())
     settings.carried_out_by()
     episodes = obtain(
-        settings.scenario.name,
+        settings.scenario,
         settings.split,
         settings.seed,
         settings.num_episodes,
         settings.episodes,
-        settings.scenario.num_objects,
     )
     settings = dataclasses.replace(
         settings,

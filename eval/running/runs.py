@@ -97,13 +97,6 @@ def tell_where(console: Console, out: Path, results: Sequence[Any] = ()) -> None
         console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def slots_for(num_objects: int) -> int:
-    """The object slots of a home that has room for so many objects."""
-    from tpsrl.world.home import POOLS
-
-    return min((slots for slots in POOLS if slots >= num_objects), default=num_objects)
-
-
 def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
     """The part of a report's header that all evaluations share."""
     return {

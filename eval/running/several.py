@@ -12,8 +12,9 @@ from eval.reporting import index
 from eval.running import agents, runs
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
-from eval.settings import AllSettings, EvalSettings, Scenario, SkillSettings, SkillsSettings
+from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
 from tpsrl import config
+from tpsrl.world.scenarios import load_scenario
 
 
 def evaluate_scenarios(
@@ -30,8 +31,9 @@ def evaluate_scenarios(
     console, out = console or Console(), output.check(settings.out or "out/all")
     reports = {}
     for name in config.preset_names("scenario"):
-        scenario = config.load_preset("scenario", name, Scenario)
-        own = EvalSettings(**_fields(settings) | {"out": str(out / name)}, scenario=scenario)
+        own = EvalSettings(
+            **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
+        )
         reports[name] = run(own, console)
     summary = {**_what_ran(settings), "runs": index.scenario_rows(reports)}
     return _finish(console, out, summary, reports, "Home Assistant Benchmark")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval.analysing.skill_results import SkillResult, cause_of, lacking
-from eval.running import agents, runs
+from eval.running import agents
 from eval.settings import SkillSettings
 from planner.execution.progress import SKILL, OnStep, StepInfo
 from skills.core.interface import SkillGoal, SkillPolicy
@@ -16,6 +16,7 @@ from skills.starts.start import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
+from tpsrl.world.slots import capacity_for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class SkillFactory:
         simulator = sim.make(
             settings.engine,
             num_envs=1,
-            slots=runs.slots_for(settings.num_objects),
+            slots=capacity_for(settings.num_objects),
             filter_base=settings.protocol.filter_base,
         )
 

@@ -24,7 +24,7 @@ from tpsrl.world.handles import handle
 from tpsrl.world.layouts import PlacedReceptacle, placed_receptacles, resolve
 from tpsrl.world.objects import object_kind
 from tpsrl.world.placement import circle, gap
-from tpsrl.world.scenarios import DRAWERS
+from tpsrl.world.scenarios import DRAWERS, load_scenario
 
 _LAYOUT = "replica_cad/v3_sc3_staging_00"
 _OBJECT, _FROM, _TO = "003_cracker_box", "table_2", "counter_right"
@@ -85,7 +85,7 @@ def make_and_show_an_episode() -> None:
     from tpsrl.sim.base import Sphere
     from tpsrl.world.generator import Source
 
-    source = Source("tidy_house", "val", 0, 12)
+    source = Source(load_scenario("tidy_house"), "val", 0, 12)
     (episode,), _ = datasets.generate(source, range(1), processes=1)
     simulator = sim.make(slots=12)
     simulator.reset([0], [episode])

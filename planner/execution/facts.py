@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from planner.conditions import Clause
 from planner.plan import Plan
-from planner.predicates import Atom, PredicateThresholds, Scene, evaluate, text
+from planner.predicates import Atom, PredicateContext, PredicateThresholds, evaluate, text
 from skills.core.conditions import Margin
 from tpsrl.world.state import WorldState
 
@@ -15,7 +15,7 @@ class Facts:
     def __init__(self, world: WorldState, plan: Plan, thresholds: PredicateThresholds) -> None:
         self.world, self.entities = world, plan.problem.entities
         self._goal = plan.problem.goal
-        self._scene = Scene(world, self.entities, thresholds)
+        self._scene = PredicateContext(world, self.entities, thresholds)
         self._known: dict[Atom, Margin] = {}
 
     def atom(self, atom: Atom) -> Margin:

@@ -15,7 +15,7 @@ import numpy as np
 from skills.articulated.drag import LEAST_FACING, LEAST_PUSHING, Drag, can_back_off, foresee
 from skills.scripted.navigation import Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
-from skills.scripted.search import ahead, drivable
+from skills.scripted.search import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, drivable
 from skills.scripted.together import plan_together, slowest
 from tpsrl.world.action import ARM_DELTA_RAD, STEP_M
 from tpsrl.world.collision import REST
@@ -51,10 +51,9 @@ _TURNS = (0.0, 0.3, -0.3, 0.6, -0.6, 0.9, -0.9)
 _ASLANT = (1.2, -1.2, 1.45, -1.45)
 _FACE_MARGIN_M, _MARGIN_M = 0.004, 0.006
 _MAX_WAYS = 1200
-_FOOTPRINT_MARGIN_M = 0.025
 _POSTURES = 6  # tried for a stance
 _MOST_ARM_STEPS = 150.0
-_DRIVE_STEPS, _CREEP_STEPS = 10.0, 6.0
+_CREEP_STEPS = 6.0
 # Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
 _FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
 _MAX_DRIVES = 6
@@ -165,11 +164,11 @@ def _stances(
             ]
         )
         first = ahead(stance, -approach)
-        drive = field(first) + _DRIVE_STEPS
+        drive = field(first) + DRIVE_STEPS
         towards = math.atan2(point[1] - first[1], point[0] - first[0])
         if abs(wrap_angle(towards - first[2])) > _FACING_RAD:
             drive += _ASKEW_STEPS
-        if np.isfinite(drive) and drivable(footprint, first, _FOOTPRINT_MARGIN_M):
+        if np.isfinite(drive) and drivable(footprint, first, FOOTPRINT_MARGIN_M):
             found.append((drive, first, stance))
     return found
 

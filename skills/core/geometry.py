@@ -8,10 +8,8 @@ import array_api_compat
 import numpy as np
 from array_api_compat import device
 
+from tpsrl.world.fetch import REST_EE
 from tpsrl.world.state import WorldState
-
-# The end-effector's resting point in the base frame, metres (habitat-lab, FetchRobot tasks).
-REST_POINT = (0.5, 0.0, 1.0)
 
 _NUMPY: Any = array_api_compat.array_namespace(np.zeros(0))
 
@@ -54,7 +52,7 @@ def rest_distance(base: Any, ee_pos: Any) -> Any:
 
 def rest_vector(ee: Any) -> Any:
     """From end effectors (n, 3), in the base frame, to their resting point (n, 3)."""
-    return constant(REST_POINT, ee) - ee
+    return constant(REST_EE, ee) - ee
 
 
 def constant(values: tuple[Any, ...], like: Any) -> Any:

@@ -17,6 +17,7 @@ from skills.core.skill import DROPPED, WRONG_OBJECT, Evaluation, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
+from tpsrl.world.fetch import REST_ARM
 from tpsrl.world.state import WorldState
 
 
@@ -62,8 +63,6 @@ class PickMemory(Memory):
 
 def posture_error(arm: Any) -> Any:
     """The largest distance (n,) in rad of a joint of arms (n, 7) from the resting posture."""
-    from tpsrl.world.fetch import REST_ARM  # mujoco comes with it, which help must not wait for
-
     xp = array_namespace(arm)
     off = arm - constant(REST_ARM, arm)
     return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.interface import SkillGoal
+from skills.scripted.navigation import BRAKE_MPS2, BRAKE_RPS2
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -24,7 +25,6 @@ from tpsrl.world.state import WorldState
 _STOP_M = 0.2
 _TURN_RAD = math.radians(15.0)  # the goal-follower drives when it faces the goal as well as this
 _MOVE_STEPS = 3  # a random move is kept this long: 0.25 m, as in the paper
-_BRAKE_MPS2, _BRAKE_RPS2 = 9.0, 12.0
 _LOOKAHEAD_M = 0.15  # corners of the path nearer than this are passed
 
 
@@ -127,10 +127,10 @@ def polar(base: np.ndarray, point: np.ndarray) -> tuple[float, float]:
 
 def _speed(distance: float) -> float:
     """Forward command from which the base can still brake within a distance (m)."""
-    return min(1.0, math.sqrt(2.0 * _BRAKE_MPS2 * distance) / act.BASE_LINEAR_MPS)
+    return min(1.0, math.sqrt(2.0 * BRAKE_MPS2 * distance) / act.BASE_LINEAR_MPS)
 
 
 def _turn(angle: float) -> float:
     """Turning command towards an angle (rad), slower as it comes near."""
-    rate = min(math.sqrt(2.0 * _BRAKE_RPS2 * abs(angle)), 12.0 * abs(angle))
+    rate = min(math.sqrt(2.0 * BRAKE_RPS2 * abs(angle)), 12.0 * abs(angle))
     return math.copysign(min(1.0, rate / act.BASE_ANGULAR_RPS), angle)

@@ -33,10 +33,10 @@ _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer 
 _COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
 _MAX_POPS = 150_000  # a goal that takes more is walled in
 _GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
-_STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
+STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 
 # Follower: braking deceleration (m/s2, rad/s2) and when a leg counts as done.
-_BRAKE_MPS2, _BRAKE_RPS2 = 9.0, 12.0
+BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0
 _ARRIVED_M, _TURNED_RAD = 0.025, 0.03
 
 
@@ -320,7 +320,7 @@ def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray
         if length > 0.3:
             there = math.atan2(pose[1] - start[1], pose[0] - start[0])
             turns = abs(wrap_angle(there - start[2])) + abs(wrap_angle(pose[2] - there))
-        return float(length / STEP_M + turns / STEP_RAD + 2 * _STOP_STEPS)
+        return float(length / STEP_M + turns / STEP_RAD + 2 * STOP_STEPS)
 
     return steps
 
@@ -363,12 +363,12 @@ class Follower:
             if ahead > 0.25:
                 aim = math.atan2(dy * leg.direction, dx * leg.direction)
                 error = wrap_angle(aim - base[2])
-            speed = min(BASE_LINEAR_MPS, math.sqrt(2 * _BRAKE_MPS2 * ahead))
+            speed = min(BASE_LINEAR_MPS, math.sqrt(2 * BRAKE_MPS2 * ahead))
             speed *= max(0.2, math.cos(min(3.0 * abs(error), math.pi / 2)))
             return leg.direction * speed / BASE_LINEAR_MPS, _turn(error)
         return 0.0, 0.0
 
 
 def _turn(error: float) -> float:
-    rate = min(BASE_ANGULAR_RPS, math.sqrt(2 * _BRAKE_RPS2 * abs(error)), 12.0 * abs(error))
+    rate = min(BASE_ANGULAR_RPS, math.sqrt(2 * BRAKE_RPS2 * abs(error)), 12.0 * abs(error))
     return math.copysign(rate / BASE_ANGULAR_RPS, error)

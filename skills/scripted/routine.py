@@ -9,7 +9,7 @@ import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.scripted.motion import duration, plan_path
-from skills.scripted.navigation import Follower, Leg
+from skills.scripted.navigation import STOP_STEPS, Follower, Leg
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, ahead, drivable, posture_at
 from skills.scripted.together import plan_together
@@ -30,7 +30,6 @@ _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no bru
 PATH_MARGINS_M = (0.02, 0.008, 0.0)
 _SAVING_STEPS = 25
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
-_STOP_STEPS = 6.0
 _LEAST_FOLD_STEPS = 45.0
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 # Around the resting point, inside the 0.15 m that count as at rest.
@@ -245,7 +244,7 @@ class Routine(abc.ABC):
         least = min(footprint.margin(*scene.base), 0.0) - 0.01
         best, chosen = np.inf, None
         for backing in _BACK_OFFS_M:
-            steps = backing / act.STEP_M + _STOP_STEPS if backing else 0.0
+            steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if steps + _LEAST_FOLD_STEPS >= best:
                 break
             base = ahead(scene.base, -backing)

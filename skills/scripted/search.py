@@ -38,7 +38,7 @@ from tpsrl.world.reach import (
 # yet to be driven to will be missed by a centimetre or two, the present one is exact.
 LEVELS = ((0.02, 0.004), (0.008, 0.0))
 _HERE = (0.006, 0.0)
-_FOOTPRINT_MARGIN_M = 0.025
+FOOTPRINT_MARGIN_M = 0.025
 MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
 _LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apart they may be
 _STRETCH_RAD = 10.0  # per metre of lift: farther apart in joint space, two postures do not belong
@@ -47,7 +47,7 @@ _MAX_CANDIDATES = 200
 _MAX_DRIVES = 4
 _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
 _LEAST_ARM_STEPS = 60.0  # no reach and return takes less
-_DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
+DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
 FAR_STANDOFFS = (0.78, 0.86, 0.94, 1.02, 0.7, 1.1)
@@ -201,8 +201,8 @@ class StanceSearch:
                 best = (np.inf, stance, 0.0)
                 for turn, advance in itertools.product(_FACING, advances):
                     first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
-                    drive = field(first) + _advance_steps(advance) + _DRIVE_STEPS
-                    if drive < best[0] and drivable(self._footprint, first, _FOOTPRINT_MARGIN_M):
+                    drive = field(first) + _advance_steps(advance) + DRIVE_STEPS
+                    if drive < best[0] and drivable(self._footprint, first, FOOTPRINT_MARGIN_M):
                         best = (drive, first, advance)
                 if np.isfinite(best[0]):
                     found.append(best)

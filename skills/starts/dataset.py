@@ -20,6 +20,7 @@ from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets
 from tpsrl.world.episode import Episode
 from tpsrl.world.generator import Source
+from tpsrl.world.scenarios import load_scenario
 
 BASE_EPISODES = 1008  # different episodes of a dataset, 16 for each training layout; then anew
 _TRIES = 200
@@ -51,7 +52,8 @@ class DatasetStarts:
         processes: int | None = None,
     ) -> None:
         """See `skills.starts.source.StartStates.prepare`."""
-        self._base_episodes(Source(self.dataset, split, seed, num_objects), count, processes)
+        source = Source(load_scenario(self.dataset), split, seed, num_objects)
+        self._base_episodes(source, count, processes)
 
     def obtain(
         self,
@@ -66,7 +68,7 @@ class DatasetStarts:
         indices = list(indices)
         if min(indices, default=0) < 0:
             raise UserError(f"index: must be at least 0, got {min(indices)}")
-        source = Source(self.dataset, split, seed, num_objects)
+        source = Source(load_scenario(self.dataset), split, seed, num_objects)
         rows = [index % BASE_EPISODES for index in indices]
         base = self._base_episodes(source, max(rows, default=-1) + 1, processes)
         pairs = zip(indices, rows, strict=True)

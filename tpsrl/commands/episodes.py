@@ -5,8 +5,8 @@ import dataclasses
 import sys
 from typing import Literal
 
-from eval.settings import Scenario
 from tpsrl import config
+from tpsrl.world.scenarios import Scenario
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
 writes them as one .jsonl.gz file. The same seed gives the same file."""
@@ -17,7 +17,7 @@ POSITIONAL = ("scenario",)
 class Settings:
     """Which episodes, how many, and where to."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
     split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
     num: int = config.option(100, "how many episodes", minimum=1)
     seed: int = config.option(0, "of the generator", minimum=0)
@@ -43,7 +43,7 @@ def run(settings: Settings) -> int:
 
     name = settings.scenario.name
     num_objects = settings.num_objects or settings.scenario.num_objects
-    source = Source(name, settings.split, settings.seed, num_objects)
+    source = Source(settings.scenario, settings.split, settings.seed, num_objects)
     source.check()
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
     path = Path(settings.out or default).expanduser()

@@ -6,9 +6,10 @@ from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
-TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table); `all`
-runs the three and prints one table; a skill is run by itself on its own start states, `skills` runs
-each that plans are made of."""
+TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table) or a file
+of your own (path/to/my_scenario.yaml, see docs/add_a_scenario.md); `all` runs the benchmark's three
+and prints one table; a skill is run by itself on its own start states, `skills` runs each that
+plans are made of."""
 
 _SCENARIO = f"""Runs the episodes of a scenario and reports full success, each stage of the plan
 and the first causes of failure, with 95% intervals. Writes report.html, report.json,
@@ -36,7 +37,7 @@ def choose(word: str | None) -> Command:
         raise UserError(f"choose one of {', '.join([*scenarios, 'all', *_skills(), 'skills'])}")
     if word is None:
         return Command(_SCENARIO, settings.EvalSettings, run_scenario)
-    if word in scenarios:
+    if word in scenarios or config.names_file(word):
         fixed = (f"scenario={word}",)
         return Command(_SCENARIO, settings.EvalSettings, run_scenario, fixed=fixed)
     if word == "all":

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eval.protocols import Protocol
-from eval.settings import Scenario
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
+from tpsrl.world.scenarios import Scenario
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -28,7 +28,7 @@ _DOMAINS = ("mended", "habitat")
 class Settings:
     """Which episode, under which protocol, with which domain."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do")
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
     protocol: Protocol = config.preset(
         "protocol",
         Protocol,
@@ -87,12 +87,11 @@ def _plan(settings: Settings, domain: Path) -> "Plan":
     from planner import problem, search
 
     wanted = obtain(
-        settings.scenario.name,
+        settings.scenario,
         settings.split,
         settings.seed,
         settings.episode + 1,
         settings.episodes,
-        settings.scenario.num_objects,
     )
     protocol = settings.protocol
     stated = problem.problem_from_episode(

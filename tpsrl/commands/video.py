@@ -28,9 +28,10 @@ def choose(word: str | None) -> Command:
 def filmed(settings: Any, word: str | None) -> Any:
     """Settings of an evaluation that films every episode, one unless told otherwise."""
     count = settings.num_episodes or max(1, settings.videos)
+    name = settings.scenario.name if hasattr(settings, "scenario") else word
     return dataclasses.replace(
         settings,
         num_episodes=count,
         videos=settings.videos or count,
-        out=settings.out or f"out/videos/{word or settings.scenario.name}",
+        out=settings.out or f"out/videos/{name}",
     )

@@ -27,6 +27,7 @@ def make(
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
-    from tpsrl.sim.mujoco_sim import MujocoSimulator  # numba and mujoco load only when needed
+    # An engine's libraries load only where that engine is made.
+    from tpsrl.sim.mujoco_sim import MujocoSimulator
 
     return MujocoSimulator(num_envs, slots, layout_set, filter_base)

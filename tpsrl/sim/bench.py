@@ -21,18 +21,18 @@ from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement
-from tpsrl.world.fetch import REST_ARM
+from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, REST_ARM
 from tpsrl.world.floor import CELL_M, floor_map, main_floor, random_base_pose
 from tpsrl.world.kinematics import inverse
 from tpsrl.world.objects import object_kind
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS
+from tpsrl.world.slots import POOLS
 
-OBJECTS = (12, 30)
+OBJECTS = tuple(POOLS)
 SIZES = (64, 128)
 _EPISODES = 4
 _TURN = 60  # control steps or frames that are timed at a stretch
 _POSES = 100
-_FAR_M = 10.0
 _PRESSED, _AHEAD_M = "003_cracker_box", 0.7
 
 
@@ -270,11 +270,11 @@ def rays_depth(home: MujocoHome, size: int) -> np.ndarray:
         dist=distance,
         normal=None,
         nray=size * size,
-        cutoff=3 * _FAR_M,
+        cutoff=3 * HEAD_CAMERA_FAR_M,
     )
     planar = distance.reshape(size, size) / np.linalg.norm(local, axis=-1)
-    far = (geom.reshape(size, size) < 0) | (planar > _FAR_M)
-    return np.where(far, 1.0, planar / _FAR_M).astype(np.float32)
+    far = (geom.reshape(size, size) < 0) | (planar > HEAD_CAMERA_FAR_M)
+    return np.where(far, 1.0, planar / HEAD_CAMERA_FAR_M).astype(np.float32)
 
 
 def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
@@ -293,8 +293,8 @@ def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
             # With a ray of unit depth the returned distance is planar depth.
             ray = turn @ np.array([x, y, -1.0])
             found = mujoco.mj_ray(home.model, home.data, pos, ray, None, 1, -1, geom)
-            seen = min(found, _FAR_M) if geom[0] >= 0 else _FAR_M
-            within += abs(seen - depth[row, column] * _FAR_M) < 0.01
+            seen = min(found, HEAD_CAMERA_FAR_M) if geom[0] >= 0 else HEAD_CAMERA_FAR_M
+            within += abs(seen - depth[row, column] * HEAD_CAMERA_FAR_M) < 0.01
     return within / 64**2
 
 

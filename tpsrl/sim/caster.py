@@ -18,6 +18,7 @@ import numba
 import numpy as np
 
 from tpsrl.errors import UserError, unknown
+from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, HEAD_CAMERA_FOV_DEG
 
 PLANE, SPHERE, CAPSULE, CYLINDER, BOX = 0, 2, 3, 5, 6  # as in MuJoCo's mjtGeom
 KINDS = {"plane": PLANE, "sphere": SPHERE, "capsule": CAPSULE, "cylinder": CYLINDER, "box": BOX}
@@ -46,7 +47,7 @@ class Caster:
     """
 
     def __init__(
-        self, kinds: np.ndarray, visible: np.ndarray | None = None, far_m: float = 10.0
+        self, kinds: np.ndarray, visible: np.ndarray | None = None, far_m: float = HEAD_CAMERA_FAR_M
     ) -> None:
         """Args:
             kinds: (G,) MuJoCo geom types.
@@ -74,7 +75,7 @@ class Caster:
         camera_pos: np.ndarray,
         camera_mat: np.ndarray,
         out: np.ndarray,
-        fov_deg: float = 90.0,
+        fov_deg: float = HEAD_CAMERA_FOV_DEG,
     ) -> np.ndarray:
         """Writes one depth picture, 0 to `far_m` mapped to 0 to 1, into `out`.
 
@@ -110,7 +111,7 @@ class Caster:
         camera_mat: np.ndarray,
         inverse_depth: np.ndarray,
         ids: np.ndarray | None,
-        fov_deg: float = 90.0,
+        fov_deg: float = HEAD_CAMERA_FOV_DEG,
         visible: np.ndarray | None = None,
         far_m: float | None = None,
     ) -> None:

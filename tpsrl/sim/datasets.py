@@ -14,7 +14,8 @@ from tpsrl.errors import RunError, UserError
 from tpsrl.sim.settle import settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import VERSION, Source, make_episode
-from tpsrl.world.home import POOLS
+from tpsrl.world.scenarios import Scenario, load_scenario
+from tpsrl.world.slots import capacity_for
 
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
@@ -22,7 +23,7 @@ Progress = Callable[[int], None]
 
 
 def load(
-    scenario: str,
+    scenario: Scenario | str,
     split: str,
     num_episodes: int,
     seed: int = 0,
@@ -31,14 +32,17 @@ def load(
 ) -> list[Episode]:
     """The first `num_episodes` episodes of a seed, from the cache or else made now.
 
-    The cache is a file a source in `cache_folder()`, which grows when more are asked for.
+    `scenario` is a definition or the name of one of ours. The cache is a file a source in
+    `cache_folder()`, which grows when more are asked for; another definition has another file.
 
     Raises:
         UserError: an argument is out of range, or the cache cannot be written.
     """
-    source = Source(scenario, split, seed, num_objects)
+    drawn = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    source = Source(drawn, split, seed, num_objects)
     source.check()
-    path = cache_folder() / f"{scenario}_{split}_{seed}_{num_objects}_v{VERSION}.jsonl.gz"
+    key = f"{drawn.name}_{drawn.digest}_{split}_{seed}_{num_objects}_v{VERSION}"
+    path = cache_folder() / f"{key}.jsonl.gz"
     episodes = _cached(path)
     if len(episodes) < num_episodes:
         more, _ = generate(source, range(len(episodes), num_episodes), processes)
@@ -105,7 +109,7 @@ def _start(source: Source) -> None:
     """Makes this process ready to generate."""
     global _source, _simulator
     _source = source
-    slots = min(capacity for capacity in POOLS if capacity >= source.num_objects)
+    slots = capacity_for(source.num_objects)
     _simulator = tpsrl.sim.make(slots=slots, layout_set=source.layout_set)
 
 

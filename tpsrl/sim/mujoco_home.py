@@ -9,12 +9,13 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.contacts import robot_force, touched, worst_overlap
 from tpsrl.sim.control import command
+from tpsrl.sim.home_model import MUTABLE_FIELDS, HomeModel
+from tpsrl.sim.mjcf.home import SUBSTEPS
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import REST_ARM
 from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.geometry import quat_multiply
-from tpsrl.world.home import MUTABLE_FIELDS, SUBSTEPS, Home
 from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
@@ -35,7 +36,7 @@ _SCALARS = ("ntree_awake", "nbody_awake", "nparent_awake", "nv_awake", "time")
 class MujocoHome:
     """Steps, observes, freezes and restores one home."""
 
-    def __init__(self, home: Home, filter_base: bool) -> None:
+    def __init__(self, home: HomeModel, filter_base: bool) -> None:
         self._home = home
         self._filter_base = filter_base
         self.model = home.model.__copy__()

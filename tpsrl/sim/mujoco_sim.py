@@ -8,13 +8,13 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.sim.caster import Caster
 from tpsrl.sim.control import all_finite
+from tpsrl.sim.home_model import load_home_model
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.observe import observe
 from tpsrl.sim.pictures import Pictures
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
 from tpsrl.world.geometry import quat_matrix
-from tpsrl.world.home import load_home
 from tpsrl.world.state import JOINTS, WorldState
 
 
@@ -30,7 +30,7 @@ class MujocoSimulator:
     ) -> None:
         if num_envs < 1:
             raise UserError(f"num_envs: must be at least 1, got {num_envs}")
-        self.home = load_home(layout_set, slots)
+        self.home = load_home_model(layout_set, slots)
         self.homes = [MujocoHome(self.home, filter_base) for _ in range(num_envs)]
         model = self.home.model
         self._caster = Caster(model.geom_type)

@@ -8,14 +8,14 @@ import numpy as np
 from tpsrl.errors import unknown
 from tpsrl.sim.base import Sphere
 from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG, CameraPose, third_person_camera
+from tpsrl.sim.home_model import HomeModel
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.shading import Shader
 from tpsrl.world.action import CONTROL_HZ
-from tpsrl.world.home import Home
+from tpsrl.world.fetch import HEAD_CAMERA_FOV_DEG
 from tpsrl.world.layouts import BodyKind
 
 CAMERAS = ("third_person", "head")
-_HEAD_FOV_DEG = 90.0
 _CATCH_UP_S = 0.8  # in which the third-person camera makes 63% of the way to where it belongs
 _CHEST_M = 0.8  # height of the point of the robot that nothing may hide
 _TALL_M = 1.2
@@ -29,7 +29,7 @@ class Pictures:
     second picture of the same moment is the same picture.
     """
 
-    def __init__(self, home: Home, num_envs: int) -> None:
+    def __init__(self, home: HomeModel, num_envs: int) -> None:
         model = home.model
         (x0, y0), (x1, y1) = home.layout_set.floor
         self._bounds = (x0, y0, x1, y1)
@@ -62,7 +62,9 @@ class Pictures:
         data, model = one.data, one.model
         scene = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
         if camera == "head":
-            return self._shader.render(*scene, *head, height, width, _HEAD_FOV_DEG, markers=markers)
+            return self._shader.render(
+                *scene, *head, height, width, HEAD_CAMERA_FOV_DEG, markers=markers
+            )
         pose = self._third_person(env_id, one)
         robot = np.array([*one.base[:2], _CHEST_M])
         return self._shader.render(
@@ -86,7 +88,7 @@ class Pictures:
         return pose
 
 
-def _cutaway_groups(home: Home) -> np.ndarray:
+def _cutaway_groups(home: HomeModel) -> np.ndarray:
     """(G,) int: one number for each wall and each piece of furniture that may be left out, else -1.
 
     Low pieces that carry objects stay: they hardly hide the robot from above, and what stands on

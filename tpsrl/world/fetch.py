@@ -5,9 +5,6 @@ Frame of the base: x forward, z up, origin on the floor under the centre.
 
 import dataclasses
 
-import mujoco
-import numpy as np
-
 # Joints after torso_lift, from the URDF: name, axis, offset from parent (m), limits (rad).
 # Continuous joints get +-pi times two, so that no path has to unwind.
 _TURN = 6.2832
@@ -48,14 +45,8 @@ REST_ARM = (-0.363, -1.203, 0.785, 0.807, -0.291, 2.05, 0.0)
 BASE_RADIUS = 0.3  # HAB's navmesh agent radius, m
 HEAD_CAMERA_POS = (0.25, 0.0, 1.20)
 HEAD_CAMERA_TARGET = (0.75, 0.0, 1.00)
-
-# Gains that follow HAB's 0.375 rad/s and 2.5 m/s within millimetres (measured: see docs).
-_ARM_KP, _ARM_KV, _ARM_FORCE = 20000.0, 300.0, 300.0
-_BASE_KV, _BASE_FORCE = 20000.0, 2000.0
-_YAW_KV, _YAW_TORQUE = 2000.0, 600.0
-
-# Contact bits. Held against each other by MuJoCo as (contype_a & conaffinity_b) or the reverse.
-STATIC, ROBOT, OBJECT, SELF, FLOOR = 1, 2, 4, 8, 16
+HEAD_CAMERA_FOV_DEG = 90.0
+HEAD_CAMERA_FAR_M = 10.0  # what is farther is seen at this depth
 
 # Capsules of the arm: body, from, to (m, in the body's frame), radius. The contact geoms of the
 # model and the collision model of the motion planner are made of this one list.
@@ -75,125 +66,3 @@ TRUNK = (
     ("neck", "box", (0.05, 0.06, 0.08), (-0.05, 0.0, 1.06)),
     ("head", "box", (0.09, 0.12, 0.055), (0.04, 0.0, 1.19)),
 )
-
-_LIGHT, _DARK, _BLUE = (0.92, 0.92, 0.93, 1), (0.25, 0.27, 0.30, 1), (0.16, 0.38, 0.72, 1)
-
-
-def add_fetch(spec: mujoco.MjSpec) -> None:
-    """Adds the robot to a spec: planar base, arm, cup, actuators, sites "cup" and camera "head"."""
-    base = spec.worldbody.add_body(name="base", gravcomp=1)
-    slide, hinge = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE
-    base.add_joint(name="base_x", type=slide, axis=[1, 0, 0])
-    base.add_joint(name="base_y", type=slide, axis=[0, 1, 0])
-    base.add_joint(name="base_yaw", type=hinge, axis=[0, 0, 1])
-    base.explicitinertial = True
-    base.mass, base.ipos, base.inertia = 95.0, [-0.03, 0.0, 0.4], [9.0, 9.0, 5.0]
-    for name, kind, size, centre in TRUNK:
-        base.add_geom(
-            name=name,
-            type=getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"),
-            size=[*size, 0.0][:3],
-            pos=centre,
-            contype=ROBOT | SELF,
-            conaffinity=STATIC,
-            rgba=_DARK if name in ("base", "neck") else _LIGHT,
-        )
-    _add_head_camera(base)
-    parent, carrier, ahead = base, base, np.zeros(3)
-    for index, joint in enumerate(ARM):
-        offset = np.add(TORSO, joint.offset) if index == 0 else joint.offset
-        body = parent.add_body(name=joint.name, pos=offset, gravcomp=1)
-        body.add_joint(
-            name=joint.name,
-            type=hinge,
-            axis=joint.axis,
-            range=joint.limits,
-            limited=True,
-            # What geared motors add; without it the arm shakes what it holds by 2 cm.
-            armature=0.5,
-        )
-        # A roll does not move what is round about its axis, so the link before carries the geoms:
-        # the engine looks for contacts body by body.
-        rolls = joint.axis == (1, 0, 0)
-        carrier, ahead = (carrier, ahead + joint.offset) if rolls else (body, np.zeros(3))
-        _add_capsules(body, carrier, ahead, joint, index)
-        parent = body
-    _add_cup(parent, carrier, ahead)
-    _add_actuators(spec)
-
-
-def _add_head_camera(base: mujoco.MjsBody) -> None:
-    forward = np.subtract(HEAD_CAMERA_TARGET, HEAD_CAMERA_POS)
-    forward /= np.linalg.norm(forward)
-    up = np.cross([0.0, -1.0, 0.0], forward)
-    matrix = np.column_stack([[0.0, -1.0, 0.0], up, -forward])
-    quat = np.zeros(4)
-    mujoco.mju_mat2Quat(quat, matrix.flatten())
-    base.add_camera(name="head", pos=HEAD_CAMERA_POS, quat=quat, fovy=90)
-
-
-def _add_capsules(
-    body: mujoco.MjsBody, carrier: mujoco.MjsBody, ahead: np.ndarray, joint: ArmJoint, index: int
-) -> None:
-    """Gives a link its inertia, and `carrier`, whose frame is `ahead` (m) behind, its geoms."""
-    body.explicitinertial = True
-    body.mass = joint.mass
-    for name, start, end, radius in CAPSULES:
-        if name != joint.name:
-            continue
-        centre = np.add(start, end) / 2
-        length = float(np.linalg.norm(np.subtract(end, start)))
-        body.ipos = centre
-        side = joint.mass * (3 * radius**2 + length**2) / 12
-        body.inertia = [joint.mass * radius**2 / 2, side, side]
-        carrier.add_geom(
-            name=name,
-            type=mujoco.mjtGeom.mjGEOM_CAPSULE,
-            fromto=[*(ahead + start), *(ahead + end)],
-            size=[radius, 0, 0],
-            contype=ROBOT,
-            # The first links are always beside the torso; only the later ones can run into it.
-            conaffinity=STATIC | FLOOR | (SELF if index >= 3 else 0),
-            rgba=_BLUE if index % 2 else _LIGHT,
-        )
-
-
-def _add_cup(wrist: mujoco.MjsBody, carrier: mujoco.MjsBody, ahead: np.ndarray) -> None:
-    tip = GRIPPER + CUP
-    carrier.add_geom(
-        name="cup",
-        type=mujoco.mjtGeom.mjGEOM_CYLINDER,
-        fromto=[*(ahead + np.array([GRIPPER - 0.01, 0, 0])), *(ahead + np.array([tip, 0, 0]))],
-        size=[CUP_RADIUS, 0, 0],
-        contype=ROBOT,
-        conaffinity=STATIC | FLOOR | SELF,
-        # Contacts are noticed 2 mm before they push, so a grasp needs no blow.
-        gap=0.002,
-        rgba=_DARK,
-    )
-    wrist.add_site(name="cup", pos=[tip, 0, 0])
-
-
-def _add_actuators(spec: mujoco.MjSpec) -> None:
-    for joint in ARM:
-        actuator = spec.add_actuator(
-            name=joint.name,
-            target=joint.name,
-            trntype=mujoco.mjtTrn.mjTRN_JOINT,
-            forcerange=[-_ARM_FORCE, _ARM_FORCE],
-            forcelimited=True,
-        )
-        actuator.set_to_position(kp=_ARM_KP, kv=_ARM_KV)
-    for name, gain, limit in (
-        ("base_x", _BASE_KV, _BASE_FORCE),
-        ("base_y", _BASE_KV, _BASE_FORCE),
-        ("base_yaw", _YAW_KV, _YAW_TORQUE),
-    ):
-        actuator = spec.add_actuator(
-            name=name,
-            target=name,
-            trntype=mujoco.mjtTrn.mjTRN_JOINT,
-            forcerange=[-limit, limit],
-            forcelimited=True,
-        )
-        actuator.set_to_velocity(kv=gain)

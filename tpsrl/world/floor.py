@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 from scipy import ndimage
+from scipy.spatial import ConvexHull
 
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.geometry import quat_matrix
@@ -123,8 +124,6 @@ def outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.nd
     if abs(rotation[2, 2]) > 1 - 1e-9:
         order = np.argsort(np.arctan2(*(points[::2] - centre[:2]).T[::-1]))
         return np.ascontiguousarray(points[::2][order])
-    from scipy.spatial import ConvexHull
-
     return np.ascontiguousarray(points[ConvexHull(points).vertices])
 
 

@@ -1,4 +1,4 @@
-"""Draws episodes of HAB's scenarios from seeds.
+"""Draws the episodes of scenarios from seeds.
 
 Episode `index` of a seed is the same whatever the number of episodes: every one has a random
 generator of its own. Layouts of the split take turns, so that any 21 neighbours of the validation
@@ -20,7 +20,6 @@ from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.floor import CLOSED, Joints, random_base_pose
 from tpsrl.world.geometry import yaw_quat
 from tpsrl.world.handles import handle
-from tpsrl.world.home import POOLS, SlotPools
 from tpsrl.world.layouts import (
     LayoutSet,
     PlacedReceptacle,
@@ -31,7 +30,8 @@ from tpsrl.world.layouts import (
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, furniture
 from tpsrl.world.reach import reachable, stances, static_bodies
-from tpsrl.world.scenarios import SCENARIOS, Scenario, TargetDraw
+from tpsrl.world.scenarios import Scenario, TargetDraw
+from tpsrl.world.slots import POOLS, SlotPools, capacity_for
 from tpsrl.world.state import JOINTS
 
 VERSION = 3  # of what comes out; part of the cache's key
@@ -55,7 +55,7 @@ class Rejected(Exception):
 class Source:
     """Where episodes come from: scenario, split, seed, and objects an episode has."""
 
-    scenario: str
+    scenario: Scenario
     split: str
     seed: int = 0
     num_objects: int = 30
@@ -63,16 +63,19 @@ class Source:
 
     def check(self) -> None:
         """Raises a `UserError` that names the field which is out of range."""
-        if self.scenario not in SCENARIOS:
-            raise unknown("scenario", self.scenario, SCENARIOS)
         if self.split not in _SPLITS:
             raise unknown("split", self.split, _SPLITS)
         if self.seed < 0:
             raise UserError(f"seed: must be at least 0, got {self.seed}")
-        least, most = SCENARIOS[self.scenario].num_targets, max(POOLS)
+        least, most = self.scenario.num_targets, max(POOLS)
         if not least <= self.num_objects <= most:
             raise UserError(
                 f"num_objects: must be between {least} and {most}, got {self.num_objects}"
+            )
+        if self.num_objects > least and not self.scenario.clutter:
+            raise UserError(
+                f"scenario {self.scenario.name}: clutter: names no objects, but of num_objects="
+                f"{self.num_objects} only {least} are targets"
             )
 
 
@@ -88,11 +91,11 @@ def make_episode(
     source.check()
     layout_set = load_layout_set(source.layout_set)
     layout = _layout(source, index)
-    scenario = SCENARIOS[source.scenario]
-    seeds = (source.seed, scenario.number, _SPLITS[source.split], source.num_objects, index)
+    scenario = source.scenario
+    seeds = (source.seed, scenario.own_seed, _SPLITS[source.split], source.num_objects, index)
     rng = np.random.default_rng(seeds)
     reasons: collections.Counter[str] = collections.Counter()
-    name = f"{source.scenario}_{source.split}_{source.seed}_{index:05d}"
+    name = f"{scenario.name}_{source.split}_{source.seed}_{index:05d}"
     for _ in range(_EPISODE_TRIES):
         try:
             draft = _Draft(layout_set, layout, scenario, rng, reasons)
@@ -117,7 +120,8 @@ def _layout(source: Source, index: int) -> str:
         name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)].name}"
         if layout_suits(source.scenario, name):
             return name
-    raise RunError(f"{source.scenario}: no layout of the split '{source.split}' has room for it")
+    where = f"scenario {source.scenario.name}"
+    raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
 
 
 class _Draft:
@@ -157,7 +161,7 @@ class _Draft:
         self._refuse_blocked(kinds, objects, targets)
         return Episode(
             id=name,
-            scenario=source.scenario,
+            scenario=source.scenario.name,
             split=source.split,
             layout=self._layout,
             robot_start=self._robot(),
@@ -168,7 +172,7 @@ class _Draft:
 
     def _kinds(self, count: int) -> list[ObjectKind]:
         """Objects drawn uniformly, so that a home has slots for their mix of primitives."""
-        pools = POOLS[min(c for c in POOLS if c >= count)]
+        pools = POOLS[capacity_for(count)]
         pick_from = [draw.objects for draw in self._scenario.targets]
         pick_from += [self._scenario.clutter] * (count - len(pick_from))
         for _ in range(_PLACEMENT_TRIES):
@@ -185,7 +189,7 @@ class _Draft:
         raise Rejected("no mix of objects fits the slots")
 
     def _swapped(
-        self, kinds: list[ObjectKind], pick_from: list[tuple[str, ...]], pools: SlotPools
+        self, kinds: list[ObjectKind], pick_from: list[list[str]], pools: SlotPools
     ) -> list[ObjectKind]:
         """The objects, those that find no slot left exchanged for others, in order."""
         kept: list[ObjectKind] = []
@@ -325,19 +329,18 @@ def _slots_suffice(pools: SlotPools, kinds: list[ObjectKind]) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def layout_suits(scenario: str, layout: str) -> bool:
+def layout_suits(scenario: Scenario, layout: str) -> bool:
     """Whether the doors and drawers of a scenario can be used in "SET/NAME".
 
     There must be floor to stand on before each handle that has to be opened, and with everything
     open the cup must come to the front of the fridge shelf or drawer where a target has to start
     or end.
     """
-    plan = SCENARIOS[scenario]
     layout_set, chosen = resolve(layout)
     placed = placed_receptacles(layout_set, chosen)
     links = {name for name, body in layout_set.bodies.items() if body.links}
-    for draw in plan.targets:
-        joints = joints_at(plan.opened(draw))
+    for draw in scenario.targets:
+        joints = joints_at(scenario.opened(draw))
         for marker in draw.opened:
             grip = handle(layout, marker)
             for state in (CLOSED, joints):

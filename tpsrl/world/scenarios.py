@@ -1,21 +1,23 @@
-"""What the scenarios draw, as facts of habitat-lab's dataset configurations (0.3.3, hab/*.yaml)."""
+"""Scenarios: what the episodes of a task are drawn from, one YAML file each.
+
+`configs/scenario` has those of the benchmark, as facts of habitat-lab's dataset configurations
+(0.3.3, hab/*.yaml); `configs/dataset` those from which the start states of single skills are drawn.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable
 
-from tpsrl.world.objects import REARRANGE_EASY, TIDY_HOUSE
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+from tpsrl.world.layouts import load_layout_set
+from tpsrl.world.objects import REARRANGE_EASY, TIDY_HOUSE, object_kinds
+from tpsrl.world.state import JOINTS
 
-OPEN_RECEPTACLES = (
-    "chair",
-    "table_1",
-    "table_2",
-    "tv_stand",
-    "sink",
-    "counter_right",
-    "counter_left",
-    "sofa",
-)
-COUNTERS = ("counter_left", "counter_right")
 # The drawers with a receptacle, and the marker that opens each.
 DRAWERS = {
     "drawer_right_top": "cab_push_point_5",
@@ -24,114 +26,201 @@ DRAWERS = {
 }
 FRIDGE = "fridge_push_point"
 
-# How far the scripted skills have opened by the time an object is grasped (rad, m).
-FRIDGE_OPENED_RAD = 1.2
-DRAWER_OPENED_M = 0.45
-# HAB asks for drawers at 0.5 m; the rails end at 0.49.
-_ALL_OPEN = {
-    FRIDGE: 1.5,
-    "cab_push_point_4": 0.49,
-    "cab_push_point_5": 0.49,
-    "cab_push_point_6": 0.49,
-    "cab_push_point_7": 0.49,
+# What a definition may call by one name.
+OBJECT_SETS = {"tidy_house": TIDY_HOUSE, "rearrange_easy": REARRANGE_EASY}
+RECEPTACLE_SETS = {
+    "open_receptacles": (
+        "chair",
+        "table_1",
+        "table_2",
+        "tv_stand",
+        "sink",
+        "counter_right",
+        "counter_left",
+        "sofa",
+    ),
+    "counters": ("counter_left", "counter_right"),
+    "drawers": tuple(DRAWERS),
 }
+_LAYOUT_SET = "replica_cad"  # whose receptacles and markers definitions name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TargetDraw:
-    """How one target is drawn: its kinds, where it starts, where it is to go.
+    """How a target is drawn: its kinds, where it starts, where it is to go.
 
-    `opened` says by marker how far doors and drawers are open (rad, m) when the robot comes for
-    the object and when it brings it, where that differs from the episode's start.
+    `count` targets are drawn so. `opened` says by marker how far doors and drawers are open
+    (rad, m) when the robot comes for the object and when it brings it, where that differs from the
+    episode's start.
     """
 
-    objects: tuple[str, ...]
-    starts: tuple[str, ...]
-    goals: tuple[str, ...]
-    opened: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    objects: list[str] = dataclasses.field(default_factory=list)
+    starts: list[str] = dataclasses.field(default_factory=list)
+    goals: list[str] = dataclasses.field(default_factory=list)
+    opened: dict[str, float] = dataclasses.field(default_factory=dict)
+    count: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a scenario draws.
+    """A task, and what its episodes are drawn from; docs/add_a_scenario.md explains each entry.
 
-    `number` is part of the seed. `articulation` is the start of doors and drawers by marker.
+    Each episode has `num_objects`, the targets first, then `clutter` that stands on `clutter_on`.
+    `articulation` is the start of doors and drawers by marker (rad, m; absent: closed).
     `target_region` is the middle share of a receptacle's sides in which starts and goals of
     targets have their centres (HAB's sample_region_ratio; 1 where none is given), `at_most` how
     many objects a receptacle takes. Where `swap_scarce` is set, an object for which the home has
     no slot of its primitive left gives way to another draw; else the whole mix is drawn anew.
+    `seed_number` is part of the seed, by default made of the name.
+
+    Once made, names of sets have become what they stand for, and every target has an entry of its
+    own. One without a name is empty, the default of settings.
+
+    Raises:
+        UserError: an entry names what does not exist, or is out of range; says which.
     """
 
-    number: int
-    targets: tuple[TargetDraw, ...]
-    clutter: tuple[str, ...]
-    clutter_on: tuple[str, ...]
-    articulation: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    target_region: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    at_most: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    name: str = ""
+    title: str = ""
+    num_objects: int = 30
+    seed_number: int | None = None
+    targets: list[TargetDraw] = dataclasses.field(default_factory=list)
+    clutter: list[str] = dataclasses.field(default_factory=list)
+    clutter_on: list[str] = dataclasses.field(default_factory=list)
+    articulation: dict[str, float] = dataclasses.field(default_factory=dict)
+    target_region: dict[str, float] = dataclasses.field(default_factory=dict)
+    at_most: dict[str, int] = dataclasses.field(default_factory=dict)
     swap_scarce: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            return
+        where = f"scenario {self.name}: "
+        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", self.name):
+            raise UserError(f"{where}name: only letters, digits, '_' and '-', as in my_scenario")
+        if not self.targets:
+            raise UserError(f"{where}targets: none is given, but an episode needs one to move")
+        targets = []
+        for index, draw in enumerate(self.targets):
+            targets += _targets(draw, f"{where}targets[{index}].")
+        entries = {
+            "title": self.title or self.name.replace("_", " ").title(),
+            "seed_number": zlib.crc32(self.name.encode())
+            if self.seed_number is None
+            else self.seed_number,
+            "targets": targets,
+            "clutter": _objects(self.clutter, f"{where}clutter"),
+            "clutter_on": _receptacles(self.clutter_on, f"{where}clutter_on"),
+        }
+        for name, value in entries.items():
+            object.__setattr__(self, name, value)
+        self._check(where)
+
+    def _check(self, where: str) -> None:
+        if self.own_seed < 0:
+            raise UserError(f"{where}seed_number: must be at least 0, got {self.own_seed}")
+        if self.clutter and not self.clutter_on:
+            raise UserError(f"{where}clutter_on: names no receptacle for the clutter")
+        _check_joints(self.articulation, f"{where}articulation")
+        for field, values in (("target_region", self.target_region), ("at_most", self.at_most)):
+            _check_names(values, _receptacle_names(), f"{where}{field}")
+        for name, share in self.target_region.items():
+            if not 0.0 < share <= 1.0:
+                raise UserError(
+                    f"{where}target_region.{name}: must be above 0 and at most 1, got {share}"
+                )
+        for name, count in self.at_most.items():
+            if count < 0:
+                raise UserError(f"{where}at_most.{name}: must be at least 0, got {count}")
+
+    @property
+    def own_seed(self) -> int:
+        """`seed_number`, which is given or made of the name."""
+        return self.seed_number or 0
 
     @property
     def num_targets(self) -> int:
         """Objects to be moved; they come first in an episode."""
         return len(self.targets)
 
+    @property
+    def digest(self) -> str:
+        """Eight hex digits of everything that an episode depends on."""
+        drawn = dataclasses.asdict(self)
+        del drawn["title"], drawn["num_objects"]
+        return hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()[:8]
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def opened(self, target: TargetDraw) -> dict[str, float]:
         """Doors and drawers by marker when a target is grasped or brought (rad, m)."""
         return {**self.articulation, **target.opened}
 
 
-_TIDY = TargetDraw(TIDY_HOUSE, OPEN_RECEPTACLES, OPEN_RECEPTACLES)
-_FROM_FRIDGE = TargetDraw(TIDY_HOUSE, ("fridge",), COUNTERS)
-_INTO_FRIDGE = TargetDraw(TIDY_HOUSE, COUNTERS, ("fridge",))
-_DRAWER = {"cab_push_point_5": DRAWER_OPENED_M}
-_BOWL = TargetDraw(("024_bowl",), ("drawer_right_top",), ("table_1",), _DRAWER)
-_APPLE = TargetDraw(
-    ("013_apple",), ("fridge",), ("table_1",), {**_DRAWER, FRIDGE: FRIDGE_OPENED_RAD}
-)
-_EVERYWHERE = (*OPEN_RECEPTACLES, "fridge", *DRAWERS)
+@functools.cache
+def load_scenario(name: str) -> Scenario:
+    """A scenario or dataset of ours by its name.
 
-SCENARIOS = {
-    "tidy_house": Scenario(0, (_TIDY,) * 5, TIDY_HOUSE, OPEN_RECEPTACLES),
-    "prepare_groceries": Scenario(
-        1,
-        (_FROM_FRIDGE, _FROM_FRIDGE, _INTO_FRIDGE),
-        TIDY_HOUSE,
-        (*OPEN_RECEPTACLES, "fridge"),
-        articulation={FRIDGE: 1.5},
-        target_region={"fridge": 0.5},
-    ),
-    "set_table": Scenario(
-        2,
-        (_BOWL, _APPLE),
-        TIDY_HOUSE,
-        (*OPEN_RECEPTACLES, "fridge"),
-        target_region={"fridge": 0.5},
-    ),
-    "rearrange_easy": Scenario(
-        3,
-        (TargetDraw(REARRANGE_EASY, _EVERYWHERE, _EVERYWHERE),),
-        REARRANGE_EASY,
-        _EVERYWHERE,
-        articulation=_ALL_OPEN,
-        at_most={"chair": 2, "sink": 2},
-        swap_scarce=True,
-    ),
-    "in_drawer": Scenario(
-        4,
-        (TargetDraw(REARRANGE_EASY, ("drawer_right_top",), OPEN_RECEPTACLES, _DRAWER),),
-        REARRANGE_EASY,
-        OPEN_RECEPTACLES,
-        at_most={"chair": 2, "sink": 2},
-        swap_scarce=True,
-    ),
-    "in_fridge": Scenario(
-        5,
-        (TargetDraw(REARRANGE_EASY, ("fridge",), OPEN_RECEPTACLES, {FRIDGE: FRIDGE_OPENED_RAD}),),
-        REARRANGE_EASY,
-        OPEN_RECEPTACLES,
-        target_region={"fridge": 0.5},
-        at_most={"chair": 2, "sink": 2},
-        swap_scarce=True,
-    ),
-}
+    Raises:
+        UserError: there is none; names the nearest.
+    """
+    groups = {group: config.preset_names(group) for group in ("scenario", "dataset")}
+    for group, names in groups.items():
+        if name in names:
+            return config.load_preset(group, name, Scenario)
+    raise unknown("scenario", name, [known for names in groups.values() for known in names])
+
+
+def _targets(draw: TargetDraw, where: str) -> list[TargetDraw]:
+    """One entry for each of the targets that are drawn so."""
+    if draw.count < 1:
+        raise UserError(f"{where}count: must be at least 1, got {draw.count}")
+    objects = _objects(draw.objects, f"{where}objects")
+    starts = _receptacles(draw.starts, f"{where}starts")
+    goals = _receptacles(draw.goals, f"{where}goals")
+    for field, names in (("objects", objects), ("starts", starts), ("goals", goals)):
+        if not names:
+            raise UserError(f"{where}{field}: names none")
+    stuck = [start for start in starts if goals == [start]]
+    if stuck:
+        raise UserError(f"{where}goals: {stuck[0]} alone, where it may start; name another one")
+    _check_joints(draw.opened, f"{where}opened")
+    return [TargetDraw(objects, starts, goals, draw.opened)] * draw.count
+
+
+def _objects(names: Iterable[str], where: str) -> list[str]:
+    return _expanded(names, OBJECT_SETS, object_kinds(), where)
+
+
+def _receptacles(names: Iterable[str], where: str) -> list[str]:
+    return _expanded(names, RECEPTACLE_SETS, _receptacle_names(), where)
+
+
+def _receptacle_names() -> list[str]:
+    return list(load_layout_set(_LAYOUT_SET).receptacles)
+
+
+def _expanded(
+    names: Iterable[str], sets: dict[str, tuple[str, ...]], single: Iterable[str], where: str
+) -> list[str]:
+    """Every name once, those of sets replaced by their members, in order."""
+    names = list(names)
+    _check_names(names, [*sets, *single], where)
+    return list(dict.fromkeys(one for name in names for one in sets.get(name, (name,))))
+
+
+def _check_names(names: Iterable[str], valid: Iterable[str], where: str) -> None:
+    valid = list(valid)
+    for name in names:
+        if name not in valid:
+            raise unknown(where, name, valid)
+
+
+def _check_joints(opened: dict[str, float], where: str) -> None:
+    """Every door and drawer exists, and opens so far."""
+    _check_names(opened, JOINTS, where)
+    for marker, value in opened.items():
+        low, high = load_layout_set(_LAYOUT_SET).link(marker)[1].range
+        if not low <= value <= high:
+            raise UserError(f"{where}.{marker}: must be between {low} and {high}, got {value}")

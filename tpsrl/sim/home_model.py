@@ -1,4 +1,4 @@
-"""One MJCF of fixed topology for every apartment and episode, and how to pose it.
+"""A compiled home, and how to pose it for an apartment and an episode.
 
 Everything that an episode changes is a number in a model field (`MUTABLE_FIELDS`), so a home is
 reset without recompiling, and a batch engine can hold a different apartment in each world.
@@ -11,16 +11,15 @@ import mujoco
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.world.bvh import Tree, build
+from tpsrl.sim.bvh import Tree, build
+from tpsrl.sim.mjcf.home import PARK_Z, home_spec
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import ARM, FLOOR, OBJECT, ROBOT, STATIC, add_fetch
+from tpsrl.world.fetch import ARM
 from tpsrl.world.geometry import quat_matrix
-from tpsrl.world.layouts import BodyKind, Box, Layout, LayoutSet, Link, load_layout_set
+from tpsrl.world.layouts import Box, Layout, LayoutSet, load_layout_set
 from tpsrl.world.objects import ObjectKind, object_kind
+from tpsrl.world.slots import POOLS, PRIMITIVES, SlotPools
 from tpsrl.world.state import JOINTS
-
-TIMESTEP_S = 1.0 / 120.0
-SUBSTEPS = 4
 
 # Every model field that is written after compilation; mujoco-warp can batch all but the
 # bounding volumes (bvh_*) and dof_M0, which only the C engine has, and dof_length, which only
@@ -49,62 +48,13 @@ MUTABLE_FIELDS = (
     "bvh_aabb",
 )
 
-_PRIMITIVES = ("box", "cylinder", "sphere")
-# The compiler notes which geoms are turned like their body, and the engine then ignores later
-# changes of their rotation; so none is.
-_ANY_YAW = 0.3
-_PARK_Z = 20.0  # above: the floor is a plane without end, and would push from below
 # Rolling cans come to rest (Bullet's angular damping does the same in HAB), N m s/rad.
 _OBJECT_ANGULAR_DAMPING = 3e-4
-_WOOD, _WHITE, _GREY = (0.72, 0.55, 0.38, 1), (0.93, 0.92, 0.90, 1), (0.62, 0.64, 0.66, 1)
-_COLOURS = {
-    "sofa": (0.36, 0.48, 0.60, 1),
-    "chair_01_0": (0.80, 0.58, 0.34, 1),
-    "chair_01_1": (0.80, 0.58, 0.34, 1),
-    "table_01": (0.70, 0.52, 0.36, 1),
-    "table_02": (0.45, 0.58, 0.44, 1),
-    "table_03": (0.60, 0.66, 0.52, 1),
-    "tvstand": (0.55, 0.35, 0.30, 1),
-    "tv_screen": (0.12, 0.12, 0.14, 1),
-    "beanbag_0": (0.55, 0.42, 0.52, 1),
-    "beanbag_1": (0.55, 0.42, 0.52, 1),
-    "bike_01": (0.70, 0.40, 0.45, 1),
-    "bike_02": (0.70, 0.40, 0.45, 1),
-    "indoor_plant_02": (0.30, 0.52, 0.32, 1),
-    "rug_01": (0.76, 0.70, 0.62, 1),
-    "rug_02": (0.66, 0.68, 0.74, 1),
-    "mat": (0.55, 0.52, 0.50, 1),
-    "fridge": (0.80, 0.84, 0.88, 1),
-    "kitchen_counter": (0.86, 0.80, 0.70, 1),
-    "kitchenCupboard_01": (0.86, 0.80, 0.70, 1),
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SlotPools:
-    """How many object slots of each primitive a home has.
-
-    Pools are larger than the number of objects, since an episode's mix of boxes and cylinders
-    varies: with 18 and 16 for 30 objects, the generator redraws one Tidy House in four.
-    """
-
-    box: int
-    cylinder: int
-    sphere: int
-
-    @property
-    def total(self) -> int:
-        """All slots."""
-        return self.box + self.cylinder + self.sphere
-
-
-# By the number of objects an episode may have: 12 for training, HAB's 30.
-POOLS = {12: SlotPools(9, 8, 2), 30: SlotPools(20, 18, 2)}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Home:
-    """A compiled home with the addresses of its parts; shared by all homes of an engine.
+class HomeModel:
+    """A compiled home and the addresses of its parts; shared by all homes of an engine.
 
     `slot_*` are indexed by slot (boxes first, then cylinders, then spheres), `joint_*` and
     `marker_*` follow `JOINTS`.
@@ -158,7 +108,7 @@ class Home:
         """
         free = {}
         start = 0
-        for primitive in _PRIMITIVES:
+        for primitive in PRIMITIVES:
             count = getattr(self.pools, primitive)
             free[primitive] = list(range(start, start + count))
             start += count
@@ -205,11 +155,11 @@ class Home:
         body, geom = self.slot_body[slot], self.slot_geom[slot]
         model.body_gravcomp[body] = 1.0
         model.geom_rgba[geom, 3] = 0.0
-        return np.array([100.0 + 2.0 * slot, 100.0, _PARK_Z, 1.0, 0.0, 0.0, 0.0])
+        return np.array([100.0 + 2.0 * slot, 100.0, PARK_Z, 1.0, 0.0, 0.0, 0.0])
 
 
 @functools.cache
-def load_home(layout_set: str = "replica_cad", capacity: int = 30) -> Home:
+def load_home_model(layout_set: str = "replica_cad", capacity: int = 30) -> HomeModel:
     """The home for a layout set and a number of objects, compiled once per process.
 
     Raises:
@@ -223,139 +173,8 @@ def load_home(layout_set: str = "replica_cad", capacity: int = 30) -> Home:
         )
     pools = POOLS[capacity]
     layouts = load_layout_set(layout_set)
-    spec = _spec(layouts, pools)
+    spec = home_spec(layouts, pools)
     return _index(layouts, pools, capacity, spec.compile())
-
-
-def _spec(layouts: LayoutSet, pools: SlotPools) -> mujoco.MjSpec:
-    spec = mujoco.MjSpec()
-    spec.compiler.degree = False
-    spec.modelname = "tpsrl_home"
-    option = spec.option
-    option.timestep = TIMESTEP_S
-    option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
-    option.enableflags |= mujoco.mjtEnableBit.mjENBL_SLEEP
-    spec.stat.extent = 1.0
-    _add_shell(spec, layouts)
-    for name, body in layouts.bodies.items():
-        _add_furniture(spec, name, body)
-    add_fetch(spec)
-    for key in JOINTS:
-        _add_handle(spec, key, layouts.link(key)[1])
-    slot = 0
-    for primitive in _PRIMITIVES:
-        for _ in range(getattr(pools, primitive)):
-            _add_slot(spec, slot, primitive)
-            slot += 1
-    return spec
-
-
-def _add_shell(spec: mujoco.MjSpec, layouts: LayoutSet) -> None:
-    (x0, y0), (x1, y1) = layouts.floor
-    spec.worldbody.add_geom(
-        name="floor",
-        type=mujoco.mjtGeom.mjGEOM_PLANE,
-        pos=[(x0 + x1) / 2, (y0 + y1) / 2, 0],
-        size=[(x1 - x0) / 2 + 0.3, (y1 - y0) / 2 + 0.3, 0.1],
-        contype=FLOOR,
-        conaffinity=0,
-        rgba=(0.78, 0.72, 0.64, 1),
-    )
-    for box in layouts.walls:
-        _add_box(spec.worldbody, box, box.name, (0.90, 0.89, 0.86, 1), STATIC)
-
-
-def _add_box(
-    body: mujoco.MjsBody, box: Box, name: str, rgba: tuple[float, ...], contype: int
-) -> None:
-    body.add_geom(
-        name=name,
-        type=mujoco.mjtGeom.mjGEOM_BOX,
-        pos=box.pos,
-        size=box.half,
-        quat=[np.cos(box.yaw / 2), 0, 0, np.sin(box.yaw / 2)],
-        contype=contype,
-        conaffinity=0,
-        rgba=rgba,
-    )
-
-
-def _add_furniture(spec: mujoco.MjSpec, name: str, kind: BodyKind) -> None:
-    """Boxes of the world body, which costs a third of the broad phase that bodies would cost."""
-    colour = _COLOURS.get(name, _WOOD)
-    for box in kind.boxes:
-        turned = dataclasses.replace(box, yaw=_ANY_YAW)
-        contype = STATIC if kind.collide else 0
-        _add_box(spec.worldbody, turned, f"{name}/{box.name}", colour, contype)
-    if kind.links:
-        body = spec.worldbody.add_body(name=name)
-        for link in kind.links:
-            _add_link(body, link, colour)
-
-
-def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> None:
-    body = parent.add_body(name=link.name, pos=link.pos)
-    hinge = link.joint == "hinge"
-    body.add_joint(
-        name=link.key,
-        type=mujoco.mjtJoint.mjJNT_HINGE if hinge else mujoco.mjtJoint.mjJNT_SLIDE,
-        axis=link.axis,
-        range=link.range,
-        limited=True,
-        # HAB's 0.01 would let a touched door swing for ever: Bullet damps links by 5% a step.
-        # And no hand that brushes a door should open it: MuJoCo's friction holds it like a seal.
-        damping=3.0 if hinge else 10.0,
-        frictionloss=2.0 if hinge else 4.0,
-    )
-    low = np.min([np.subtract(b.pos, b.half) for b in link.boxes], axis=0)
-    high = np.max([np.add(b.pos, b.half) for b in link.boxes], axis=0)
-    x, y, z = high - low
-    body.explicitinertial = True
-    body.mass, body.ipos = link.mass, (low + high) / 2
-    body.inertia = link.mass / 12 * np.array([y * y + z * z, x * x + z * z, x * x + y * y])
-    shade = tuple(0.94 * c for c in colour[:3])
-    for box in link.boxes:
-        # Contype alone: links meet robot and objects, never the body in which they slide.
-        _add_box(body, box, f"{link.name}/{box.name}", (*shade, 1.0), STATIC)
-
-
-def _add_slot(spec: mujoco.MjSpec, slot: int, primitive: str) -> None:
-    body = spec.worldbody.add_body(name=f"slot_{slot}", pos=[100.0 + 2.0 * slot, 100.0, _PARK_Z])
-    joint = body.add_freejoint()
-    joint.name = f"slot_{slot}"
-    body.add_geom(
-        name=f"slot_{slot}",
-        type=getattr(mujoco.mjtGeom, f"mjGEOM_{primitive.upper()}"),
-        size=[0.05, 0.05, 0.05],
-        mass=0.3,
-        contype=OBJECT,
-        conaffinity=STATIC | ROBOT | OBJECT | FLOOR,
-        friction=[0.9, 0.01, 0.0001],
-        rgba=(0.5, 0.5, 0.5, 0.0),
-    )
-    spec.add_equality(
-        name=f"weld_{slot}",
-        type=mujoco.mjtEq.mjEQ_WELD,
-        objtype=mujoco.mjtObj.mjOBJ_BODY,
-        name1="wrist_roll",
-        name2=f"slot_{slot}",
-        active=False,
-        data=[0, 0, 0, 0.2465, 0, 0, 1, 0, 0, 0, 1, 0],
-    )
-
-
-def _add_handle(spec: mujoco.MjSpec, key: str, link: Link) -> None:
-    """The ball joint by which the cup holds a door or drawer; posed and switched on at a grasp."""
-    spec.add_equality(
-        name=key,
-        type=mujoco.mjtEq.mjEQ_CONNECT,
-        objtype=mujoco.mjtObj.mjOBJ_BODY,
-        name1="wrist_roll",
-        name2=link.name,
-        active=False,
-        data=[0.0] * 12,
-    )
 
 
 def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
@@ -363,7 +182,7 @@ def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
     return [(name, box) for name, kind in layouts.bodies.items() for box in kind.boxes]
 
 
-def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.MjModel) -> Home:
+def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.MjModel) -> HomeModel:
     slots = range(pools.total)
     geom_slot = np.full(model.ngeom, -1, dtype=np.int32)
     slot_geom = np.array([model.geom(f"slot_{s}").id for s in slots])
@@ -378,7 +197,7 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
     boxes = _furniture_boxes(layouts)
     base_joints = [model.joint(n).id for n in ("base_x", "base_y", "base_yaw")]
     robot_root = model.body("base").id
-    return Home(
+    return HomeModel(
         layout_set=layouts,
         pools=pools,
         capacity=capacity,
@@ -410,7 +229,7 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
 @functools.lru_cache(maxsize=256)
 def _posed(layout_set: str, capacity: int, layout: str) -> tuple[np.ndarray, np.ndarray, Tree]:
     """Positions and quaternions of the furniture's geoms, and the tree of what stands still."""
-    home = load_home(layout_set, capacity)
+    home = load_home_model(layout_set, capacity)
     model, poses = home.model, home.layout_set.layout(layout).poses
     boxes = [(poses[name], box) for name, box in _furniture_boxes(home.layout_set)]
     quat = np.array([pose.quat for pose, _ in boxes])

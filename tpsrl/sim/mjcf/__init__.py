@@ -1,0 +1,1 @@
+"""Builds the MuJoCo model of a home from what `tpsrl.world` says of it."""
