@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from eval import output
 from eval.analysing import report
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.reporting import page, table
@@ -18,7 +17,7 @@ from eval.running import agents, pool, runs
 from eval.running.episodes import digest, obtain
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
-from tpsrl import machine
+from tpsrl import files, machine
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -78,7 +77,7 @@ def evaluate(
         RunError: a worker failed or died.
     """
     console = console or Console()
-    out = output.check(settings.out or f"out/{settings.scenario.name}")
+    out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
     agents.make(settings.agent, settings.skills.given())
     episodes = obtain(
         settings.scenario.name,

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from eval import output
 from eval.analysing import report
 from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
@@ -23,7 +22,7 @@ from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
 from skills.pointnav.starts import pointnav_start
 from skills.starts.draw import Start, load_starts, start_episodes
-from tpsrl import machine
+from tpsrl import files, machine
 from tpsrl.errors import UserError
 
 
@@ -42,7 +41,7 @@ def evaluate_skill(
         RunError: a worker failed or died.
     """
     console = console or Console()
-    out = output.check(settings.out or f"out/{settings.skill}")
+    out = files.check_writable(settings.out or f"out/{settings.skill}")
     acting = settings.skills.given().get(settings.skill, settings.agent)
     settings = dataclasses.replace(settings, agent=acting)
     agents.make_for_skill(settings.agent, settings.skill)
