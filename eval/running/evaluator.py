@@ -13,11 +13,11 @@ from rich.console import Console
 from eval.analysing import report
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.reporting import page, table
-from eval.running import agents, pool, runs
+from eval.running import agents, runs
 from eval.running.episodes import digest, obtain
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
-from tpsrl import files, machine
+from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode

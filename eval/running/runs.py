@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import tpsrl
-from eval.running import pool
 from eval.settings import AllSettings, SkillsSettings
-from tpsrl import config, files
+from tpsrl import config, files, pool
 
 
 def run_jobs(

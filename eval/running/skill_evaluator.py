@@ -16,13 +16,13 @@ from eval.analysing import report
 from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
 from eval.reporting import skill_page, table
-from eval.running import agents, pool, runs
+from eval.running import agents, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
 from skills.pointnav.starts import pointnav_start
 from skills.starts.draw import Start, load_starts, start_episodes
-from tpsrl import files, machine
+from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
 
 
