@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# What an import finds in the first folder of the path that has it; a folder without __init__.py only
-# counts when no folder of the path has more than that.
+# The first folder of the path that has one of these is taken, so that these come before ours; a
+# folder without __init__.py is only taken when no folder of the path has more than that.
 IN_THE_WAY = ["skills/__init__.py", "configs/__init__.py", "planner.py", "eval.py"]
 
 
