@@ -148,7 +148,7 @@ def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_dead_worker_ends_the_run_and_leaves_no_files(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"died \(signal SIGKILL\) while working on episode test/1"):
+    with pytest.raises(RunError, match=r"died while working on episode test/1: signal SIGKILL"):
         evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
     assert not (tmp_path / "out").exists()
 

@@ -23,7 +23,16 @@ LAYERS = (
     ("skills",),
     ("tpsrl.rl", "tpsrl.sim", "tpsrl.video"),
     ("tpsrl.world",),
-    ("tpsrl.config", "tpsrl.errors", "tpsrl.files", "tpsrl.machine", "tpsrl.processes"),
+    (
+        "tpsrl.compiled",
+        "tpsrl.config",
+        "tpsrl.errors",
+        "tpsrl.files",
+        "tpsrl.machine",
+        "tpsrl.pool",
+        "tpsrl.processes",
+        "tpsrl.siblings",
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.running import pool
+from tpsrl import pool
 from tpsrl.errors import RunError, UserError
 
 
@@ -29,6 +29,8 @@ class Squares:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == "user error":
                 raise UserError("object 3 overlaps the sofa")
+            if self.how == "run error":
+                raise RunError("none of 9 drafts was good")
             raise ZeroDivisionError("one over nothing")
         return number * number
 
@@ -44,8 +46,13 @@ def test_no_tasks_start_no_process() -> None:
 
 
 def test_a_worker_that_dies_is_noticed_and_its_task_named() -> None:
-    with pytest.raises(RunError, match=r"died \(signal SIGKILL\) while working on task 2;"):
+    with pytest.raises(RunError, match=r"died while working on task 2: signal SIGKILL;"):
         list(pool.run(Squares(bad=7, how="die"), [5, 6, 7, 8], 2))
+
+
+def test_a_failed_run_of_a_worker_arrives_as_one() -> None:
+    with pytest.raises(RunError, match=r"^none of 9 drafts was good$"):
+        list(pool.run(Squares(bad=6, how="run error"), [5, 6], 2))
 
 
 def test_a_user_error_of_a_worker_arrives_as_one() -> None:
@@ -73,7 +80,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from test_pool import Sleepers\n"
-        "from eval.running import pool\n"
+        "from tpsrl import pool\n"
         "if __name__ == '__main__':\n"
         "    list(pool.run(Sleepers(sys.argv[2]), [0, 1], 2))\n"
     )
@@ -92,6 +99,34 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
     for file in pids.iterdir():
         with pytest.raises(ProcessLookupError):
             os.kill(int(file.name), 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "list(pool.run(Squares(), [5, 6], 2))",
+        "datasets.generate(Source('tidy_house', 'val'), range(24), processes=2)",
+    ],
+)
+def test_a_script_without_main_guard_is_told_so(call: str, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_pool import Squares\n"
+        "from tpsrl import pool\n"
+        "from tpsrl.sim import datasets\n"
+        "from tpsrl.world.generator import Source\n"
+    )
+    script = tmp_path / "main.py"
+    script.write_text(code + call)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1  # that of the script itself
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("tpsrl.errors.RunError: a worker process died while working on ")
+    assert last.endswith('call tpsrl under `if __name__ == "__main__":`')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,10 @@
-import json
 import xml.etree.ElementTree
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kinematic_home import make_episode
 from rich.console import Console
 
-from eval import output
 from eval.analysing.intervals import wilson
 from eval.analysing.report import summarise
 from eval.analysing.results import EpisodeResult, StageResult, reached_goals
@@ -201,25 +198,3 @@ def test_table_names_stages_causes_and_success(capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr().out
     assert "pick 1" in printed and "holding" in printed and "-0.1 m" in printed
     assert "full success 50.0% (1 of 2 episodes, 95% interval 9.5% to 90.5%)" in printed
-
-
-def test_a_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    output.write_json(path, {"a": 1})
-    with pytest.raises(ValueError, match="JSON compliant"):
-        output.write_json(path, {"a": float("nan")})
-    assert json.loads(path.read_text()) == {"a": 1}
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"^out: cannot write into "):
-        output.check(tmp_path / "file" / "below")
-
-
-def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    assert output.check(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
-    output.check(tmp_path / "old")
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]

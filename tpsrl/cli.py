@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl
+from tpsrl import siblings
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, unknown
 
@@ -70,12 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # the cores from the processes that simulate.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
+        siblings.check()
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
-    except (UserError, RunError) as error:
+    except (UserError, RunError, siblings.ShadowedError) as error:
         print(f"tpsrl: error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        return 1 if isinstance(error, RunError) else 2
     except KeyboardInterrupt:
         print("tpsrl: interrupted", file=sys.stderr)
         return 130

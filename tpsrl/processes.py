@@ -1,13 +1,31 @@
-"""Processes that this one started: how they ended."""
+"""Processes that this one starts: how they begin, and how they ended."""
 
+import multiprocessing
 import signal
 from multiprocessing.process import BaseProcess
+
+_UNGUARDED = 79  # an exit code that sysexits.h leaves free
+_GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
+
+
+def start(process: BaseProcess) -> None:
+    """Starts a process.
+
+    A spawned process first imports the script that was run. When that script calls tpsrl without a
+    main guard, the import comes here again: the new process then ends, with an exit code that
+    `exit_reason` explains.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(_UNGUARDED)
+    process.start()
 
 
 def exit_reason(process: BaseProcess) -> str:
     """How a process ended, for messages: "signal SIGKILL; ..." or "exit code 1"; waits for it."""
     process.join()
     code = process.exitcode or 0
+    if code == _UNGUARDED:
+        return _GUARD
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
     return f"{how}{hint}"

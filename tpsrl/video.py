@@ -14,6 +14,7 @@ import imageio.v2 as imageio
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from tpsrl import files
 from tpsrl.errors import UserError
 
 _GREEN, _RED = (112, 219, 138), (255, 122, 110)
@@ -192,7 +193,8 @@ class VideoWriter:
             raise UserError(f"video: fps {fps} and every {every} must be positive")
         self.frames = 0
         self._fps, self._every, self._calls = fps, every, 0
-        self._temporary = self.path.with_name(f".{self.path.stem}.{os.getpid()}.tmp.mp4")
+        self._cleanup = contextlib.ExitStack()  # what is left to do at the end
+        self._temporary = self.path
         self._encoder: Any = None  # imageio's writer, from the first frame on
         self._shape: tuple[int, ...] = ()
 
@@ -201,8 +203,11 @@ class VideoWriter:
         UserError: the folder cannot be written.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._temporary.touch()
+            with contextlib.ExitStack() as cleanup:
+                self._temporary = cleanup.enter_context(files.atomic(self.path))
+                self._temporary.touch()
+                cleanup.callback(self._complete)
+                self._cleanup = cleanup.pop_all()
         except OSError as error:
             raise UserError(f"video: cannot write {self.path}: {error.strerror}") from None
         return self
@@ -254,17 +259,17 @@ class VideoWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        failed = kind is not None
         try:
-            if self._encoder is not None:
-                self._encoder.close()
-            if not failed and self.frames:
-                self._temporary.replace(self.path)
+            self._cleanup.__exit__(kind, error, trace)
         except OSError as problem:
             raise UserError(f"video: cannot write {self.path}: {_first_line(problem)}") from None
-        finally:
-            with contextlib.suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
+
+    def _complete(self) -> None:
+        """Leaves a whole video under the temporary name, or nothing without any frame."""
+        if self._encoder is not None:
+            self._encoder.close()
+        if not self.frames:
+            self._temporary.unlink()
 
 
 def _first_line(error: Exception) -> str:

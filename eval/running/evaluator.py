@@ -10,15 +10,14 @@ from typing import Any
 
 from rich.console import Console
 
-from eval import output
 from eval.analysing import report
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.reporting import page, table
-from eval.running import agents, pool, runs
+from eval.running import agents, runs
 from eval.running.episodes import digest, obtain
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
-from tpsrl import machine
+from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -83,7 +82,7 @@ def evaluate(
         RunError: a worker failed or died.
     """
     console = console or Console()
-    out = output.check(settings.out or f"out/{settings.scenario.name}")
+    out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
     agents.Policies(settings.agent, settings.skills.given())
     settings.carried_out_by()
     episodes = obtain(

@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import tpsrl
-from eval import output
-from eval.running import pool
 from eval.settings import AllSettings, SkillsSettings
-from tpsrl import config
+from tpsrl import config, files, pool
 
 
 def run_jobs(
@@ -82,11 +80,11 @@ def write(
     page: str,
 ) -> None:
     """Writes the files of an evaluation, report.json last."""
-    output.write_text(out / "config.yaml", config.to_yaml(settings))
-    output.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
-    output.write_json(out / "timing.json", timing)
-    output.write_text(out / "report.html", page)
-    output.write_json(out / "report.json", summary)
+    files.write_text(out / "config.yaml", config.to_yaml(settings))
+    files.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
+    files.write_json(out / "timing.json", timing)
+    files.write_text(out / "report.html", page)
+    files.write_json(out / "report.json", summary)
 
 
 def tell_where(console: Console, out: Path, results: Sequence[Any] = ()) -> None:

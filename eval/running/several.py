@@ -7,13 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
-from eval import output
 from eval.reporting import index
 from eval.running import agents, runs
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
-from tpsrl import config
+from tpsrl import config, files
 from tpsrl.world.scenarios import load_scenario
 
 
@@ -28,7 +27,7 @@ def evaluate_scenarios(
         UserError: an output folder cannot be written, or an episode is not valid.
         RunError: a worker failed or died.
     """
-    console, out = console or Console(), output.check(settings.out or "out/all")
+    console, out = console or Console(), files.check_writable(settings.out or "out/all")
     reports = {}
     for name in config.preset_names("scenario"):
         own = EvalSettings(
@@ -52,7 +51,7 @@ def evaluate_skills(
     """
     from skills.registry import planned
 
-    console, out = console or Console(), output.check(settings.out or "out/skills")
+    console, out = console or Console(), files.check_writable(settings.out or "out/skills")
     reports = {}
     for name in planned():
         own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
@@ -76,8 +75,8 @@ def _finish(
     """Writes and shows the index; all runs share the number of episodes."""
     first = next(iter(reports.values()))
     summary = {"title": title, **summary, "num_episodes": first["num_episodes"]}
-    output.write_text(out / "report.html", index.render(summary))
-    output.write_json(out / "report.json", summary)
+    files.write_text(out / "report.html", index.render(summary))
+    files.write_json(out / "report.json", summary)
     index.show(console, summary)
     runs.tell_where(console, out)
     return summary

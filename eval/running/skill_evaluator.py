@@ -12,19 +12,18 @@ from typing import Any
 
 from rich.console import Console
 
-from eval import output
 from eval.analysing import report
 from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
 from eval.reporting import skill_page, table
-from eval.running import agents, pool, runs
+from eval.running import agents, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
 from skills.starts.recorded import load_starts
 from skills.starts.source import start_episodes
 from skills.starts.start import Start
-from tpsrl import machine
+from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
 
 
@@ -43,7 +42,7 @@ def evaluate_skill(
         RunError: a worker failed or died.
     """
     console = console or Console()
-    out = output.check(settings.out or f"out/{settings.skill}")
+    out = files.check_writable(settings.out or f"out/{settings.skill}")
     asked = settings.agent or agents.default(settings.skill)
     acting = settings.skills.given().get(settings.skill, asked)
     settings = dataclasses.replace(settings, agent=acting)

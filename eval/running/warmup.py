@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from eval.running import agents, pool
+from eval.running import agents
 from skills import registry
 from skills.core.interface import SkillGoal
-from tpsrl import machine
+from tpsrl import machine, pool
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.floor import CELL_M, floor_map, main_floor

@@ -6,8 +6,8 @@ speed, so a path's length divided by 0.0125 rad is its duration in control steps
 """
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ArmChecker, clearance
 from tpsrl.world.kinematics import LOWER, UPPER

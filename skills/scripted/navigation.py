@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.footprint import Footprint, pose_margin

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config
+from tpsrl import config, files
 
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
 free motion and in contact, and on several cores; of every skill the steps with observation and
@@ -25,12 +25,11 @@ def run(settings: Settings) -> int:
     """Measures, prints and writes."""
     from rich.console import Console
 
-    from eval import output
     from skills.envs import bench as skills_bench
     from tpsrl import machine
     from tpsrl.sim import bench
 
-    folder = output.check(settings.out)
+    folder = files.check_writable(settings.out)
     console = Console()
     options = bench.Options(settings.seconds, settings.processes or machine.cores())
     with console.status("measuring") as status:
@@ -39,7 +38,7 @@ def run(settings: Settings) -> int:
         report["skills"] = skills_bench.measure(settings.seconds, say)
     for table in _tables(report):
         console.print(table)
-    output.write_json(folder / "bench.json", report)
+    files.write_json(folder / "bench.json", report)
     print(f"{folder / 'bench.json'}")
     return 0
 

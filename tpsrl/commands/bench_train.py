@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config
+from tpsrl import config, files
 from tpsrl.commands.train import set_up
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.run.settings import TrainSettings
@@ -55,7 +55,6 @@ def run(settings: Settings) -> int:
     """Measures, prints and writes."""
     from rich.console import Console
 
-    from eval import output
     from tpsrl import machine
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
@@ -67,7 +66,7 @@ def run(settings: Settings) -> int:
             raise unknown("collector", name, COLLECTORS)
     if len(set(names)) < len(names):
         raise UserError(f"collector: {settings.collector} names one twice")
-    folder = output.check(settings.out)
+    folder = files.check_writable(settings.out)
     synthetic = settings.task in SYNTHETIC
     asked = settings.preset.num_envs if synthetic else None
     if settings.processes is not None:
@@ -95,7 +94,7 @@ def run(settings: Settings) -> int:
     for table in (_speed(report), _costs(report)):
         console.print(table)
     console.print(_summary(report), highlight=False, soft_wrap=True)
-    output.write_json(folder / "train.json", report)
+    files.write_json(folder / "train.json", report)
     title = f"{settings.task}, {settings.preset.num_envs} environments, {machine.cores()} cores"
     bench.draw(report, folder / "train.png", title)
     print(f"{folder / 'train.json'}\n{folder / 'train.png'}")

@@ -110,9 +110,9 @@ def _try_physics() -> str:
 
 
 def _try_numba() -> str:
-    import numba
+    from tpsrl.compiled import njit
 
-    @numba.njit(cache=True)
+    @njit(cache=True)
     def half(value: float) -> float:
         return value / 2.0
 

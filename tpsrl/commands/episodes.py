@@ -5,7 +5,7 @@ import dataclasses
 import sys
 from typing import Literal
 
-from tpsrl import config
+from tpsrl import config, files
 from tpsrl.world.scenarios import Scenario
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
@@ -36,7 +36,6 @@ def run(settings: Settings) -> int:
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from eval import output
     from tpsrl.sim import datasets
     from tpsrl.world.episode import save_episodes
     from tpsrl.world.generator import Source
@@ -47,7 +46,7 @@ def run(settings: Settings) -> int:
     source.check()
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
     path = Path(settings.out or default).expanduser()
-    output.check(path.parent)
+    files.check_writable(path.parent)
     columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task("", total=settings.num)

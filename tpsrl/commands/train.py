@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tpsrl import config
+from tpsrl import config, files
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.run.settings import TrainSettings
@@ -104,13 +104,12 @@ def run(settings: Settings) -> int:
 
     from rich.console import Console
 
-    from eval import output
     from tpsrl.rl.run.checkpoint import FOLDER
     from tpsrl.rl.run.trainer import Schedule, Trainer, load_latest
     from tpsrl.rl.run.watch import Watch
 
     check(settings.preset)
-    out = output.check(settings.out or f"out/train/{settings.skill}")
+    out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     if settings.resume is None and (out / FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
@@ -128,7 +127,7 @@ def run(settings: Settings) -> int:
         try:
             if checkpoint is not None:
                 trainer.resume(checkpoint)
-            output.write_text(out / _CONFIG, config.to_yaml(settings))
+            files.write_text(out / _CONFIG, config.to_yaml(settings))
             stopped = trainer.train()
         finally:
             trainer.close()

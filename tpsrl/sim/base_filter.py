@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.floor import clearance_gradient
 
 # The base brakes at 2 kN over its 110 kg less the arm's reaction (measured: 12 m/s2 holds).

@@ -14,9 +14,9 @@ Depth is planar (along the optical axis), as in OpenGL and habitat-sim.
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from tpsrl.compiled import njit
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, HEAD_CAMERA_FOV_DEG
 
@@ -26,7 +26,6 @@ KINDS = {"plane": PLANE, "sphere": SPHERE, "capsule": CAPSULE, "cylinder": CYLIN
 _NEAR_M = 0.01  # bounding boxes are clipped here; surfaces are not
 _TINY = 1e-6
 _NO_BOUND = np.float32(1e30)
-# All kernels stay in this file: numba's cache does not notice changes in imported ones.
 _JIT: dict[str, Any] = {
     "cache": True,
     "nogil": True,
@@ -143,7 +142,7 @@ class Caster:
         )
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _depth(
     kinds: Any,
     visible: Any,
@@ -166,7 +165,7 @@ def _depth(
             row[c] = floor / row[c]
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _cast(
     kinds: Any,
     visible: Any,
@@ -252,7 +251,7 @@ def _cast(
             _draw_capsule(u, ids, g, o, rays, size[g, 0], size[g, 1], rect, columns)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _bounding_radius(kind: int, size: Any) -> float:
     if kind == BOX:
         return math.sqrt(size[0] ** 2 + size[1] ** 2 + size[2] ** 2)
@@ -263,7 +262,7 @@ def _bounding_radius(kind: int, size: Any) -> float:
     return size[0]
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _half_extents(kind: int, size: Any, half: Any) -> None:
     if kind == BOX:
         half[0] = size[0]
@@ -275,7 +274,7 @@ def _half_extents(kind: int, size: Any, half: Any) -> None:
         half[2] = size[1] + size[0] if kind == CAPSULE else size[1]
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _set_rect(
     rect: Any, c_min: float, c_max: float, r_min: float, r_max: float, height: int, width: int
 ) -> bool:
@@ -287,7 +286,7 @@ def _set_rect(
     return rect[0] < rect[1] and rect[2] < rect[3]
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _project(
     centre: Any,
     axes: Any,
@@ -347,7 +346,7 @@ def _project(
     )
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _sphere_rect(
     centre: Any,
     radius: float,
@@ -380,7 +379,7 @@ def _sphere_rect(
     )
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _plane_bound(bound: Any, rays: Any, k: int, scale: float) -> None:
     """The linear u of a plane across axis k: coefficients of column, row and 1."""
     bound[0] = rays[0, k] * scale
@@ -388,7 +387,7 @@ def _plane_bound(bound: Any, rays: Any, k: int, scale: float) -> None:
     bound[2] = rays[2, k] * scale
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _add_edge(edges: Any, counts: Any, p: float, q: float, s: float) -> None:
     """Adds the half plane p c + q r + s >= 0 of pixels as a bound on c that is linear in r."""
     if p >= 0.0:
@@ -403,7 +402,7 @@ def _add_edge(edges: Any, counts: Any, p: float, q: float, s: float) -> None:
         counts[2] += 1
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_box(
     u: Any,
     ids: Any,
@@ -459,7 +458,7 @@ def _draw_box(
     _fill(u, ids, g, rect, bounds, counts, edges, spans, columns)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_plane(
     u: Any,
     ids: Any,
@@ -497,7 +496,7 @@ def _draw_plane(
     _fill(u, ids, g, rect, bounds, counts, edges, spans, columns)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _fill(
     u: Any,
     ids: Any,
@@ -562,7 +561,7 @@ def _fill(
                 row[c] = max(row[c], new)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _put(row: Any, id_row: Any, c: int, new: float, g: int) -> None:
     if id_row is None:
         row[c] = max(row[c], new)
@@ -571,7 +570,7 @@ def _put(row: Any, id_row: Any, c: int, new: float, g: int) -> None:
         id_row[c] = g
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_inside(u: Any, ids: Any, g: int, bounds: Any) -> None:
     """A box around the camera: the nearest of the six faces behind each ray."""
     for r in range(u.shape[0]):
@@ -584,7 +583,7 @@ def _draw_inside(u: Any, ids: Any, g: int, bounds: Any) -> None:
             _put(row, id_row, c, _f4(new), g)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_sphere(
     u: Any,
     ids: Any,
@@ -621,7 +620,7 @@ def _draw_sphere(
             _put(row, id_row, c, new if root >= _f4(0.0) else _f4(0.0), g)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_cylinder(
     u: Any,
     ids: Any,
@@ -674,7 +673,7 @@ def _draw_cylinder(
             _put(row, id_row, c, new if root >= zero and upper >= lower else zero, g)
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_capsule(
     u: Any,
     ids: Any,

@@ -1,7 +1,8 @@
 """What the engine's contact list says about robot and cup, compiled."""
 
 import numpy as np
-from numba import njit
+
+from tpsrl.compiled import njit
 
 
 @njit(cache=True)

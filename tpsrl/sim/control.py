@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.sim.base_filter import filter_velocity
 from tpsrl.world.action import (
     ARM_DELTA_RAD,

@@ -1,25 +1,25 @@
 """Episodes on demand: generated, checked in the simulator, and kept in a cache."""
 
 import collections
-import concurrent.futures
-import multiprocessing
+import contextlib
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import tpsrl.sim
-from tpsrl import machine
-from tpsrl.errors import RunError, UserError
+from tpsrl import machine, pool
+from tpsrl.errors import UserError
 from tpsrl.sim.settle import settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import VERSION, Source, make_episode
 from tpsrl.world.scenarios import Scenario, load_scenario
-from tpsrl.world.slots import capacity_for
 
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
 Progress = Callable[[int], None]
+Made = tuple[Episode, collections.Counter[str]]  # and the reasons why drafts were thrown away
 
 
 def load(
@@ -88,44 +88,30 @@ def generate(
     indices = list(indices)
     workers = machine.cores() if processes is None else processes
     workers = max(1, min(workers, len(indices) // _WORTH_A_PROCESS))
-    if workers == 1:
-        _start(source)
-        return _collect(map(_make, indices), progress)
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, context, _start, (source,)) as pool:
-        try:
-            return _collect(pool.map(_make, indices), progress)
-        except concurrent.futures.process.BrokenProcessPool:
-            raise RunError("episodes: a generating process died; is there enough memory?") from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-_source: Source | None = None
-_simulator: tpsrl.sim.Simulator | None = None
-
-
-def _start(source: Source) -> None:
-    """Makes this process ready to generate."""
-    global _source, _simulator
-    _source = source
-    slots = capacity_for(source.num_objects)
-    _simulator = tpsrl.sim.make(slots=slots, layout_set=source.layout_set)
-
-
-def _make(index: int) -> tuple[Episode, collections.Counter[str]]:
-    assert _source is not None and _simulator is not None
-    simulator = _simulator
-    return make_episode(_source, index, lambda draft: settle(simulator, draft))
-
-
-def _collect(
-    results: Iterable[tuple[Episode, collections.Counter[str]]], progress: Progress | None
-) -> tuple[list[Episode], collections.Counter[str]]:
+    names = [f"episode {index}" for index in indices]
+    done: dict[int, Made] = {}
+    with contextlib.closing(pool.run(_Maker(source), indices, workers, names)) as work:
+        for number, made in work:
+            done[number] = made
+            if progress is not None:
+                progress(len(done))
     episodes, reasons = [], collections.Counter[str]()
-    for episode, discarded in results:
+    for number in range(len(indices)):
+        episode, discarded = done[number]
         episodes.append(episode)
         reasons.update(discarded)
-        if progress is not None:
-            progress(len(episodes))
     return episodes, reasons
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes a process ready to generate episodes of a source."""
+
+    source: Source
+
+    def __call__(self) -> Callable[[int], Made]:
+        slots = capacity_for(self.source.num_objects)
+        simulator = tpsrl.sim.make(slots=slots, layout_set=self.source.layout_set)
+        return lambda index: make_episode(
+            self.source, index, lambda draft: settle(simulator, draft)
+        )

@@ -1,7 +1,8 @@
 """One home's part of a batch of world states, compiled."""
 
 import numpy as np
-from numba import njit
+
+from tpsrl.compiled import njit
 
 
 @njit(cache=True)

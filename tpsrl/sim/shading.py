@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 
+from tpsrl.compiled import njit
 from tpsrl.sim.base import Sphere
 from tpsrl.sim.cameras import CameraPose, look_at
 from tpsrl.sim.caster import BOX, CAPSULE, CYLINDER, PLANE, Caster
@@ -189,7 +189,7 @@ class Shader:
         return look_at(centre + _LAMP, centre + 0.35 * level)
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _surface(
     r: int,
     c: int,
@@ -225,7 +225,7 @@ def _surface(
     return wx, wy, wz, nx, ny, nz
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _local_normal(
     kind: int, px: float, py: float, pz: float, size_0: float, size_1: float, size_2: float
 ) -> tuple[float, float, float]:
@@ -249,7 +249,7 @@ def _local_normal(
     return px / length, py / length, pz / length
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _open_sky(
     u: Any,
     ids: Any,
@@ -328,7 +328,7 @@ def _open_sky(
     return result
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _sky_at(sky: Any, r: int, c: int, every: int, here: float) -> float:
     """The open sky at a pixel, from the nearest four coarse ones of about its depth."""
     y = (r - every // 2) / every
@@ -344,7 +344,7 @@ def _sky_at(sky: Any, r: int, c: int, every: int, here: float) -> float:
     return total / weight
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _planks(x: float, y: float, width: float) -> float:
     """Brightness of a floor of 0.15 x 1.3 m boards; `width` is a pixel's width in metres."""
     lane = math.floor(y * (1.0 / 0.15))
@@ -358,7 +358,7 @@ def _planks(x: float, y: float, width: float) -> float:
     return (0.90 + 0.02 * ((lane * 5 + board * 3) & 7)) * (1.0 - 0.45 * gap)
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _shadow(
     x: float, y: float, z: float, slope: float, lamp: Any, axes: Any, lamp_u: Any, tan_lamp: float
 ) -> float:
@@ -391,7 +391,7 @@ def _shadow(
     return lit / 9.0
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _reflected(
     x: float,
     y: float,
@@ -442,7 +442,7 @@ def _reflected(
     )
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _outlines(u: Any, step: float) -> Any:
     """How dark the outline is at each ray, 0 to 1 (H, W) float32.
 
@@ -466,7 +466,7 @@ def _outlines(u: Any, step: float) -> Any:
     return dark
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _light(
     u: Any,
     ids: Any,
@@ -550,7 +550,7 @@ def _light(
             light[row, column, 2] = total_b / rays
 
 
-@numba.njit(**_INLINE)
+@njit(**_INLINE)
 def _is_plain(ids: Any, dark: Any, r0: int, c0: int, every: int) -> bool:
     """Whether all rays of a pixel meet one geom, away from its edges."""
     g = ids[r0, c0]
@@ -561,7 +561,7 @@ def _is_plain(ids: Any, dark: Any, r0: int, c0: int, every: int) -> bool:
     return True
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _draw_marker(
     u: Any, light: Any, centre: Any, radius: float, colour: Any, tan_half: float
 ) -> None:
@@ -598,7 +598,7 @@ def _draw_marker(
                 light[row, column, i] += opacity * (colour[i] * shade - light[row, column, i])
 
 
-@numba.njit(**_JIT)
+@njit(**_JIT)
 def _encode(light: Any, table: Any, out: Any) -> None:
     """Linear light, clipped to 0 to 1, as bytes of a table of 4096 levels."""
     for i in range(light.size):

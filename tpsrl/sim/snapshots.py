@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
@@ -33,14 +34,10 @@ def save_snapshots(
             header["note"] = notes[key]
         arrays[f"{key}|"] = np.array(json.dumps(header))
         arrays |= {f"{key}|{name}": value for name, value in snapshot.arrays.items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with files.atomic(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UserError(f"snapshots: cannot write {path}: {error.strerror}") from None
 
 

@@ -9,8 +9,8 @@ import dataclasses
 import math
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.fetch import ARM, CAPSULES, CUP, CUP_RADIUS, GRIPPER, REST_ARM, TRUNK
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.kinematics import arm_frames

@@ -1,6 +1,5 @@
 """Episode records and their files."""
 
-import contextlib
 import dataclasses
 import gzip
 import json
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tpsrl import files
 from tpsrl.errors import UserError
 
 FORMAT = "tpsrl-episode/1"
@@ -122,14 +122,10 @@ def save_episodes(path: str | os.PathLike[str], episodes: Sequence[Episode]) -> 
         json.dumps(r, separators=(",", ":")) for r in [header, *(e.to_json() for e in episodes)]
     ]
     data = gzip.compress("\n".join(lines).encode() + b"\n", mtime=0)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        with files.atomic(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise UserError(f"episodes: cannot write {path}: {error.strerror}") from None
 
 

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from scipy import ndimage
 from scipy.spatial import ConvexHull
 
+from tpsrl.compiled import njit
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import LayoutSet, link_pose, resolve

@@ -5,8 +5,8 @@ import functools
 import math
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CLOSED, Joints, band_map, clearance_gradient, floor_map

@@ -20,9 +20,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from scipy import ndimage
 
+from tpsrl.compiled import njit
 from tpsrl.errors import UserError
 from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, main_floor
 

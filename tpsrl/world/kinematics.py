@@ -1,8 +1,8 @@
 """Forward and inverse kinematics of the Fetch's arm, compiled; everything in the base frame."""
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.fetch import ARM, CUP, GRIPPER, TORSO
 
 LOWER = np.array([j.limits[0] for j in ARM])

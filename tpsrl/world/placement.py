@@ -9,8 +9,8 @@ import functools
 import math
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.floor import CLOSED, Joints, layout_obstacles, outline
 from tpsrl.world.layouts import PlacedReceptacle, resolve
 from tpsrl.world.objects import ObjectKind

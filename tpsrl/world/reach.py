@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.world.collision import (
     ARM_SPHERES,
     BOX,

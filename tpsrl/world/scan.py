@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
+from tpsrl.compiled import njit
 from tpsrl.errors import UserError
 from tpsrl.world.floor import CELL_M, FloorMap
 

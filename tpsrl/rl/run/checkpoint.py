@@ -4,7 +4,6 @@ Reading one cannot run code, unlike a pickle. A file is written under another na
 that one that exists is whole, whenever the writer was killed.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.interface import EnvSpec
 from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
@@ -77,16 +77,10 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
 
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, **note}, allow_nan=False)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(whole, temporary, {_KEY: text})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with files.atomic(path, durable=True) as temporary:
+            save_file(whole, temporary, {_KEY: text})
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise UserError(f"checkpoint: cannot write {path} ({error.strerror or error})") from None
 
 

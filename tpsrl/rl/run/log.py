@@ -2,10 +2,10 @@
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
+from tpsrl import files
 from tpsrl.errors import UserError
 
 METRICS = "metrics.jsonl"
@@ -29,9 +29,8 @@ class Log:
         try:
             out.mkdir(parents=True, exist_ok=True)
             kept = [json.dumps(row) + "\n" for row in read(out) if row["update"] <= updates]
-            temporary = self.path.with_name(f".{METRICS}.{os.getpid()}.tmp")
-            temporary.write_text("".join(kept))
-            temporary.replace(self.path)
+            with files.atomic(self.path) as temporary:
+                temporary.write_text("".join(kept))
             self._file = self.path.open("a")
             purge = steps + 1 if updates else None
             self._board: Any = SummaryWriter(str(out / "tensorboard"), purge_step=purge)

@@ -10,6 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tpsrl.errors import RunError, UserError
+from tpsrl.processes import exit_reason, start
 
 # Builds what a worker needs once, and returns what it calls for each task. Both must be picklable.
 Factory = Callable[[], Callable[[Any], Any]]
@@ -27,7 +28,8 @@ def run(
 
     Raises:
         UserError: one that a task raised.
-        RunError: another exception in a worker, with its traceback, or the death of a worker.
+        RunError: one that a task raised; another exception in a worker, with its traceback; the
+            death of a worker.
     """
     if processes == 1:
         work = factory()
@@ -75,7 +77,7 @@ def _start(factory: Factory) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(factory, theirs), daemon=True)
-    process.start()
+    start(process)
     theirs.close()  # so that a worker's death ends the stream on our side
     return _Worker(process, ours)
 
@@ -96,17 +98,16 @@ def _receive(worker: _Worker) -> Any:
         raise _died(worker) from None
     if kind == "user error":
         raise UserError(value)
+    if kind == "run error":
+        raise RunError(value)
     if kind == "error":
         raise RunError(f"{worker.name} failed in a worker:\n{value}")
     return value
 
 
 def _died(worker: _Worker) -> RunError:
-    worker.process.join()
-    code = worker.process.exitcode or 0
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
-    return RunError(f"a worker process died ({how}) while working on {worker.name}{hint}")
+    reason = exit_reason(worker.process)
+    return RunError(f"a worker process died while working on {worker.name}: {reason}")
 
 
 def _work(factory: Factory, pipe: Connection) -> None:
@@ -123,6 +124,8 @@ def _work(factory: Factory, pipe: Connection) -> None:
             answer = ("result", work(task))
         except UserError as error:
             answer = ("user error", str(error))
+        except RunError as error:
+            answer = ("run error", str(error))
         except Exception:
             answer = ("error", traceback.format_exc())
         try:

@@ -1,0 +1,78 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tpsrl import files
+from tpsrl.errors import UserError
+
+
+def test_an_atomic_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.mp4"
+    with files.atomic(path) as temporary:
+        temporary.write_text("half")
+        assert temporary.suffix == ".mp4" and not path.exists()
+    assert path.read_text() == "half"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    with pytest.raises(error), files.atomic(path) as temporary:
+        temporary.write_text("new")
+        raise error
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_block_that_writes_nothing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    with files.atomic(path):
+        pass
+    assert path.read_text() == "old"
+
+
+def test_a_durable_file_is_on_the_disk_before_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    names_at_sync: list[list[str]] = []
+    monkeypatch.setattr(
+        files.os, "fsync", lambda file: names_at_sync.append([p.name for p in tmp_path.iterdir()])
+    )
+    with files.atomic(path, durable=True) as temporary:
+        temporary.write_text("new")
+    assert names_at_sync == [[temporary.name]]
+
+
+def test_a_json_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        files.write_json(path, {"a": float("nan")})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_is_a_user_error_that_names_the_field(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"^trace: cannot write '.*/file/below.txt' "):
+        files.write_text(tmp_path / "file" / "below.txt", "", field="trace")
+
+
+def test_a_folder_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"^out: cannot write into "):
+        files.check_writable(tmp_path / "file" / "below")
+
+
+def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    assert files.check_writable(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
+    files.check_writable(tmp_path / "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]

@@ -1,0 +1,194 @@
+"""Functions that numba compiles, with a cache that notices every change of what they are made of.
+
+numba keeps machine code on disk and drops it when the function's own file changes. But the values
+of the constants that a function reads and the functions that it calls become part of its machine
+code too, from whatever file they come. Here the cached files are named by a digest of all of them,
+so that what was made of other ones is not found.
+"""
+
+import contextlib
+import dis
+import functools
+import glob
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.dispatcher import Dispatcher
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# Functions and types of these are known by name: they change with a version only.
+_LIBRARIES = sys.stdlib_module_names | {"numba", "numpy"}
+
+
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """As `numba.njit`, but for the cache, which is `Cache`."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled: Any = numba.njit(**options)(function)
+        keeps = isinstance(compiled, Dispatcher)  # it does not with NUMBA_DISABLE_JIT
+        if cache and keeps:
+            if not isinstance(compiled._cache, NullCache):
+                raise RuntimeError(f"numba {numba.__version__} keeps its cache in another way")
+            compiled._cache = Cache(compiled)
+        return compiled
+
+    return decorate
+
+
+class Cache(FunctionCache):
+    """Cached machine code of one function, where numba would keep it, by the function's digest.
+
+    Saving it removes what other digests have left there, so that the folder does not grow with
+    every change. The digest is taken at the first call, since a function may use others that are
+    defined below it.
+    """
+
+    def __init__(self, compiled: Dispatcher) -> None:
+        super().__init__(compiled.py_func)
+        self._compiled = compiled
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return digest(self._compiled)
+
+    @functools.cached_property
+    def _base(self) -> str:
+        """The name of the files up to the digest."""
+        code = self._compiled.py_func.__code__
+        name = f"{Path(code.co_filename).stem}.{code.co_qualname}".translate({60: None, 62: None})
+        return f"{name}.{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}-"
+
+    def _open(self) -> None:
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self.cache_path,
+            filename_base=self._base + self._digest[:16],
+            source_stamp=self._digest,
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The machine code for argument types, None if there is none."""
+        self._open()
+        return super().load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Saves the machine code for argument types."""
+        self._open()
+        super().save_overload(sig, data)
+        for path in glob.glob(glob.escape(os.path.join(self.cache_path, self._base)) + "*.nb[ic]"):
+            if not os.path.basename(path).startswith(self._base + self._digest[:16]):
+                with contextlib.suppress(OSError):  # another process may have been faster
+                    os.unlink(path)
+
+
+def digest(compiled: Dispatcher) -> str:
+    """A digest of all that a function's machine code is made of, but for the argument types.
+
+    That is its code and options, the values of the variables that it reads from outside, and the
+    same of the functions that it calls.
+
+    Raises:
+        TypeError: it reads something whose changes cannot be told.
+    """
+    found = hashlib.sha256()
+    for part in _Parts().of_function(compiled):
+        found.update(repr(part).encode())
+    return found.hexdigest()
+
+
+class _Parts:
+    """Lists what functions are made of, each function once."""
+
+    def __init__(self) -> None:
+        self._seen: list[Callable[..., Any]] = []
+
+    def of_function(self, compiled: Dispatcher) -> Iterator[Any]:
+        function = compiled.py_func
+        if function in self._seen:
+            yield "again", self._seen.index(function)
+            return
+        self._seen.append(function)
+        options = {**compiled.targetoptions, "locals": compiled.locals}
+        for key, option in sorted(options.items()):
+            yield key, sorted(option) if isinstance(option, set | frozenset) else option
+        yield from _instructions(function.__code__)
+        yield from self.of_value("defaults", function.__defaults__)
+        closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for names in _reads(function.__code__):
+            name = ".".join(names)
+            if names[0] in closure:
+                yield from self.of_value(name, _last(closure[names[0]].cell_contents, names))
+            elif names[0] in function.__globals__:
+                yield from self.of_value(name, _last(function.__globals__[names[0]], names))
+            else:  # of Python itself, or a variable of a function around the one that reads it
+                yield name
+
+    def of_value(self, name: str, value: Any) -> Iterator[Any]:
+        yield name, type(value).__name__
+        if isinstance(value, Dispatcher):
+            yield from self.of_function(value)
+        elif isinstance(value, _PLAIN):
+            yield value
+        elif isinstance(value, tuple):
+            for field, item in zip(
+                getattr(value, "_fields", range(len(value))), value, strict=True
+            ):
+                yield from self.of_value(f"{name}.{field}", item)
+        elif isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+            yield value.dtype.descr, value.shape, value.strides, value.tobytes()
+        elif _of_library(value):
+            yield getattr(value, "__module__", None), value.__name__
+        else:
+            kind = type(value).__name__
+            raise TypeError(f"compiled code that reads {name}, a {kind}, cannot be cached")
+
+
+def _last(value: Any, names: tuple[str, ...]) -> Any:
+    """What is read from `value`, which `names` begins with, as far as that consists of modules."""
+    for name in names[1:]:
+        if not isinstance(value, ModuleType):
+            break
+        value = getattr(value, name)
+    return value
+
+
+def _of_library(value: Any) -> bool:
+    owner = type(value) if isinstance(value, np.ufunc) else value
+    module = str(getattr(owner, "__module__", None))
+    return callable(value) and module.partition(".")[0] in _LIBRARIES
+
+
+def _instructions(code: CodeType) -> Iterator[Any]:
+    """Instructions and literals, those of functions inside included."""
+    yield code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _instructions(constant)
+        elif isinstance(constant, frozenset):
+            yield sorted(map(repr, constant))
+        else:
+            yield constant
+
+
+@functools.cache
+def _reads(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """What code reads from outside: ("math", "pi") for `math.pi`."""
+    found: list[tuple[str, ...]] = []
+    going_on = False
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
+            found.append((step.argval,))
+            going_on = True
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and going_on:
+            found[-1] = (*found[-1], step.argval)
+        elif step.opname != "EXTENDED_ARG":
+            going_on = False
+    inside = (_reads(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return tuple(dict.fromkeys([*found, *(names for reads in inside for names in reads)]))

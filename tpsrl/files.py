@@ -1,0 +1,81 @@
+"""Files that are written whole or not at all, and the folders that they go into."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tpsrl.errors import UserError
+
+
+@contextlib.contextmanager
+def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
+    """A name beside `path` to write to; what is there takes the place of `path` at the end.
+
+    Folders are made if need be. When the block raises, the old file stays and the new one goes;
+    the same holds when the block leaves nothing there. With `durable`, a machine that loses its
+    power has the old file or the new one, whole.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    # With the same ending, by which some writers choose the format.
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if temporary.exists():
+            if durable:
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):  # a parent that is a file has nothing to remove
+            temporary.unlink()
+
+
+def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
+    """Proves that files can be written into a folder, and leaves nothing behind.
+
+    Raises:
+        UserError: they cannot; the message names the field.
+    """
+    folder = Path(out).expanduser()
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    probe = folder / f".probe.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"{field}: cannot write into '{out}' ({error.strerror})") from None
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+    return folder
+
+
+def write_text(path: Path, text: str, field: str = "out") -> None:
+    """Writes a text file, whole or not at all.
+
+    Raises:
+        UserError: it cannot be written; the message names the field.
+    """
+    try:
+        with atomic(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{field}: cannot write '{path}' ({error.strerror})") from None
+
+
+def write_json(path: Path, value: Any, field: str = "out") -> None:
+    """Indented JSON; a NaN or infinity is an error, since JSON has none."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", field)
+
+
+def write_jsonl(path: Path, records: Iterable[Any], field: str = "out") -> None:
+    """One JSON record a line."""
+    write_text(path, "".join(json.dumps(r, allow_nan=False) + "\n" for r in records), field)
