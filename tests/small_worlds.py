@@ -13,6 +13,7 @@ from skills import registry
 from skills.core import task
 from skills.core.conditions import Margin, margins
 from skills.core.interface import SkillGoal
+from skills.core.path_metrics import Path
 from skills.core.settings import changed
 from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome, Verdict
@@ -136,6 +137,16 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
         object=rng.integers(0, 2, count),
         joint=rng.integers(0, 3, count),
         position=worlds.object_pos[:, 0] + rng.normal(0.0, 0.1, (count, 3)),
+    )
+
+
+def random_path(rng: np.random.Generator, count: int) -> Path:
+    """Ways along the floor of which a part is at its end."""
+    return Path(
+        shortest=rng.uniform(1, 8, count),
+        left=rng.uniform(0, 0.5, count),
+        gained=rng.normal(size=count),
+        driven=rng.uniform(1, 9, count),
     )
 
 

@@ -8,17 +8,18 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from homes import LAYOUT_A, LAYOUT_B, box_in_front, roomiest
-from skills.envs.start_source import StartSource
-from skills.starts.draw import Start, load_starts, save_starts
 
-import skills.gym
-from skills.core.interface import SkillGoal, SkillThresholds
-from skills.envs import rollout
+from skills.core.interface import SkillGoal
+from skills.envs import episodes
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
 from skills.envs.vector import SkillVectorEnv
+from skills.navigate.task import NavigateThresholds
 from skills.policies import agents
-from skills.registry import names
+from skills.registry import get, names, planned
+from skills.starts.recorded import load_starts, save_starts
+from skills.starts.source import StartSource
+from skills.starts.start import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
@@ -84,11 +85,9 @@ def some_actions(count: int, homes: int = 1) -> np.ndarray:
 # -- gymnasium ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("skill", names())
+@pytest.mark.parametrize("skill", planned())
 def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
-    env = gymnasium.make(
-        skills.gym.env_id(skill), starts=starts(skill), num_objects=12, depth=(8, 8)
-    )
+    env = gymnasium.make(get(skill).env_id, starts=starts(skill), num_objects=12, depth=(8, 8))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         check_env(env.unwrapped, skip_render_check=True)
@@ -99,9 +98,10 @@ def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
 
 
 def test_all_skills_are_registered_by_their_names():
-    assert set(skills.gym.SKILLS.values()) == {*names(), "pointnav"}
-    spec = gymnasium.spec("tpsrl/OpenDrawer-v0")
-    assert spec.kwargs == {"skill": "open_drawer"}
+    for skill in names():
+        assert gymnasium.spec(get(skill).env_id).kwargs == {"skill": skill}
+    assert gymnasium.spec("tpsrl/OpenDrawer-v0").kwargs == {"skill": "open_drawer"}
+    assert gymnasium.spec("tpsrl/PointNav-v0").kwargs == {"skill": "pointnav"}
 
 
 def test_make_vec_gives_homes_of_one_simulator():
@@ -279,7 +279,7 @@ def test_thresholds_decide_when_a_skill_has_succeeded(one: Simulator):
     action = np.zeros(act.SIZE)
     action[act.STOP] = 1.0
     for angle, success in ((0.26, False), (1.7, True)):  # the goal is to the left
-        env = env_of("navigate", one, thresholds=SkillThresholds(navigate_angle_rad=angle))
+        env = env_of("navigate", one, thresholds=NavigateThresholds(angle_rad=angle))
         env.reset(options={"start": 0})
         *_, terminated, _, info = env.step(action)
         assert terminated and info["success"] is success
@@ -388,11 +388,11 @@ def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
 
 def played(skill: str, agent: str, simulator: Simulator, **options: object) -> Sequence:
     env = env_of(skill, simulator, **options)
-    return rollout.run(env, agents.make(agent), range(3))
+    return episodes.run(env, agents.make(agent), range(3))
 
 
 @pytest.mark.parametrize("agent", agents.names())
-@pytest.mark.parametrize("skill", names())
+@pytest.mark.parametrize("skill", planned())
 def test_agents_without_a_plan_solve_no_skill(one: Simulator, skill: str, agent: str):
     results = played(skill, agent, one, horizon=100)
     assert [r.start for r in results] == [0, 1, 2]
@@ -407,7 +407,7 @@ def test_a_rollout_ends_when_a_policy_gives_up_on_a_skill_without_stop(one: Simu
         def act(self, world, depth=None):
             return np.ones(act.SIZE)
 
-    (result,) = rollout.run(env_of("pick", one), Quit(), [0])
+    (result,) = episodes.run(env_of("pick", one), Quit(), [0])
     assert result.ended_by == "skill_stop" and result.steps == 2
 
 
@@ -421,6 +421,6 @@ def test_a_rollout_shows_depth_to_the_policy_and_every_step_to_the_watcher(one: 
 
     policy, steps = Watch(), []
     env = env_of("pick", one, depth=(4, 4), horizon=3)
-    (result,) = rollout.run(env, policy, [2], lambda env: steps.append(int(env.world.step[0])))
+    (result,) = episodes.run(env, policy, [2], lambda env: steps.append(int(env.world.step[0])))
     assert policy.seen == (4, 4) and steps == [0, 1, 2, 3]
     assert result.ended_by == "timeout" and result.start == 2

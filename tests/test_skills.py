@@ -1,21 +1,47 @@
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
+import torch
 from kinematic_home import world_to_base
-from small_worlds import DRAWER, FRIDGE, LIMITS, cup_at, opened, random_goals, random_worlds, world
+from small_worlds import (
+    DRAWER,
+    FRIDGE,
+    cup_at,
+    failure,
+    opened,
+    random_goals,
+    random_path,
+    random_worlds,
+    results,
+    rows,
+    to_torch,
+    world,
+)
 
-from skills.articulated.task import moved
+from skills.core import task
+from skills.core.conditions import Margin, conjunction, margins
 from skills.core.geometry import planar_distance, rest_distance
-from skills.core.interface import SkillGoal, SkillThresholds
-from skills.core.task import begin, step
-from skills.envs.batch import load_settings
-from skills.place.task import dropped_wrong, placed
+from skills.core.interface import SkillGoal
+from skills.core.settings import changed
+from skills.core.state import Goals
+from skills.navigate.task import NavigateThresholds
+from skills.pick.task import PickThresholds
+from skills.pointnav.task import PointNavThresholds
 from skills.registry import get, names
 from tpsrl.errors import UserError
 from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM
+from tpsrl.world.state import WorldState
+
+# With which a part of random worlds succeeds.
+WIDE = {
+    "navigate": NavigateThresholds(angle_rad=1.5),
+    "pick": PickThresholds(arm_rad=3.0, still=2.0),
+    "pointnav": PointNavThresholds(distance_m=0.3),
+}
 
 
 def random_scenes(count: int = 200) -> dict[str, np.ndarray]:
@@ -44,96 +70,181 @@ def test_distances_of_a_batch_equal_those_computed_one_by_one():
         )
 
 
-@pytest.mark.parametrize("name", names())
-def test_success_of_a_batch_equals_the_results_of_batch_one(name: str):
+def random_verdict(name: str, change=lambda struct: struct) -> task.Verdict:
+    """The verdict on a step of 300 random homes, their arrays changed before that."""
     rng = np.random.default_rng(1)
-    worlds, wide = random_worlds(rng, 300), SkillThresholds(navigate_angle_rad=1.5)
-    goals, skill, settings = random_goals(rng, worlds), get(name), load_settings(name, {})
-    state = begin(skill, goals, worlds, wide)
-    actions = np.where(rng.random((300, action.SIZE)) < 0.8, 1.0, -1.0)
-    _, _, outcome = step(skill, state, actions, worlds, settings, wide)
+    worlds, spec = random_worlds(rng, 300), get(name)
+    goals, path = random_goals(rng, worlds), random_path(rng, 300)
+    stop = rng.random(300) < 0.8
+    thresholds = WIDE.get(name, spec.thresholds)
+    worlds, goals, path = change(worlds), change(goals), change(path)
+    if not isinstance(worlds.base, np.ndarray):
+        stop = torch.asarray(stop)
+    state = task.begin(spec.definition, goals, worlds, thresholds)
+    return task.evaluate(
+        spec.definition, state, worlds, stop, spec.load_settings(), thresholds, path
+    )
+
+
+@pytest.mark.parametrize("change", [lambda struct: struct, to_torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize("name", names())
+def test_success_is_the_conjunction_of_conditions_whose_margins_agree(name: str, change):
+    verdict = random_verdict(name, change)
+    assert 0 < int(verdict.success.sum()) < 300
+    assert bool((conjunction(verdict.conditions) == verdict.success).all())
     for row in range(300):
-        stop = bool(actions[row, action.STOP] > 0)
-        result = skill.results(state.goal(row), worlds.row(row), stop, wide)["success"]
-        assert result.holds == outcome.success[row]
-    assert 0 < outcome.success.sum() < 300
+        parts = margins(verdict.conditions, row)
+        assert list(parts) == ["success", *verdict.conditions]
+        success = parts.pop("success")
+        assert success.holds == bool(verdict.success[row])
+        assert success.holds == all(part.holds for part in parts.values())
+        assert success in parts.values()
+        for part_name, part in parts.items():
+            condition = verdict.conditions[part_name]
+            assert part.holds == (part.margin > 0.0) and part.unit == condition.unit
+            assert part.margin == pytest.approx(float(condition.margin[row]))
+
+
+@pytest.mark.parametrize("name", names())
+def test_numpy_and_torch_reach_the_same_verdict(name: str):
+    ours, theirs = random_verdict(name), random_verdict(name, to_torch)
+    assert list(ours.conditions) == list(theirs.conditions)
+    for part, condition in ours.conditions.items():
+        other = theirs.conditions[part]
+        assert isinstance(other.holds, torch.Tensor) and isinstance(other.margin, torch.Tensor)
+        np.testing.assert_array_equal(condition.holds, other.holds.numpy())
+        np.testing.assert_allclose(condition.margin, other.margin.numpy(), atol=1e-12)
+    np.testing.assert_array_equal(ours.success, theirs.success.numpy())
+    np.testing.assert_array_equal(ours.evaluation.failure, theirs.evaluation.failure.numpy())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_home_by_itself_is_judged_as_it_is_in_a_batch(name: str):
+    rng = np.random.default_rng(2)
+    worlds, spec = random_worlds(rng, 100), get(name)
+    goals, path = random_goals(rng, worlds), random_path(rng, 100)
+    stop, settings = rng.random(100) < 0.8, spec.load_settings()
+    begun = rows(worlds, slice(None, None, -1))
+    thresholds = WIDE.get(name, spec.thresholds)
+    state = task.begin(spec.definition, goals, begun, thresholds)
+    whole = task.evaluate(spec.definition, state, worlds, stop, settings, thresholds, path)
+    for row in range(100):
+        one = slice(row, row + 1)
+        alone = task.begin(spec.definition, Goals.of([state.goal(row)]), begun.row(row), thresholds)
+        verdict = task.evaluate(
+            spec.definition,
+            alone,
+            worlds.row(row),
+            stop[one],
+            settings,
+            thresholds,
+            rows(path, one),
+        )
+        assert margins(verdict.conditions) == margins(whole.conditions, row)
+        assert verdict.success[0] == whole.success[row]
+        assert verdict.evaluation.failure[0] == whole.evaluation.failure[row]
 
 
 def test_navigate_succeeds_near_and_facing_with_stop():
     goal = SkillGoal(position=(1.0, 3.0, 0.8))
-    results = get("navigate").results(goal, world(), True, LIMITS)
-    assert results["success"].holds
-    assert results["distance"].margin == pytest.approx(0.5)
-    assert results["heading"].margin == pytest.approx(math.radians(15), abs=1e-6)
-    assert not get("navigate").results(goal, world(), False, LIMITS)["success"].holds
+    found = results("navigate", goal, world(), stop=True)
+    assert found["success"].holds
+    assert found["distance"].margin == pytest.approx(0.5)
+    assert found["heading"].margin == pytest.approx(math.radians(15), abs=1e-6)
+    assert not results("navigate", goal, world(), stop=False)["success"].holds
 
 
 def test_navigate_fails_16_degrees_off_or_too_far():
     turned = math.pi / 2 + math.radians(16)
     goal = SkillGoal(position=(1.0, 3.0, 0.8))
-    off = get("navigate").results(goal, world(base=np.array([[1.0, 2.0, turned]])), True, LIMITS)
+    off = results("navigate", goal, world(base=np.array([[1.0, 2.0, turned]])), stop=True)
     assert not off["success"].holds and off["success"].unit == "rad"
     assert off["success"].margin == pytest.approx(math.radians(-1), abs=1e-6)
-    far = get("navigate").results(SkillGoal(position=(1.0, 3.6, 0.8)), world(), True, LIMITS)
+    far = results("navigate", SkillGoal(position=(1.0, 3.6, 0.8)), world(), stop=True)
     assert not far["success"].holds and far["success"].unit == "m"
     assert far["success"].margin == pytest.approx(-0.1)
 
 
+def test_a_region_of_navigate_is_added_to_its_distance():
+    region = NavigateThresholds(distance_m=0.1, angle_rad=0.25, region_m=0.95)
+    for away, holds in ((1.04, True), (1.06, False)):
+        goal = SkillGoal(position=(1.0, 2.0 + away, 0.8))
+        found = results("navigate", goal, world(), stop=True, thresholds=region)
+        assert found["success"].holds is holds
+
+
 def test_pick_succeeds_with_the_target_at_rest_and_not_with_another():
     held = world(held=np.array([1]))
-    assert get("pick").results(SkillGoal(1), held, False, LIMITS)["success"].holds
-    assert not get("pick").results(SkillGoal(0), held, False, LIMITS)["success"].holds
-    assert get("pick").failure(SkillGoal(0), held, LIMITS) == "wrong_object"
-    assert get("pick").failure(SkillGoal(1), held, LIMITS) == ""
+    assert results("pick", SkillGoal(1), held)["success"].holds
+    assert not results("pick", SkillGoal(0), held)["success"].holds
+    assert failure("pick", SkillGoal(0), world(), held) == "wrong_object"
+    assert failure("pick", SkillGoal(1), world(), held) == ""
 
 
 def test_pick_fails_on_a_broken_hold_and_away_from_rest():
+    held = world(held=np.array([1]))
     broken = world(violation=np.array([True]))
-    assert get("pick").failure(SkillGoal(1), broken, LIMITS) == "dropped"
+    assert failure("pick", SkillGoal(1), held, broken) == "dropped"
+    strained = world(held=np.array([1]), violation=np.array([True]))
+    assert not results("pick", SkillGoal(1), strained)["intact"].holds
     away = cup_at(1.0, 2.5, 1.16, held=np.array([1]))
-    rest = get("pick").results(SkillGoal(1), away, False, LIMITS)["success"]
+    rest = results("pick", SkillGoal(1), away)["success"]
     assert not rest.holds and rest.margin == pytest.approx(-0.01)
 
 
 def test_place_succeeds_released_at_the_goal_with_the_arm_at_rest():
     goal = SkillGoal(0, (0.1, 2.0, 0.8))
-    results = get("place").results(goal, world(), False, LIMITS)
-    assert results["success"].holds
-    assert results["at_goal"].margin == pytest.approx(0.05)
-    still = get("place").results(goal, world(held=np.array([0])), False, LIMITS)
+    found = results("place", goal, world())
+    assert found["success"].holds
+    assert found["at_goal"].margin == pytest.approx(0.05)
+    still = results("place", goal, world(held=np.array([0])))
     assert not still["success"].holds and not still["released"].holds
 
 
-def test_object_off_its_goal_is_a_wrong_drop_only_once_the_arm_is_back():
+def test_object_off_its_goal_is_a_wrong_drop_for_a_plan_only_once_the_arm_is_back():
     goal = SkillGoal(0, (0.2, 2.0, 0.8))
-    assert get("place").failure(goal, world(), LIMITS) == "wrong_drop"
-    arm_out = world(ee_pos=np.array([[1.0, 2.9, 0.9]]))
-    assert get("place").failure(goal, arm_out, LIMITS) == ""
-    assert get("place").failure(goal, world(held=np.array([0])), LIMITS) == ""
-    assert get("place").failure(SkillGoal(0, (0.1, 2.0, 0.8)), world(), LIMITS) == ""
-    assert get("place").failure(goal, world(violation=np.array([True])), LIMITS) == "dropped"
+    holding = world(held=np.array([0]))
+
+    def found(after: WorldState, goal: SkillGoal = goal) -> str:
+        return failure("place", goal, holding, after, wrong_drop="rest")
+
+    assert found(world()) == "wrong_drop"
+    assert found(world(ee_pos=np.array([[1.0, 2.9, 0.9]]))) == ""
+    assert found(holding) == ""
+    assert found(world(), SkillGoal(0, (0.1, 2.0, 0.8))) == ""
+    assert found(world(violation=np.array([True]))) == "dropped"
 
 
-def test_wrong_drop_and_success_exclude_each_other():
+@pytest.mark.parametrize("wrong_drop", ["release", "rest"])
+def test_wrong_drop_and_success_exclude_each_other(wrong_drop: str):
     rng = np.random.default_rng(0)
-    arguments = (rng.uniform(0, 0.3, 200), rng.uniform(0, 0.3, 200), rng.random(200) < 0.5)
-    good, bad = placed(*arguments, LIMITS), dropped_wrong(*arguments, LIMITS)
+    spec, worlds = get("place"), random_worlds(rng, 2000)
+    worlds = dataclasses.replace(worlds, violation=np.zeros(2000, dtype=bool))
+    goals = random_goals(rng, worlds)
+    settings = changed(spec.load_settings(), {"wrong_drop": wrong_drop})
+    begun = dataclasses.replace(worlds, held=goals.object)
+    state = task.begin(spec.definition, goals, begun, spec.thresholds)
+    stop = np.zeros(2000, dtype=bool)
+    verdict = task.evaluate(spec.definition, state, worlds, stop, settings, spec.thresholds)
+    good, bad = verdict.success, verdict.evaluation.failure > 0
     assert good.any() and bad.any() and not (good & bad).any()
 
 
 def test_open_succeeds_at_its_target_at_rest_with_an_empty_cup_and_stop():
     goal = SkillGoal(marker="fridge_push_point")
-    skill = get("open_fridge")
-    assert skill.results(goal, opened(FRIDGE, 1.1709), True, LIMITS)["success"].holds
-    beyond = skill.results(goal, opened(FRIDGE, 1.5), True, LIMITS)
+
+    def found(after: WorldState, stop: bool = True) -> dict[str, Margin]:
+        return results("open_fridge", goal, after, stop)
+
+    assert found(opened(FRIDGE, 1.1709))["success"].holds
+    beyond = found(opened(FRIDGE, 1.5))
     assert beyond["success"].holds and beyond["joint"].unit == "rad"
-    short = skill.results(goal, opened(FRIDGE, 1.1), True, LIMITS)["success"]
+    short = found(opened(FRIDGE, 1.1))["success"]
     assert not short.holds and short.margin == pytest.approx(1.1 - 1.1708)
-    assert not skill.results(goal, opened(FRIDGE, 1.2), False, LIMITS)["success"].holds
-    held = opened(FRIDGE, 1.2, held_joint=np.array([FRIDGE]))
-    assert not skill.results(goal, held, True, LIMITS)["success"].holds
+    assert not found(opened(FRIDGE, 1.2), stop=False)["success"].holds
+    assert not found(opened(FRIDGE, 1.2, held_joint=np.array([FRIDGE])))["success"].holds
     away = opened(FRIDGE, 1.2, ee_pos=np.array([[1.0, 2.5, 1.16]]))
-    assert not skill.results(goal, away, True, LIMITS)["success"].holds
+    assert not found(away)["success"].holds
 
 
 def test_drawers_open_to_45_cm_and_close_within_5_cm_to_either_side():
@@ -142,50 +253,63 @@ def test_drawers_open_to_45_cm_and_close_within_5_cm_to_either_side():
     cases["close_drawer"] |= {-0.04: True, -0.06: False}
     for name, expected in cases.items():
         for value, holds in expected.items():
-            results = get(name).results(goal, opened(DRAWER, value), True, LIMITS)
-            assert results["success"].holds is holds
-            assert results["joint"].unit == "m"
+            found = results(name, goal, opened(DRAWER, value), stop=True)
+            assert found["success"].holds is holds
+            assert found["joint"].unit == "m"
 
 
-def test_success_of_moving_a_joint_has_the_truth_table_of_its_parts():
-    gap, rest = np.array([0.05, 0.06]), np.array([0.14, 0.16])
-    for i, j, holding, stop in itertools.product((0, 1), (0, 1), (0, 1), (0, 1)):
-        found = moved(gap[i], rest[j], np.bool_(holding), np.bool_(stop), 0.05, 0.15)
-        assert found == ((i, j, holding, stop) == (0, 0, 0, 1))
+@pytest.mark.parametrize("name", ["open_drawer", "close_drawer"])
+def test_success_of_moving_a_joint_has_the_truth_table_of_its_conditions(name: str):
+    goal = SkillGoal(marker="cab_push_point_5")
+    there, short = (0.42, 0.39) if name == "open_drawer" else (0.04, 0.06)
+    for far, away, holding, stop in itertools.product((False, True), repeat=4):
+        cup = np.array([[1.0, 2.5, 1.16 if away else 1.14]])
+        held = np.array([DRAWER if holding else -1])
+        now = opened(DRAWER, short if far else there, ee_pos=cup, held_joint=held)
+        found = results(name, goal, now, stop)
+        assert found["success"].holds == ((far, away, holding, stop) == (False, False, False, True))
 
 
 def test_opening_fails_with_another_thing_in_the_cup():
-    goal, skill = SkillGoal(marker="cab_push_point_5"), get("open_drawer")
-    assert skill.failure(goal, world(), LIMITS) == ""
-    assert skill.failure(goal, world(held_joint=np.array([DRAWER])), LIMITS) == ""
-    assert skill.failure(goal, world(held_joint=np.array([FRIDGE])), LIMITS) == "wrong_grasp"
-    assert skill.failure(goal, world(held=np.array([0])), LIMITS) == "wrong_grasp"
+    def found(after: WorldState) -> str:
+        return failure("open_drawer", SkillGoal(marker="cab_push_point_5"), world(), after)
+
+    assert found(world()) == ""
+    assert found(world(held_joint=np.array([DRAWER]))) == ""
+    assert found(world(held_joint=np.array([FRIDGE]))) == "wrong_grasp"
+    assert found(world(held=np.array([0]))) == "wrong_grasp"
 
 
 def test_place_is_not_done_while_a_handle_is_held():
     goal = SkillGoal(0, (0.1, 2.0, 0.8))
     holding = world(held_joint=np.array([FRIDGE]))
-    assert not get("place").results(goal, holding, False, LIMITS)["success"].holds
+    assert not results("place", goal, holding)["success"].holds
 
 
 def test_pick_of_ms_hab_also_asks_for_posture_and_stillness():
-    strict = SkillThresholds(pick_arm_rad=0.6, pick_still=0.1)
-    held = world(held=np.array([1]), arm=np.array([REST_ARM]))
-    assert get("pick").results(SkillGoal(1), held, False, strict)["success"].holds
-    bent = world(held=np.array([1]), arm=np.array([REST_ARM]) + 0.7)
-    assert not get("pick").results(SkillGoal(1), bent, False, strict)["posture"].holds
-    driving = world(held=np.array([1]), base_velocity=np.array([[0.2, 0.0, 0.0]]))
-    assert not get("pick").results(SkillGoal(1), driving, False, strict)["still"].holds
+    strict = PickThresholds(arm_rad=0.6, still=0.1)
+
+    def found(**changes: object) -> dict[str, Margin]:
+        return results(
+            "pick", SkillGoal(1), world(held=np.array([1]), **changes), thresholds=strict
+        )
+
+    rest = np.array([REST_ARM])
+    assert found(arm=rest)["success"].holds
+    assert not found(arm=rest + 0.7)["posture"].holds
+    driving = found(arm=rest, base_velocity=np.array([[0.2, 0.0, 0.0]]))
+    assert not driving["still"].holds and driving["posture"].holds
+    assert list(results("pick", SkillGoal(1), world())) == ["success", "holding", "intact", "rest"]
 
 
 def test_masks_name_the_parts_that_each_skill_may_use():
-    assert np.flatnonzero(get("navigate").mask()).tolist() == [8, 9, action.STOP]
+    assert np.flatnonzero(get("navigate").definition.mask()).tolist() == [8, 9, action.STOP]
     for name in ("pick", "place"):
-        assert np.flatnonzero(get(name).mask()).tolist() == list(range(10))
+        assert np.flatnonzero(get(name).definition.mask()).tolist() == list(range(10))
     for name in ("open_fridge", "open_drawer"):
-        assert get(name).mask().all()
+        assert get(name).definition.mask().all()
     for name in ("close_fridge", "close_drawer"):
-        assert np.flatnonzero(~get(name).mask()).tolist() == [action.GRIP]
+        assert np.flatnonzero(~get(name).definition.mask()).tolist() == [action.GRIP]
 
 
 def test_unknown_skill_names_the_nearest():

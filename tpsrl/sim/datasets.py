@@ -15,6 +15,7 @@ from tpsrl.sim.settle import settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import VERSION, Source, make_episode
 from tpsrl.world.scenarios import Scenario, load_scenario
+from tpsrl.world.slots import capacity_for
 
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
