@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 import tpsrl.sim
-from skills.core.interface import SkillThresholds
+from skills.navigate.task import NavigateThresholds
 from tpsrl.sim import datasets
 from tpsrl.sim.base import Simulator
 from tpsrl.video import colour_depth
@@ -68,7 +68,7 @@ def stand_before(
 ) -> tuple[float, float, float] | None:
     """A base pose on free floor at a drawn distance from a point, None if all draws are taken."""
     floor, main = floor_map(episode.layout), main_floor(episode.layout)
-    turn = SkillThresholds().navigate_angle_rad
+    turn = NavigateThresholds().angle_rad
     for _ in range(200):
         distance = rng.uniform(NEAREST_M, FARTHEST_M)
         angle = rng.uniform(-math.pi, math.pi)

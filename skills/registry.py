@@ -124,27 +124,31 @@ def version() -> int:
     return _state["version"]
 
 
-def load_modules(names: str) -> None:
+def load_modules(names: str) -> str:
     """Imports modules that register skills, here and in every worker process from now on.
 
     Args:
         names: dotted names, found as Python finds modules or in the working directory, or paths of
             files that end in .py; separated by commas
 
+    Returns:
+        The same with whole paths, good from any directory.
+
     Raises:
         UserError: one cannot be imported, or registers no skill.
     """
-    specs()
-    known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    _find()
+    whole = []
     for name in filter(None, (part.strip() for part in names.split(","))):
         before = _state["version"]
         module = _import(name)
         if _state["version"] == before and not _of_module(module):
             raise UserError(f"skill_modules: {name} registers no skill")
         path = Path(name)
-        listed = str(path.resolve()) if path.suffix == ".py" else name
-        known += [listed] if listed not in known else []
-    os.environ[VARIABLE] = ",".join(known)
+        whole.append(str(path.resolve()) if path.suffix == ".py" else name)
+    known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *whole]))
+    return ",".join(whole)
 
 
 def _of_module(module: str) -> list[str]:

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
-from homes import LAYOUT_A, LAYOUT_B, box_in_front, roomiest
+from homes import FRIDGE, IDLE, LAYOUT_A, LAYOUT_B, box_in_front, episode, roomiest
 
+import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
+from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.envs import episodes
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
+from skills.envs.map_sensors import MapSensors
 from skills.envs.vector import SkillVectorEnv
 from skills.navigate.task import NavigateThresholds
 from skills.policies import agents
@@ -24,6 +27,7 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
+from tpsrl.world.state import JOINTS, WorldState
 
 GOALS = {
     "navigate": SkillGoal(),
@@ -38,18 +42,18 @@ GOALS = {
 
 def start(skill: str, layout: str = LAYOUT_A, yaw: float = 0.0) -> Start:
     """The robot in the open, turned, with a box in front; goals lie 1 m to its left."""
-    episode = box_in_front(layout)
+    record = box_in_front(layout)
     x, y = roomiest(layout)
     goal = GOALS[skill]
-    episode = dataclasses.replace(
-        episode,
+    record = dataclasses.replace(
+        record,
         robot_start=(x, y, yaw),
         held=0 if skill == "place" else -1,
         articulation={goal.marker: 0.4} if skill.startswith("close") else {},
     )
     if skill in ("navigate", "place"):
         goal = dataclasses.replace(goal, position=(x, y + 1.0, 0.8))
-    return Start(episode, goal)
+    return Start(record, goal)
 
 
 def starts(skill: str) -> list[Start]:
@@ -237,6 +241,96 @@ def test_a_snapshot_restores_home_and_task_into_another_home(three: Simulator):
     assert batch.steps(2) == 4 and batch.goal(2) == batch.goal(0)
     assert shown["state"].shape == (1, 24)
     assert all(np.array_equal(a, b) for a, b in zip(first, future(2), strict=True))
+
+
+# -- what is sensed with a map ------------------------------------------------------------------
+
+AJAR_RAD = 1.2
+PAST_THE_DOOR = SkillGoal(position=(-1.9, -5.0, 0.8))
+
+
+def by_the_fridge(joint: float) -> Start:
+    """The robot on its way past the fridge, whose open door is in the way."""
+    return Start(episode(LAYOUT_A, (-1.4, -2.6, 0.0), articulation={FRIDGE: joint}), PAST_THE_DOOR)
+
+
+def opened_before(simulator: Simulator) -> Start:
+    """The same, recorded after the door was opened: the episode's record says that it is shut."""
+    shut, wide = by_the_fridge(0.0), by_the_fridge(AJAR_RAD)
+    simulator.reset([0], [wide.episode])
+    snapshot = dataclasses.replace(simulator.snapshot(0), episode=shut.episode)
+    return dataclasses.replace(shut, snapshot=snapshot)
+
+
+def move_door(simulator: MujocoSimulator, env: int, joint: float) -> None:
+    address = simulator.home.joint_qpos[JOINTS.index(FRIDGE)]
+    simulator.homes[env].data.qpos[address] = joint
+
+
+def door(world: WorldState) -> float:
+    return float(world.joints[0, JOINTS.index(FRIDGE)])
+
+
+def mapped(batch: SkillBatch, shown: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Way and scan of the first home of an observation."""
+    places = sensors.layout(batch.skill, batch.sensors)
+    return {name: shown["state"][0, places[name]] for name in (sensors.WAY, sensors.SCAN)}
+
+
+def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulator):
+    one.reset([0], [by_the_fridge(0.0).episode])
+    world, goal = one.state([0]), np.array([PAST_THE_DOOR.position])
+    joints = world.joints.copy()
+    joints[0, JOINTS.index(FRIDGE)] = AJAR_RAD
+    ajar, spec = dataclasses.replace(world, joints=joints), get("navigate")
+    maps = MapSensors(spec.definition, (sensors.WAY, sensors.SCAN), 1, spec.thresholds)
+    maps.begin([0], [LAYOUT_A], goal, world)
+    shut = maps.read([0], world)
+    maps.begin([0], [LAYOUT_A], goal, ajar)
+    wide = maps.read([0], ajar)
+    assert abs(shut.way[0, 0] - wide.way[0, 0]) > 0.3
+    assert np.abs(shut.scan - wide.scan).max() > 0.3
+    # What moves later on is not on the map.
+    later = maps.read([0], world)
+    assert np.array_equal(later.way, wide.way) and np.array_equal(later.scan, wide.scan)
+
+
+def test_a_start_after_a_door_was_opened_shows_it_open(three: Simulator):
+    batch = SkillBatch("navigate", three)
+    expected = mapped(batch, batch.reset([1], [by_the_fridge(AJAR_RAD)]))
+    start = opened_before(three)
+    shown = mapped(batch, batch.reset([0], [start]))
+    assert start.episode.articulation[FRIDGE] == 0.0 and door(batch.world(0)) > 1.1
+    for name, values in expected.items():
+        np.testing.assert_allclose(shown[name], values, atol=1e-6)
+    shut = mapped(batch, batch.reset([1], [by_the_fridge(0.0)]))
+    assert all(np.abs(shut[name] - shown[name]).max() > 0.3 for name in shown)
+
+
+def test_a_snapshot_after_a_door_was_moved_restores_the_same_observation(three: Simulator):
+    batch = SkillBatch("navigate", three)
+    begun = mapped(batch, batch.reset([0], [opened_before(three)]))
+    move_door(three, 0, 0.0)
+    idle = IDLE[None]
+    before = batch.step([0], idle).observation
+    assert door(batch.world(0)) < 0.1
+    assert np.abs(mapped(batch, before)["scan"] - begun["scan"]).max() < 0.01
+    restored = batch.restore(2, batch.snapshot(0))
+    assert same(restored, before)
+    for _ in range(3):
+        steps = [batch.step([env], idle) for env in (0, 2)]
+        assert same(steps[0].observation, steps[1].observation)
+        assert steps[0].outcome.reward == steps[1].outcome.reward
+    assert batch.path_metrics(0, True) == batch.path_metrics(2, True)
+
+
+def test_a_snapshot_without_the_scanned_map_is_refused(three: Simulator):
+    batch = SkillBatch("navigate", three)
+    batch.reset([0], [by_the_fridge(0.0)])
+    snapshot = batch.snapshot(0)
+    less = {name: values for name, values in snapshot.path.items() if name != "scan_joints"}
+    with pytest.raises(UserError, match="scan_joints missing or unknown"):
+        batch.restore(0, dataclasses.replace(snapshot, path=less))
 
 
 # -- options -----------------------------------------------------------------------------------

@@ -1,16 +1,20 @@
 import ast
 import itertools
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from skills import registry
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tpsrl", "skills", "planner", "eval", "configs")
@@ -104,6 +108,101 @@ def test_the_world_knows_no_engine() -> None:
 )
 def test_an_upward_import_is_found(name: str, code: str) -> None:
     assert upward_imports(name, ast.parse(code)) != []
+
+
+OWN_ROOMS = tuple(
+    f"skills.{room}" for room in ("navigate", "pick", "place", "articulated", "pointnav")
+)
+    "skills.navigate",
+    "skills.pick",
+    "skills.place",
+    "skills.articulated",
+    "skills.pointnav",
+)
+
+
+def skill_names_in(tree: ast.AST, names: Collection[str]) -> list[tuple[int, str]]:
+    """Where code names a skill: texts that are its name, attributes, keywords and fields.
+
+    Documentation may, and so may a variable, since some skills are called by ordinary words.
+    """
+    found = []
+    for node in ast.walk(tree):
+        said = ""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            said = node.value
+        elif isinstance(node, ast.Attribute):
+            said = node.attr
+        elif isinstance(node, ast.keyword):
+            said = node.arg or ""
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            said = node.target.id
+        if said in names:
+            found.append((node.lineno, said))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("name", "path"), list(modules()))
+def test_no_module_but_a_skills_own_names_a_skill(name: str, path: Path) -> None:
+    if any(name == room or name.startswith(f"{room}.") for room in OWN_ROOMS):
+        return
+    assert skill_names_in(ast.parse(path.read_text()), registry.names()) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if skill == "navigate":\n    pass',
+        'THRESHOLDS = {"open_fridge": 1.0}',
+        "class Limits:\n    pick: int = 200",
+        "limits = Limits(pick=3)",
+        "steps = limits.close_drawer",
+    ],
+)
+def test_a_skill_that_is_named_is_found(code: str) -> None:
+    assert len(skill_names_in(ast.parse(code), registry.names())) == 1
+
+
+def test_no_public_class_or_alias_has_the_name_of_another() -> None:
+    found: dict[str, list[str]] = {}
+    for module, path in modules():
+        for node in ast.parse(path.read_text()).body:
+            name = ""
+            if isinstance(node, ast.ClassDef):
+                name = node.name
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id if re.match(r"[A-Z][a-z]", node.targets[0].id) else ""
+            if name and not name.startswith("_"):
+                found.setdefault(name, []).append(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+def package_of(module: str) -> str:
+    """The folder that a module lies in, which for a package's own module is itself."""
+    path = ROOT / Path(*module.split("."))
+    return module if path.is_dir() else module.rpartition(".")[0]
+
+
+def test_folders_do_not_import_each_other_in_circles() -> None:
+    """Skills are registered by their folders, which is the one arrow that goes both ways."""
+    graph = nx.DiGraph()
+    names = {name for name, _ in modules()}
+    for name, path in modules():
+        tree = ast.parse(path.read_text())
+        hidden = {id(n) for f in ast.walk(tree) if is_hidden(f) for n in ast.walk(f)}
+        for node in ast.walk(tree):
+            if id(node) in hidden or not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            for target in imported(name, node, path.name == "__init__.py") & names:
+                if package_of(target) != package_of(name):
+                    graph.add_edge(package_of(name), package_of(target))
+    assert [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1] == []
+
+
+def is_hidden(node: ast.AST) -> bool:
+    """Whether what is imported inside is not imported with the module."""
+    typing_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return typing_only or isinstance(node, ast.FunctionDef)
 
 
 def test_every_dependency_is_pinned_inside_its_range() -> None:

@@ -7,7 +7,7 @@ from homes import IDLE, LAYOUT_A, box_in_front, episode, on_floor, pick_up, repe
 
 import tpsrl.sim
 from eval.running.film import Film
-from planner.execution.executor import StepInfo
+from planner.execution.progress import StepInfo
 from skills.core.conditions import Margin
 from tpsrl.errors import UserError
 from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG

@@ -8,33 +8,40 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from homes import LAYOUT_A, episode, roomiest
-from skills.envs.rollout import SkillResult
-from skills.starts.draw import Start
-from small_worlds import LIMITS, rows, world
+from small_worlds import random_path, rows, to_torch, world
 
+from eval.running.agents import make_for_skill
+from skills.core import sensors as observation
 from skills.core import task
+from skills.core.conditions import Margin, margins
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import Path, soft_spl, spl
-from skills.core.task import FAILURES, Goals, Outcome, TaskState
-from skills.envs import rollout
-from skills.envs import sensors as observation
+from skills.core.sensors import MapReadings
+from skills.core.skill import FAILURES
+from skills.core.state import Goals, TaskState
+from skills.core.task import StepOutcome
+from skills.envs import episodes
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
-from skills.envs.path_meter import PathMeter, door_positions
-from skills.pointnav import baselines
+from skills.envs.episodes import SkillEpisode
+from skills.envs.path_meter import PathMeter
 from skills.pointnav.baselines import polar
 from skills.pointnav.starts import acceptance, pointnav_start
-from skills.pointnav.task import PointNav, PointNavSettings
+from skills.pointnav.task import PointNav, PointNavSettings, PointNavThresholds
+from skills.registry import get
+from skills.starts.start import Start
 from tpsrl import config, sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
-from tpsrl.world.floor import CLOSED, main_floor
+from tpsrl.world.floor import main_floor, rounded
 from tpsrl.world.geodesic import free_floor
 from tpsrl.world.state import JOINTS, WorldState
 
 POINTNAV = PointNav()
 SETTINGS = PointNavSettings()
+LIMITS = PointNavThresholds()
+AGENTS = ("random", "forward_only", "goal_follower", "shortest_path")
 
 
 def worlds(base: np.ndarray) -> WorldState:
@@ -52,7 +59,7 @@ def begun(world: WorldState, *goals: tuple[float, float]) -> TaskState:
 
 def judged(
     state: TaskState, path: Path, stop: list[bool], world: WorldState | None = None
-) -> tuple[TaskState, Outcome]:
+) -> tuple[TaskState, StepOutcome]:
     """The task's state and outcome after a step that led to a path."""
     actions = np.zeros((len(stop), act.SIZE))
     actions[:, act.STOP] = np.where(stop, 1.0, -1.0)
@@ -61,7 +68,7 @@ def judged(
     return after, outcome
 
 
-def one(left: float, stop: bool, gained: float = 0.0, driven: float = 4.9) -> Outcome:
+def one(left: float, stop: bool, gained: float = 0.0, driven: float = 4.9) -> StepOutcome:
     """The outcome of the first step of a home whose shortest path is 5 m long."""
     path = Path(*(np.array([value]) for value in (5.0, left, gained, driven)))
     return judged(begun(worlds(np.zeros((1, 3))), (5.0, 0.0)), path, [stop])[1]
@@ -86,9 +93,9 @@ def test_soft_spl_counts_the_way_covered() -> None:
 
 def test_a_stop_near_the_goal_is_rewarded_with_spl_progress_and_slack() -> None:
     outcome = one(0.1, stop=True, gained=2.9, driven=7.0)
-    assert outcome.terms["success"][0] == pytest.approx(2.5 * 5.0 / 7.0)
-    assert outcome.terms["progress"][0] == pytest.approx(2.9)
-    assert outcome.terms["slack"][0] == pytest.approx(-0.01)
+    assert outcome.reward_terms["success"][0] == pytest.approx(2.5 * 5.0 / 7.0)
+    assert outcome.reward_terms["progress"][0] == pytest.approx(2.9)
+    assert outcome.reward_terms["slack"][0] == pytest.approx(-0.01)
     assert outcome.reward[0] == pytest.approx(2.5 * 5.0 / 7.0 + 2.9 - 0.01)
     assert outcome.success[0] and outcome.terminated[0] and not outcome.truncated[0]
 
@@ -105,13 +112,13 @@ def test_a_stop_succeeds_only_within_a_fifth_of_a_metre(distance: float, succeed
     assert outcome.terminated[0]
     assert outcome.success[0] == succeeds
     assert FAILURES[int(outcome.failure[0])] == ("" if succeeds else "stopped")
-    assert (outcome.terms["success"][0] > 0) == succeeds
+    assert (outcome.reward_terms["success"][0] > 0) == succeeds
 
 
 def test_being_at_the_goal_is_no_success_without_a_stop() -> None:
     outcome = one(0.0, stop=False)
     assert not outcome.success[0] and not outcome.terminated[0]
-    assert outcome.terms["success"][0] == 0.0
+    assert outcome.reward_terms["success"][0] == 0.0
 
 
 def test_the_horizon_truncates_unless_the_robot_stops_in_its_last_step() -> None:
@@ -126,14 +133,18 @@ def test_the_horizon_truncates_unless_the_robot_stops_in_its_last_step() -> None
     assert last.terminated[0] and not last.truncated[0]
 
 
-def test_results_are_the_distance_along_the_floor_and_the_stop() -> None:
-    path = Path(*(np.array([value]) for value in (5.0, 0.15, 0.0, 6.0)))
-    goal = SkillGoal(position=(5.0, 0.0, 0.0))
-    results = POINTNAV.results(goal, worlds(np.zeros((1, 3))), True, LIMITS, path)
-    assert list(results) == ["success", "distance", "stop"] and results["success"].holds
-    assert results["distance"].margin == pytest.approx(0.05)
-    with pytest.raises(UserError, match="path along the floor"):
-        POINTNAV.results(goal, worlds(np.zeros((1, 3))), True, LIMITS)
+def test_conditions_are_the_distance_along_the_floor_and_the_stop() -> None:
+    def results(path: Path | None) -> dict[str, Margin]:
+        here, stop = worlds(np.zeros((1, 3))), np.array([True])
+        state = begun(here, (5.0, 0.0))
+        verdict = task.evaluate(POINTNAV, state, here, stop, SETTINGS, LIMITS, path)
+        return margins(verdict.conditions)
+
+    found = results(Path(*(np.array([value]) for value in (5.0, 0.15, 0.0, 6.0))))
+    assert list(found) == ["success", "distance", "stop"] and found["success"].holds
+    assert found["distance"].margin == pytest.approx(0.05)
+    with pytest.raises(UserError, match="way along the floor; there is none"):
+        results(None)
 
 
 def test_the_compass_says_how_far_and_where_the_goal_is() -> None:
@@ -148,10 +159,11 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
     moving = world(
         base=np.array([[0.0, 0.0, math.pi / 2]]), base_velocity=np.array([[0.3, 2, -0.5]])
     )
-    goals = Goals.of([SkillGoal(position=(2.0, 0.0, 0.0))])
-    state, view = begun(moving, (2.0, 0.0)), POINTNAV.look(goals, moving, LIMITS)
+    state = begun(moving, (2.0, 0.0))
+    measures = POINTNAV.measure(state, moving, LIMITS)
     for choice in observation.CHOICES:
-        seen = observation.observe(observation.sensors(POINTNAV, choice), state, view, moving)
+        sensors = observation.chosen(POINTNAV, choice, camera=False)
+        seen = observation.observe(POINTNAV, sensors, state, measures, moving, MapReadings())
         assert seen.shape == (1, 6)
         assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5], abs=1e-6)
 
@@ -159,35 +171,29 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
 def random_batch(n: int = 64) -> tuple[WorldState, TaskState, Path, list[bool]]:
     rng = np.random.default_rng(4)
     state = begun(worlds(rng.uniform(-3, 3, (n, 3))), *rng.uniform(-3, 3, (n, 2)).tolist())
-    values = (
-        rng.uniform(1, 8, n),
-        rng.uniform(0, 0.5, n),
-        rng.normal(size=n),
-        rng.uniform(1, 9, n),
-    )
-    return worlds(rng.uniform(-3, 3, (n, 3))), state, Path(*values), (rng.random(n) < 0.5).tolist()
+    path = random_path(rng, n)
+    return worlds(rng.uniform(-3, 3, (n, 3))), state, path, (rng.random(n) < 0.5).tolist()
 
 
 def test_a_batch_is_judged_like_its_homes_one_by_one() -> None:
     here, state, path, stop = random_batch()
     after, whole = judged(state, path, stop, here)
+    distance = POINTNAV.measure(state, here, LIMITS).distance
     assert whole.success.any() and (~whole.success & whole.terminated).any()
     for row in range(64):
         part = slice(row, row + 1)
-        single, outcome = judged(state.take(part), rows(path, part), stop[part], here.row(row))
+        alone = state.take(part)
+        single, outcome = judged(alone, rows(path, part), stop[part], here.row(row))
         assert outcome.reward[0] == pytest.approx(whole.reward[row], abs=1e-12)
         assert outcome.success[0] == whole.success[row]
         assert outcome.failure[0] == whole.failure[row]
-        assert single.distance[0] == pytest.approx(after.distance[row])
+        assert single.steps[0] == after.steps[row]
+        measures = POINTNAV.measure(alone, here.row(row), LIMITS)
+        assert measures.distance[0] == pytest.approx(distance[row])
 
 
 def test_numpy_and_torch_give_the_same_numbers() -> None:
     torch = pytest.importorskip("torch", reason="torch belongs to the extra 'train'")
-
-    def to_torch(struct):
-        fields = dataclasses.fields(struct)
-        return type(struct)(**{f.name: torch.asarray(getattr(struct, f.name)) for f in fields})
-
     here, state, path, stop = random_batch()
     after, ours = judged(state, path, stop, here)
     actions = torch.zeros((64, act.SIZE))
@@ -195,17 +201,20 @@ def test_numpy_and_torch_give_the_same_numbers() -> None:
     other, _, theirs = task.step(
         POINTNAV, to_torch(state), actions, to_torch(here), SETTINGS, LIMITS, to_torch(path)
     )
-    for name, term in ours.terms.items():
-        assert np.allclose(term, theirs.terms[name].numpy(), atol=1e-12)
+    for name, term in ours.reward_terms.items():
+        assert np.allclose(term, theirs.reward_terms[name].numpy(), atol=1e-12)
     for name in ("reward", "success", "failure", "terminated", "truncated"):
         assert np.allclose(getattr(ours, name), getattr(theirs, name).numpy(), atol=1e-12)
-    assert np.allclose(after.distance, other.distance.numpy())
+    assert np.array_equal(after.steps, other.steps.numpy())
+    seen = POINTNAV.measure(to_torch(state), to_torch(here), LIMITS)
+    assert np.allclose(POINTNAV.measure(state, here, LIMITS).distance, seen.distance.numpy())
 
 
 def test_the_preset_holds_the_papers_numbers() -> None:
     assert config.load_preset("skill", "pointnav", PointNavSettings) == SETTINGS
-    assert (SETTINGS.success, SETTINGS.slack, LIMITS.pointnav_distance_m) == (2.5, 0.01, 0.2)
+    assert (SETTINGS.success, SETTINGS.slack, LIMITS.distance_m) == (2.5, 0.01, 0.2)
     assert (SETTINGS.horizon, SETTINGS.progress) == (500, 1.0)
+    assert (get("pointnav").load_settings(), get("pointnav").thresholds) == (SETTINGS, LIMITS)
 
 
 def test_only_base_and_stop_may_be_used() -> None:
@@ -214,9 +223,8 @@ def test_only_base_and_stop_may_be_used() -> None:
 
 def test_the_meter_adds_up_what_is_driven_and_knows_what_is_left() -> None:
     x, y = roomiest(LAYOUT_A)
-    record = episode(LAYOUT_A, (x, y, 0.0))
     meter = PathMeter(2)
-    meter.begin([1], [record], np.array([[x + 0.5, y]]), worlds(np.array([[x, y, 0.0]])))
+    meter.begin([1], [LAYOUT_A], np.array([[x + 0.5, y]]), worlds(np.array([[x, y, 0.0]])))
     meter.drive([1], worlds(np.array([[x, y + 0.3, 0.0]])))
     path = meter.path([1])
     assert path.shortest == pytest.approx([0.5], abs=1e-4)
@@ -236,7 +244,7 @@ def test_a_base_that_was_pushed_off_the_map_makes_no_progress_until_it_is_back()
     x, y = roomiest(LAYOUT_A)
     meter = PathMeter(1)
     goal, base = np.array([[x + 0.5, y]]), np.array([[x, y, 0.0]])
-    meter.begin([0], [episode(LAYOUT_A, (x, y, 0.0))], goal, worlds(base))
+    meter.begin([0], [LAYOUT_A], goal, worlds(base))
     meter.drive([0], worlds(np.array([[x + 1e3, y, 0.0]])))
     lost = meter.path([0])
     assert lost.gained[0] == 0.0 and lost.left == lost.shortest
@@ -246,36 +254,47 @@ def test_a_base_that_was_pushed_off_the_map_makes_no_progress_until_it_is_back()
 
 def test_the_meter_goes_on_from_its_arrays_in_another_home_and_refuses_others() -> None:
     x, y = roomiest(LAYOUT_A)
-    record, goal = episode(LAYOUT_A, (x, y, 0.0)), np.array([x + 0.5, y])
+    goal = np.array([x + 0.5, y])
     first, second = PathMeter(1), PathMeter(3)
-    first.begin([0], [record], goal[None], worlds(np.array([[x, y, 0.0]])))
+    first.begin([0], [LAYOUT_A], goal[None], worlds(np.array([[x, y, 0.0]])))
     first.drive([0], worlds(np.array([[x, y + 0.3, 0.0]])))
     arrays = first.to_arrays(0)
-    second.restore(2, arrays, record, goal)
+    second.restore(2, arrays, LAYOUT_A, goal)
     for meter, home in ((first, 0), (second, 2)):
         meter.drive([home], worlds(np.array([[x + 0.1, y, 0.0]])))
     assert first.metrics(0, True) == second.metrics(2, True)
     del arrays["driven"]
     with pytest.raises(UserError, match="path: arrays driven missing or unknown"):
-        second.restore(2, arrays, record, goal)
+        second.restore(2, arrays, LAYOUT_A, goal)
 
 
 def test_for_navigate_the_way_ends_where_the_goal_is_within_reach() -> None:
     x, y = roomiest(LAYOUT_A)
-    record = episode(LAYOUT_A, (x, y, 0.0))
     meter = PathMeter(1, reach_m=0.5)
-    meter.begin([0], [record], np.array([[x + 0.8, y, 0.9]]), worlds(np.array([[x, y, 0.0]])))
+    meter.begin([0], [LAYOUT_A], np.array([[x + 0.8, y, 0.9]]), worlds(np.array([[x, y, 0.0]])))
     assert meter.path([0]).shortest[0] == pytest.approx(0.3, abs=0.03)
     meter.drive([0], worlds(np.array([[x + 0.4, y, 0.0]])))
     assert meter.path([0]).left == pytest.approx([0.0], abs=1e-4)
 
 
-def test_doors_that_an_episode_opens_are_where_the_way_goes_around_them() -> None:
-    shut = episode(LAYOUT_A, (0.0, 0.0, 0.0))
-    wide = episode(LAYOUT_A, (0.0, 0.0, 0.0), articulation={"fridge_push_point": 1.5})
-    assert door_positions(shut) == CLOSED
-    assert door_positions(wide)[JOINTS.index("fridge_push_point")] == pytest.approx(1.5)
-    assert (main_floor(LAYOUT_A) & ~free_floor(LAYOUT_A, door_positions(wide)).free).any()
+def test_the_way_goes_around_doors_as_they_stand_when_it_begins() -> None:
+    # The first home's fridge is shut, the second one's open, and in the way.
+    two = worlds(np.array([[-1.4, -2.6, 0.0]] * 2))
+    joints = np.zeros((2, len(JOINTS)))
+    joints[1, JOINTS.index("fridge_push_point")] = 1.2
+    goals = np.array([[-1.9, -5.0, 0.8]] * 2)
+    meter = PathMeter(2, reach_m=1.5)
+    meter.begin([0, 1], [LAYOUT_A] * 2, goals, dataclasses.replace(two, joints=joints))
+    shut, wide = meter.path([0, 1]).shortest
+    assert wide > shut + 0.3
+    floor = free_floor(LAYOUT_A, rounded(joints[1]))
+    assert (main_floor(LAYOUT_A) & ~floor.free).any()
+    # What moves on the way, or while its snapshot is kept, does not change it.
+    other = PathMeter(1, reach_m=1.5)
+    other.restore(0, meter.to_arrays(1), LAYOUT_A, goals[1])
+    meter.drive([0, 1], two)
+    assert meter.path([0, 1]).shortest.tolist() == [shut, wide]
+    assert other.path([0]).shortest.tolist() == [wide]
 
 
 def test_straight_episodes_are_mostly_refused() -> None:
@@ -296,7 +315,7 @@ def lengths(start: Start) -> tuple[float, float]:
     assert start.goal.position is not None
     meter = PathMeter(1)
     base, goal = start.episode.robot_start, np.array([start.goal.position])
-    meter.begin([0], [start.episode], goal, worlds(np.array([base])))
+    meter.begin([0], [start.episode.layout], goal, worlds(np.array([base])))
     return float(meter.path([0]).shortest[0]), math.dist(base[:2], goal[0, :2])
 
 
@@ -311,6 +330,14 @@ def test_a_start_depends_on_its_seed_and_index_alone(starts: list[Start]) -> Non
     assert pointnav_start(7) == starts[7]
     assert pointnav_start(7, seed=1) != starts[7]
     assert pointnav_start(7, split="train").episode.layout != starts[7].episode.layout
+
+
+def test_the_starts_of_the_validation_split_stay_what_they_are(starts: list[Start]) -> None:
+    episode, goal = starts[7].episode, starts[7].goal
+    assert (episode.id, episode.layout) == ("pointnav_val_0_00007", "replica_cad/v3_sc3_staging_07")
+    assert episode.robot_start == pytest.approx((-1.2825, -3.2575, -1.5636294632681433))
+    assert goal.position == pytest.approx((2.5675, -1.2825, 0.0))
+    assert get("pointnav").start_states().obtain(get("pointnav"), [7], "val") == [starts[7]]
 
 
 @pytest.mark.parametrize(
@@ -328,14 +355,15 @@ def test_starts_refuse_what_is_out_of_range(arguments: dict, message: str) -> No
 
 def test_an_unknown_agent_is_named_with_its_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'forward_only'"):
-        baselines.make("forward-only")
-    assert baselines.names() == ("random", "forward_only", "goal_follower", "shortest_path")
+        make_for_skill("forward-only", "pointnav")
+    assert get("pointnav").agent_names() == (*AGENTS, "zero")
+    assert get("pointnav").default_agent == "shortest_path"
 
 
 def test_agents_stop_where_the_compass_says_that_they_are_there() -> None:
     record = episode(LAYOUT_A, (0.0, 0.0, 0.0))
     for name in ("random", "forward_only", "goal_follower"):
-        agent = baselines.make(name)
+        agent = make_for_skill(name, "pointnav")
         near, far = worlds(np.array([[0.81, 0.0, 0.0]])), worlds(np.array([[0.0, 0.0, 0.0]]))
         agent.begin(record, SkillGoal(position=(1.0, 0.0, 0.0)), far)
         assert agent.act(far)[act.STOP] < 0
@@ -343,7 +371,7 @@ def test_agents_stop_where_the_compass_says_that_they_are_there() -> None:
 
 
 def test_the_goal_follower_turns_to_the_goal_before_it_drives() -> None:
-    agent = baselines.make("goal_follower")
+    agent = make_for_skill("goal_follower", "pointnav")
     world = worlds(np.array([[0.0, 0.0, 0.0]]))
     agent.begin(episode(LAYOUT_A, (0.0, 0.0, 0.0)), SkillGoal(position=(0.0, 3.0, 0.0)), world)
     assert agent.act(world)[act.BASE].tolist() == [0.0, 1.0]
@@ -351,12 +379,12 @@ def test_the_goal_follower_turns_to_the_goal_before_it_drives() -> None:
     assert agent.act(facing)[act.BASE] == pytest.approx([1.0, 0.0])
 
 
-def test_the_random_agent_repeats_itself_for_the_same_episode() -> None:
+def test_the_random_driver_repeats_itself_for_the_same_episode() -> None:
     world = worlds(np.array([[0.0, 0.0, 0.0]]))
     record = episode(LAYOUT_A, (0.0, 0.0, 0.0))
     runs = []
     for _ in range(2):
-        agent = baselines.make("random")
+        agent = make_for_skill("random", "pointnav")
         agent.begin(record, SkillGoal(position=(3.0, 0.0, 0.0)), world)
         runs.append([tuple(agent.act(world)[act.BASE]) for _ in range(30)])
     assert runs[0] == runs[1]
@@ -379,9 +407,9 @@ def around_furniture(starts: list[Start], count: int) -> list[Start]:
     return sorted(starts, key=straightness)[:count]
 
 
-def results(simulator: Simulator, starts: list[Start], agent: str) -> list[SkillResult]:
+def results(simulator: Simulator, starts: list[Start], agent: str) -> list[SkillEpisode]:
     env = SkillEnv("pointnav", simulator=simulator, starts=starts)
-    return rollout.run(env, baselines.make(agent), range(len(starts)))
+    return episodes.run(env, make_for_skill(agent, "pointnav"), range(len(starts)))
 
 
 def test_the_shortest_path_follower_reaches_goals_behind_furniture_with_spl_near_one(

@@ -105,7 +105,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
     "call",
     [
         "list(pool.run(Squares(), [5, 6], 2))",
-        "datasets.generate(Source('tidy_house', 'val'), range(24), processes=2)",
+        "datasets.generate(Source(load_scenario('tidy_house'), 'val'), range(24), processes=2)",
     ],
 )
 def test_a_script_without_main_guard_is_told_so(call: str, tmp_path: Path) -> None:
@@ -116,6 +116,7 @@ def test_a_script_without_main_guard_is_told_so(call: str, tmp_path: Path) -> No
         "from tpsrl import pool\n"
         "from tpsrl.sim import datasets\n"
         "from tpsrl.world.generator import Source\n"
+        "from tpsrl.world.scenarios import load_scenario\n"
     )
     script = tmp_path / "main.py"
     script.write_text(code + call)

@@ -4,10 +4,12 @@ import itertools
 import numpy as np
 import pytest
 
-import skills.scripted
 import tpsrl.sim
-from skills.core.interface import SkillGoal, SkillThresholds
-from skills.registry import get
+from skills.core import task
+from skills.core.conditions import margins
+from skills.core.interface import SkillGoal
+from skills.core.state import Goals
+from skills.registry import get, planned
 from skills.scripted.motion import duration, plan_path
 from skills.scripted.navigation import Follower, plan_drive
 from skills.scripted.scene import look
@@ -37,9 +39,11 @@ def simulator():
 
 def run_skill(simulator, episode, name, goal, limit):
     """Steps a scripted skill until it succeeds or its limit; the world, steps, peak force."""
-    policy, skill = skills.scripted.make(name), get(name)
+    spec = get(name)
+    policy, skill, settings = spec.make_scripted(), spec.definition, spec.load_settings()
     world = simulator.state([0])
     policy.begin(episode, goal, world)
+    state = task.begin(skill, Goals.of([goal]), world, spec.thresholds)
     mask, peak = skill.mask(), 0.0
     steps = 0
     for _ in range(limit):
@@ -54,10 +58,12 @@ def run_skill(simulator, episode, name, goal, limit):
         steps += 1
         world = simulator.state([0])
         peak = max(peak, float(world.force[0]))
-        if skill.results(goal, world, stop, SkillThresholds())["success"].holds or stop:
+        stopped = np.array([stop])
+        verdict = task.evaluate(skill, state, world, stopped, settings, spec.thresholds)
+        state.memory = verdict.evaluation.memory
+        if verdict.success[0] or stop:
             break
-    results = skill.results(goal, world, stop, SkillThresholds())
-    return world, steps, peak, results, policy.diagnosis()
+    return world, steps, peak, margins(verdict.conditions), policy.diagnosis()
 
 
 def test_a_drive_arrives_without_touching_anything(simulator, episode):
@@ -144,7 +150,7 @@ def test_the_same_start_gives_the_same_actions(simulator, episode):
     runs = []
     for _ in range(2):
         simulator.reset([0], [episode])
-        policy = skills.scripted.make("navigate")
+        policy = get("navigate").make_scripted()
         policy.begin(episode, goal, simulator.state([0]))
         actions = []
         for _ in range(40):
@@ -154,6 +160,13 @@ def test_the_same_start_gives_the_same_actions(simulator, episode):
     np.testing.assert_array_equal(runs[0], runs[1])
 
 
-def test_an_unknown_scripted_skill_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'pick'"):
-        skills.scripted.make("pik")
+def test_every_skill_of_a_plan_has_a_scripted_version():
+    for name in planned():
+        assert get(name).make_scripted() is not get(name).make_scripted()
+        assert get(name).agent_names()[0] == "scripted"
+
+
+def test_a_skill_without_a_scripted_version_says_what_may_act_instead():
+    with pytest.raises(UserError, match=r"skills\.pointnav.*`tpsrl train pointnav`"):
+        get("pointnav").make_scripted()
+    assert "scripted" not in get("pointnav").agent_names()

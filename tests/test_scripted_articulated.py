@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from homes import DRAWER, FRIDGE, IDLE, LAYOUT_A, before_handle, episode
 
-import skills.scripted
 import tpsrl.sim
 from skills.articulated.drag import Drag, base_velocity, can_back_off, foresee, tip_in_world
 from skills.articulated.leverage import open_goal, plan_approach
 from skills.articulated.scripted import ScriptedClose
-from skills.core.conditions import Margin
-from skills.core.interface import SkillGoal, SkillThresholds
+from skills.core import task
+from skills.core.conditions import Margin, margins
+from skills.core.interface import SkillGoal
+from skills.core.state import Goals
 from skills.registry import get
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import ahead
@@ -68,9 +69,11 @@ def run(
     simulator: Simulator, skill: str, marker: str, joint: float, base: tuple[float, float, float]
 ) -> Run:
     start = episode(LAYOUT_A, base, articulation={marker: joint})
-    policy, mask, goal = skills.scripted.make(skill), get(skill).mask(), SkillGoal(marker=marker)
+    spec, goal = get(skill), SkillGoal(marker=marker)
+    policy, mask = spec.make_scripted(), spec.definition.mask()
     simulator.reset([0], [start])
     world = simulator.state([0])
+    state = task.begin(spec.definition, Goals.of([goal]), world, spec.thresholds)
     policy.begin(start, goal, world)
     worlds, actions, phases, stop = [world], [], [], False
     while not stop and len(actions) < HORIZON:
@@ -81,7 +84,9 @@ def run(
         world = simulator.state([0])
         worlds.append(world)
         actions.append(action)
-    results = get(skill).results(goal, world, stop, SkillThresholds())
+    stopped, settings = np.array([stop]), spec.load_settings()
+    verdict = task.evaluate(spec.definition, state, world, stopped, settings, spec.thresholds)
+    results = margins(verdict.conditions)
     first, last = phases.index("drag"), len(phases) - phases[::-1].index("drag")
     scene = look(start, worlds[first])
     where = handle(LAYOUT_A, marker)

@@ -5,18 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from homes import IDLE
-from skills.starts.draw import (
-    DATASETS,
-    Start,
-    load_starts,
-    save_starts,
-    start_episode,
-    start_episodes,
-)
 
 import tpsrl.sim
 from skills.core.interface import SkillGoal
-from skills.starts import draw as starts
+from skills.registry import get, planned
+from skills.starts import dataset
+from skills.starts.recorded import load_starts, save_starts
+from skills.starts.source import start_episodes
+from skills.starts.start import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.snapshots import save_snapshots
@@ -40,7 +36,7 @@ MARKERS = {
 def cache(tmp_path_factory: pytest.TempPathFactory) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(starts, "BASE_EPISODES", 8)
+        patch.setattr(dataset, "BASE_EPISODES", 8)
         yield
 
 
@@ -131,7 +127,7 @@ def test_open_and_close_start_before_the_handle_in_the_state_to_change(skill: st
     assert max(joints) - min(joints) >= 0.45 * (high - low)
 
 
-@pytest.mark.parametrize("skill", DATASETS)
+@pytest.mark.parametrize("skill", planned())
 def test_nothing_touches_or_moves_at_a_start(skill: str, simulator: Simulator) -> None:
     for start in drawn(skill, 10):
         episode = start.episode
@@ -160,15 +156,28 @@ def test_what_is_in_an_open_drawer_has_gone_along() -> None:
 # -- determinism and bad input -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("skill", DATASETS)
+@pytest.mark.parametrize("skill", planned())
 def test_a_start_depends_on_its_index_alone(skill: str) -> None:
     several = drawn(skill, 11)
-    assert start_episode(skill, 10, "val", num_objects=12) == several[10]
+    assert start_episodes(skill, [10], "val", num_objects=12) == several[10:]
     poses = {start.episode.robot_start for start in several}
     assert len(poses) == 11
     # The base episodes come round again, with the robot elsewhere.
     assert several[8].episode.layout == several[0].episode.layout
     assert several[8].episode.objects[1:] == several[0].episode.objects[1:]
+
+
+def test_skills_on_one_dataset_draw_apart_from_each_other() -> None:
+    pick, place = drawn("pick", 8), drawn("place", 8)
+    assert [s.episode.layout for s in pick] == [s.episode.layout for s in place]
+    poses = {s.episode.robot_start for s in (*pick, *place)}
+    assert len(poses) == 16
+    again = dataclasses.replace(get("pick"), name="pick_again", seed=get("pick").draw_seed)
+    same = again.start_states().obtain(again, range(8), "val", num_objects=12, processes=1)
+    assert [s.episode.robot_start for s in same] == [s.episode.robot_start for s in pick]
+    other = dataclasses.replace(again, seed=None)
+    apart = other.start_states().obtain(other, range(8), "val", num_objects=12, processes=1)
+    assert poses.isdisjoint(s.episode.robot_start for s in apart)
 
 
 def test_training_starts_are_in_training_layouts() -> None:
@@ -187,7 +196,8 @@ def test_training_starts_are_in_training_layouts() -> None:
 )
 def test_bad_arguments_are_refused_by_name(arguments: tuple, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        start_episode(*arguments)
+        skill, index, *rest = arguments
+        start_episodes(skill, [index], *rest)
 
 
 # -- recorded starts ---------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from skills.envs.start_source import StartSource
 
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.training import SkillHomes, SkillHomesFactory
-from skills.starts import draw as starts
+from skills.starts import dataset
+from skills.starts.source import StartSource, start_episodes
 from tpsrl.cli import main
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.serial import Serial, step_all
@@ -29,8 +29,8 @@ def options(
 ) -> Iterator[Options]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(starts, "BASE_EPISODES", 2)
-        drawn = starts.start_episodes(request.param, range(6), "val", 0, 4, processes=1)
+        patch.setattr(dataset, "BASE_EPISODES", 2)
+        drawn = start_episodes(request.param, range(6), "val", 0, 4, processes=1)
         yield {"num_objects": 4, "starts": drawn, "depth": (16, 16), "horizon": 6}
 
 
@@ -195,7 +195,7 @@ def test_bench_train_says_what_the_time_goes_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(starts, "_BLOCK", 1)
+    monkeypatch.setattr(dataset, "_BLOCK", 1)
     small = ["num_envs=2", "num_steps=8", "policy.encoder=state", "policy.lstm_width=8"]
     arguments = ["processes=0", "threads=1", "rollouts=2", "warm_up=0", "num_objects=4"]
     arguments += ["num_episodes=1", f"out={tmp_path}", "turns=1", "collector=sync,ver"]

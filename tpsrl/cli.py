@@ -100,7 +100,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(_usage(f"{arguments[0]} "))
         return 0
     name, rest = " ".join(arguments[:words]), arguments[words:]
-    _load_skill_modules(rest)
+    rest = _with_skill_modules(rest)
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command, rest = _command(importlib.import_module(COMMANDS[name][0]), rest)
@@ -120,20 +120,25 @@ def _dispatch(arguments: list[str]) -> int:
     return int(command.run(settings))
 
 
-def _load_skill_modules(arguments: Sequence[str]) -> None:
+def _with_skill_modules(arguments: list[str]) -> list[str]:
     """Makes skills of the user's own known before anything is derived from which skills there are.
 
-    A training that is resumed says itself which modules it needs.
+    The arguments, in which files have their whole paths, so that a training can be resumed from
+    anywhere. One that is resumed says itself which modules it needs.
     """
+    key = "skill_modules"
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
-    if "skill_modules" not in given and "resume" in given:
+    named = given.get(key)
+    if named is None and "resume" in given:
         from tpsrl.config import entry_of
 
-        given["skill_modules"] = entry_of(Path(given["resume"]) / "config.yaml", "skill_modules")
-    if given.get("skill_modules"):
-        from skills import registry
+        named = entry_of(Path(given["resume"]).expanduser() / "config.yaml", key)
+    if not named:
+        return arguments
+    from skills import registry
 
-        registry.load_modules(given["skill_modules"])
+    loaded = registry.load_modules(named)
+    return [f"{key}={loaded}" if a.startswith(f"{key}=") else a for a in arguments]
 
 
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
