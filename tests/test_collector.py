@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from toy_homes import SPEC, ToyFactory
+from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.collector import Collector
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.delay import DelayedFactory
+from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
 
@@ -28,7 +28,7 @@ def rollout(policy: ActorCritic) -> Rollout:
 def columns(rows: Rollout) -> dict[str, np.ndarray]:
     """What was collected, copied."""
     names = ("previous_action", "action", "log_prob", "memory", "value")
-    numpy = ("env", "version", "episode_start", "terminated", "truncated", "reward", "bootstrap")
+    numpy = ("env", "version", "is_first", "terminated", "truncated", "reward", "bootstrap")
     parts = {name: getattr(rows, name) for name in names} | rows.observation
     parts = {name: values.numpy() for name, values in parts.items()}
     parts |= {name: getattr(rows, name) for name in numpy}
@@ -51,8 +51,8 @@ def assert_same(ones: list[dict], others: list[dict]) -> None:
 
 
 def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
-    serial = collectors.make("sync", ToyFactory(), N, processes=0, seed=3)
-    spread = collectors.make("sync", ToyFactory(), N, processes=2, seed=3)
+    serial = collectors.make("sync", ToyVecEnvFactory(), N, processes=0, seed=3)
+    spread = collectors.make("sync", ToyVecEnvFactory(), N, processes=2, seed=3)
     try:
         ones = collect(serial, policy, rollout(policy), 3)
         assert_same(ones, collect(spread, policy, rollout(policy), 3))
@@ -62,7 +62,7 @@ def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None
 
 
 def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyVecEnvFactory(), N)
     rows = rollout(policy)
     step, episode = np.zeros((2, N), int)  # where each environment should be
     for version in range(4):
@@ -73,7 +73,7 @@ def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
         for row in range(N * T):
             env = seen["env"][row]
             assert seen["state"][row][[0, 1, 3]].tolist() == [step[env], episode[env], env]
-            assert seen["episode_start"][row] == (step[env] == 0)
+            assert seen["is_first"][row] == (step[env] == 0)
             wanted = seen["state"][row][2] + seen["action"][row, 0] * (step[env] + 1)
             assert seen["reward"][row] == pytest.approx(wanted, abs=1e-6)
             over = step[env] + 1 == 3 + (env + episode[env]) % 4
@@ -86,7 +86,7 @@ def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
 
 
 def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyVecEnvFactory(), N)
     rows = rollout(policy)
     sync.collect(policy, [rows])
     seen = columns(rows)
@@ -95,12 +95,12 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
     for row in cut:
         one = slice(row, row + 1)
         before = {name: torch.from_numpy(seen[name][one]) for name in SPEC.observations}
-        start = torch.from_numpy(seen["episode_start"][one])
+        first = torch.from_numpy(seen["is_first"][one])
         previous, memory = (
             torch.from_numpy(seen[name][one]) for name in ("previous_action", "memory")
         )
         with torch.no_grad():
-            step = policy.act(before, previous, memory, start)
+            step = policy.act(before, previous, memory, first)
             state = seen["state"][one] + np.array([1, 0, 0, 0], np.float32)
             last = {"state": torch.from_numpy(state), "depth": before["depth"]}
             action = torch.from_numpy(seen["action"][one])
@@ -110,7 +110,7 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
 
 
 def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyVecEnvFactory(), N)
     rows = rollout(policy)
     for _ in range(3):
         collection = sync.collect(policy, [rows])
@@ -124,8 +124,8 @@ def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorC
 def test_a_restored_collector_goes_on_bit_for_bit(
     policy: ActorCritic, first: int, second: int
 ) -> None:
-    begun = collectors.make("sync", ToyFactory(), N, first, seed=3)
-    resumed = collectors.make("sync", ToyFactory(), N, second, seed=99)
+    begun = collectors.make("sync", ToyVecEnvFactory(), N, first, seed=3)
+    resumed = collectors.make("sync", ToyVecEnvFactory(), N, second, seed=99)
     try:
         rows = rollout(policy)
         collect(begun, policy, rows, 2)
@@ -141,7 +141,7 @@ def test_a_restored_collector_goes_on_bit_for_bit(
 
 
 def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyVecEnvFactory(), N)
     arrays, note = sync.snapshot()
     fewer = {**note["environments"], "environments": note["environments"]["environments"][:4]}
     with pytest.raises(UserError, match="of 4 environments, here are 5"):
@@ -156,19 +156,19 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
 
 def test_a_wrong_name_or_number_is_refused() -> None:
     with pytest.raises(UserError, match="collector: unknown value 'sinc'; did you mean 'sync'"):
-        collectors.make("sinc", ToyFactory(), N)
+        collectors.make("sinc", ToyVecEnvFactory(), N)
     with pytest.raises(UserError, match="num_envs: must be at least 1, got 0"):
-        collectors.make("sync", ToyFactory(), 0)
+        collectors.make("sync", ToyVecEnvFactory(), 0)
     with pytest.raises(UserError, match="min_batch: 6 is out of range, must be between 1 and 5"):
-        collectors.make("ver", ToyFactory(), N, min_batch=6)
+        collectors.make("ver", ToyVecEnvFactory(), N, min_batch=6)
     with pytest.raises(UserError, match="inference_workers: must be at least 1, got 0"):
-        collectors.make("ver", ToyFactory(), N, inference_workers=0)
+        collectors.make("ver", ToyVecEnvFactory(), N, inference_workers=0)
     with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
-        collectors.make("ver", ToyFactory(), N, inference_workers=2)
+        collectors.make("ver", ToyVecEnvFactory(), N, inference_workers=2)
 
 
 def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyVecEnvFactory(), N)
     with torch.no_grad():
         next(policy.action_head.parameters()).fill_(float("nan"))
     with pytest.raises(RunError, match="policy: an action is not finite"):
@@ -176,7 +176,7 @@ def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None
 
 
 def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = collectors.make("sync", ToyVecEnvFactory(), N)
     rows = rollout(policy)
     sync.collect(policy, [rows])
     shown = {name: values[rows.rows] for name, values in rows.observation.items()}
@@ -185,7 +185,7 @@ def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None
             shown,
             rows.previous_action[rows.rows],
             rows.memory[rows.rows],
-            torch.from_numpy(rows.episode_start[rows.rows]),
+            torch.from_numpy(rows.is_first[rows.rows]),
         )
         wanted = gaussian.log_prob(step.mean, step.std, rows.action[rows.rows], policy.mask)
     torch.testing.assert_close(rows.log_prob[rows.rows], wanted)
@@ -195,8 +195,8 @@ def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None
 # -- delayed observations ----------------------------------------------------------------------
 
 
-def test_a_delayed_home_shows_what_was_to_be_seen_a_step_ago() -> None:
-    prompt, late = ToyFactory()(range(N)), DelayedFactory(ToyFactory())(range(N))
+def test_a_delayed_environment_shows_what_was_to_be_seen_a_step_ago() -> None:
+    prompt, late = ToyVecEnvFactory()(range(N)), DelayedVecEnvFactory(ToyVecEnvFactory())(range(N))
     seen = prompt.reset(range(N))["state"]
     np.testing.assert_array_equal(late.reset(range(N))["state"], seen)
     cut = 0
@@ -215,8 +215,8 @@ def test_a_delayed_home_shows_what_was_to_be_seen_a_step_ago() -> None:
     assert cut > 5
 
 
-def test_delayed_homes_go_on_from_a_snapshot() -> None:
-    late, other = (DelayedFactory(ToyFactory())(range(N)) for _ in range(2))
+def test_delayed_environments_go_on_from_a_snapshot() -> None:
+    late, other = (DelayedVecEnvFactory(ToyVecEnvFactory())(range(N)) for _ in range(2))
     late.reset(range(N))
     actions = np.ones((N, 3))
     for _ in range(4):
@@ -227,6 +227,6 @@ def test_delayed_homes_go_on_from_a_snapshot() -> None:
         one, two = late.step(range(N), actions), other.step(range(N), actions)
         for name, values in one.observation.items():
             np.testing.assert_array_equal(two.observation[name], values)
-    arrays, note = ToyFactory()(range(1)).snapshot(0)
-    with pytest.raises(UserError, match="not one of a home that is shown with a delay"):
+    arrays, note = ToyVecEnvFactory()(range(1)).snapshot(0)
+    with pytest.raises(UserError, match="not one of an environment that is shown with a delay"):
         other.restore(0, arrays, note)

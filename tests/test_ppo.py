@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.learning.ppo import PPO, PPOSettings, clipped_loss, rate_factor, squared_errors
 from tpsrl.rl.policy import gaussian
 

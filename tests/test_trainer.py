@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from toy_homes import ToyFactory
+from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.serial import Serial
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.learning.ppo import PPOSettings
 from tpsrl.rl.policy.actor_critic import PolicySettings
 from tpsrl.rl.run import log
 from tpsrl.rl.run.settings import TrainSettings
-from tpsrl.rl.run.trainer import Schedule, Trainer, load_latest
+from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
 
 STEPS, ENVS = 8, 3
 SETTINGS = TrainSettings(
@@ -51,9 +51,9 @@ class Silent:
 def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer:
     options: dict[str, Any] = {
         "settings": SETTINGS,
-        "schedule": Schedule(validation_episodes=0),
+        "schedule": TrainSchedule(validation_episodes=0),
         "out": out,
-        "factory": ToyFactory(),
+        "factory": ToyVecEnvFactory(),
         "validation": None,
         "deploy": {},
         "watcher": watcher or Silent(),
@@ -137,10 +137,12 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_trainer import Schedule, Silent, ToyFactory, trainer
+from test_trainer import TrainSchedule, Silent, ToyVecEnvFactory, trainer
 out = Path(sys.argv[1])
 one = trainer(
-    out, schedule=Schedule(validation_episodes=0, checkpoint_minutes=0.0), processes={processes}
+    out,
+    schedule=TrainSchedule(validation_episodes=0, checkpoint_minutes=0.0),
+    processes={processes},
 )
 if __name__ == "__main__":
     one.train()
@@ -175,8 +177,8 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
     count = 4
     one = trainer(
         tmp_path,
-        schedule=Schedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
-        validation=lambda: Serial(ToyFactory(stride=count), count),
+        schedule=TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
+        validation=lambda: SerialEnvPool(ToyVecEnvFactory(stride=count), count),
     )
     one.train()
     one.close()

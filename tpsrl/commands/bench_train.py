@@ -80,7 +80,7 @@ def run(settings: Settings) -> int:
             settings.preset,
             _factory(settings),
             processes,
-            bench.Plan(settings.rollouts, settings.turns, settings.warm_up),
+            bench.BenchSchedule(settings.rollouts, settings.turns, settings.warm_up),
             settings.seed,
             say=lambda line: status.update(f"measuring: {line}"),
         )
@@ -105,12 +105,12 @@ def run(settings: Settings) -> int:
 def _factory(settings: Settings) -> Any:
     """The homes to measure with."""
     from skills.envs.environment import EnvOptions
-    from skills.envs.training import SkillHomesFactory
+    from skills.envs.training import TrainingVecEnvFactory
     from skills.registry import POINTNAV, names
-    from tpsrl.rl.bench.synthetic import SyntheticFactory
+    from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 
     if settings.task in SYNTHETIC:
-        return SyntheticFactory(SYNTHETIC[settings.task], settings.seed)
+        return SyntheticVecEnvFactory(SYNTHETIC[settings.task], settings.seed)
     known = [*names(), POINTNAV]
     if settings.task not in known:
         raise unknown("task", settings.task, [*known, *SYNTHETIC])
@@ -120,7 +120,7 @@ def _factory(settings: Settings) -> Any:
         num_objects=settings.num_objects,
         num_episodes=settings.num_episodes,
     )
-    factory = SkillHomesFactory(settings.task, options, settings.seed)
+    factory = TrainingVecEnvFactory(settings.task, options, settings.seed)
     factory.prepare()
     return factory
 

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 
 from tpsrl.errors import RunError
-from tpsrl.rl.collection.inference import Batch, Choice, Helpers, choose
+from tpsrl.rl.collection.inference import Batch, Choice, InferenceThreads, choose
 from tpsrl.rl.collection.noise import Noise
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.collection.stopwatch import Stopwatch
-from tpsrl.rl.envs.interface import EnvSpec, Episode, Json
-from tpsrl.rl.envs.serial import CAUSES, Environments, Loss, Snapshot, named
+from tpsrl.rl.envs.pool import CAUSES, EnvPool, LostEnvs, PoolSnapshot, named
+from tpsrl.rl.envs.stopwatch import Stopwatch
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
@@ -43,19 +43,19 @@ class Collection:
     actions; other.
 
     `waits` are seconds, of the environments' mean, that answers lay about by `WAITS`. `env`,
-    `took_s` and `answered_at` (k,) are of each step in the order of answers: whose it was, how long
+    `took_s` and `ready_at` (k,) are of each step in the order of answers: whose it was, how long
     it took, and when it was done, by `time.monotonic`.
     """
 
     rollout: Rollout
     steps: int
-    episodes: list[Episode]
+    episodes: list[EpisodeStats]
     seconds: dict[str, float]
     waits: dict[str, float]
     env: np.ndarray
     took_s: np.ndarray
-    answered_at: np.ndarray
-    losses: list[Loss]
+    ready_at: np.ndarray
+    lost: list[LostEnvs]
 
 
 class Collector(Protocol):
@@ -89,7 +89,7 @@ class Collector(Protocol):
         """Whether it is collecting ahead, so that no snapshot can be taken."""
         ...
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PoolSnapshot:
         """All that the next `collect` depends on beside policy and rollout: arrays, JSON types.
 
         To be taken between two rollouts.
@@ -113,7 +113,7 @@ class Sync:
     """Lock-step: no environment acts before the last one has answered.
 
     Args:
-        environments: all of them
+        pool: all environments
         seed: of the actions that are drawn
         device: of the policy
         min_batch: for how many answers inference waits, while so many can come
@@ -128,22 +128,22 @@ class Sync:
 
     def __init__(
         self,
-        environments: Environments,
+        pool: EnvPool,
         seed: int = 0,
         device: torch.device | str = "cpu",
         min_batch: int = 1,
         max_batch: int = 0,
         inference_workers: int = 1,
     ) -> None:
-        self._environments = environments
-        self.num_envs, self.spec = environments.num_envs, environments.spec
+        self.pool = pool
+        self.num_envs, self.spec = pool.num_envs, pool.spec
         self._all = np.arange(self.num_envs)
         self._device = torch.device(device)
         # For the log-probability, which is computed when the environments have been asked.
         self._mask = torch.tensor(self.spec.mask, device=self._device)
         self._noise = Noise(self.num_envs, self.spec.action_size, seed)
         self._min, self._max = min(min_batch, self.num_envs), max_batch or self.num_envs
-        self._helpers = Helpers(inference_workers - 1, self.num_envs, environments.wake)
+        self._threads = InferenceThreads(inference_workers - 1, self.num_envs, pool.wake)
         self._begun = False
         self._left_at = time.monotonic()
         self._away = (self._left_at, self._left_at)  # when the learner last had this process
@@ -192,20 +192,20 @@ class Sync:
         self._away = (self._left_at, time.monotonic())
         self._waits = dict.fromkeys(WAITS, 0.0)
         self._start()
-        episodes: list[Episode] = []
-        losses: list[Loss] = []
+        episodes: list[EpisodeStats] = []
+        lost_envs: list[LostEnvs] = []
         steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         answered = self._poll(0)
         while True:
-            for loss in self._environments.losses():
+            for loss in self.pool.lost():
                 rollout.drop(loss.envs)
-                self._helpers.drop(loss.envs)
-                losses.append(loss)
+                self._threads.drop(loss.envs)
+                lost_envs.append(loss)
             if len(answered) and not rollout.full:
                 chosen = np.sort(answered[: rollout.room])
                 episodes += self._record(rollout, chosen)
-                when = self._environments.answered_at(chosen)
-                steps.append((chosen, self._environments.took_s(chosen), when))
+                when = self.pool.ready_at(chosen)
+                steps.append((chosen, self.pool.took_s(chosen), when))
             if rollout.full:
                 break
             self._fetch(rollout, version)
@@ -217,7 +217,7 @@ class Sync:
         self._lead(policy, rollout, version)
         self._fetch(rollout, version, wait=True)
         with self._watches["inference"]:
-            shown = self._environments.observation
+            shown = self.pool.observation
             rollout.finish(policy, lambda envs: {name: v[envs] for name, v in shown.items()})
         self._left_at = time.monotonic()
         spent = {cause: s - before[cause] for cause, s in self._seconds().items()}
@@ -231,7 +231,7 @@ class Sync:
             env,
             took,
             when,
-            losses,
+            lost_envs,
         )
 
     def _advance(
@@ -246,12 +246,12 @@ class Sync:
         They are shared out to the threads that are free, within the bounds of batches; what is left
         when none is free this one does itself.
         """
-        even = -(-len(envs) // (1 + self._helpers.free))
+        even = -(-len(envs) // (1 + self._threads.free))
         share = min(self._max, max(self._min, even))
         for first in range(0, len(envs), share):
             batch = self._batch(rollout, envs[first : first + share])
-            if self._helpers.free:
-                self._helpers.give(policy, batch)
+            if self._threads.free:
+                self._threads.submit(policy, batch)
                 continue
             with self._watches["inference"]:
                 choice = choose(policy, batch)
@@ -261,23 +261,23 @@ class Sync:
     def _fetch(self, rollout: Rollout, version: int, wait: bool = False) -> None:
         """Starts the steps whose actions other threads have chosen; with `wait` all of them."""
         with self._watches["receiving"]:
-            chosen = self._helpers.take(wait)
+            chosen = self._threads.collect(wait)
         for batch, choice in chosen:
             self._ask(rollout, version, batch, choice)
 
     def _batch(self, rollout: Rollout, envs: np.ndarray) -> Batch:
         """What the next actions of environments (m,) depend on."""
-        chosen_at, came_at = time.monotonic(), self._environments.answered_at(envs)
+        chosen_at, ready_at = time.monotonic(), self.pool.ready_at(envs)
         with self._watches["copying"]:
             # Copies: the environments will have moved on when the rollout takes them.
             shown = {
                 name: torch.from_numpy(values[envs]).to(self._device)
-                for name, values in self._environments.observation.items()
+                for name, values in self.pool.observation.items()
             }
             noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
             inputs = rollout.inputs(envs)
         valid = np.ones(len(envs), bool)
-        return Batch(envs, shown, inputs, noise, came_at, chosen_at, self._away, valid)
+        return Batch(envs, shown, inputs, noise, ready_at, chosen_at, self._away, valid)
 
     def _ask(self, rollout: Rollout, version: int, batch: Batch, choice: Choice) -> None:
         """Starts the steps of a batch, for which actions were chosen."""
@@ -287,7 +287,7 @@ class Sync:
             batch, choice = batch.only(batch.valid), choice.only(batch.valid)
         # The environments first: what is left is no reason for them to wait.
         with self._watches["receiving"]:  # whom it wakes may take over this core
-            self._environments.ask(batch.envs, choice.array)
+            self.pool.send(batch.envs, choice.array)
         self._note_waits(batch, time.monotonic())
         with self._watches["copying"], torch.inference_mode():
             rollout.add(
@@ -303,46 +303,46 @@ class Sync:
     def _note_waits(self, batch: Batch, now: float) -> None:
         """Adds up what the environments of a batch have waited for until their steps began."""
         away, count = batch.away, len(batch.envs)
-        begun, end = np.maximum(batch.came_at, away[0]), min(batch.chosen_at, away[1])
+        begun, end = np.maximum(batch.ready_at, away[0]), min(batch.chosen_at, away[1])
         learning = float(np.maximum(end - begun, 0.0).sum())
-        lay = float(np.maximum(batch.chosen_at - batch.came_at, 0.0).sum())
+        lay = float(np.maximum(batch.chosen_at - batch.ready_at, 0.0).sum())
         self._waits["learning"] += learning
         self._waits["others" if self.holds_back else "inference"] += lay - learning
         self._waits["inference"] += count * (now - batch.chosen_at)
 
-    def _record(self, rollout: Rollout, envs: np.ndarray) -> list[Episode]:
+    def _record(self, rollout: Rollout, envs: np.ndarray) -> list[EpisodeStats]:
         """Puts the answers of environments (m,) into the rollout; the episodes that ended."""
         with self._watches["copying"]:
-            done = self._environments.collect(envs)
+            done = self.pool.recv(envs)
             rollout.complete(envs, done.reward, done.terminated, done.truncated, done.final)
         return done.episodes
 
     def _poll(self, at_least: int) -> np.ndarray:
         with self._watches["receiving"]:
-            return self._environments.poll(at_least, int(self._helpers.held.sum()))
+            return self.pool.poll(at_least, int(self._threads.held.sum()))
 
     def _idle(self) -> np.ndarray:
         """Environments (m,) for which an action may be chosen now, longest idle first."""
-        envs = self._environments.idle()
-        return envs[~self._helpers.held[envs]]
+        envs = self.pool.idle()
+        return envs[~self._threads.held[envs]]
 
     def _start(self) -> None:
         if not self._begun:
             with self._watches["receiving"]:
-                self._environments.reset()
+                self.pool.reset()
             self._begun = True
 
     def _seconds(self) -> dict[str, float]:
         """So far, by cause."""
         watched = {name: watch.seconds for name, watch in self._watches.items()}
-        return watched | self._environments.seconds
+        return watched | self.pool.seconds
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PoolSnapshot:
         """See `Collector.snapshot`."""
         self._start()
-        arrays, about = self._environments.snapshot()
+        arrays, about = self.pool.snapshot()
         noise, states = self._noise.snapshot()
         every = named("environments", arrays) | named("noise", noise)
         return every, {"environments": about, "noise": states}
@@ -353,14 +353,14 @@ class Sync:
         for key, values in arrays.items():
             group, _, name = key.partition("/")
             groups.setdefault(group, {})[name] = values
-        self._environments.restore(groups["environments"], note.get("environments", {}))
+        self.pool.restore(groups["environments"], note.get("environments", {}))
         self._noise.restore(groups["noise"], note.get("noise", {}))
         self._begun = True
 
     def close(self) -> None:
         """See `Collector.close`."""
-        self._helpers.close()
-        self._environments.close()
+        self._threads.close()
+        self.pool.close()
 
 
 class Ver(Sync):
@@ -376,9 +376,9 @@ class Ver(Sync):
 
     def _turn(self, rollout: Rollout) -> np.ndarray:
         envs = self._ready(rollout)
-        under_way = len(rollout.in_flight) > 0 or self._helpers.held.any()
+        under_way = len(rollout.in_flight) > 0 or self._threads.held.any()
         waits = len(envs) < self._min and under_way
-        return envs[: 0 if waits else self._max * (1 + self._helpers.free)]
+        return envs[: 0 if waits else self._max * (1 + self._threads.free)]
 
     def _patience(self, rollout: Rollout) -> int:
         return max(1, self._min - len(self._ready(rollout)))

@@ -8,9 +8,11 @@ import torch
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.collection.collector import Collector, NoVer, Sync, Ver
 from tpsrl.rl.collection.overlap import Overlap
-from tpsrl.rl.envs.interface import HomesFactory
-from tpsrl.rl.envs.serial import Environments, Serial
-from tpsrl.rl.envs.workers import Survival, Workers
+from tpsrl.rl.envs.pool import EnvPool
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.envs.vec_env import VecEnvFactory
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
 COLLECTORS: dict[str, Callable[..., Any]] = {
     kind.name: kind for kind in (Sync, NoVer, Ver, Overlap)
@@ -19,7 +21,7 @@ COLLECTORS: dict[str, Callable[..., Any]] = {
 
 def make(
     name: str,
-    factory: HomesFactory,
+    factory: VecEnvFactory,
     num_envs: int,
     processes: int = 0,
     seed: int = 0,
@@ -27,7 +29,7 @@ def make(
     min_batch: int = 1,
     max_batch: int = 0,
     inference_workers: int = 1,
-    survival: Survival | None = None,
+    tolerance: FaultTolerance | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Collector:
     """A collector with environments of its own.
@@ -44,7 +46,7 @@ def make(
         max_batch: answers that it takes at once, 0: all
         inference_workers: threads that choose actions, the one that collects among them; more
             than one only where the environments are in processes of their own
-        survival: of workers that fail; None: the first failure ends the run
+        tolerance: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
 
     Raises:
@@ -66,12 +68,12 @@ def make(
             f"inference_workers: {inference_workers} need environments in processes of their own, "
             "and processes is 0; nearest: 1"
         )
-    environments: Environments
+    pool: EnvPool
     if processes == 0:
-        environments = Serial(factory, num_envs, seed)
+        pool = SerialEnvPool(factory, num_envs, seed)
     else:
-        environments = Workers(factory, num_envs, processes, survival, say)
+        pool = WorkerEnvPool(factory, num_envs, processes, tolerance, say)
     collector: Collector = COLLECTORS[name](
-        environments, seed, device, min_batch, max_batch, inference_workers
+        pool, seed, device, min_batch, max_batch, inference_workers
     )
     return collector

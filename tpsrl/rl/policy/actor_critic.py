@@ -13,12 +13,12 @@ from torch import nn
 
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.learning.sequences import Pack
 from tpsrl.rl.policy.encoders import make_encoder
 from tpsrl.rl.policy.recurrent import Recurrent
 
-Observation = Mapping[str, torch.Tensor]
+TensorObservation = Mapping[str, torch.Tensor]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PolicySettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class PolicyStep:
     """What a policy makes of n rows, float32.
 
     `mean` is zero where an action is masked. `memory` is None where whole sequences were given.
@@ -116,19 +116,19 @@ class ActorCritic(nn.Module):
 
     def act(
         self,
-        observation: Observation,
+        observation: TensorObservation,
         previous_action: torch.Tensor,
         memory: torch.Tensor,
-        episode_start: torch.Tensor,
-    ) -> Step:
+        is_first: torch.Tensor,
+    ) -> PolicyStep:
         """One step of n environments.
 
-        Previous actions (n, A) and memories (n, M) of rows under `episode_start` (n,) bool count
+        Previous actions (n, A) and memories (n, M) of rows under `is_first` (n,) bool count
         as zero. A caller who wants no gradient says so with `torch.inference_mode`.
         """
-        begun = episode_start[:, None]
-        depth, vector = self._inputs(observation, previous_action.masked_fill(begun, 0.0))
-        parts = memory.masked_fill(begun, 0.0).split(self._memory_sizes, dim=1)
+        first = is_first[:, None]
+        depth, vector = self._inputs(observation, previous_action.masked_fill(first, 0.0))
+        parts = memory.masked_fill(first, 0.0).split(self._memory_sizes, dim=1)
         with self._autocast():
             outputs = [
                 trunk.step(depth, vector, part)
@@ -137,7 +137,9 @@ class ActorCritic(nn.Module):
         features, memories = zip(*outputs, strict=True)
         return self._step(features, torch.cat(memories, dim=1).float())
 
-    def evaluate(self, observation: Observation, previous_action: torch.Tensor, pack: Pack) -> Step:
+    def evaluate(
+        self, observation: TensorObservation, previous_action: torch.Tensor, pack: Pack
+    ) -> PolicyStep:
         """Whole sequences: S rows in packed order.
 
         No sequence goes on past the end of an episode; previous action and memory of one that
@@ -157,16 +159,16 @@ class ActorCritic(nn.Module):
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
 
     def _inputs(
-        self, observation: Observation, previous_action: torch.Tensor
+        self, observation: TensorObservation, previous_action: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         previous = torch.where(self.mask, previous_action, 0.0)
         vector = torch.cat((observation["state"], previous), dim=1)
         return observation.get("depth"), vector
 
-    def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> Step:
+    def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> PolicyStep:
         mean, std = self.action_head(features[0].float())
         value = self.value_head(features[-1].float()).squeeze(1)
-        return Step(torch.where(self.mask, mean, 0.0), std, value, memory)
+        return PolicyStep(torch.where(self.mask, mean, 0.0), std, value, memory)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.settings.dtype == "float32":
@@ -211,7 +213,8 @@ class Trunk(nn.Module):
 class GaussianHead(nn.Module):
     """Features (n, size) to mean and standard deviation (n, A).
 
-    Means begin near `EnvSpec.start`, standard deviations at `EnvSpec.start_std`, within bounds.
+    Means begin near `EnvSpec.initial_mean`, standard deviations at `EnvSpec.initial_std`, within
+    bounds.
 
     Raises:
         UserError: the initial standard deviation is not within its bounds.
@@ -226,11 +229,11 @@ class GaussianHead(nn.Module):
         self.bounds = math.log(low), math.log(high)
         self.squash = settings.squash_mean
         self.mean = _linear(size, actions, 0.01)
-        if spec.start:
-            start = torch.tensor(spec.start)
+        if spec.initial_mean:
+            wanted = torch.tensor(spec.initial_mean)
             with torch.no_grad():
-                self.mean.bias.copy_(torch.atanh(start) if self.squash else start)
-        given = torch.tensor(spec.start_std or [0.0] * actions)
+                self.mean.bias.copy_(torch.atanh(wanted) if self.squash else wanted)
+        given = torch.tensor(spec.initial_std or [0.0] * actions)
         log_std = torch.where(given > 0, given, initial).clamp(low, high).log()
         self.log_std: nn.Parameter | None = None
         if settings.std == "parameter":

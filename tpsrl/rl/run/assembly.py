@@ -8,8 +8,8 @@ import torch
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.collector import Collector
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.interface import HomesFactory
-from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.learning.ppo import PPO
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run.settings import TrainSettings
@@ -27,11 +27,11 @@ class Assembly:
 
 def assemble(
     settings: TrainSettings,
-    factory: HomesFactory,
+    factory: VecEnvFactory,
     processes: int = 0,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    survival: Survival | None = None,
+    tolerance: FaultTolerance | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Assembly:
     """A new policy, and all that it takes to train it; the caller closes the collector.
@@ -42,7 +42,7 @@ def assemble(
         processes: workers that have them; 0: they are in this process
         seed: of weights, actions and the order of mini-batches
         device: of the network
-        survival: of workers that fail; None: the first failure ends the run
+        tolerance: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
 
     Raises:
@@ -59,7 +59,7 @@ def assemble(
         settings.min_batch,
         settings.max_batch,
         settings.inference_workers,
-        survival,
+        tolerance,
         say,
     )
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import Json
+from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.run.log import METRICS
 
 
