@@ -23,6 +23,7 @@ from gymnasium.wrappers import RescaleAction, TransformObservation
 from benchmarks.gym_vec_env import GymVecEnvFactory
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.learning.ppo import PPO, PPOSettings
 from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
 
@@ -66,7 +67,7 @@ def ours(task: Task, seed: int) -> tuple[list[float], float]:
     """Returns of the last policy, and samples per second."""
     torch.manual_seed(seed)
     factory = GymVecEnvFactory(task.make, seed)
-    collector = collectors.make("sync", factory, task.num_envs, seed=seed)
+    collector = collectors.make(CollectorSettings("sync", task.num_envs, seed=seed), factory)
     policy = ActorCritic(
         collector.spec,
         PolicySettings(

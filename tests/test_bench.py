@@ -9,8 +9,8 @@ from toy_vec_env import SPEC, ToyVecEnvFactory
 from tpsrl import cli
 from tpsrl.rl.bench import measure as bench
 from tpsrl.rl.collection.collector import Collection
-from tpsrl.rl.collection.collectors import COLLECTORS
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.settings import COLLECTORS
 from tpsrl.rl.learning.ppo import PPOSettings
 from tpsrl.rl.policy.actor_critic import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings

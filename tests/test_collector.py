@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -5,8 +7,9 @@ from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection import collectors
-from tpsrl.rl.collection.collector import Collector
+from tpsrl.rl.collection.collectors import AnyCollector
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
@@ -35,7 +38,11 @@ def columns(rows: Rollout) -> dict[str, np.ndarray]:
     return {name: values[rows.rows].copy() for name, values in parts.items()}
 
 
-def collect(collector: Collector, policy: ActorCritic, rows: Rollout, count: int) -> list[dict]:
+def make(name: str, num_envs: int = N, **options: Any) -> AnyCollector:
+    return collectors.make(CollectorSettings(name, num_envs, **options), ToyVecEnvFactory())
+
+
+def collect(collector: AnyCollector, policy: ActorCritic, rows: Rollout, count: int) -> list[dict]:
     found = []
     for version in range(count):
         collector.collect(policy, [rows], version)
@@ -51,8 +58,8 @@ def assert_same(ones: list[dict], others: list[dict]) -> None:
 
 
 def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
-    serial = collectors.make("sync", ToyVecEnvFactory(), N, processes=0, seed=3)
-    spread = collectors.make("sync", ToyVecEnvFactory(), N, processes=2, seed=3)
+    serial = make("sync", processes=0, seed=3)
+    spread = make("sync", processes=2, seed=3)
     try:
         ones = collect(serial, policy, rollout(policy), 3)
         assert_same(ones, collect(spread, policy, rollout(policy), 3))
@@ -62,7 +69,7 @@ def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None
 
 
 def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyVecEnvFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     step, episode = np.zeros((2, N), int)  # where each environment should be
     for version in range(4):
@@ -86,7 +93,7 @@ def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
 
 
 def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyVecEnvFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     sync.collect(policy, [rows])
     seen = columns(rows)
@@ -110,7 +117,7 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
 
 
 def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyVecEnvFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     for _ in range(3):
         collection = sync.collect(policy, [rows])
@@ -124,8 +131,8 @@ def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorC
 def test_a_restored_collector_goes_on_bit_for_bit(
     policy: ActorCritic, first: int, second: int
 ) -> None:
-    begun = collectors.make("sync", ToyVecEnvFactory(), N, first, seed=3)
-    resumed = collectors.make("sync", ToyVecEnvFactory(), N, second, seed=99)
+    begun = make("sync", processes=first, seed=3)
+    resumed = make("sync", processes=second, seed=99)
     try:
         rows = rollout(policy)
         collect(begun, policy, rows, 2)
@@ -141,7 +148,7 @@ def test_a_restored_collector_goes_on_bit_for_bit(
 
 
 def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyVecEnvFactory(), N)
+    sync = make("sync")
     arrays, note = sync.snapshot()
     fewer = {**note["environments"], "environments": note["environments"]["environments"][:4]}
     with pytest.raises(UserError, match="of 4 environments, here are 5"):
@@ -156,19 +163,19 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
 
 def test_a_wrong_name_or_number_is_refused() -> None:
     with pytest.raises(UserError, match="collector: unknown value 'sinc'; did you mean 'sync'"):
-        collectors.make("sinc", ToyVecEnvFactory(), N)
+        make("sinc")
     with pytest.raises(UserError, match="num_envs: must be at least 1, got 0"):
-        collectors.make("sync", ToyVecEnvFactory(), 0)
+        make("sync", 0)
     with pytest.raises(UserError, match="min_batch: 6 is out of range, must be between 1 and 5"):
-        collectors.make("ver", ToyVecEnvFactory(), N, min_batch=6)
+        make("ver", min_batch=6)
     with pytest.raises(UserError, match="inference_workers: must be at least 1, got 0"):
-        collectors.make("ver", ToyVecEnvFactory(), N, inference_workers=0)
+        make("ver", inference_workers=0)
     with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
-        collectors.make("ver", ToyVecEnvFactory(), N, inference_workers=2)
+        make("ver", inference_workers=2)
 
 
 def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyVecEnvFactory(), N)
+    sync = make("sync")
     with torch.no_grad():
         next(policy.action_head.parameters()).fill_(float("nan"))
     with pytest.raises(RunError, match="policy: an action is not finite"):
@@ -176,7 +183,7 @@ def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None
 
 
 def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyVecEnvFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     sync.collect(policy, [rows])
     shown = {name: values[rows.rows] for name, values in rows.observation.items()}

@@ -14,9 +14,11 @@ from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl.errors import RunError
 from tpsrl.rl.collection import collectors
-from tpsrl.rl.collection.collector import Collection, Collector
+from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.collection.collectors import AnyCollector
 from tpsrl.rl.collection.inference import Batch, Choice, InferenceThreads, choose
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.step_buffers import READY, STEPPING, StepBuffers
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
@@ -27,7 +29,7 @@ SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width
 ASYNC = ("ver", "nover", "overlap")
 QUICK = FaultTolerance(hang_s=1.0, max_failures=3, warn_s=0.2)
 
-Make = Callable[..., Collector]
+Make = Callable[..., AnyCollector]
 Columns = dict[str, np.ndarray]
 
 
@@ -39,10 +41,17 @@ def policy() -> ActorCritic:
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    made: list[Collector] = []
+    made: list[AnyCollector] = []
 
-    def one(name: str, factory: ToyVecEnvFactory | None = None, **options: object) -> Collector:
-        made.append(collectors.make(name, factory or ToyVecEnvFactory(), N, **options))
+    def one(
+        name: str,
+        factory: ToyVecEnvFactory | None = None,
+        tolerance: FaultTolerance | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        **options: Any,
+    ) -> AnyCollector:
+        settings = CollectorSettings(name, N, **options)
+        made.append(collectors.make(settings, factory or ToyVecEnvFactory(), tolerance, say))
         return made[-1]
 
     yield one
@@ -50,7 +59,7 @@ def make() -> Iterator[Make]:
         collector.close()
 
 
-def rollouts(collector: Collector, policy: ActorCritic) -> list[Rollout]:
+def rollouts(collector: AnyCollector, policy: ActorCritic) -> list[Rollout]:
     return [Rollout(SPEC, N, N * T, policy.memory_size) for _ in range(collector.rollouts)]
 
 
@@ -66,7 +75,7 @@ def columns(rows: Rollout) -> Columns:
 
 
 def run(
-    collector: Collector, policy: ActorCritic, count: int, made: list[Rollout] | None = None
+    collector: AnyCollector, policy: ActorCritic, count: int, made: list[Rollout] | None = None
 ) -> list[Columns]:
     made = made or rollouts(collector, policy)
     found = []
@@ -381,7 +390,7 @@ def test_environments_may_be_lost_while_their_actions_are_chosen(
 
 
 def lossy(
-    collector: Collector,
+    collector: AnyCollector,
     policy: ActorCritic,
     lost: int,
     more: int = 100,

@@ -59,7 +59,7 @@ def run(settings: Settings) -> int:
     from tpsrl import machine
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
-    from tpsrl.rl.collection.collectors import COLLECTORS
+    from tpsrl.rl.collection.settings import COLLECTORS
 
     names = settings.collector.split(",")
     for name in names:

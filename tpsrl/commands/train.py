@@ -142,7 +142,7 @@ def check(preset: TrainSettings) -> None:
     Raises:
         UserError: collector or encoder is unknown; names the nearest.
     """
-    from tpsrl.rl.collection.collectors import COLLECTORS
+    from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.encoders import ENCODERS
 
     if preset.collector not in COLLECTORS:

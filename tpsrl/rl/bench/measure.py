@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsrl.rl.collection.collector import WAITS, Collection
+from tpsrl.rl.collection.accounting import WAITS
+from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings

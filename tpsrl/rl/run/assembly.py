@@ -6,7 +6,6 @@ from collections.abc import Callable
 import torch
 
 from tpsrl.rl.collection import collectors
-from tpsrl.rl.collection.collector import Collector
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import VecEnvFactory
@@ -19,7 +18,7 @@ from tpsrl.rl.run.settings import TrainSettings
 class Assembly:
     """A collector, its rollouts of `num_envs` x `num_steps` steps, and who learns from them."""
 
-    collector: Collector
+    collector: collectors.AnyCollector
     rollouts: list[Rollout]
     policy: ActorCritic
     ppo: PPO
@@ -47,21 +46,10 @@ def assemble(
 
     Raises:
         UserError: a setting is out of range.
-        RunError: a worker could not start.
+        RunError: a worker could not be launched.
     """
-    collector = collectors.make(
-        settings.collector,
-        factory,
-        settings.num_envs,
-        processes,
-        seed,
-        device,
-        settings.min_batch,
-        settings.max_batch,
-        settings.inference_workers,
-        tolerance,
-        say,
-    )
+    collection = settings.collector_settings(processes, seed, str(device))
+    collector = collectors.make(collection, factory, tolerance, say)
     try:
         torch.manual_seed(seed)
         policy = ActorCritic(collector.spec, settings.policy).to(device)

@@ -70,7 +70,7 @@ class Trainer:
 
     Raises:
         UserError: a setting is out of range, or the folder cannot be written.
-        RunError: a worker could not start.
+        RunError: a worker could not be launched.
     """
 
     def __init__(
