@@ -24,8 +24,10 @@ from benchmarks.gym_vec_env import GymVecEnvFactory
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.settings import CollectorSettings
-from tpsrl.rl.learning.ppo import PPO, PPOSettings
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.learning.ppo import PPO
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 
 EPISODES, FIRST_SEED = 20, 10_000
 WIDTH = 64

@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.learning.sequences import Pack
 from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.recurrent import Pack
 
 MASK = (True, False, True)
 SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, MASK)

@@ -11,8 +11,8 @@ from tpsrl.rl.bench import measure as bench
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.settings import COLLECTORS
-from tpsrl.rl.learning.ppo import PPOSettings
-from tpsrl.rl.policy.actor_critic import PolicySettings
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings
 
 N, T = 3, 2

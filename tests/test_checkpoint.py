@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 import tpsrl
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 from tpsrl.rl.run.trainer import load_latest
 

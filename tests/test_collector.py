@@ -12,7 +12,8 @@ from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 
 N, T = 5, 8
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)

@@ -15,7 +15,8 @@ from skills.starts import draw as starts
 from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
 

@@ -7,9 +7,10 @@ import torch
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.learning.sequences import Pack
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings, PolicyStep
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicyStep
+from tpsrl.rl.policy.recurrent import Pack
+from tpsrl.rl.policy.settings import PolicySettings
 
 MASK = (True, False, True, True)
 ACTIONS, STATE, SIDE = len(MASK), 5, 32

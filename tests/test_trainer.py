@@ -15,9 +15,9 @@ from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
-from tpsrl.rl.learning.ppo import PPOSettings
-from tpsrl.rl.policy.actor_critic import PolicySettings
-from tpsrl.rl.run import log
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import metrics
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
 
@@ -63,7 +63,7 @@ def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k not in TIMES} for row in log.read(out)]
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in metrics.read(out)]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     one.train()
     one.close()
-    records = log.read(tmp_path)
+    records = metrics.read(tmp_path)
     for before, row in zip([{"seconds": 0.0}, *records], records, strict=False):
         spent = row["seconds"] - before["seconds"]
         assert sum(row["time"].values()) == pytest.approx(spent, abs=0.002)
@@ -162,7 +162,7 @@ def test_a_training_that_is_killed_goes_on_bit_for_bit(
         time.sleep(0.01)
     process.kill()
     process.wait()
-    with (out / log.METRICS).open("a") as file:
+    with (out / metrics.METRICS).open("a") as file:
         file.write('{"update": 11, "st')  # a line that was being written
     second = trainer(out, processes=processes)
     checkpoint = load_latest(out)
@@ -210,3 +210,15 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         other.close()
     with pytest.raises(UserError, match="no checkpoint"):
         load_latest(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("command", ["train", "bench train"])
+def test_the_help_of_training_comes_without_torch(command: str) -> None:
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({[*command.split(), '--help']!r}) == 0; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"usage: tpsrl {command}" in done.stdout

@@ -22,7 +22,8 @@ from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.step_buffers import READY, STEPPING, StepBuffers
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings, PolicyStep
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicyStep
+from tpsrl.rl.policy.settings import PolicySettings
 
 N, T = 5, 8
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)

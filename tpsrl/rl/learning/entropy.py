@@ -22,7 +22,7 @@ class EntropyCoefficient:
     that has fallen low is back as fast as it went when the entropy needs it.
 
     Args:
-        initial: alpha at the start
+        initial: alpha at first; 0 is no bonus, and stays
         lowest, highest: its bounds
         target: entropy in nats, of all unmasked action dimensions together
         learning_rate: of log alpha; 0 keeps alpha as it is
@@ -41,8 +41,9 @@ class EntropyCoefficient:
         self.target = target
         self._bounds = (math.log(lowest), math.log(highest))
         # In double precision, so that an alpha which is kept is the one that was given.
-        self.log_alpha = torch.tensor(math.log(initial), dtype=torch.float64, device=device)
-        self._fixed = learning_rate == 0.0
+        log_alpha = math.log(initial) if initial > 0.0 else -math.inf
+        self.log_alpha = torch.tensor(log_alpha, dtype=torch.float64, device=device)
+        self._fixed = learning_rate == 0.0 or initial == 0.0
         self._optimizer = GuardedAdam({_NAME: self.log_alpha}, learning_rate)
 
     @property
@@ -73,8 +74,9 @@ class EntropyCoefficient:
         return own | {name.removesuffix(f".{_NAME}"): tensor for name, tensor in moments}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Goes on from a state; bounds and target are those of this object."""
+        """Goes on from a state; bounds, target and an alpha that is kept are of this object."""
         moments = {f"{name}.{_NAME}": t for name, t in tensors.items() if name != _NAME}
         self._optimizer.load_state_dict(moments)
-        self.log_alpha.copy_(tensors[_NAME])
-        self.log_alpha.clamp_(*self._bounds)
+        if not self._fixed:
+            self.log_alpha.copy_(tensors[_NAME])
+            self.log_alpha.clamp_(*self._bounds)

@@ -1,66 +1,21 @@
 """Proximal policy optimisation of a recurrent policy (Schulman et al. 2017; VER, section 4)."""
 
-import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.learning.entropy import EntropyCoefficient
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
+from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PPOSettings:
-    """How to learn; by default as in VER's Table A1.
-
-    What the paper does not say is from habitat-baselines 0.3.3 (gradient norm, Adam's epsilon, the
-    1/2 in the value loss); the rate of the entropy coefficient is our own.
-    """
-
-    learning_rate: float = config.option(2.5e-4, "Adam's rate at the start", minimum=0)
-    schedule: Literal["cosine", "linear", "constant"] = config.option(
-        "cosine", "how the rate falls to 0 by the end of training"
-    )
-    adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=0)
-    epochs: int = config.option(3, "passes over a rollout", minimum=1)
-    minibatches: int = config.option(2, "equal parts of a rollout, a gradient step each", minimum=1)
-    gamma: float = config.option(0.99, "discount of a step", minimum=0, maximum=1)
-    gae_lambda: float = config.option(0.95, "weight of each further step", minimum=0, maximum=1)
-    clip: float = config.option(0.2, "how far from 1 the ratio still moves the policy", minimum=0)
-    value_coef: float = config.option(0.5, "weight of half the squared error of values", minimum=0)
-    max_grad_norm: float = config.option(0.2, "longer gradients are cut to it, 0: none", minimum=0)
-    normalise_advantage: bool = config.option(
-        False, "advantages of a rollout to mean 0, deviation 1"
-    )
-    clip_value_loss: bool = config.option(False, "values move by `clip` at most, as the ratio does")
-    entropy_coef: float = config.option(
-        1e-3, "coefficient of the entropy, at the start", minimum=1e-12
-    )
-    entropy_learned: bool = config.option(True, "whether the coefficient follows the entropy")
-    entropy_target: float = config.option(0.0, "entropy in nats that it is to keep")
-    entropy_min: float = config.option(1e-4, "least coefficient, if learned", minimum=1e-12)
-    entropy_max: float = config.option(1.0, "largest coefficient, if learned", minimum=1e-12)
-    entropy_learning_rate: float = config.option(
-        1e-3, "Adam's rate for the coefficient's logarithm", minimum=0
-    )
-    importance_max: float = config.option(
-        1.0, "largest weight against sampling bias, 0: none", minimum=0
-    )
-    importance_renormalise: bool = config.option(False, "scale these weights to a mean of 1")
-    target_kl: float | None = config.option(
-        None, "an epoch that moves the policy further is the last", minimum=0
-    )
-
 
 # What is averaged over mini-batches, in this order; `_step` returns it.
 _MEASURED = (
@@ -280,14 +235,15 @@ def rate_factor(schedule: str, progress: float) -> float:
 
 
 def _coefficient(settings: PPOSettings, device: torch.device) -> EntropyCoefficient:
-    rate = settings.entropy_learning_rate if settings.entropy_learned else 0.0
-    start, target = settings.entropy_coef, settings.entropy_target
+    initial, target = settings.entropy_coef, settings.entropy_target
     low, high = settings.entropy_min, settings.entropy_max
+    learned = settings.entropy_learned and initial > 0.0
     if low > high:
         raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
-    if settings.entropy_learned and not low <= start <= high:
-        raise UserError(f"entropy_coef: {start} is not between {low} and {high}")
-    return EntropyCoefficient(start, low, high, target, rate, device)
+    if learned and not low <= initial <= high:
+        raise UserError(f"entropy_coef: {initial} is not between {low} and {high}")
+    rate = settings.entropy_learning_rate if learned else 0.0
+    return EntropyCoefficient(initial, low, high, target, rate, device)
 
 
 def _age(rollout: Rollout) -> float:

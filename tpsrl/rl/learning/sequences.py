@@ -13,18 +13,7 @@ import numpy as np
 import torch
 
 from tpsrl.rl.collection.rollout import Rollout
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """How rows in packed order fall into sequences.
-
-    batch_sizes: (t,) int64 on the CPU, as torch's `PackedSequence` has them
-    memory: (q, M) memory of the policy at the start of each of the q sequences, longest first
-    """
-
-    batch_sizes: torch.Tensor
-    memory: torch.Tensor
+from tpsrl.rl.policy.recurrent import Pack
 
 
 @dataclass(frozen=True, slots=True)

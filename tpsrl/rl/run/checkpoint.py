@@ -21,7 +21,8 @@ import torch
 import tpsrl
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 
 FORMAT = 2
 _READABLE = (1, FORMAT)

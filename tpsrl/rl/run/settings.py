@@ -4,8 +4,8 @@ import dataclasses
 
 from tpsrl import config
 from tpsrl.rl.collection.settings import CollectorSettings
-from tpsrl.rl.learning.ppo import PPOSettings
-from tpsrl.rl.policy.actor_critic import PolicySettings
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import curves
+from tpsrl.rl.run import curves, metrics
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.checkpoint import Checkpoint
-from tpsrl.rl.run.log import Log
+from tpsrl.rl.run.metrics import MetricsLog
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.validation import summary, validate
 
@@ -138,7 +138,7 @@ class Trainer:
             RunError: an environment or worker failed, or a loss is not finite. The latest
                 checkpoint is from before.
         """
-        log = Log(self.out, self.updates, self.steps)
+        log = MetricsLog(self.out, self.updates, self.steps)
         saved = time.monotonic()
         wanted = False
         with contextlib.closing(log), self._signals():
@@ -150,7 +150,7 @@ class Trainer:
                     row["validation"] = self._validate()
                 log.write(row)
                 if "validation" in row:
-                    curves.draw(self.out / CURVE, {self.out.name: curves.read(self.out)})
+                    curves.draw(self.out / CURVE, {self.out.name: metrics.read(self.out)})
                 self._watcher.update(row)
                 last = self.steps >= self.settings.steps
                 overdue = time.monotonic() - saved > 60.0 * self.schedule.checkpoint_minutes
