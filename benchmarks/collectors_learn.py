@@ -7,12 +7,13 @@ the other; a training that is there already is not repeated. Prints, and draws, 
 the last episodes in training and the 95% interval of the mean over seeds (Student's t).
 """
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+
+from tpsrl.rl.run import metrics
 
 COLLECTORS, SEEDS = ("sync", "nover", "ver"), (0, 1, 2)
 STUDENT_T = 4.303  # 97.5% quantile at two degrees of freedom
@@ -23,19 +24,13 @@ WINDOW = 8  # points that the success of a training is averaged over, each of 10
 def train(collector: str, seed: int, steps: int, out: Path) -> list[dict]:
     """A training's records."""
     folder = out / f"{collector}{seed}"
-    records = folder / "metrics.jsonl"
-    if not done(records, steps):
+    started = (folder / metrics.METRICS).exists()
+    if not started or metrics.read(folder)[-1]["steps"] < steps:
         command = ["tpsrl", "train", "navigate", "preset=cpu_state", f"preset.steps={steps}"]
         command += [f"preset.collector={collector}", f"seed={seed}", f"out={folder}"]
-        command += ["validation_episodes=0", f"resume={folder}" if records.exists() else ""]
+        command += ["validation_episodes=0", f"resume={folder}" if started else ""]
         subprocess.run([part for part in command if part], check=True, stdout=subprocess.DEVNULL)
-    return [json.loads(line) for line in records.read_text().splitlines()]
-
-
-def done(records: Path, steps: int) -> bool:
-    """Whether a training has come to its end."""
-    lines = records.read_text().splitlines() if records.exists() else []
-    return bool(lines) and json.loads(lines[-1])["steps"] >= steps
+    return metrics.read(folder)
 
 
 def main(steps: str = "400000", out: str = "out/learn", picture: str = "out/learn/curves.png"):

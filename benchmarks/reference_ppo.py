@@ -20,11 +20,14 @@ import numpy as np
 import torch
 from gymnasium.wrappers import RescaleAction, TransformObservation
 
-from benchmarks.gym_homes import GymFactory
+from benchmarks.gym_vec_env import GymVecEnvFactory
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.learning.ppo import PPO, PPOSettings
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.collection.settings import CollectorSettings
+from tpsrl.rl.learning.ppo import PPO
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 
 EPISODES, FIRST_SEED = 20, 10_000
 WIDTH = 64
@@ -65,9 +68,10 @@ EPOCHS, CLIP, LAMBDA, GRAD, VALUE = 10, 0.2, 0.95, 0.5, 0.5
 def ours(task: Task, seed: int) -> tuple[list[float], float]:
     """Returns of the last policy, and samples per second."""
     torch.manual_seed(seed)
-    environments = collectors.make("sync", GymFactory(task.make, seed), task.num_envs, seed=seed)
+    factory = GymVecEnvFactory(task.make, seed)
+    collector = collectors.make(CollectorSettings("sync", task.num_envs, seed=seed), factory)
     policy = ActorCritic(
-        environments.spec,
+        collector.spec,
         PolicySettings(
             encoder="state",
             state_width=WIDTH,
@@ -95,13 +99,13 @@ def ours(task: Task, seed: int) -> tuple[list[float], float]:
         entropy_learned=False,
     )
     learner = PPO(policy, settings, seed)
-    rollout = Rollout(environments.spec, task.num_envs, size, policy.memory_size)
+    rollout = Rollout(collector.spec, task.num_envs, size, policy.memory_size)
     begun = time.perf_counter()
     for update in range(task.steps // size):
-        environments.collect(policy, [rollout], update)
+        collector.collect(policy, [rollout], update)
         learner.update(rollout)
     rate = task.steps / (time.perf_counter() - begun)
-    environments.close()
+    collector.close()
     memory, previous, first = policy.initial_memory(1), torch.zeros(1, 1), torch.ones(1)
 
     def act(observation: np.ndarray, begins: bool) -> np.ndarray:

@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 
 from tpsrl import config, machine
-from tpsrl.rl.bench.synthetic import SyntheticFactory
-from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
+from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 
@@ -56,24 +56,24 @@ def main(steps: str = "100000", collector: str = "ver", failures: str = "0") -> 
     settings = config.load_preset("train", "synthetic", TrainSettings)
     count, size = settings.num_envs, settings.num_envs * settings.num_steps
     settings = dataclasses.replace(settings, collector=collector)
-    survival = Survival(max_failures=10**6)
-    made = assemble(settings, SyntheticFactory("none"), count, survival=survival)
+    tolerance = FaultTolerance(max_failures=10**6)
+    made = assemble(settings, SyntheticVecEnvFactory("none"), count, tolerance=tolerance)
     with contextlib.closing(made.collector):
-        environments = made.collector._environments  # type: ignore[attr-defined]
+        group = made.collector.pool.group  # type: ignore[attr-defined]
         total = -(-int(steps) // size)
         kills = sorted(random.Random(0).sample(range(total * 9 // 10), int(failures)))
         rows, lost = [], 0
         print(*(f"{name:>12}" for name in NAMES))
         for number in range(total):
             if number in kills:
-                os.kill(random.choice(environments._workers).process.pid, signal.SIGKILL)
+                os.kill(random.choice(group.workers).process.pid, signal.SIGKILL)
             looks = len(rows) < (number + 1) * ROWS // total
             collection = made.collector.collect(made.policy, made.rollouts, number, not looks)
-            lost += len(collection.losses)
+            lost += len(collection.lost)
             made.ppo.update(collection.rollout)
             if looks:
                 made.collector.snapshot()  # afterwards all workers live
-                pids = [worker.process.pid for worker in environments._workers]
+                pids = [worker.process.pid for worker in group.workers]
                 rows.append(look(pids))
                 print(f"{(number + 1) * size:12,}", *(f"{v:12,.1f}" for v in rows[-1]), flush=True)
         print(f"{lost} workers were replaced")

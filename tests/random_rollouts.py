@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.learning.sequences import Pack
+from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.recurrent import Pack
 
 MASK = (True, False, True)
 SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, MASK)
@@ -45,10 +45,10 @@ class TinyPolicy(nn.Module):
         self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
         self.calls: list[int] = []  # rows of each call of `act`
 
-    def act(self, observation, previous_action, memory, episode_start):
+    def act(self, observation, previous_action, memory, is_first):
         self.calls.append(len(memory))
-        previous_action = previous_action.masked_fill(episode_start[:, None], 0.0)
-        memory = memory.masked_fill(episode_start[:, None], 0.0)
+        previous_action = previous_action.masked_fill(is_first[:, None], 0.0)
+        memory = memory.masked_fill(is_first[:, None], 0.0)
         x = self.joined(observation, previous_action)[None]
         hidden = memory.view(1, -1, 2, WIDTH).unbind(2)
         out, (h, c) = self.lstm(x, tuple(part.contiguous() for part in hidden))
@@ -82,7 +82,7 @@ class Seen:
     log_prob: float
     value: float
     version: int
-    episode_start: bool
+    is_first: bool
     next_memory: torch.Tensor
     reward: float = 0.0
     terminated: bool = False
@@ -92,7 +92,7 @@ class Seen:
 
 
 class Driver:
-    """Environments whose answers are random; who acts and who answers when is random too."""
+    """Environments whose steps are random; who acts and who is ready when is random too."""
 
     def __init__(self, policy: Any, num_envs: int, seed: int, end: float = 0.1) -> None:
         self.policy, self.num_envs, self.end = policy, num_envs, end
@@ -127,9 +127,9 @@ class Driver:
             ready = [e for e in chosen if not self.flying(e)]
             if ready:
                 self.act(rollout, np.array(ready), version)
-            answering = [e for e in rollout.in_flight if self.rng.random() < self.speed[e]]
+            ready = [e for e in rollout.in_flight if self.rng.random() < self.speed[e]]
             left = count - (rollout.size - rollout.room)
-            self.answer(rollout, np.array(answering[:left], int))
+            self.complete(rollout, np.array(ready[:left], int))
 
     def lose(self, rollout: Rollout, envs: list[int]) -> None:
         """These environments are gone with their unfinished episodes; others take their place."""
@@ -180,7 +180,7 @@ class Driver:
         self.policy.calls = calls
         return step
 
-    def answer(self, rollout: Rollout, envs: np.ndarray) -> None:
+    def complete(self, rollout: Rollout, envs: np.ndarray) -> None:
         reward = self.rng.normal(size=len(envs)).astype(np.float32)
         terminated = self.rng.random(len(envs)) < self.end
         truncated = self.rng.random(len(envs)) < self.end
@@ -235,7 +235,7 @@ def sequences_of(rollout: Rollout) -> list[list[int]]:
     found: dict[tuple[int, int], list[list[int]]] = {}
     for row in sorted(rollout.rows):
         parts = found.setdefault((rollout.generation[row], rollout.env[row]), [])
-        if rollout.episode_start[row] or not parts:
+        if rollout.is_first[row] or not parts:
             parts.append([])
         parts[-1].append(int(row))
     return [sequence for parts in found.values() for sequence in parts]

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_homes import SPEC, ToyFactory
+from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl import cli
 from tpsrl.rl.bench import measure as bench
 from tpsrl.rl.collection.collector import Collection
-from tpsrl.rl.collection.collectors import COLLECTORS
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.learning.ppo import PPOSettings
-from tpsrl.rl.policy.actor_critic import PolicySettings
+from tpsrl.rl.collection.settings import COLLECTORS
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings
 
 N, T = 3, 2
@@ -67,8 +67,8 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         policy=PolicySettings(encoder="state", lstm_layers=1, lstm_width=4, state_width=4),
         ppo=PPOSettings(epochs=1, minibatches=1),
     )
-    plan = bench.Plan(rollouts=2, turns=2, warm_up=1)
-    report = bench.measure(list(COLLECTORS), settings, ToyFactory(), 3, plan)
+    schedule = bench.BenchSchedule(rollouts=2, turns=2, warm_up=1)
+    report = bench.measure(list(COLLECTORS), settings, ToyVecEnvFactory(), 3, schedule)
     report = json.loads(json.dumps(report))
     assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap"]
     for name, found in report["collectors"].items():

@@ -7,10 +7,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import tpsrl
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
+from tpsrl.rl.run.trainer import load_latest
 
 SPEC = EnvSpec({"state": (5,)}, (True, True, False))
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
@@ -94,10 +97,42 @@ def test_foreign_files_are_refused_and_run_nothing(tmp_path: Path) -> None:
         checkpoint.load(tmp_path / "other")
     note = json.dumps({"format": 99})
     save_file({"weights": torch.zeros(3)}, tmp_path / "newer", {"tpsrl": note})
-    with pytest.raises(UserError, match="of format 99, this version reads 1"):
+    with pytest.raises(UserError, match=r"of format 99; this version, tpsrl .*, reads 1 and 2"):
         checkpoint.load(tmp_path / "newer")
     with pytest.raises(UserError, match="cannot read"):
         checkpoint.load(tmp_path / "absent")
+
+
+def of_format_1(path: Path, policy: ActorCritic) -> Path:
+    """A file as tpsrl 0.1 wrote it: the note has no version."""
+    tensors, note = checkpoint.policy_part(policy)
+    save_file(tensors, path, {"tpsrl": json.dumps({"format": 1, **note})})
+    return path
+
+
+def test_a_checkpoint_of_format_1_is_acted_by(tmp_path: Path) -> None:
+    policy = ActorCritic(SPEC, SMALL)
+    found = checkpoint.load(of_format_1(tmp_path / "old", policy))
+    assert found.version == "0.1"
+    again = checkpoint.load_policy(found)
+    for name, tensor in policy.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+
+
+def test_a_checkpoint_of_format_1_is_not_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / checkpoint.FOLDER
+    folder.mkdir()
+    of_format_1(folder / checkpoint.LATEST, ActorCritic(SPEC, SMALL))
+    message = "was written by tpsrl 0.1; this version acts by it but cannot resume it"
+    with pytest.raises(UserError, match=message) as caught:
+        load_latest(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_says_which_version_wrote_it(tmp_path: Path) -> None:
+    found = checkpoint.load(saved(tmp_path / "a"))
+    assert found.version == tpsrl.__version__
+    found.check_resumable()
 
 
 def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from toy_homes import SPEC, ToyFactory
+from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection import collectors
-from tpsrl.rl.collection.collector import Collector
+from tpsrl.rl.collection.collectors import AnyCollector
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.delay import DelayedFactory
+from tpsrl.rl.collection.settings import CollectorSettings
+from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 
 N, T = 5, 8
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
@@ -28,14 +32,18 @@ def rollout(policy: ActorCritic) -> Rollout:
 def columns(rows: Rollout) -> dict[str, np.ndarray]:
     """What was collected, copied."""
     names = ("previous_action", "action", "log_prob", "memory", "value")
-    numpy = ("env", "version", "episode_start", "terminated", "truncated", "reward", "bootstrap")
+    numpy = ("env", "version", "is_first", "terminated", "truncated", "reward", "bootstrap")
     parts = {name: getattr(rows, name) for name in names} | rows.observation
     parts = {name: values.numpy() for name, values in parts.items()}
     parts |= {name: getattr(rows, name) for name in numpy}
     return {name: values[rows.rows].copy() for name, values in parts.items()}
 
 
-def collect(collector: Collector, policy: ActorCritic, rows: Rollout, count: int) -> list[dict]:
+def make(name: str, num_envs: int = N, **options: Any) -> AnyCollector:
+    return collectors.make(CollectorSettings(name, num_envs, **options), ToyVecEnvFactory())
+
+
+def collect(collector: AnyCollector, policy: ActorCritic, rows: Rollout, count: int) -> list[dict]:
     found = []
     for version in range(count):
         collector.collect(policy, [rows], version)
@@ -51,8 +59,8 @@ def assert_same(ones: list[dict], others: list[dict]) -> None:
 
 
 def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
-    serial = collectors.make("sync", ToyFactory(), N, processes=0, seed=3)
-    spread = collectors.make("sync", ToyFactory(), N, processes=2, seed=3)
+    serial = make("sync", processes=0, seed=3)
+    spread = make("sync", processes=2, seed=3)
     try:
         ones = collect(serial, policy, rollout(policy), 3)
         assert_same(ones, collect(spread, policy, rollout(policy), 3))
@@ -62,7 +70,7 @@ def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None
 
 
 def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     step, episode = np.zeros((2, N), int)  # where each environment should be
     for version in range(4):
@@ -73,7 +81,7 @@ def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
         for row in range(N * T):
             env = seen["env"][row]
             assert seen["state"][row][[0, 1, 3]].tolist() == [step[env], episode[env], env]
-            assert seen["episode_start"][row] == (step[env] == 0)
+            assert seen["is_first"][row] == (step[env] == 0)
             wanted = seen["state"][row][2] + seen["action"][row, 0] * (step[env] + 1)
             assert seen["reward"][row] == pytest.approx(wanted, abs=1e-6)
             over = step[env] + 1 == 3 + (env + episode[env]) % 4
@@ -86,7 +94,7 @@ def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
 
 
 def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     sync.collect(policy, [rows])
     seen = columns(rows)
@@ -95,12 +103,12 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
     for row in cut:
         one = slice(row, row + 1)
         before = {name: torch.from_numpy(seen[name][one]) for name in SPEC.observations}
-        start = torch.from_numpy(seen["episode_start"][one])
+        first = torch.from_numpy(seen["is_first"][one])
         previous, memory = (
             torch.from_numpy(seen[name][one]) for name in ("previous_action", "memory")
         )
         with torch.no_grad():
-            step = policy.act(before, previous, memory, start)
+            step = policy.act(before, previous, memory, first)
             state = seen["state"][one] + np.array([1, 0, 0, 0], np.float32)
             last = {"state": torch.from_numpy(state), "depth": before["depth"]}
             action = torch.from_numpy(seen["action"][one])
@@ -110,7 +118,7 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
 
 
 def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     for _ in range(3):
         collection = sync.collect(policy, [rows])
@@ -124,8 +132,8 @@ def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorC
 def test_a_restored_collector_goes_on_bit_for_bit(
     policy: ActorCritic, first: int, second: int
 ) -> None:
-    begun = collectors.make("sync", ToyFactory(), N, first, seed=3)
-    resumed = collectors.make("sync", ToyFactory(), N, second, seed=99)
+    begun = make("sync", processes=first, seed=3)
+    resumed = make("sync", processes=second, seed=99)
     try:
         rows = rollout(policy)
         collect(begun, policy, rows, 2)
@@ -141,7 +149,7 @@ def test_a_restored_collector_goes_on_bit_for_bit(
 
 
 def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = make("sync")
     arrays, note = sync.snapshot()
     fewer = {**note["environments"], "environments": note["environments"]["environments"][:4]}
     with pytest.raises(UserError, match="of 4 environments, here are 5"):
@@ -156,19 +164,19 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
 
 def test_a_wrong_name_or_number_is_refused() -> None:
     with pytest.raises(UserError, match="collector: unknown value 'sinc'; did you mean 'sync'"):
-        collectors.make("sinc", ToyFactory(), N)
+        make("sinc")
     with pytest.raises(UserError, match="num_envs: must be at least 1, got 0"):
-        collectors.make("sync", ToyFactory(), 0)
+        make("sync", 0)
     with pytest.raises(UserError, match="min_batch: 6 is out of range, must be between 1 and 5"):
-        collectors.make("ver", ToyFactory(), N, min_batch=6)
+        make("ver", min_batch=6)
     with pytest.raises(UserError, match="inference_workers: must be at least 1, got 0"):
-        collectors.make("ver", ToyFactory(), N, inference_workers=0)
+        make("ver", inference_workers=0)
     with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
-        collectors.make("ver", ToyFactory(), N, inference_workers=2)
+        make("ver", inference_workers=2)
 
 
 def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = make("sync")
     with torch.no_grad():
         next(policy.action_head.parameters()).fill_(float("nan"))
     with pytest.raises(RunError, match="policy: an action is not finite"):
@@ -176,7 +184,7 @@ def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None
 
 
 def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:
-    sync = collectors.make("sync", ToyFactory(), N)
+    sync = make("sync")
     rows = rollout(policy)
     sync.collect(policy, [rows])
     shown = {name: values[rows.rows] for name, values in rows.observation.items()}
@@ -185,7 +193,7 @@ def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None
             shown,
             rows.previous_action[rows.rows],
             rows.memory[rows.rows],
-            torch.from_numpy(rows.episode_start[rows.rows]),
+            torch.from_numpy(rows.is_first[rows.rows]),
         )
         wanted = gaussian.log_prob(step.mean, step.std, rows.action[rows.rows], policy.mask)
     torch.testing.assert_close(rows.log_prob[rows.rows], wanted)
@@ -195,8 +203,8 @@ def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None
 # -- delayed observations ----------------------------------------------------------------------
 
 
-def test_a_delayed_home_shows_what_was_to_be_seen_a_step_ago() -> None:
-    prompt, late = ToyFactory()(range(N)), DelayedFactory(ToyFactory())(range(N))
+def test_a_delayed_environment_shows_what_was_to_be_seen_a_step_ago() -> None:
+    prompt, late = ToyVecEnvFactory()(range(N)), DelayedVecEnvFactory(ToyVecEnvFactory())(range(N))
     seen = prompt.reset(range(N))["state"]
     np.testing.assert_array_equal(late.reset(range(N))["state"], seen)
     cut = 0
@@ -215,8 +223,8 @@ def test_a_delayed_home_shows_what_was_to_be_seen_a_step_ago() -> None:
     assert cut > 5
 
 
-def test_delayed_homes_go_on_from_a_snapshot() -> None:
-    late, other = (DelayedFactory(ToyFactory())(range(N)) for _ in range(2))
+def test_delayed_environments_go_on_from_a_snapshot() -> None:
+    late, other = (DelayedVecEnvFactory(ToyVecEnvFactory())(range(N)) for _ in range(2))
     late.reset(range(N))
     actions = np.ones((N, 3))
     for _ in range(4):
@@ -227,6 +235,6 @@ def test_delayed_homes_go_on_from_a_snapshot() -> None:
         one, two = late.step(range(N), actions), other.step(range(N), actions)
         for name, values in one.observation.items():
             np.testing.assert_array_equal(two.observation[name], values)
-    arrays, note = ToyFactory()(range(1)).snapshot(0)
-    with pytest.raises(UserError, match="not one of a home that is shown with a delay"):
+    arrays, note = ToyVecEnvFactory()(range(1)).snapshot(0)
+    with pytest.raises(UserError, match="not one of an environment that is shown with a delay"):
         other.restore(0, arrays, note)

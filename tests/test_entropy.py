@@ -62,6 +62,26 @@ def test_a_fixed_coefficient_is_the_one_given():
     assert fed(coefficient(initial=3e-4, learning_rate=0.0), -5.0, steps=10) == pytest.approx(3e-4)
 
 
+def test_a_coefficient_of_zero_stays_zero():
+    alpha = coefficient(initial=0.0)
+    assert fed(alpha, -5.0, steps=10) == 0.0
+    again = coefficient(initial=0.0)
+    again.load_state_dict(alpha.state_dict())
+    assert fed(again, -5.0, steps=10) == 0.0
+
+
+def test_a_fixed_coefficient_outside_the_bounds_is_the_same_after_loading():
+    alpha, again = (coefficient(initial=1e-6, learning_rate=0.0) for _ in range(2))
+    again.load_state_dict(alpha.state_dict())
+    assert torch.equal(again.log_alpha, alpha.log_alpha)
+
+
+def test_one_that_is_learned_goes_on_within_its_bounds_after_none():
+    alpha = coefficient()
+    alpha.load_state_dict(coefficient(initial=0.0).state_dict())
+    assert float(alpha.value) == pytest.approx(1e-4)
+
+
 def test_a_skipped_update_changes_nothing():
     alpha = coefficient()
     fed(alpha, 0.7)

@@ -113,12 +113,6 @@ def test_an_upward_import_is_found(name: str, code: str) -> None:
 OWN_ROOMS = tuple(
     f"skills.{room}" for room in ("navigate", "pick", "place", "articulated", "pointnav")
 )
-    "skills.navigate",
-    "skills.pick",
-    "skills.place",
-    "skills.articulated",
-    "skills.pointnav",
-)
 
 
 def skill_names_in(tree: ast.AST, names: Collection[str]) -> list[tuple[int, str]]:

@@ -9,13 +9,14 @@ from eval.running import agents
 from skills.core.interface import SkillGoal
 from skills.envs import sensors as observation
 from skills.envs.environment import EnvOptions, SkillEnv
-from skills.envs.training import SkillHomesFactory, deployment
+from skills.envs.training import TrainingVecEnvFactory, deployment
 from skills.policies.learned import LearnedPolicy
 from skills.starts import draw as starts
 from tpsrl import cli
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
 
@@ -38,7 +39,7 @@ def options(given: list[starts.Start], camera: bool) -> EnvOptions:
 def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCritic:
     """A checkpoint of a network that was not trained, and the network."""
     torch.manual_seed(1)
-    factory = SkillHomesFactory("pick", settings)
+    factory = TrainingVecEnvFactory("pick", settings)
     homes = factory([0])
     encoder = "se_resnet9" if settings.depth else "state"
     network = PolicySettings(
@@ -92,7 +93,7 @@ def test_a_navigator_without_camera_is_shown_the_way(
     start = given[0]
     goal = SkillGoal(position=start.episode.objects[0].pos)
     drive = starts.Start(start.episode, goal)
-    homes = SkillHomesFactory("navigate", EnvOptions(starts=[drive], num_objects=4))
+    homes = TrainingVecEnvFactory("navigate", EnvOptions(starts=[drive], num_objects=4))
     own = homes([0])
     torch.manual_seed(2)
     network = ActorCritic(

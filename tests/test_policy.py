@@ -6,10 +6,11 @@ import torch
 
 from tpsrl import config
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.learning.sequences import Pack
+from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings, Step
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicyStep
+from tpsrl.rl.policy.recurrent import Pack
+from tpsrl.rl.policy.settings import PolicySettings
 
 MASK = (True, False, True, True)
 ACTIONS, STATE, SIDE = len(MASK), 5, 32
@@ -55,7 +56,9 @@ def take(data: Rows, places: list[int]) -> Rows:
     return {name: value[places] for name, value in data[0].items()}, data[1][places]
 
 
-def steps(made: ActorCritic, data: Rows, lengths: tuple[int, ...], memory: torch.Tensor) -> Step:
+def steps(
+    made: ActorCritic, data: Rows, lengths: tuple[int, ...], memory: torch.Tensor
+) -> PolicyStep:
     """The rows of sequences laid out in packed order, one sequence and one step at a time."""
     places = [[] for _ in lengths]
     row = 0
@@ -77,7 +80,7 @@ def steps(made: ActorCritic, data: Rows, lengths: tuple[int, ...], memory: torch
     mean, std, value = (
         torch.cat([getattr(s, n) for s in ordered]) for n in ("mean", "std", "value")
     )
-    return Step(mean, std, value, None)
+    return PolicyStep(mean, std, value, None)
 
 
 def pack(lengths: tuple[int, ...], memory: torch.Tensor) -> Pack:
@@ -85,7 +88,7 @@ def pack(lengths: tuple[int, ...], memory: torch.Tensor) -> Pack:
     return Pack(torch.tensor(sizes), memory)
 
 
-def loss(made: ActorCritic, step: Step, data: Rows) -> torch.Tensor:
+def loss(made: ActorCritic, step: PolicyStep, data: Rows) -> torch.Tensor:
     log_prob = gaussian.log_prob(step.mean, step.std, data[1], made.mask)
     entropy = gaussian.entropy(step.std, made.mask)
     weights = torch.linspace(-1, 1, len(log_prob))
@@ -372,7 +375,9 @@ def test_a_new_policy_begins_with_the_action_that_the_environment_names() -> Non
             torch.zeros(200, 0),
             torch.zeros(200, dtype=torch.bool),
         )
-        torch.testing.assert_close(step.mean.mean(0), torch.tensor(spec.start), atol=0.05, rtol=0)
+        torch.testing.assert_close(
+            step.mean.mean(0), torch.tensor(spec.initial_mean), atol=0.05, rtol=0
+        )
 
 
 @pytest.mark.parametrize("std", ["parameter", "network"])

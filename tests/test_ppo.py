@@ -11,8 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.learning.ppo import PPO, PPOSettings, clipped_loss, rate_factor, squared_errors
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.learning.ppo import PPO, clipped_loss, rate_factor, squared_errors
+from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy import gaussian
 
 # One gradient step of a whole rollout, whose gradient Adam's first moment then tells.
@@ -312,6 +313,26 @@ def test_bounds_of_the_coefficient_are_checked():
         PPO(TinyPolicy(), PPOSettings(entropy_coef=2.0))
     with pytest.raises(UserError, match=r"entropy_min: 0.5 is above entropy_max, 0.1"):
         PPO(TinyPolicy(), PPOSettings(entropy_min=0.5, entropy_max=0.1))
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_coefficient_of_zero_is_no_bonus_and_is_not_learned(learned):
+    rollout, policy, _ = collected()
+    words = ["entropy_coef=0", f"entropy_learned={str(learned).lower()}", "entropy_target=100"]
+    ppo = PPO(policy, config.load(PPOSettings, words))
+    first, second = ppo.update(rollout), ppo.update(rollout)
+    assert first["entropy_coef"] == second["entropy_coef"] == 0.0
+    assert all(math.isfinite(value) for value in second.values())
+
+
+def test_without_a_bonus_the_loss_is_that_of_policy_and_value():
+    parameters = []
+    for coefficient in (0.0, 1e-30):
+        rollout, policy, _ = collected()
+        settings = PPOSettings(entropy_coef=coefficient, entropy_learned=False)
+        PPO(policy, settings).update(rollout)
+        parameters.append(policy.state_dict())
+    assert all(torch.equal(parameters[0][name], parameters[1][name]) for name in parameters[0])
 
 
 def test_settings_are_read_as_overrides():

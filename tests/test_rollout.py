@@ -24,7 +24,7 @@ def assert_row_is(rollout: Rollout, row: int, seen: Seen) -> None:
     assert rollout.reward[row] == np.float32(seen.reward)
     assert rollout.terminated[row] == seen.terminated
     assert rollout.truncated[row] == (seen.truncated and not seen.terminated)
-    assert rollout.episode_start[row] == seen.episode_start
+    assert rollout.is_first[row] == seen.is_first
     assert rollout.version[row] == seen.version
 
 
@@ -72,7 +72,7 @@ def test_counts_are_the_fresh_rows_of_each_environment():
     assert len(set(rollout.counts())) > 1
 
 
-def test_inputs_at_an_episode_start_are_zero():
+def test_inputs_at_the_first_step_of_an_episode_are_zero():
     rollout, _, driver = collected()
     driver.end = 1.0
     rollout.begin()
@@ -136,19 +136,19 @@ def test_finishing_asks_nothing_where_every_episode_terminated():
 # Misuse.
 
 
-def test_more_answers_than_there_is_room_are_refused():
+def test_more_steps_than_there_is_room_are_refused():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy, 3, 2), Driver(policy, 3, seed=0, end=0.0)
     rollout.begin()
     driver.act(rollout, np.arange(3), 0)
     no = np.zeros(3, bool)
-    with pytest.raises(ValueError, match="3 answers, but room for 2"):
+    with pytest.raises(ValueError, match="3 steps, but room for 2"):
         rollout.complete([0, 1, 2], np.zeros(3), no, no)
     rollout.complete([0, 2], np.zeros(2), no[:2], no[:2])
     assert rollout.full and list(rollout.in_flight) == [1]
 
 
-def test_an_environment_in_flight_cannot_act_and_one_that_is_not_cannot_answer():
+def test_an_environment_in_flight_cannot_act_and_one_that_is_not_cannot_complete_a_step():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=0)
     rollout.begin()

@@ -54,7 +54,7 @@ def test_memory_is_what_was_recorded_at_the_first_row_of_each_sequence():
     for part in parts(rollout, 4):
         first = [sequence[0] for sequence in unpacked(part)]
         assert torch.equal(part.pack.memory, rollout.memory[torch.tensor(first)])
-        begins = torch.tensor(rollout.episode_start[first])
+        begins = torch.tensor(rollout.is_first[first])
         assert not part.pack.memory[begins].any() and part.pack.memory[~begins].any()
 
 
@@ -62,7 +62,7 @@ def test_an_episode_starts_at_the_first_row_of_a_sequence_only():
     rollout, _, _ = collected(rollouts=2)
     for part in parts(rollout, 3):
         for sequence in unpacked(part):
-            assert not rollout.episode_start[sequence[1:]].any()
+            assert not rollout.is_first[sequence[1:]].any()
 
 
 @pytest.mark.parametrize("num_envs", [1, 5])

@@ -4,25 +4,25 @@ import time
 
 import numpy as np
 import pytest
-from toy_homes import ToyFactory
+from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
 from tpsrl.rl.bench import synthetic_env as core
-from tpsrl.rl.bench.synthetic import SPEC, SyntheticFactory, SyntheticHomes
-from tpsrl.rl.envs.interface import Episode, StepBatch
+from tpsrl.rl.bench.synthetic import SPEC, SyntheticVecEnv, SyntheticVecEnvFactory
+from tpsrl.rl.envs.vec_env import EpisodeStats, StepBatch
 
-FACTORY = SyntheticFactory("none", seed=3)
+FACTORY = SyntheticVecEnvFactory("none", seed=3)
 
 
 def actions(step: int, env: int) -> np.ndarray:
     return np.random.default_rng((step, env)).uniform(-1, 1, core.ACTIONS).astype(np.float32)
 
 
-def walk(homes: SyntheticHomes, names: list[int], first: int, last: int) -> list[StepBatch]:
-    """Steps all homes of a process, whose numbers in the whole are `names`."""
+def walk(made: SyntheticVecEnv, names: list[int], first: int, last: int) -> list[StepBatch]:
+    """Steps all environments of a process, whose numbers in the whole are `names`."""
     rows = range(len(names))
     return [
-        homes.step(rows, np.stack([actions(step, name) for name in names]))
+        made.step(rows, np.stack([actions(step, name) for name in names]))
         for step in range(first, last)
     ]
 
@@ -39,7 +39,7 @@ def assert_same(one: StepBatch, other: StepBatch, row: int) -> None:
         np.testing.assert_array_equal(one.final["depth"][0], other.final["depth"][at])
 
 
-def test_a_home_goes_through_the_same_whatever_the_grouping() -> None:
+def test_an_environment_goes_through_the_same_whatever_the_grouping() -> None:
     names = [4, 0, 7]
     together = FACTORY(names)
     first = together.reset(range(3))
@@ -53,8 +53,8 @@ def test_a_home_goes_through_the_same_whatever_the_grouping() -> None:
 
 
 def test_observations_are_as_announced_and_differ() -> None:
-    homes = FACTORY(range(3))
-    shown = [homes.reset(range(3))] + [done.observation for done in walk(homes, [0, 1, 2], 0, 5)]
+    made = FACTORY(range(3))
+    shown = [made.reset(range(3))] + [done.observation for done in walk(made, [0, 1, 2], 0, 5)]
     for each in shown:
         for name, shape in SPEC.observations.items():
             assert each[name].shape == (3, *shape) and each[name].dtype == np.float32
@@ -62,7 +62,7 @@ def test_observations_are_as_announced_and_differ() -> None:
     images = {each["depth"][row].tobytes() for each in shown for row in range(3)}
     assert len(images) == 18
     assert SPEC.mask == (True,) * 10
-    for name, values in homes.observe([2, 0]).items():
+    for name, values in made.observe([2, 0]).items():
         np.testing.assert_array_equal(values, shown[-1][name][[2, 0]])
 
 
@@ -75,10 +75,10 @@ def test_the_best_action_is_shown_by_the_state() -> None:
 
 
 def test_episodes_are_of_50_to_200_steps_and_end_both_ways() -> None:
-    homes = FACTORY(range(4))
-    homes.reset(range(4))
-    done = walk(homes, [0, 1, 2, 3], 0, 2500)
-    episodes: list[Episode] = [episode for each in done for episode in each.episodes]
+    made = FACTORY(range(4))
+    made.reset(range(4))
+    done = walk(made, [0, 1, 2, 3], 0, 2500)
+    episodes: list[EpisodeStats] = [episode for each in done for episode in each.episodes]
     assert len(episodes) > 50
     assert all(50 <= episode.steps <= 200 for episode in episodes)
     assert {episode.ended_by for episode in episodes} == {"success", "timeout"}
@@ -95,12 +95,12 @@ def test_episodes_are_of_50_to_200_steps_and_end_both_ways() -> None:
         assert own[0].reward == pytest.approx(float(rewards[:first].sum()), rel=1e-5)
 
 
-def test_a_restored_home_goes_on_exactly() -> None:
-    homes = FACTORY([5, 6])
-    homes.reset([0, 1])
-    walk(homes, [5, 6], 0, 130)
-    arrays, note = homes.snapshot(1)
-    later = walk(homes, [5, 6], 130, 500)
+def test_a_restored_environment_goes_on_exactly() -> None:
+    made = FACTORY([5, 6])
+    made.reset([0, 1])
+    walk(made, [5, 6], 0, 130)
+    arrays, note = made.snapshot(1)
+    later = walk(made, [5, 6], 130, 500)
     assert sum(len(each.episodes) for each in later) > 2
     other = FACTORY([6])
     other.restore(0, arrays, json.loads(json.dumps(note)))
@@ -108,25 +108,25 @@ def test_a_restored_home_goes_on_exactly() -> None:
         assert_same(one, all_of_them, 1)
         theirs = [episode for episode in all_of_them.episodes if episode.env == 6]
         assert one.episodes == theirs
-    assert other.drawn_s[0] == homes.drawn_s[1]
+    assert other.drawn_s[0] == made.drawn_s[1]
 
 
-def test_renewed_homes_draw_other_episodes() -> None:
+def test_reseeded_environments_draw_other_episodes() -> None:
     first = FACTORY([1]).reset([0])
-    homes, again = FACTORY([1]), FACTORY([1])
-    homes.renew(1)
-    again.renew(1)
-    second = homes.reset([0])
+    made, again = FACTORY([1]), FACTORY([1])
+    made.reseed(1)
+    again.reseed(1)
+    second = made.reset([0])
     assert not np.array_equal(first["state"], second["state"])
     np.testing.assert_array_equal(again.reset([0])["state"], second["state"])
-    assert homes.start(0) != 1
+    assert made.start(0) != 1
 
 
 def test_avoided_starts_are_left_out() -> None:
-    homes = FACTORY([1])
-    homes.avoid([1, 20_001])
-    homes.reset([0])
-    done = walk(homes, [1], 0, 500)
+    made = FACTORY([1])
+    made.avoid([1, 20_001])
+    made.reset([0])
+    done = walk(made, [1], 0, 500)
     starts = [episode.start for each in done for episode in each.episodes]
     assert starts[:2] == [10_001, 30_001]
     lengths = [episode.steps for each in done for episode in each.episodes]
@@ -137,23 +137,23 @@ def test_avoided_starts_are_left_out() -> None:
 
 
 def test_what_is_no_snapshot_is_refused_and_changes_nothing() -> None:
-    homes, toys = FACTORY([0]), ToyFactory()([0])
-    shown = homes.reset([0])
+    made, toys = FACTORY([0]), ToyVecEnvFactory()([0])
+    shown = made.reset([0])
     with pytest.raises(UserError, match="synthetic"):
-        homes.restore(0, *toys.snapshot(0))
-    arrays, note = homes.snapshot(0)
+        made.restore(0, *toys.snapshot(0))
+    arrays, note = made.snapshot(0)
     with pytest.raises(UserError, match="shapes"):
-        homes.restore(0, {**arrays, "state": np.zeros(3)}, note)
-    np.testing.assert_array_equal(homes.observe([0])["state"], shown["state"])
+        made.restore(0, {**arrays, "state": np.zeros(3)}, note)
+    np.testing.assert_array_equal(made.observe([0])["state"], shown["state"])
 
 
 def test_durations_are_those_of_the_replay() -> None:
-    homes = FACTORY([2])
-    homes.reset([0])
-    drawn = [homes.drawn_s[0]]
+    made = FACTORY([2])
+    made.reset([0])
+    drawn = [made.drawn_s[0]]
     for step in range(400):
-        walk(homes, [2], step, step + 1)
-        drawn.append(homes.drawn_s[0])
+        walk(made, [2], step, step + 1)
+        drawn.append(made.drawn_s[0])
     step_s, reset_s = core.replay(2, seed=3, steps=400)
     assert drawn[0] == core.RESET_S
     np.testing.assert_allclose(np.diff(drawn), step_s + reset_s, atol=1e-9)
@@ -191,10 +191,10 @@ def test_a_step_takes_its_time(variant: str) -> None:
 
 def test_the_factory_can_be_sent_to_a_process() -> None:
     assert pickle.loads(pickle.dumps(FACTORY)) == FACTORY
-    homes = FACTORY([0])
-    assert homes.seconds == {"rendering": 0.0, "resets": 0.0}
+    made = FACTORY([0])
+    assert made.seconds == {"rendering": 0.0, "resets": 0.0}
     with pytest.raises(UserError, match="did you mean 'waiting'"):
-        SyntheticFactory("wating")([0])
+        SyntheticVecEnvFactory("wating")([0])
 
 
 def test_an_episode_that_is_over_has_to_be_reset() -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from toy_homes import ToyFactory
+from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.serial import Serial
-from tpsrl.rl.learning.ppo import PPOSettings
-from tpsrl.rl.policy.actor_critic import PolicySettings
-from tpsrl.rl.run import log
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import metrics
 from tpsrl.rl.run.settings import TrainSettings
-from tpsrl.rl.run.trainer import Schedule, Trainer, load_latest
+from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
 
 STEPS, ENVS = 8, 3
 SETTINGS = TrainSettings(
@@ -51,9 +51,9 @@ class Silent:
 def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer:
     options: dict[str, Any] = {
         "settings": SETTINGS,
-        "schedule": Schedule(validation_episodes=0),
+        "schedule": TrainSchedule(validation_episodes=0),
         "out": out,
-        "factory": ToyFactory(),
+        "factory": ToyVecEnvFactory(),
         "validation": None,
         "deploy": {},
         "watcher": watcher or Silent(),
@@ -63,7 +63,7 @@ def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k not in TIMES} for row in log.read(out)]
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in metrics.read(out)]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     one.train()
     one.close()
-    records = log.read(tmp_path)
+    records = metrics.read(tmp_path)
     for before, row in zip([{"seconds": 0.0}, *records], records, strict=False):
         spent = row["seconds"] - before["seconds"]
         assert sum(row["time"].values()) == pytest.approx(spent, abs=0.002)
@@ -137,10 +137,12 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_trainer import Schedule, Silent, ToyFactory, trainer
+from test_trainer import TrainSchedule, Silent, ToyVecEnvFactory, trainer
 out = Path(sys.argv[1])
 one = trainer(
-    out, schedule=Schedule(validation_episodes=0, checkpoint_minutes=0.0), processes={processes}
+    out,
+    schedule=TrainSchedule(validation_episodes=0, checkpoint_minutes=0.0),
+    processes={processes},
 )
 if __name__ == "__main__":
     one.train()
@@ -160,7 +162,7 @@ def test_a_training_that_is_killed_goes_on_bit_for_bit(
         time.sleep(0.01)
     process.kill()
     process.wait()
-    with (out / log.METRICS).open("a") as file:
+    with (out / metrics.METRICS).open("a") as file:
         file.write('{"update": 11, "st')  # a line that was being written
     second = trainer(out, processes=processes)
     checkpoint = load_latest(out)
@@ -175,8 +177,8 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
     count = 4
     one = trainer(
         tmp_path,
-        schedule=Schedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
-        validation=lambda: Serial(ToyFactory(stride=count), count),
+        schedule=TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
+        validation=lambda: SerialEnvPool(ToyVecEnvFactory(stride=count), count),
     )
     one.train()
     one.close()
@@ -208,3 +210,15 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         other.close()
     with pytest.raises(UserError, match="no checkpoint"):
         load_latest(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("command", ["train", "bench train"])
+def test_the_help_of_training_comes_without_torch(command: str) -> None:
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({[*command.split(), '--help']!r}) == 0; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"usage: tpsrl {command}" in done.stdout

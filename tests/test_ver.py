@@ -4,29 +4,32 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import connection
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from toy_homes import SPEC, ToyFactory
+from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl.errors import RunError
 from tpsrl.rl.collection import collectors
-from tpsrl.rl.collection.collector import Collection, Collector
-from tpsrl.rl.collection.inference import Batch, Choice, Helpers, choose
+from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.collection.collectors import AnyCollector
+from tpsrl.rl.collection.inference import Batch, Choice, InferenceThreads, choose
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.buffers import ANSWERED, ASKED, Answers
-from tpsrl.rl.envs.workers import Survival, Workers
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings, Step
+from tpsrl.rl.collection.settings import CollectorSettings
+from tpsrl.rl.envs.step_buffers import READY, STEPPING, StepBuffers
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicyStep
+from tpsrl.rl.policy.settings import PolicySettings
 
 N, T = 5, 8
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
 ASYNC = ("ver", "nover", "overlap")
-QUICK = Survival(hang_s=1.0, max_failures=3, warn_s=0.2)
+QUICK = FaultTolerance(hang_s=1.0, max_failures=3, warn_s=0.2)
 
-Make = Callable[..., Collector]
+Make = Callable[..., AnyCollector]
 Columns = dict[str, np.ndarray]
 
 
@@ -38,10 +41,17 @@ def policy() -> ActorCritic:
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    made: list[Collector] = []
+    made: list[AnyCollector] = []
 
-    def one(name: str, factory: ToyFactory | None = None, **options: object) -> Collector:
-        made.append(collectors.make(name, factory or ToyFactory(), N, **options))
+    def one(
+        name: str,
+        factory: ToyVecEnvFactory | None = None,
+        tolerance: FaultTolerance | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        **options: Any,
+    ) -> AnyCollector:
+        settings = CollectorSettings(name, N, **options)
+        made.append(collectors.make(settings, factory or ToyVecEnvFactory(), tolerance, say))
         return made[-1]
 
     yield one
@@ -49,12 +59,12 @@ def make() -> Iterator[Make]:
         collector.close()
 
 
-def rollouts(collector: Collector, policy: ActorCritic) -> list[Rollout]:
+def rollouts(collector: AnyCollector, policy: ActorCritic) -> list[Rollout]:
     return [Rollout(SPEC, N, N * T, policy.memory_size) for _ in range(collector.rollouts)]
 
 
 OF_POLICY = ("action", "log_prob", "memory", "previous_action", "value")
-OF_ENVIRONMENT = ("state", "depth", "reward", "terminated", "truncated", "episode_start")
+OF_ENVIRONMENT = ("state", "depth", "reward", "terminated", "truncated", "is_first")
 
 
 def columns(rows: Rollout) -> Columns:
@@ -65,7 +75,7 @@ def columns(rows: Rollout) -> Columns:
 
 
 def run(
-    collector: Collector, policy: ActorCritic, count: int, made: list[Rollout] | None = None
+    collector: AnyCollector, policy: ActorCritic, count: int, made: list[Rollout] | None = None
 ) -> list[Columns]:
     made = made or rollouts(collector, policy)
     found = []
@@ -87,7 +97,7 @@ def assert_whole(stream: Columns, env: int) -> None:
     for row in range(len(stream["env"])):
         state = stream["state"][row]
         assert state[[0, 1, 3]].tolist() == [step, episode, env]
-        assert stream["episode_start"][row] == (step == 0)
+        assert stream["is_first"][row] == (step == 0)
         wanted = state[2] + stream["action"][row, 0] * (step + 1)
         assert stream["reward"][row] == pytest.approx(wanted, abs=1e-5)
         over = step + 1 == 3 + (env + episode) % 4
@@ -214,24 +224,24 @@ def test_nothing_is_lost_or_doubled_by_a_snapshot(
         assert_whole(stream, env)
 
 
-def test_workers_never_see_a_restored_step_as_asked(
+def test_workers_never_see_a_restored_step_as_sent(
     make: Make, policy: ActorCritic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[np.ndarray] = []
-    load = Answers.load
+    load = StepBuffers.load
 
-    def noted(answers: Answers, arrays: Columns) -> None:
+    def noted(buffers: StepBuffers, arrays: Columns) -> None:
         loaded.append(arrays["state"].copy())
-        load(answers, arrays)
+        load(buffers, arrays)
 
     twin = make("ver")
     run(twin, policy, 3)
     arrays, note = twin.snapshot()
-    assert (arrays["environments/answers/state"] == ASKED).any()
-    monkeypatch.setattr(Answers, "load", noted)
+    assert (arrays["environments/buffers/state"] == STEPPING).any()
+    monkeypatch.setattr(StepBuffers, "load", noted)
     make("ver", processes=2).restore(arrays, note)
-    assert len(loaded) == 1 and not (loaded[0] == ASKED).any()
-    assert (loaded[0] == ANSWERED).any()
+    assert len(loaded) == 1 and not (loaded[0] == STEPPING).any()
+    assert (loaded[0] == READY).any()
 
 
 def test_overlap_pauses_where_it_is_told_to(make: Make, policy: ActorCritic) -> None:
@@ -284,14 +294,14 @@ class Watched(ActorCritic):
         self.before = before
         self.batches: list[tuple[str, int]] = []  # thread, size
 
-    def act(self, observation: Any, *args: Any) -> Step:
+    def act(self, observation: Any, *args: Any) -> PolicyStep:
         envs = observation["state"][:, 3].int().tolist()
         self.batches.append((threading.current_thread().name, len(envs)))
         self.before(envs)
         return super().act(observation, *args)
 
 
-def is_helper() -> bool:
+def in_thread() -> bool:
     return threading.current_thread().name.startswith("tpsrl inference")
 
 
@@ -323,7 +333,7 @@ def test_several_inference_workers_keep_to_the_bounds_of_batches(
         sizes.append(len(batch.envs))
         return choose(policy, batch)
 
-    monkeypatch.setattr("tpsrl.rl.collection.inference.choose", noted)  # what helpers do
+    monkeypatch.setattr("tpsrl.rl.collection.inference.choose", noted)  # what threads do
     monkeypatch.setattr("tpsrl.rl.collection.collector.choose", noted)
     collector = make("ver", processes=5, min_batch=low, max_batch=high, inference_workers=2)
     for env, stream in enumerate(streams(run(collector, Watched(), 10))):
@@ -335,7 +345,7 @@ def test_several_inference_workers_keep_to_the_bounds_of_batches(
 
 def test_what_goes_wrong_in_an_inference_worker_is_said(make: Make) -> None:
     def fail(envs: list[int]) -> None:
-        if is_helper():
+        if in_thread():
             raise ValueError("out of memory")
 
     with pytest.raises(ValueError, match="out of memory"):
@@ -348,52 +358,52 @@ def test_environments_may_be_lost_while_their_actions_are_chosen(
 ) -> None:
     killed, dropped = threading.Event(), threading.Event()
     withdrawn: list[int] = []
-    drop = Helpers.drop
+    drop = InferenceThreads.drop
 
-    def noted(helpers: Helpers, envs: np.ndarray) -> None:
-        drop(helpers, envs)
-        withdrawn.extend(env for b, _ in helpers._tasks for env in b.envs[~b.valid].tolist())
+    def noted(threads: InferenceThreads, envs: np.ndarray) -> None:
+        drop(threads, envs)
+        withdrawn.extend(env for b, _ in threads._tasks for env in b.envs[~b.valid].tolist())
         dropped.set()
 
     def die(envs: list[int]) -> None:
         # What is chosen for environment 0 is kept back until its worker is known to be dead.
-        if is_helper() and 0 in envs and not killed.is_set():
+        if in_thread() and 0 in envs and not killed.is_set():
             killed.set()
-            process = collector._environments._workers[0].process  # type: ignore[attr-defined]
+            process = collector.pool.group.workers[0].process  # type: ignore[attr-defined]
             os.kill(process.pid, signal.SIGKILL)
-            connection.wait([process.sentinel])
             assert dropped.wait(20.0)
 
-    monkeypatch.setattr(Helpers, "drop", noted)
-    monkeypatch.setattr("tpsrl.rl.envs.workers.SLICE_S", 0.01)  # the dead are found at once
-    collector = make(name, processes=5, survival=QUICK, inference_workers=3)
+    monkeypatch.setattr(InferenceThreads, "drop", noted)
+    for module in ("supervision", "worker_pool"):  # the dead are found at once
+        monkeypatch.setattr(f"tpsrl.rl.envs.{module}.CHECK_EVERY_S", 0.01)
+    collector = make(name, processes=5, tolerance=QUICK, inference_workers=3)
     watched, size = Watched(die), 200 * N  # more than the others do meanwhile
     made = [Rollout(SPEC, N, size, watched.memory_size) for _ in range(collector.rollouts)]
     collections, found = lossy(collector, watched, 1, more=2, made=made)
     assert_sound(found, size)
     assert withdrawn == [0]
-    assert [loss.envs.tolist() for c in collections for loss in c.losses] == [[0]]
+    assert [lost.envs.tolist() for c in collections for lost in c.lost] == [[0]]
 
 
 # -- failures ----------------------------------------------------------------------------------
 
 
 def lossy(
-    collector: Collector,
+    collector: AnyCollector,
     policy: ActorCritic,
-    losses: int,
+    lost: int,
     more: int = 100,
     made: list[Rollout] | None = None,
 ) -> tuple[list[Collection], list[Columns]]:
-    """What is collected until there were so many losses, and in so many rollouts more."""
+    """What is collected until there were so many lost, and in so many rollouts more."""
     made = made or rollouts(collector, policy)
     collections, found = [], []
     while more:
         collections.append(collector.collect(policy, made, len(found)))
         found.append(columns(collections[-1].rollout))
         assert len(found) < 5000
-        losses -= len(collections[-1].losses)
-        more -= losses <= 0
+        lost -= len(collections[-1].lost)
+        more -= lost <= 0
     return collections, found
 
 
@@ -405,8 +415,8 @@ def assert_sound(found: list[Columns], size: int = N * T) -> None:
     for stream in streams(found):
         step = None
         for row in range(len(stream["env"])):
-            now, start = stream["state"][row][0], stream["episode_start"][row]
-            assert start == (now == 0)
+            now, first = stream["state"][row][0], stream["is_first"][row]
+            assert first == (now == 0)
             assert now in (0, step)
             over = stream["terminated"][row] or stream["truncated"][row]
             step = None if over else now + 1
@@ -416,7 +426,7 @@ CAUSES = {
     "kill": "died: signal SIGKILL",
     "hang": "hung: ",
     "nan": "reward is not finite",
-    "raise": "ValueError: home 3 is on fire",
+    "raise": "ValueError: environment 3 is on fire",
 }
 
 
@@ -426,13 +436,13 @@ def test_a_worker_that_fails_is_replaced(
     name: str, trouble: str, make: Make, policy: ActorCritic
 ) -> None:
     said: list[str] = []
-    factory = ToyFactory(trouble, where=3, when=20)
-    collector = make(name, factory, processes=5, survival=QUICK, say=said.append)
+    factory = ToyVecEnvFactory(trouble, where=3, when=20)
+    collector = make(name, factory, processes=5, tolerance=QUICK, say=said.append)
     collections, found = lossy(collector, policy, 1)
     assert_sound(found)
-    losses = [loss for collection in collections for loss in collection.losses]
-    assert [loss.envs.tolist() for loss in losses] == [[3]]
-    assert CAUSES[trouble] in losses[0].cause
+    lost = [one for collection in collections for one in collection.lost]
+    assert [one.envs.tolist() for one in lost] == [[3]]
+    assert CAUSES[trouble] in lost[0].cause
     assert any(CAUSES[trouble] in line and "it is replaced" in line for line in said)
     # The lost one is back among the others.
     assert 3 in np.concatenate([part["env"] for part in found[-50:]])
@@ -440,15 +450,15 @@ def test_a_worker_that_fails_is_replaced(
 
 def test_a_start_that_keeps_killing_is_not_drawn_any_more(make: Make, policy: ActorCritic) -> None:
     said: list[str] = []
-    factory = ToyFactory("kill", episode=2, lives=10)
-    survival = Survival(max_failures=50, quarantine_after=2)
-    ver = make("ver", factory, processes=5, survival=survival, say=said.append)
+    factory = ToyVecEnvFactory("kill", episode=2, failures=10)
+    tolerance = FaultTolerance(max_failures=50, quarantine_after=2)
+    ver = make("ver", factory, processes=5, tolerance=tolerance, say=said.append)
     collections, found = lossy(ver, policy, 2)
     assert_sound(found)
     assert "start 2 is not drawn any more" in said
     # Those who were in it already may still fall.
-    assert 2 <= sum(len(c.losses) for c in collections) <= N
-    assert not any(c.losses for c in collections[-5:])
+    assert 2 <= sum(len(c.lost) for c in collections) <= N
+    assert not any(c.lost for c in collections[-5:])
     # Whoever came that far went on to the next.
     assert any((stream["state"][:, 1] == 3).any() for stream in streams(found))
 
@@ -456,19 +466,19 @@ def test_a_start_that_keeps_killing_is_not_drawn_any_more(make: Make, policy: Ac
 def test_too_many_failures_end_the_training_with_their_cause(
     make: Make, policy: ActorCritic
 ) -> None:
-    factory = ToyFactory("raise", where=3, when=2, lives=100)
-    survival = Survival(max_failures=2, quarantine_after=99)
-    ver = make("ver", factory, processes=5, survival=survival)
-    message = r"3 workers failed within \d+ s, the last: worker 3 .* home 3 is on fire"
+    factory = ToyVecEnvFactory("raise", where=3, when=2, failures=100)
+    tolerance = FaultTolerance(max_failures=2, quarantine_after=99)
+    ver = make("ver", factory, processes=5, tolerance=tolerance)
+    message = r"3 workers failed within \d+ s, the last: worker 3 .* environment 3 is on fire"
     with pytest.raises(RunError, match=message):
         lossy(ver, policy, 99)
 
 
 def test_the_watchdog_says_who_is_waited_for(make: Make, policy: ActorCritic) -> None:
     said: list[str] = []
-    survival = Survival(hang_s=2.5, warn_s=0.5)
-    factory = ToyFactory("hang", where=3, when=4)
-    sync = make("sync", factory, processes=5, survival=survival, say=said.append)
+    tolerance = FaultTolerance(hang_s=2.5, warn_s=0.5)
+    factory = ToyVecEnvFactory("hang", where=3, when=4)
+    sync = make("sync", factory, processes=5, tolerance=tolerance, say=said.append)
     lossy(sync, policy, 1, more=1)
     waiting = "waiting for worker 3 (environments 3 to 3), "
     assert [line for line in said if line.startswith(waiting) and " at a step (start " in line]
@@ -477,11 +487,11 @@ def test_the_watchdog_says_who_is_waited_for(make: Make, policy: ActorCritic) ->
 def test_a_worker_lost_between_rollouts_is_replaced_before_a_snapshot(
     make: Make, policy: ActorCritic
 ) -> None:
-    ver = make("ver", processes=5, survival=QUICK)
+    ver = make("ver", processes=5, tolerance=QUICK)
     rows = rollouts(ver, policy)
     found = run(ver, policy, 2, rows)
-    workers: Workers = ver._environments  # type: ignore[attr-defined]
-    os.kill(workers._workers[2].process.pid or 0, signal.SIGKILL)
+    pool: WorkerEnvPool = ver.pool  # type: ignore[attr-defined]
+    os.kill(pool.group.workers[2].process.pid or 0, signal.SIGKILL)
     arrays, note = ver.snapshot()
     assert note["environments"]["lost"][0][0] == [2]
     tensors, about = rows[0].state_dict()
@@ -496,7 +506,7 @@ def test_a_worker_lost_between_rollouts_is_replaced_before_a_snapshot(
 def test_a_hanging_worker_does_not_keep_overlap_from_closing(
     make: Make, policy: ActorCritic
 ) -> None:
-    overlap = make("overlap", ToyFactory("hang", where=1, when=25), processes=5)
+    overlap = make("overlap", ToyVecEnvFactory("hang", where=1, when=25), processes=5)
     made = rollouts(overlap, policy)
     collected = threading.Event()
 

@@ -17,32 +17,32 @@ import torch
 
 from benchmarks.peers.settings import Marks, Settings, Tally
 from tpsrl import config, machine
-from tpsrl.rl.bench.synthetic import SyntheticFactory, SyntheticHomes
-from tpsrl.rl.envs.interface import StepBatch
+from tpsrl.rl.bench.synthetic import SyntheticVecEnv, SyntheticVecEnvFactory
+from tpsrl.rl.envs.vec_env import StepBatch
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Factory:
-    """Of synthetic homes that keep a tally."""
+class TallyVecEnvFactory:
+    """Of synthetic environments that keep a tally."""
 
     settings: Settings
 
-    def __call__(self, env_ids: Sequence[int]) -> "Homes":
-        """See `tpsrl.rl.envs.interface.HomesFactory`."""
-        return Homes(self.settings, env_ids)
+    def __call__(self, env_ids: Sequence[int]) -> "TallyVecEnv":
+        """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
+        return TallyVecEnv(self.settings, env_ids)
 
 
-class Homes(SyntheticHomes):
-    """Synthetic homes that keep a tally."""
+class TallyVecEnv(SyntheticVecEnv):
+    """Synthetic environments that keep a tally."""
 
     def __init__(self, settings: Settings, env_ids: Sequence[int]) -> None:
-        super().__init__(SyntheticFactory(settings.variant, settings.seed), env_ids)
+        super().__init__(SyntheticVecEnvFactory(settings.variant, settings.seed), env_ids)
         self._tallies = [Tally(settings, env) for env in env_ids]
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.interface.Homes.step`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.step`."""
         found = super().step(env_ids, actions)
         for env in env_ids:
             self._tallies[env].add(float(self.drawn_s[env]))
@@ -74,7 +74,7 @@ def main(settings: Settings, extra: dict[str, Any]) -> None:
     machine.keep_memory()
     preset, marks = preset_of(settings), Marks(settings)
     preset = dataclasses.replace(preset, **extra)
-    made = assemble(preset, Factory(settings), settings.num_envs, settings.seed)
+    made = assemble(preset, TallyVecEnvFactory(settings), settings.num_envs, settings.seed)
     with contextlib.closing(made.collector):
         total = settings.warm_up + settings.rollouts
         for number in range(total):

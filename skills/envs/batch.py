@@ -20,7 +20,7 @@ from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome
 from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import Observation
+from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode

@@ -21,7 +21,7 @@ from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl import sim
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.envs.interface import Observation
+from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode

@@ -16,7 +16,7 @@ from skills.envs.batch import BatchStep, SkillSnapshot
 from skills.envs.environment import EnvOptions
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
 from tpsrl.world import episode as records
@@ -33,7 +33,7 @@ _PARTS = ("home", "task", "path")  # of the arrays of a snapshot
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SkillHomesFactory:
+class TrainingVecEnvFactory:
     """Makes the homes in which a skill is trained; is sent to worker processes.
 
     With a `stride` n starts are taken in order and not at random: home i of the whole takes those
@@ -57,19 +57,19 @@ class SkillHomesFactory:
         registry.get(self.skill)
         self.options.source(self.skill).prepare(processes)
 
-    def __call__(self, env_ids: Sequence[int]) -> "SkillHomes":
-        """See `tpsrl.rl.envs.interface.HomesFactory`."""
-        return SkillHomes(self, env_ids)
+    def __call__(self, env_ids: Sequence[int]) -> "TrainingVecEnv":
+        """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
+        return TrainingVecEnv(self, env_ids)
 
 
-class SkillHomes:
-    """One skill in the homes of a simulator, as `tpsrl.rl.envs.interface.Homes`.
+class TrainingVecEnv:
+    """One skill in the homes of a simulator, as `tpsrl.rl.envs.vec_env.VecEnv`.
 
     Raises:
         UserError: the skill or an option is unknown or out of range.
     """
 
-    def __init__(self, factory: SkillHomesFactory, env_ids: Sequence[int]) -> None:
+    def __init__(self, factory: TrainingVecEnvFactory, env_ids: Sequence[int]) -> None:
         skill, options = factory.skill, factory.options
         self._batch = options.batch(skill, options.simulator(skill, len(env_ids)))
         self._source = options.source(skill)
@@ -91,11 +91,11 @@ class SkillHomes:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.seconds`."""
         return {"rendering": self._batch.depth_s, "resets": self._resets_s}
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.reset`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reset`."""
         begun, rendering_s = time.perf_counter(), self._batch.depth_s
         starts = []
         for env in env_ids:
@@ -110,7 +110,7 @@ class SkillHomes:
         return shown
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.interface.Homes.step`.
+        """See `tpsrl.rl.envs.vec_env.VecEnv.step`.
 
         Raises:
             UserError: an action is of the wrong shape or not finite, or a home was not reset.
@@ -137,23 +137,23 @@ class SkillHomes:
         return result
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.observe`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         return self._batch.observe(env_ids)
 
     def start(self, env_id: int) -> int:
-        """See `tpsrl.rl.envs.interface.Homes.start`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.start`."""
         return int(self._start[env_id])
 
-    def renew(self, life: int) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.renew`."""
-        self._rngs = [np.random.default_rng((self._seed, env, life)) for env in self._names]
+    def reseed(self, restarts: int) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reseed`."""
+        self._rngs = [np.random.default_rng((self._seed, env, restarts)) for env in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.avoid`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
         self._avoided = frozenset(starts)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
-        """See `tpsrl.rl.envs.interface.Homes.snapshot`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
         frozen = self._batch.snapshot(env_id)
         parts = (frozen.home.arrays, frozen.task, frozen.path)
         arrays = {
@@ -172,7 +172,7 @@ class SkillHomes:
         return arrays, note
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.restore`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.restore`."""
         groups: dict[str, dict[str, np.ndarray]] = {part: {} for part in _PARTS}
         try:
             for key, values in arrays.items():
@@ -194,7 +194,7 @@ class SkillHomes:
             total[env_id] = terms.get(name, 0.0)
 
     def close(self) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.close`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.close`."""
         self._batch.simulator.close()
 
     def _next(self, env_id: int) -> tuple[int, Start]:
@@ -209,12 +209,12 @@ class SkillHomes:
         index = self._names[env_id] if before < 0 else before + self._stride
         return index, self._source[index]
 
-    def _episode(self, env_id: int, done: BatchStep, row: int) -> Episode:
+    def _episode(self, env_id: int, done: BatchStep, row: int) -> EpisodeStats:
         """The record of an episode that is over."""
         outcome = done.outcome
         failure = self._batch.skill.failures[int(outcome.failure[row])]
         success = bool(outcome.success[row])
-        return Episode(
+        return EpisodeStats(
             env=self._names[env_id],
             start=int(self._start[env_id]),
             steps=self._batch.steps(env_id),
@@ -225,7 +225,7 @@ class SkillHomes:
         )
 
 
-def deployment(factory: SkillHomesFactory, delay: bool) -> Json:
+def deployment(factory: TrainingVecEnvFactory, delay: bool) -> Json:
     """What a checkpoint says so that `skills.policies.learned` can act by it."""
     options, skill = factory.options, registry.get(factory.skill).definition
     return {

@@ -21,7 +21,7 @@ from skills.envs.environment import (
     observation_space,
 )
 from tpsrl.errors import unknown
-from tpsrl.rl.envs.interface import Observation
+from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 
 

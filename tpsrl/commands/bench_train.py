@@ -58,7 +58,7 @@ def run(settings: Settings) -> int:
     from tpsrl import machine
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
-    from tpsrl.rl.collection.collectors import COLLECTORS
+    from tpsrl.rl.collection.settings import COLLECTORS
 
     names = settings.collector.split(",")
     for name in names:
@@ -79,7 +79,7 @@ def run(settings: Settings) -> int:
             settings.preset,
             _factory(settings),
             processes,
-            bench.Plan(settings.rollouts, settings.turns, settings.warm_up),
+            bench.BenchSchedule(settings.rollouts, settings.turns, settings.warm_up),
             settings.seed,
             say=lambda line: status.update(f"measuring: {line}"),
         )
@@ -104,12 +104,12 @@ def run(settings: Settings) -> int:
 def _factory(settings: Settings) -> Any:
     """The homes to measure with."""
     from skills.envs.environment import EnvOptions
-    from skills.envs.training import SkillHomesFactory
+    from skills.envs.training import TrainingVecEnvFactory
     from skills.registry import names
-    from tpsrl.rl.bench.synthetic import SyntheticFactory
+    from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 
     if settings.task in SYNTHETIC:
-        return SyntheticFactory(SYNTHETIC[settings.task], settings.seed)
+        return SyntheticVecEnvFactory(SYNTHETIC[settings.task], settings.seed)
     if settings.task not in names():
         raise unknown("task", settings.task, [*names(), *SYNTHETIC])
     camera = settings.preset.policy.encoder != "state"
@@ -118,7 +118,7 @@ def _factory(settings: Settings) -> Any:
         num_objects=settings.num_objects,
         num_episodes=settings.num_episodes,
     )
-    factory = SkillHomesFactory(settings.task, options, settings.seed)
+    factory = TrainingVecEnvFactory(settings.task, options, settings.seed)
     factory.prepare()
     return factory
 

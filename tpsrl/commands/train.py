@@ -105,7 +105,7 @@ def run(settings: Settings) -> int:
     from rich.console import Console
 
     from tpsrl.rl.run.checkpoint import FOLDER
-    from tpsrl.rl.run.trainer import Schedule, Trainer, load_latest
+    from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
 
     check(settings.preset)
@@ -115,7 +115,7 @@ def run(settings: Settings) -> int:
     checkpoint = None if settings.resume is None else load_latest(out)
     processes, _ = set_up(settings.preset, settings.processes, settings.threads)
     settings = dataclasses.replace(settings, out=str(out), resume=None, processes=processes)
-    schedule = Schedule(
+    schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
     factory, validation, deploy = _environments(settings)
@@ -144,7 +144,7 @@ def check(preset: TrainSettings) -> None:
     Raises:
         UserError: collector or encoder is unknown; names the nearest.
     """
-    from tpsrl.rl.collection.collectors import COLLECTORS
+    from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.encoders import ENCODERS
 
     if preset.collector not in COLLECTORS:
@@ -166,12 +166,13 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
 
 
 def _environments(settings: Settings) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:
-    """Factory of the homes, maker of the homes of a validation, and what checkpoints say."""
+    """Factory of the environments, maker of those of a validation, and what checkpoints say."""
     from skills.envs.environment import EnvOptions
-    from skills.envs.training import SkillHomesFactory, deployment
-    from tpsrl.rl.envs.delay import DelayedFactory
-    from tpsrl.rl.envs.serial import Environments, Serial
-    from tpsrl.rl.envs.workers import Workers
+    from skills.envs.training import TrainingVecEnvFactory, deployment
+    from tpsrl.rl.envs.delay import DelayedVecEnvFactory
+    from tpsrl.rl.envs.pool import EnvPool
+    from tpsrl.rl.envs.serial_pool import SerialEnvPool
+    from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(
@@ -183,20 +184,22 @@ def _environments(settings: Settings) -> tuple[Any, Callable[[], Any] | None, di
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )
-    factory = SkillHomesFactory(settings.skill, options, settings.seed)
+    factory = TrainingVecEnvFactory(settings.skill, options, settings.seed)
     factory.prepare()
     deploy = deployment(factory, settings.delay)
-    shown = DelayedFactory(factory) if settings.delay else factory
+    shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
         return shown, None, deploy
     count = min(settings.preset.num_envs, settings.validation_episodes)
-    unseen = dataclasses.replace(options, split="val", starts=None)
-    held_out = dataclasses.replace(factory, options=unseen, stride=count)
+    other = dataclasses.replace(options, split="val", starts=None)
+    held_out = dataclasses.replace(factory, options=other, stride=count)
     held_out.prepare()
 
-    def validation() -> Environments:
-        homes = DelayedFactory(held_out) if settings.delay else held_out
+    def validation() -> EnvPool:
+        unseen = DelayedVecEnvFactory(held_out) if settings.delay else held_out
         processes = min(settings.processes or 0, count)
-        return Workers(homes, count, processes) if processes else Serial(homes, count)
+        if not processes:
+            return SerialEnvPool(unseen, count)
+        return WorkerEnvPool(unseen, count, processes)
 
     return shown, validation, deploy

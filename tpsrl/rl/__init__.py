@@ -1,1 +1,1 @@
-"""Reinforcement learning: policies, PPO, rollouts, collectors, for any environments (`Homes`)."""
+"""Reinforcement learning: policies, PPO, rollouts, collectors, for any environments (`VecEnv`)."""

@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsrl.rl.collection.collector import WAITS, Collection
-from tpsrl.rl.envs.interface import HomesFactory, Json
+from tpsrl.rl.collection.accounting import WAITS
+from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class BenchSchedule:
     """How long to measure: in `turns`, in which every collector has `rollouts` that count.
 
     `warm_up` rollouts before the first turn do not count, nor does the first of a turn, before
@@ -49,7 +50,7 @@ class _Runner:
         self,
         name: str,
         settings: TrainSettings,
-        factory: HomesFactory,
+        factory: VecEnvFactory,
         processes: int,
         seed: int,
         device: torch.device | str,
@@ -60,7 +61,7 @@ class _Runner:
         made = assemble(settings, factory, processes, seed, device)
         self.collector, self.rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
-        self.start_s = time.perf_counter() - begun
+        self.launch_s = time.perf_counter() - begun
         self.version = 0
         self.rows: list[Json] = []
 
@@ -71,7 +72,7 @@ class _Runner:
             begun = time.monotonic()
             row, collection = self._round(ahead=number <= rollouts)
             rows.append(row)
-            steps.append((collection.env, collection.answered_at, collection.took_s))
+            steps.append((collection.env, collection.ready_at, collection.took_s))
             windows.append((begun, time.monotonic()))
         env, end, took = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         for row, window in zip(rows[1:-1], windows[1:-1], strict=True):
@@ -125,7 +126,7 @@ class _Runner:
             "seconds": dict(total),
             "waits": {cause: waits[cause] for cause in WAITS},
             "took_s": took,
-            "start_s": self.start_s,
+            "launch_s": self.launch_s,
             "rollouts": rows,
         }
 
@@ -133,9 +134,9 @@ class _Runner:
 def measure(
     names: Sequence[str],
     settings: TrainSettings,
-    factory: HomesFactory,
+    factory: VecEnvFactory,
     processes: int,
-    plan: Plan,
+    schedule: BenchSchedule,
     seed: int = 0,
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = lambda line: None,
@@ -155,18 +156,18 @@ def measure(
     runners = []
     with contextlib.ExitStack() as stack:
         for name in names:
-            say(f"starting {name}")
+            say(f"launching {name}")
             runner = _Runner(name, settings, factory, processes, seed, device)
             stack.callback(runner.collector.close)
             runners.append(runner)
         for runner in runners:
             say(f"warming up {runner.name}")
-            runner.turn(plan.warm_up)
+            runner.turn(schedule.warm_up)
             runner.rows.clear()
-        for turn in range(plan.turns):
+        for turn in range(schedule.turns):
             for runner in runners:
-                say(f"{runner.name}, turn {turn + 1} of {plan.turns}")
-                runner.turn(plan.rollouts)
+                say(f"{runner.name}, turn {turn + 1} of {schedule.turns}")
+                runner.turn(schedule.rollouts)
         return {
             "collectors": {runner.name: runner.report() for runner in runners},
             "load": os.getloadavg()[0],

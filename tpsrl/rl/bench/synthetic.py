@@ -1,4 +1,4 @@
-"""Homes for benchmarks of collectors: nothing but the duration of their steps matters.
+"""Environments for benchmarks of collectors: nothing but the duration of their steps matters.
 
 See `tpsrl.rl.bench.synthetic_env`, which has the environment itself.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.bench import synthetic_env as core
-from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
 SPEC = EnvSpec({"state": (core.STATE,), "depth": core.DEPTH}, (True,) * core.ACTIONS)
 
@@ -19,8 +19,8 @@ _MOST_ENVS = 10_000  # whose starts are numbered apart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SyntheticFactory:
-    """Homes whose durations and content follow from `seed` and their numbers in the whole.
+class SyntheticVecEnvFactory:
+    """Environments whose durations and content follow from `seed` and their numbers in the whole.
 
     `variant` is "waiting", "busy" or "none", see `tpsrl.rl.bench.synthetic_env.SyntheticEnv`.
     """
@@ -28,47 +28,47 @@ class SyntheticFactory:
     variant: str = "waiting"
     seed: int = 0
 
-    def __call__(self, env_ids: Sequence[int]) -> "SyntheticHomes":
-        """See `tpsrl.rl.envs.interface.HomesFactory`."""
-        return SyntheticHomes(self, env_ids)
+    def __call__(self, env_ids: Sequence[int]) -> "SyntheticVecEnv":
+        """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
+        return SyntheticVecEnv(self, env_ids)
 
 
-class SyntheticHomes:
+class SyntheticVecEnv:
     """Environments of one process, stepped one after the other.
 
     Raises:
         UserError: the variant is unknown.
     """
 
-    def __init__(self, factory: SyntheticFactory, env_ids: Sequence[int]) -> None:
+    def __init__(self, factory: SyntheticVecEnvFactory, env_ids: Sequence[int]) -> None:
         if factory.variant not in core.VARIANTS:
             raise unknown("variant", factory.variant, core.VARIANTS)
         self._factory, self._names = factory, list(env_ids)
         self.num_envs, self.spec = len(env_ids), SPEC
         self._avoided: frozenset[int] = frozenset()
-        self.renew(0)
+        self.reseed(0)
         self._reward = np.zeros(self.num_envs)
         self._resets_s = 0.0
 
     @property
     def seconds(self) -> dict[str, float]:
-        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.seconds`."""
         return {"rendering": 0.0, "resets": self._resets_s}
 
     @property
     def drawn_s(self) -> np.ndarray:
-        """How long steps and resets of each home so far were to take, in seconds, (num_envs,)."""
+        """Seconds (num_envs,) that steps and resets of each environment so far were to take."""
         return np.array([env.drawn_s for env in self._envs])
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.reset`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reset`."""
         begun = time.perf_counter()
         shown = _stack([self._begin(env) for env in env_ids])
         self._resets_s += time.perf_counter() - begun
         return shown
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.interface.Homes.step`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.step`."""
         reward = np.zeros(len(env_ids), np.float32)
         terminated, truncated = np.zeros((2, len(env_ids)), bool)
         shown, finals, episodes = [], [], []
@@ -88,38 +88,38 @@ class SyntheticHomes:
         return StepBatch(_stack(shown), reward, terminated, truncated, final, episodes)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.observe`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         return _stack([self._envs[env].observe() for env in env_ids])
 
     def start(self, env_id: int) -> int:
-        """See `tpsrl.rl.envs.interface.Homes.start`; no two environments have a start in common."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.start`; no two environments have a start in common."""
         return self._number(env_id, self._envs[env_id].episode)
 
-    def renew(self, life: int) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.renew`."""
+    def reseed(self, restarts: int) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reseed`."""
         seed, variant = self._factory.seed, self._factory.variant
-        self._envs = [core.SyntheticEnv(env, seed, variant, life) for env in self._names]
+        self._envs = [core.SyntheticEnv(env, seed, variant, restarts) for env in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.avoid`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
         self._avoided = frozenset(starts)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
-        """See `tpsrl.rl.envs.interface.Homes.snapshot`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
         arrays, note = self._envs[env_id].snapshot()
         return arrays, {**note, "reward": float(self._reward[env_id])}
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.restore`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.restore`."""
         try:
             reward = float(note["reward"])
             self._envs[env_id].restore(arrays, note)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"snapshot: not one of a synthetic home ({error!r})") from None
+            raise UserError(f"snapshot: not one of a synthetic environment ({error!r})") from None
         self._reward[env_id] = reward
 
     def close(self) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.close`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.close`."""
 
     def _begin(self, env_id: int) -> dict[str, np.ndarray]:
         """Begins the next episode that is not to be avoided."""
@@ -133,10 +133,10 @@ class SyntheticHomes:
         """The number of an episode among those of all environments."""
         return episode * _MOST_ENVS + self._names[env_id]
 
-    def _episode(self, env_id: int, truncated: bool) -> Episode:
+    def _episode(self, env_id: int, truncated: bool) -> EpisodeStats:
         """The record of an episode that is over."""
         env = self._envs[env_id]
-        return Episode(
+        return EpisodeStats(
             env=self._names[env_id],
             start=self.start(env_id),
             steps=env.steps,
@@ -147,5 +147,5 @@ class SyntheticHomes:
 
 
 def _stack(shown: list[dict[str, np.ndarray]]) -> Observation:
-    """Observations of several homes as one."""
+    """Observations of several environments as one."""
     return {name: np.stack([each[name] for each in shown]) for name in SPEC.observations}

@@ -25,7 +25,7 @@ EPISODE_FACTOR = (1.0, 8.0)  # log-uniform
 EPISODE_STEPS = (50, 200)  # uniform, both ends included
 RESET_S = 0.857  # 50 times the median of all steps
 TRUNCATED = 0.5  # the share of episodes that are cut off; the others terminate
-LIFE = 10_000  # episodes of a life are numbered from a multiple of this
+EPISODES = 10_000  # after each restart episodes are numbered from a multiple of this
 
 _TILE = 128  # side of the pattern out of which images are cut, pixels
 
@@ -54,8 +54,8 @@ class Timing:
     `truncated` how it ends; `reset_s` is how long it takes to begin it. All seconds.
     """
 
-    def __init__(self, number: int, seed: int = 0, life: int = 0) -> None:
-        self.rng = np.random.default_rng((seed, number, 0, life))
+    def __init__(self, number: int, seed: int = 0, restarts: int = 0) -> None:
+        self.rng = np.random.default_rng((seed, number, 0, restarts))
         self.factor = 0.0
         self.reset_s = RESET_S
         self.step_s = np.zeros(0)
@@ -108,21 +108,24 @@ class SyntheticEnv:
     The reward is 1 less the mean squared distance between the action, clipped to [-1, 1], and the
     first ten entries of the state, which are drawn anew in each step.
 
-    One that takes the place of another that was lost has another `life` and draws other episodes.
+    One that takes the place of others that were lost has as many `restarts` and draws other
+    episodes.
 
     Raises:
         ValueError: there is no such variant.
     """
 
-    def __init__(self, number: int, seed: int = 0, variant: str = "waiting", life: int = 0) -> None:
+    def __init__(
+        self, number: int, seed: int = 0, variant: str = "waiting", restarts: int = 0
+    ) -> None:
         if variant not in VARIANTS:
             raise ValueError(f"variant: unknown value '{variant}' (valid: {', '.join(VARIANTS)})")
         self.number, self.seed, self.variant = number, seed, variant
-        self.timing = Timing(number, seed, life)
-        self.episode = LIFE * life - 1
+        self.timing = Timing(number, seed, restarts)
+        self.episode = EPISODES * restarts - 1
         self.steps = 0  # of the present episode
         self.drawn_s = 0.0
-        self._rng = np.random.default_rng((seed, number, 1, life))
+        self._rng = np.random.default_rng((seed, number, 1, restarts))
         # No two environments show the same, and an image is a cut-out of the pattern.
         tile = self._rng.random((_TILE - DEPTH[0], _TILE - DEPTH[1]), dtype=np.float32)
         self._tile = np.tile(tile, (2, 2))

@@ -16,16 +16,16 @@ class Batch:
     """Environments (m,) that are to act, and all that their actions depend on.
 
     `shown` (m, ...) by name is what they show, `inputs` what `Rollout.inputs` says of them, `noise`
-    (m, A) what their actions are drawn by. `came_at` (m,) is when they answered, `chosen_at` when
-    they were chosen to be next, `away` from when to when the learner last had the process. `valid`
-    (m,) is False for those that were lost since.
+    (m, A) what their actions are drawn by. `ready_at` (m,) is when their last steps were ready,
+    `chosen_at` when they were chosen to be next, `away` from when to when the learner last had the
+    process. `valid` (m,) is False for those that were lost since.
     """
 
     envs: np.ndarray
     shown: dict[str, torch.Tensor]
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     noise: torch.Tensor
-    came_at: np.ndarray
+    ready_at: np.ndarray
     chosen_at: float
     away: tuple[float, float]
     valid: np.ndarray
@@ -34,13 +34,13 @@ class Batch:
         """Some of the environments, `rows` (m,) bool."""
         index = torch.from_numpy(rows).to(self.noise.device)
         shown = {name: tensor[index] for name, tensor in self.shown.items()}
-        previous, memory, start = (tensor[index] for tensor in self.inputs)
+        previous, memory, is_first = (tensor[index] for tensor in self.inputs)
         return Batch(
             self.envs[rows],
             shown,
-            (previous, memory, start),
+            (previous, memory, is_first),
             self.noise[index],
-            self.came_at[rows],
+            self.ready_at[rows],
             self.chosen_at,
             self.away,
             self.valid[rows],
@@ -78,7 +78,7 @@ def choose(policy: ActorCritic, batch: Batch) -> Choice:
         return Choice(action, step.std, step.value, step.memory, action.cpu().numpy())
 
 
-class Helpers:
+class InferenceThreads:
     """Threads that choose actions beside the collector's own, which does all the rest.
 
     Args:
@@ -89,34 +89,34 @@ class Helpers:
 
     def __init__(self, count: int, num_envs: int, wake: Callable[[], None]) -> None:
         self._count, self._wake = count, wake
-        self._pool = ThreadPoolExecutor(count, "tpsrl inference") if count else None
+        self._executor = ThreadPoolExecutor(count, "tpsrl inference") if count else None
         self._tasks: list[tuple[Batch, Future[Choice]]] = []
         self.held = np.zeros(num_envs, bool)  # environments whose actions are being chosen
 
     @property
     def free(self) -> int:
-        """How many have nothing to do, be it that what they did was not taken yet."""
+        """How many have nothing to do, be it that what they did was not collected yet."""
         return self._count - sum(not task.done() for _, task in self._tasks)
 
-    def give(self, policy: ActorCritic, batch: Batch) -> None:
+    def submit(self, policy: ActorCritic, batch: Batch) -> None:
         """Has one choose a batch's actions, by the policy as it is until then."""
-        assert self._pool is not None
+        assert self._executor is not None
         self.held[batch.envs] = True
-        task = self._pool.submit(choose, policy, batch)
+        task = self._executor.submit(choose, policy, batch)
         self._tasks.append((batch, task))
         task.add_done_callback(lambda _: self._wake())
 
-    def take(self, wait: bool = False) -> list[tuple[Batch, Choice]]:
+    def collect(self, wait: bool = False) -> list[tuple[Batch, Choice]]:
         """What was chosen since this was last asked; with `wait` all that was given.
 
         Raises what was raised in a thread.
         """
         ended = [wait or task.done() for _, task in self._tasks]
-        taken = [pair for pair, over in zip(self._tasks, ended, strict=True) if over]
+        collected = [pair for pair, over in zip(self._tasks, ended, strict=True) if over]
         self._tasks = [pair for pair, over in zip(self._tasks, ended, strict=True) if not over]
-        for batch, _ in taken:
+        for batch, _ in collected:
             self.held[batch.envs] = False
-        return [(batch, task.result()) for batch, task in taken]
+        return [(batch, task.result()) for batch, task in collected]
 
     def drop(self, envs: np.ndarray) -> None:
         """Environments (m,) were lost: what is being chosen for them is not for them any more."""
@@ -125,5 +125,5 @@ class Helpers:
 
     def close(self) -> None:
         """Ends the threads; safe to call twice."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)

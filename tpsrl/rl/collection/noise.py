@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import Json
+from tpsrl.rl.envs.vec_env import Json
 
 _BLOCK = 64  # draws of an environment that are made at once
 

@@ -11,44 +11,52 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
-from tpsrl.rl.collection.collector import Collection, Ver
+import numpy as np
+
+from tpsrl.rl.collection.collector import Collection, Collector, check_rollouts
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.pool import EnvPool, PoolSnapshot
+from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
 _PATIENCE_S = 5.0  # for the thread to end
 _SWITCH_S = 5e-4  # Python's own 5 ms are the sixth part of a slow step
 
 
-class Overlap(Ver):
-    """Variable experience rollouts, collected in a thread; the arguments are those of `Sync`."""
+class OverlapCollector:
+    """Has another collector fill rollouts in a thread; to be used in the way of a `Collector`."""
 
-    name: ClassVar[str] = "overlap"
+    name = "overlap"
     rollouts = 2
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self.num_envs, self.spec = collector.num_envs, collector.spec
         self._actor: ActorCritic | None = None
         self._last: Rollout | None = None
         self._thread: threading.Thread | None = None
         self._result: Collection | BaseException | None = None
-        self._stopping = False
+
+    @property
+    def pool(self) -> EnvPool:
+        """All environments."""
+        return self._collector.pool
 
     @property
     def running(self) -> bool:
-        """See `tpsrl.rl.collection.collector.Collector.running`."""
+        """See `Collector.running`."""
         return self._thread is not None
 
     def collect(
         self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int = 0, ahead: bool = True
     ) -> Collection:
-        """See `tpsrl.rl.collection.collector.Collector.collect`."""
-        self._check(rollouts)
+        """See `Collector.collect`."""
+        check_rollouts(rollouts, self.rollouts, self.num_envs, self.name)
         begun = time.perf_counter()
         if self._thread is None:
             self._last = self._next(rollouts)
-            found = self._fill(policy, self._last, version)
+            found = self._collector.fill(policy, self._last, version)
         else:
             found = self._join()
             self._last = found.rollout
@@ -70,7 +78,7 @@ class Overlap(Ver):
         return following
 
     def _begin_ahead(self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int) -> None:
-        """Starts to collect the next rollout with the policy as it is."""
+        """Begins to collect the next rollout with the policy as it is."""
         if self._actor is None:
             self._actor = copy.deepcopy(policy)
             sys.setswitchinterval(_SWITCH_S)
@@ -79,7 +87,7 @@ class Overlap(Ver):
 
         def run() -> None:
             try:
-                self._result = self._fill(actor, rollout, version)
+                self._result = self._collector.fill(actor, rollout, version)
             except BaseException as error:
                 self._result = error
 
@@ -96,15 +104,18 @@ class Overlap(Ver):
         assert self._result is not None
         return self._result
 
-    def _poll(self, at_least: int) -> Any:
-        if self._stopping:
-            raise SystemExit
-        return super()._poll(at_least)
+    def snapshot(self) -> PoolSnapshot:
+        """See `Collector.snapshot`."""
+        return self._collector.snapshot()
+
+    def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
+        """See `Collector.restore`."""
+        self._collector.restore(arrays, note)
 
     def close(self) -> None:
-        """See `tpsrl.rl.collection.collector.Collector.close`."""
-        self._stopping = True
+        """See `Collector.close`."""
+        self._collector.interrupt()
         if self._thread is not None:
             self._thread.join(_PATIENCE_S)
             self._thread = None
-        super().close()
+        self._collector.close()

@@ -1,7 +1,7 @@
 """A rollout: a linear buffer of steps from any number of environments (VER, section 2.2).
 
-A row is written when its environment was asked and completed when that has answered. Which
-environments act when, and how often, is the collector's business; it goes
+A row is written when its environment was sent an action and completed when that step is ready.
+Which environments act when, and how often, is the collector's business; it goes
 
     rollout.begin()
     while not rollout.full:
@@ -25,12 +25,12 @@ import numpy as np
 import torch
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import EnvSpec
+from tpsrl.rl.envs.vec_env import EnvSpec
 
 Envs = Sequence[int] | np.ndarray
-Arrays = Mapping[str, Any]  # observations as numpy arrays or tensors, on any device
+AnyObservation = Mapping[str, Any]  # as numpy arrays or tensors, on any device
 _ALONG = ("previous_action", "action", "log_prob", "value", "memory")
-_ABOUT = ("env", "episode_start", "version")
+_ABOUT = ("env", "is_first", "version")
 
 
 class Chosen(Protocol):
@@ -50,21 +50,21 @@ class Actor(Protocol):
         observation: dict[str, torch.Tensor],
         previous_action: torch.Tensor,
         memory: torch.Tensor,
-        episode_start: torch.Tensor,
+        is_first: torch.Tensor,
     ) -> Chosen:
         """One step."""
         ...
 
 
 class Rollout:
-    """Rows in the order in which environments were asked, `size` complete ones when full.
+    """Rows in the order in which actions were sent, `size` complete ones when full.
 
     The columns have `size + num_envs` rows, since every environment may have one more in flight.
     Tensors on `device`, read by the network: observation (name -> (rows, ...)), previous_action and
     action (rows, A), memory (rows, M) before the step, log_prob, value, and the learner's advantage
     and returns (rows,). Numpy arrays, for bookkeeping: env, version (of the policy that chose the
-    action), generation (number of the rollout that a row belongs to), episode_start, answered,
-    terminated, truncated, reward, bootstrap (rows,).
+    action), generation (number of the rollout that a row belongs to), is_first (of its episode),
+    is_complete, terminated, truncated, reward, bootstrap (rows,).
 
     `rows` are those to learn from, once finished: the fresh ones in row order, which is the order
     in time within each environment, then those of earlier rollouts, if it was filled up with such.
@@ -97,14 +97,14 @@ class Rollout:
         self.log_prob, self.value, self.advantage, self.returns = (column() for _ in range(4))
 
         self.env, self.version, self.generation = np.zeros((3, self.capacity), np.int64)
-        self.episode_start, self.answered = np.zeros((2, self.capacity), bool)
+        self.is_first, self.is_complete = np.zeros((2, self.capacity), bool)
         self.terminated, self.truncated = np.zeros((2, self.capacity), bool)
         self.reward, self.bootstrap = np.zeros((2, self.capacity), np.float32)
 
         # What each environment's next action will be chosen from, besides its observation.
         self._next_previous = torch.zeros(num_envs, spec.action_size, device=self.device)
         self._next_memory = torch.zeros(num_envs, memory_size, device=self.device)
-        self._next_start = np.ones(num_envs, bool)
+        self._next_is_first = np.ones(num_envs, bool)
 
         self._in_flight = np.full(num_envs, -1)  # row of each environment
         self._last = np.full(num_envs, -1)  # its last complete row in this rollout
@@ -115,7 +115,7 @@ class Rollout:
 
     @property
     def room(self) -> int:
-        """How many rows may still be completed; answers beyond it wait for the next rollout."""
+        """How many rows may still be completed; steps beyond it wait for the next rollout."""
         return self.size - self._completed
 
     @property
@@ -125,7 +125,7 @@ class Rollout:
 
     @property
     def in_flight(self) -> np.ndarray:
-        """Environments whose action has no answer yet, in ascending order."""
+        """Environments whose step is not complete yet, in ascending order."""
         return np.flatnonzero(self._in_flight >= 0)
 
     @property
@@ -136,7 +136,7 @@ class Rollout:
         return self._rows
 
     def begin(self, previous: "Rollout | None" = None) -> None:
-        """Starts the next rollout with the rows still in flight of `previous`, else of this one.
+        """Begins the next rollout with the rows still in flight of `previous`, else of this one.
 
         From `previous` it takes over the environments too: they go on here, and that one may be
         learned from meanwhile.
@@ -147,7 +147,7 @@ class Rollout:
         if source is not self:
             self._next_previous.copy_(source._next_previous)
             self._next_memory.copy_(source._next_memory)
-            self._next_start[:] = source._next_start
+            self._next_is_first[:] = source._next_is_first
             source._in_flight[:] = -1
         self._generation = source._generation + 1
         self._used, self._completed, self._rows, self.num_fresh = len(rows), 0, None, 0
@@ -157,16 +157,16 @@ class Rollout:
         self._finals.clear()
 
     def inputs(self, envs: Envs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Previous action (n, A), memory (n, M), episode start (n,) that actions depend on."""
+        """Previous action (n, A), memory (n, M), is_first (n,) bool that actions depend on."""
         index = torch.as_tensor(np.asarray(envs, np.int64), device=self.device)
-        start = torch.as_tensor(self._next_start[np.asarray(envs)], device=self.device)
+        is_first = torch.as_tensor(self._next_is_first[np.asarray(envs)], device=self.device)
         previous = self._next_previous.index_select(0, index)
-        return previous, self._next_memory.index_select(0, index), start
+        return previous, self._next_memory.index_select(0, index), is_first
 
     def add(
         self,
         envs: Envs,
-        observation: Arrays,
+        observation: AnyObservation,
         *,
         action: torch.Tensor,
         log_prob: torch.Tensor,
@@ -198,10 +198,10 @@ class Rollout:
         torch.index_select(self._next_memory, 0, index, out=self.memory[rows])
         self.action[rows], self.log_prob[rows], self.value[rows] = action, log_prob, value
         self.env[rows], self.version[rows] = envs, version
-        self.episode_start[rows] = self._next_start[envs]
+        self.is_first[rows] = self._next_is_first[envs]
         self._next_previous.index_copy_(0, index, action)
         self._next_memory.index_copy_(0, index, next_memory)
-        self._next_start[envs] = False
+        self._next_is_first[envs] = False
         self._in_flight[envs] = np.arange(first, end)
         self._used = end
         self._mark(rows)
@@ -212,9 +212,9 @@ class Rollout:
         reward: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
-        final: Arrays | None = None,
+        final: AnyObservation | None = None,
     ) -> None:
-        """The answers (n,) of n environments to their actions in flight; at most `room` of them.
+        """What came of the steps (n,) in flight of n environments; at most `room` of them.
 
         `final` has, for the rows under `truncated` and in their order, the observation from which
         the policy would have acted next (`StepBatch.final`); it is copied. A step that terminated
@@ -224,13 +224,13 @@ class Rollout:
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         rows = self._in_flight[envs]
         if (rows < 0).any() or len(np.unique(rows)) < len(rows):
-            raise ValueError("an answer without an action in flight")
+            raise ValueError("a step is complete without an action in flight")
         if len(rows) > self.room:
-            raise ValueError(f"{len(rows)} answers, but room for {self.room}")
+            raise ValueError(f"{len(rows)} steps, but room for {self.room}")
         self.reward[rows] = reward
         self.terminated[rows] = terminated
         self.truncated[rows] = truncated & ~terminated
-        self.answered[rows] = True
+        self.is_complete[rows] = True
         self._in_flight[envs], self._last[envs] = -1, rows
         self._completed += len(rows)
         if self.truncated[rows].any():
@@ -247,7 +247,7 @@ class Rollout:
         """
         envs = np.asarray(envs, np.int64)
         keep = np.ones(self._used, bool)
-        over = (self.terminated | self.truncated)[: self._used] & self.answered[: self._used]
+        over = (self.terminated | self.truncated)[: self._used] & self.is_complete[: self._used]
         for env in envs:
             rows = np.flatnonzero(self.env[: self._used] == env)
             ends = rows[over[rows]]
@@ -258,19 +258,19 @@ class Rollout:
         for table in (self._in_flight, self._last):
             table[:] = np.where(table >= 0, new[table], -1) if len(new) else -1
         self._finals = [(new[rows], inputs) for rows, inputs in self._finals]
-        self._completed -= int((self.answered[: self._used] & ~keep).sum())
+        self._completed -= int((self.is_complete[: self._used] & ~keep).sum())
         self._compact(np.flatnonzero(keep))
         self._restart(envs)
 
     def finish(
-        self, policy: Actor, observe: Callable[[np.ndarray], Arrays], fill: bool = False
+        self, policy: Actor, observe: Callable[[np.ndarray], AnyObservation], fill: bool = False
     ) -> None:
         """Ends the rollout; it need not be full. The policy is that of the last actions.
 
         Wherever a sequence of rows is cut though the return goes on, what follows the row is
-        estimated and put into `bootstrap`. After a truncated episode, and where an environment has
-        answered and not acted again, that takes the policy: one batch for all. Where its next
-        action is in flight, the value is known.
+        estimated and put into `bootstrap`. After a truncated episode, and where an environment
+        has not acted again after its last step, that takes the policy: one batch for all. Where its
+        next action is in flight, the value is known.
 
         Args:
             policy: whose values are taken
@@ -287,7 +287,7 @@ class Rollout:
         if len(known):
             self.bootstrap[known] = self.value[torch.as_tensor(following)].float().cpu().numpy()
         self._estimate(policy, observe, goes_on[self._in_flight[self.env[goes_on]] < 0])
-        fresh = np.flatnonzero(self.answered[: self._used])
+        fresh = np.flatnonzero(self.is_complete[: self._used])
         stale = self._stale(self.size - len(fresh)) if fill else fresh[:0]
         self._rows, self.num_fresh = np.concatenate((fresh, stale)), len(fresh)
 
@@ -311,7 +311,7 @@ class Rollout:
         tensors |= {f"rows.{k}": torch.as_tensor(getattr(self, k)[rows]) for k in _ABOUT}
         tensors["next.previous_action"] = self._next_previous.cpu().clone()
         tensors["next.memory"] = self._next_memory.cpu().clone()
-        tensors["next.episode_start"] = torch.as_tensor(self._next_start.copy())
+        tensors["next.is_first"] = torch.as_tensor(self._next_is_first.copy())
         return tensors, {"generation": self._generation}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
@@ -329,8 +329,8 @@ class Rollout:
             getattr(self, name)[rows] = tensors[f"rows.{name}"].numpy()
         self._next_previous.copy_(tensors["next.previous_action"])
         self._next_memory.copy_(tensors["next.memory"])
-        self._next_start[:] = tensors["next.episode_start"].numpy()
-        self.answered[:] = False
+        self._next_is_first[:] = tensors["next.is_first"].numpy()
+        self.is_complete[:] = False
         self._generation = note["generation"]
         self._in_flight[:] = self._last[:] = -1
         self._in_flight[self.env[rows]] = np.arange(count)
@@ -343,7 +343,7 @@ class Rollout:
         expected |= {f"rows.{name}": torch.Size() for name in _ABOUT}
         expected["next.previous_action"] = self._next_previous.shape
         expected["next.memory"] = self._next_memory.shape
-        expected["next.episode_start"] = torch.Size([self.num_envs])
+        expected["next.is_first"] = torch.Size([self.num_envs])
         for name, shape in expected.items():
             given = tensors[name].shape if name in tensors else None
             if given is not None and name.startswith("rows."):
@@ -376,15 +376,15 @@ class Rollout:
     def _mark(self, rows: slice) -> None:
         """Rows in flight, of this rollout."""
         self.generation[rows] = self._generation
-        self.answered[rows] = self.terminated[rows] = self.truncated[rows] = False
+        self.is_complete[rows] = self.terminated[rows] = self.truncated[rows] = False
         self.reward[rows] = self.bootstrap[rows] = 0.0
 
     def _compact(self, rows: np.ndarray) -> None:
         """Only these rows of those in use stay, moved together."""
         self._take(self, rows)
-        for column in (self.answered, self.terminated, self.truncated, self.reward):
+        for column in (self.is_complete, self.terminated, self.truncated, self.reward):
             column[: len(rows)] = column[rows]
-        self.answered[len(rows) : self._used] = False
+        self.is_complete[len(rows) : self._used] = False
         self._used = len(rows)
 
     def _restart(self, envs: np.ndarray) -> None:
@@ -393,9 +393,9 @@ class Rollout:
             index = torch.as_tensor(envs, device=self.device)
             self._next_previous[index] = 0.0
             self._next_memory[index] = 0.0
-            self._next_start[envs] = True
+            self._next_is_first[envs] = True
 
-    def _keep_finals(self, envs: np.ndarray, final: Arrays, wanted: np.ndarray) -> None:
+    def _keep_finals(self, envs: np.ndarray, final: AnyObservation, wanted: np.ndarray) -> None:
         """Keeps what the policy needs for the value at the end of truncated episodes."""
         envs = envs[wanted]
         chosen = torch.as_tensor(np.flatnonzero(wanted))
@@ -406,7 +406,7 @@ class Rollout:
         self._finals.append((self._last[envs], (observation, *self.inputs(envs))))
 
     def _estimate(
-        self, policy: Actor, observe: Callable[[np.ndarray], Arrays], open_rows: np.ndarray
+        self, policy: Actor, observe: Callable[[np.ndarray], AnyObservation], open_rows: np.ndarray
     ) -> None:
         """Bootstraps open rows, and those at the end of truncated episodes, in one batch."""
         parts = list(self._finals)
@@ -427,7 +427,7 @@ class Rollout:
 
     def _stale(self, count: int) -> np.ndarray:
         """Up to `count` of the youngest rows of earlier rollouts that were not written over."""
-        rows = np.flatnonzero(self.answered[self._used :]) + self._used
+        rows = np.flatnonzero(self.is_complete[self._used :]) + self._used
         ordered = rows[np.lexsort((rows, self.generation[rows]))]
         return ordered[max(len(ordered) - count, 0) :]
 

@@ -11,49 +11,49 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import Homes, HomesFactory, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import Json, Observation, StepBatch, VecEnv, VecEnvFactory
 
 _PREFIX = "shown/"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DelayedFactory:
-    """Makes delayed homes of another factory's."""
+class DelayedVecEnvFactory:
+    """Makes delayed environments of another factory's."""
 
-    factory: HomesFactory
+    factory: VecEnvFactory
 
-    def __call__(self, env_ids: Sequence[int]) -> "DelayedHomes":
-        """See `tpsrl.rl.envs.interface.HomesFactory`."""
-        return DelayedHomes(self.factory(env_ids))
+    def __call__(self, env_ids: Sequence[int]) -> "DelayedVecEnv":
+        """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
+        return DelayedVecEnv(self.factory(env_ids))
 
 
-class DelayedHomes:
-    """Homes that show what was to be seen one step ago."""
+class DelayedVecEnv:
+    """Environments that show what was to be seen one step ago."""
 
-    def __init__(self, homes: Homes) -> None:
-        self._homes = homes
-        self.num_envs, self.spec = homes.num_envs, homes.spec
+    def __init__(self, vec_env: VecEnv) -> None:
+        self._vec_env = vec_env
+        self.num_envs, self.spec = vec_env.num_envs, vec_env.spec
         # What is shown now, and what will be after the next step.
         self._shown, self._seen = self._blank(), self._blank()
 
     @property
     def seconds(self) -> dict[str, float]:
-        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
-        return self._homes.seconds
+        """See `tpsrl.rl.envs.vec_env.VecEnv.seconds`."""
+        return self._vec_env.seconds
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.reset`."""
-        rows, first = np.asarray(env_ids), self._homes.reset(env_ids)
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reset`."""
+        rows, first = np.asarray(env_ids), self._vec_env.reset(env_ids)
         for name, values in first.items():
             self._shown[name][rows] = self._seen[name][rows] = values
         return first
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.interface.Homes.step`.
+        """See `tpsrl.rl.envs.vec_env.VecEnv.step`.
 
         What is shown at the end of a truncated episode is as late as everything else.
         """
-        done, rows = self._homes.step(env_ids, actions), np.asarray(env_ids)
+        done, rows = self._vec_env.step(env_ids, actions), np.asarray(env_ids)
         fresh = done.terminated | done.truncated
         late = {name: values[rows] for name, values in self._seen.items()}
         if done.final is not None:
@@ -65,42 +65,42 @@ class DelayedHomes:
         return done
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.observe`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         rows = np.asarray(env_ids)
         return {name: values[rows] for name, values in self._shown.items()}
 
     def start(self, env_id: int) -> int:
-        """See `tpsrl.rl.envs.interface.Homes.start`."""
-        return self._homes.start(env_id)
+        """See `tpsrl.rl.envs.vec_env.VecEnv.start`."""
+        return self._vec_env.start(env_id)
 
-    def renew(self, life: int) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.renew`."""
-        self._homes.renew(life)
+    def reseed(self, restarts: int) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reseed`."""
+        self._vec_env.reseed(restarts)
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.avoid`."""
-        self._homes.avoid(starts)
+        """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
+        self._vec_env.avoid(starts)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
-        """See `tpsrl.rl.envs.interface.Homes.snapshot`."""
-        arrays, note = self._homes.snapshot(env_id)
+        """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
+        arrays, note = self._vec_env.snapshot(env_id)
         shown = {_PREFIX + name: values[env_id].copy() for name, values in self._shown.items()}
         return arrays | shown, note
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.restore`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.restore`."""
         rest = {key: values for key, values in arrays.items() if not key.startswith(_PREFIX)}
-        self._homes.restore(env_id, rest, note)
-        seen = self._homes.observe([env_id])
+        self._vec_env.restore(env_id, rest, note)
+        seen = self._vec_env.observe([env_id])
         for name in self._shown:
             if _PREFIX + name not in arrays:
-                raise UserError("snapshot: not one of a home that is shown with a delay")
+                raise UserError("snapshot: not one of an environment that is shown with a delay")
             self._shown[name][env_id] = arrays[_PREFIX + name]
             self._seen[name][env_id] = seen[name][0]
 
     def close(self) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.close`."""
-        self._homes.close()
+        """See `tpsrl.rl.envs.vec_env.VecEnv.close`."""
+        self._vec_env.close()
 
     def _blank(self) -> Observation:
         shapes = self.spec.observations.items()

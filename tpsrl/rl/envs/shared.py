@@ -23,7 +23,7 @@ import numpy as np
 from tpsrl import machine
 from tpsrl.errors import RunError
 
-Layout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
+ArrayLayout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
 
 _LINE = 64  # bytes: arrays begin on a cache line of their own, and every semaphore has one
 _NO_SEMAPHORES = "processes: workers need semaphores in shared memory, which this system has not"
@@ -39,7 +39,7 @@ class SharedArrays:
         RunError: there is not so much memory.
     """
 
-    def __init__(self, layout: Layout, descriptor: int | None = None) -> None:
+    def __init__(self, layout: ArrayLayout, descriptor: int | None = None) -> None:
         self.layout = {
             name: (tuple(shape), np.dtype(kind)) for name, (shape, kind) in layout.items()
         }

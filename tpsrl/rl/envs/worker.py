@@ -1,4 +1,4 @@
-"""An environment worker process, from the inside; `tpsrl.rl.envs.workers` starts and drives it."""
+"""An environment worker process, from the inside; `tpsrl.rl.envs.worker_group` launches it."""
 
 import contextlib
 import ctypes
@@ -16,55 +16,55 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.collection.stopwatch import Stopwatch
-from tpsrl.rl.envs.buffers import ANSWERED, ASKED, IDLE, Answers, check_finite
-from tpsrl.rl.envs.interface import Homes, HomesFactory, Observation
-from tpsrl.rl.envs.serial import CAUSES, by_cause
+from tpsrl.rl.envs.pool import CAUSES, by_cause
 from tpsrl.rl.envs.shared import SharedArrays, Signals
+from tpsrl.rl.envs.step_buffers import IDLE, READY, STEPPING, StepBuffers, check_finite
+from tpsrl.rl.envs.stopwatch import Stopwatch
+from tpsrl.rl.envs.vec_env import Observation, VecEnv, VecEnvFactory
 
-READY = 0  # the channel on which workers signal; worker i is signalled on channel i + 1
-SLICE_S = 1.0  # a wait is interrupted so often to see whether the others live
-MOST_AVOIDED = 255  # starts in quarantine
+MAIN_CHANNEL = 0  # on which workers signal; worker i is signalled on channel i + 1
+CHECK_EVERY_S = 1.0  # a wait is interrupted so often to see whether the others live
+MAX_QUARANTINED = 255  # start states
 # The main process decides what these mean, and may need its workers for a last checkpoint.
 _LEFT_TO_MAIN = ("SIGINT", "SIGTERM", "SIGUSR1")
 
 
 def work(
-    factory: HomesFactory,
+    factory: VecEnvFactory,
     number: int,
     envs: list[int],
-    life: int,
+    restarts: int,
     pipe: Connection,
     environment: dict[str, str],
 ) -> None:
-    """A worker's life.
+    """All that a worker process does.
 
     Args:
-        factory: of its homes
+        factory: of its environments
         number: of the worker
-        envs: numbers of its homes in the whole
-        life: how many workers had these homes before it
+        envs: numbers of its environments in the whole
+        restarts: how many workers had these environments before it
         pipe: to the main process; over it go the spec, then the shared memory, then commands,
-            answers to them, episodes, and an error at the end
+            replies to them, episodes, and an error at the end
         environment: variables of the main process
     """
-    _settle_in(environment)
-    failed: Callable[[], None] = lambda: None  # noqa: E731
+    _attach_to_main(environment)
+    report_failure: Callable[[], None] = lambda: None  # noqa: E731
     try:
-        homes = factory(envs)
-        if life:
-            homes.renew(life)
-        pipe.send(("spec", homes.spec))
-        desk = _Desk(homes, number, envs, pipe, SharedArrays.receive(pipe))
-        failed = desk.tell_failure
-        desk.serve()
-        homes.close()
+        vec_env = factory(envs)
+        if restarts:
+            vec_env.reseed(restarts)
+        pipe.send(("spec", vec_env.spec))
+        loop = _WorkerLoop(vec_env, number, envs, pipe, SharedArrays.receive(pipe))
+        report_failure = loop.report_failure
+        loop.run()
+        vec_env.close()
     except (EOFError, BrokenPipeError):
         pass  # The main process is gone or has closed.
     except BaseException as error:
         with contextlib.suppress(OSError):
-            pipe.send(_report(error, number))
-            failed()
+            pipe.send(_error_message(error, number))
+            report_failure()
 
 
 def signals_left_to_main() -> list[signal.Signals]:
@@ -72,7 +72,7 @@ def signals_left_to_main() -> list[signal.Signals]:
     return [signal.Signals[name] for name in _LEFT_TO_MAIN if name in signal.Signals.__members__]
 
 
-def _report(error: BaseException, number: int) -> tuple[str, str]:
+def _error_message(error: BaseException, number: int) -> tuple[str, str]:
     """An error as a message: its kind, and what the main process has to say."""
     if isinstance(error, UserError):
         return ("user error", str(error))
@@ -81,7 +81,7 @@ def _report(error: BaseException, number: int) -> tuple[str, str]:
     return ("error", "".join(traceback.format_exception(error)))
 
 
-def _settle_in(environment: dict[str, str]) -> None:
+def _attach_to_main(environment: dict[str, str]) -> None:
     """Makes this process one that ends with the main process, and leaves signals to it."""
     for number in signals_left_to_main():
         signal.signal(number, signal.SIG_IGN)
@@ -102,100 +102,100 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-class _Desk:
-    """What a worker works on: its homes, and its rows of the shared memory."""
+class _WorkerLoop:
+    """Steps a worker's environments and carries out commands; writes its rows of shared memory."""
 
     def __init__(
-        self, homes: Homes, number: int, envs: list[int], pipe: Connection, shared: SharedArrays
+        self, vec_env: VecEnv, number: int, envs: list[int], pipe: Connection, shared: SharedArrays
     ) -> None:
-        self._homes, self._number, self._pipe, self._shared = homes, number, pipe, shared
+        self._vec_env, self._number, self._pipe, self._shared = vec_env, number, pipe, shared
         self._signals = Signals(shared["signals"])
-        self._answers = Answers(homes.spec, shared)
+        self._buffers = StepBuffers(vec_env.spec, shared)
         self._envs = np.array(envs)
         self._all = list(range(len(envs)))
         self._stepping = Stopwatch()
         self._state = shared["state"][envs[0] : envs[-1] + 1]
-        self._closing, self._mail = shared["closing"], shared["mail"]
-        self._avoided, self._heeded = shared["avoided"], 0
+        self._closing, self._command_pending = shared["closing"], shared["command_pending"]
+        self._quarantined, self._known_quarantined = shared["quarantined"], 0
 
-    def serve(self) -> None:
-        """Steps and answers until it is told to close."""
+    def run(self) -> None:
+        """Until the pool is closed."""
         while not self._closing[0]:
-            if not self._signals.receive(self._number + 1, SLICE_S):
+            if not self._signals.receive(self._number + 1, CHECK_EVERY_S):
                 continue
-            if self._mail[self._number]:
-                self._mail[self._number] = False
-                self._heed()
-                self._obey(*self._pipe.recv())
-            asked = np.flatnonzero(self._state == ASKED)
-            if len(asked):
-                self._heed()
-                self._step(asked)
+            if self._command_pending[self._number]:
+                self._command_pending[self._number] = False
+                self._update_quarantine()
+                self._execute(*self._pipe.recv())
+            sent = np.flatnonzero(self._state == STEPPING)
+            if len(sent):
+                self._update_quarantine()
+                self._step(sent)
 
-    def tell_failure(self) -> None:
+    def report_failure(self) -> None:
         """Says that an error waits in the pipe."""
-        self._shared["failed"][self._number] = True
-        self._signals.send(READY)
+        self._shared["error_pending"][self._number] = True
+        self._signals.send(MAIN_CHANNEL)
 
-    def _heed(self) -> None:
-        """Tells the homes which starts are in quarantine, if that changed."""
-        count = int(self._avoided[0])
-        if count != self._heeded:
-            self._homes.avoid(self._avoided[1 : 1 + count].tolist())
-            self._heeded = count
+    def _update_quarantine(self) -> None:
+        """Tells the environments which starts are in quarantine, if that changed."""
+        count = int(self._quarantined[0])
+        if count != self._known_quarantined:
+            self._vec_env.avoid(self._quarantined[1 : 1 + count].tolist())
+            self._known_quarantined = count
 
-    def _step(self, asked: np.ndarray) -> None:
-        """Steps homes (m,), of this worker's numbers."""
-        answers, envs = self._answers, self._envs[asked]
+    def _step(self, sent: np.ndarray) -> None:
+        """Steps environments (m,), by their numbers in this worker."""
+        buffers, envs = self._buffers, self._envs[sent]
         before = self._stepping.seconds
         with self._stepping:
-            done = self._homes.step(asked.tolist(), answers.actions[envs])
-        # Where an episode ended, its home is at the next start already.
+            done = self._vec_env.step(sent.tolist(), buffers.actions[envs])
+        # Where an episode ended, its environment is at the next start already.
         starts = self._shared["start"][envs].tolist()
         check_finite(envs.tolist(), starts, {**done.observation, "reward": done.reward})
-        answers.put(envs, done)
+        buffers.put(envs, done)
         if done.episodes:
             self._pipe.send(("episodes", done.episodes))
-            self._shared["letters"][self._number] += 1
-        self._note(asked)
-        answers.took_s[envs] = self._stepping.seconds - before
-        answers.answered_at[envs] = time.monotonic()
-        self._state[asked] = ANSWERED
-        self._signals.send(READY)
+            self._shared["messages"][self._number] += 1
+        self._publish(sent)
+        buffers.took_s[envs] = self._stepping.seconds - before
+        buffers.ready_at[envs] = time.monotonic()
+        self._state[sent] = READY
+        self._signals.send(MAIN_CHANNEL)
 
-    def _obey(self, name: str, given: Any) -> None:
-        """Carries out a command and sends its answer; "begin" has none."""
-        answer: Any = None
+    def _execute(self, name: str, given: Any) -> None:
+        """Carries out a command and sends the reply; "begin" has none."""
+        reply: Any = None
         try:
             if name in ("reset", "begin"):
                 with self._stepping:
-                    shown = self._homes.reset(self._all)
+                    shown = self._vec_env.reset(self._all)
                 self._show(shown)
             elif name == "snapshot":
-                answer = [self._homes.snapshot(env) for env in self._all]
+                reply = [self._vec_env.snapshot(env) for env in self._all]
             else:
                 for env, (arrays, note) in zip(self._all, given, strict=True):
-                    self._homes.restore(env, arrays, note)
-                self._show(self._homes.observe(self._all))
+                    self._vec_env.restore(env, arrays, note)
+                self._show(self._vec_env.observe(self._all))
         except UserError as error:
             self._pipe.send(("user error", str(error)))
             return
         if name == "begin":
-            self._answers.answered_at[self._envs] = time.monotonic()
+            self._buffers.ready_at[self._envs] = time.monotonic()
             self._state[:] = IDLE
-            self._signals.send(READY)
+            self._signals.send(MAIN_CHANNEL)
         else:
-            self._pipe.send(("answer", answer))
+            self._pipe.send(("reply", reply))
 
     def _show(self, observation: Observation) -> None:
-        starts = [self._homes.start(home) for home in self._all]
+        starts = [self._vec_env.start(env) for env in self._all]
         check_finite(self._envs.tolist(), starts, observation)
-        self._answers.show(self._envs, observation)
-        self._note(np.array(self._all))
+        self._buffers.show(self._envs, observation)
+        self._publish(np.array(self._all))
 
-    def _note(self, homes: np.ndarray) -> None:
-        """What the main process wants to know of this one when it is dead."""
-        spent = by_cause(self._stepping.seconds, self._homes.seconds)
+    def _publish(self, rows: np.ndarray) -> None:
+        """Writes what the main process wants to know of this one when it is dead."""
+        spent = by_cause(self._stepping.seconds, self._vec_env.seconds)
         self._shared["seconds"][self._number] = [spent[cause] for cause in CAUSES]
-        for home in homes.tolist():
-            self._shared["start"][self._envs[home]] = self._homes.start(home)
+        for row in rows.tolist():
+            self._shared["start"][self._envs[row]] = self._vec_env.start(row)

@@ -1,4 +1,4 @@
-"""Starting and ending the processes of environment workers, as the main process sees them."""
+"""Launching and reaping the processes of environment workers."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl.rl.envs.interface import HomesFactory
+from tpsrl.processes import exit_reason
+from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.envs.worker import signals_left_to_main, work
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -29,52 +30,46 @@ class Worker:
     envs: np.ndarray
     process: BaseProcess
     pipe: Connection
-    letters: int = 0  # messages about episodes that were read
-    life: int = 0  # how many had its environments before
-    begun: bool = True  # it has its shared memory
-    since: float = 0.0  # when it was started
+    messages: int = 0  # about episodes, that were read
+    restarts: int = 0  # how many processes had its environments before
+    attached: bool = True  # it has the shared memory
+    launched_at: float = 0.0
 
     @property
     def name(self) -> str:
         """For messages."""
         return f"worker {self.number} (environments {self.envs[0]} to {self.envs[-1]})"
 
+    def died(self) -> str:
+        """How its process ended, for messages; waits for the end."""
+        return f"{self.name} died: {exit_reason(self.process)}"
 
-def start(factory: HomesFactory, number: int, envs: np.ndarray, life: int = 0) -> Worker:
-    """A process that makes its homes and sends their spec."""
+    def reap(self) -> None:
+        """Ends the process, if it has not ended, and frees what this one had of it."""
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        self.pipe.close()
+        self.process.close()
+
+
+def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int = 0) -> Worker:
+    """A process that makes its environments and sends their spec."""
     context = _context(factory)
     ours, theirs = context.Pipe()
     with _single_threaded():
         process = context.Process(
             target=work,
-            args=(factory, number, envs.tolist(), life, theirs, dict(os.environ)),
+            args=(factory, number, envs.tolist(), restarts, theirs, dict(os.environ)),
             name=f"tpsrl worker {number}",
             daemon=True,
         )
         process.start()
     theirs.close()  # so that a worker's death ends the stream on our side
-    return Worker(number, envs, process, ours, life=life)
+    return Worker(number, envs, process, ours, restarts=restarts)
 
 
-def obituary(worker: Worker) -> str:
-    """What a process died of; waits for its end."""
-    worker.process.join()
-    code = worker.process.exitcode or 0
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
-    return f"{worker.name} died: {how}{hint}"
-
-
-def bury(worker: Worker) -> None:
-    """Ends a process, if it has not ended, and frees what this one had of it."""
-    if worker.process.exitcode is None:
-        worker.process.kill()
-        worker.process.join()
-    worker.pipe.close()
-    worker.process.close()
-
-
-def _context(factory: HomesFactory) -> Any:
+def _context(factory: VecEnvFactory) -> Any:
     """Forks of a clean process that has imported what workers need; elsewhere fresh processes.
 
     So importing takes its second once and not once a worker, and the memory of it is shared.

@@ -4,6 +4,10 @@ import math
 
 import torch
 
+from tpsrl.rl.learning.guarded_adam import GuardedAdam
+
+_NAME = "log_alpha"
+
 
 class EntropyCoefficient:
     """alpha of the bonus alpha H in the policy's loss, learned so that the entropy H stays up.
@@ -18,7 +22,7 @@ class EntropyCoefficient:
     that has fallen low is back as fast as it went when the entropy needs it.
 
     Args:
-        initial: alpha at the start
+        initial: alpha at first; 0 is no bonus, and stays
         lowest, highest: its bounds
         target: entropy in nats, of all unmasked action dimensions together
         learning_rate: of log alpha; 0 keeps alpha as it is
@@ -37,14 +41,10 @@ class EntropyCoefficient:
         self.target = target
         self._bounds = (math.log(lowest), math.log(highest))
         # In double precision, so that an alpha which is kept is the one that was given.
-        self.log_alpha = torch.tensor(math.log(initial), dtype=torch.float64, device=device)
-        self._fixed = learning_rate == 0.0
-        self.optimizer = torch.optim.Adam([self.log_alpha], lr=learning_rate, fused=True)
-        self.optimizer.state[self.log_alpha] = {
-            "step": torch.zeros((), device=device),
-            "exp_avg": torch.zeros_like(self.log_alpha),
-            "exp_avg_sq": torch.zeros_like(self.log_alpha),
-        }
+        log_alpha = math.log(initial) if initial > 0.0 else -math.inf
+        self.log_alpha = torch.tensor(log_alpha, dtype=torch.float64, device=device)
+        self._fixed = learning_rate == 0.0 or initial == 0.0
+        self._optimizer = GuardedAdam({_NAME: self.log_alpha}, learning_rate)
 
     @property
     def value(self) -> torch.Tensor:
@@ -64,20 +64,19 @@ class EntropyCoefficient:
         if self._fixed:
             return
         self.log_alpha.grad = (weight * (entropy - self.target)).mean().double()
-        # The fused optimizer leaves everything as it was where this is 1.
-        self.optimizer.found_inf = skip  # type: ignore[attr-defined]
-        self.optimizer.step()
+        self._optimizer.step(skip)
         self.log_alpha.clamp_(*self._bounds)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """log alpha and what its optimizer remembers."""
-        state = self.optimizer.state[self.log_alpha]
-        tensors = {"log_alpha": self.log_alpha, **state}
-        return {name: tensor.cpu().clone() for name, tensor in tensors.items()}
+        moments = self._optimizer.state_dict().items()
+        own = {_NAME: self.log_alpha.cpu().clone()}
+        return own | {name.removesuffix(f".{_NAME}"): tensor for name, tensor in moments}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Goes on from a state; bounds and target are those of this object."""
-        self.log_alpha.copy_(tensors["log_alpha"])
-        for name, tensor in self.optimizer.state[self.log_alpha].items():
-            tensor.copy_(tensors[name])
-        self.log_alpha.clamp_(*self._bounds)
+        """Goes on from a state; bounds, target and an alpha that is kept are of this object."""
+        moments = {f"{name}.{_NAME}": t for name, t in tensors.items() if name != _NAME}
+        self._optimizer.load_state_dict(moments)
+        if not self._fixed:
+            self.log_alpha.copy_(tensors[_NAME])
+            self.log_alpha.clamp_(*self._bounds)

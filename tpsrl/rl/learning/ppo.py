@@ -1,65 +1,21 @@
 """Proximal policy optimisation of a recurrent policy (Schulman et al. 2017; VER, section 4)."""
 
-import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.learning.entropy import EntropyCoefficient
+from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
+from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PPOSettings:
-    """How to learn; by default as in VER's Table A1.
-
-    What the paper does not say is from habitat-baselines 0.3.3 (gradient norm, Adam's epsilon, the
-    1/2 in the value loss); the rate of the entropy coefficient is our own.
-    """
-
-    learning_rate: float = config.option(2.5e-4, "Adam's rate at the start", minimum=0)
-    schedule: Literal["cosine", "linear", "constant"] = config.option(
-        "cosine", "how the rate falls to 0 by the end of training"
-    )
-    adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=0)
-    epochs: int = config.option(3, "passes over a rollout", minimum=1)
-    minibatches: int = config.option(2, "equal parts of a rollout, a gradient step each", minimum=1)
-    gamma: float = config.option(0.99, "discount of a step", minimum=0, maximum=1)
-    gae_lambda: float = config.option(0.95, "weight of each further step", minimum=0, maximum=1)
-    clip: float = config.option(0.2, "how far from 1 the ratio still moves the policy", minimum=0)
-    value_coef: float = config.option(0.5, "weight of half the squared error of values", minimum=0)
-    max_grad_norm: float = config.option(0.2, "longer gradients are cut to it, 0: none", minimum=0)
-    normalise_advantage: bool = config.option(
-        False, "advantages of a rollout to mean 0, deviation 1"
-    )
-    clip_value_loss: bool = config.option(False, "values move by `clip` at most, as the ratio does")
-    entropy_coef: float = config.option(
-        1e-3, "coefficient of the entropy, at the start", minimum=1e-12
-    )
-    entropy_learned: bool = config.option(True, "whether the coefficient follows the entropy")
-    entropy_target: float = config.option(0.0, "entropy in nats that it is to keep")
-    entropy_min: float = config.option(1e-4, "least coefficient, if learned", minimum=1e-12)
-    entropy_max: float = config.option(1.0, "largest coefficient, if learned", minimum=1e-12)
-    entropy_learning_rate: float = config.option(
-        1e-3, "Adam's rate for the coefficient's logarithm", minimum=0
-    )
-    importance_max: float = config.option(
-        1.0, "largest weight against sampling bias, 0: none", minimum=0
-    )
-    importance_renormalise: bool = config.option(False, "scale these weights to a mean of 1")
-    target_kl: float | None = config.option(
-        None, "an epoch that moves the policy further is the last", minimum=0
-    )
-
 
 # What is averaged over mini-batches, in this order; `_step` returns it.
 _MEASURED = (
@@ -74,7 +30,6 @@ _MEASURED = (
     "grad_norm",
 )
 _KL = _MEASURED.index("kl")
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class PPO:
@@ -91,18 +46,8 @@ class PPO:
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
         self.device = next(iter(self._parameters.values())).device
         self.generator = torch.Generator().manual_seed(seed)
-        self.optimizer = torch.optim.Adam(
-            self._parameters.values(), lr=settings.learning_rate, eps=settings.adam_eps, fused=True
-        )
-        for parameter in self._parameters.values():
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+        self.optimizer = GuardedAdam(self._parameters, settings.learning_rate, settings.adam_eps)
         self.entropy = _coefficient(settings, self.device)
-        # 1 from the first mini-batch on that was not finite: from there nothing changes any more.
-        self._bad = torch.zeros((), device=self.device)
 
     def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
         """Learns from a finished rollout; returns metrics, means over its mini-batches.
@@ -123,11 +68,10 @@ class PPO:
         """
         settings = self.settings
         rate = settings.learning_rate * rate_factor(settings.schedule, progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.learning_rate = rate
         explained = self._estimate(rollout)
         advantage, weight = self._advantage(rollout), self._weight(rollout)
-        self._bad.zero_()
+        self.optimizer.reset()
         total, epochs = torch.zeros(len(_MEASURED), device=self.device), 0
         for _ in range(settings.epochs):
             before = total[_KL].clone()
@@ -138,9 +82,9 @@ class PPO:
                 kl = float(total[_KL] - before) / settings.minibatches
                 if not kl <= settings.target_kl:
                     break
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         mean = (total / (epochs * settings.minibatches)).tolist()
-        if bool(self._bad):
+        if bool(self.optimizer.tripped):
             raise RunError(_complaint(self.policy, rollout))
         return dict(zip(_MEASURED, mean, strict=True)) | {
             "explained_variance": explained,
@@ -154,10 +98,7 @@ class PPO:
         """All that an exact continuation needs besides the policy: tensors, and JSON types."""
         tensors = {"shuffle": self.generator.get_state()}
         tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
-        for name, parameter in self._parameters.items():
-            state = self.optimizer.state[parameter]
-            # Contiguous and of their own storage, as files of tensors ask for.
-            tensors |= {f"adam.{key}.{name}": state[key].cpu().clone() for key in _MOMENTS}
+        tensors |= {f"adam.{k}": v for k, v in self.optimizer.state_dict().items()}
         return tensors, {"parameters": len(self._parameters)}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
@@ -176,13 +117,8 @@ class PPO:
                     f"{tuple(tensor.shape)} here"
                 )
         self.generator.set_state(tensors["shuffle"].cpu())
-        prefix = "entropy."
-        self.entropy.load_state_dict(
-            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        )
-        for name, parameter in self._parameters.items():
-            for key in _MOMENTS:
-                self.optimizer.state[parameter][key].copy_(tensors[f"adam.{key}.{name}"])
+        self.entropy.load_state_dict(_under("entropy.", tensors))
+        self.optimizer.load_state_dict(_under("adam.", tensors))
 
     def _estimate(self, rollout: Rollout) -> float:
         """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
@@ -254,16 +190,13 @@ class PPO:
         bonus = (weights * entropy).mean()
         loss = policy_loss + settings.value_coef * value_loss - alpha * bonus
 
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()
         limit = settings.max_grad_norm or math.inf
         norm = nn.utils.clip_grad_norm_(self._parameters.values(), limit)
-        finite = torch.isfinite(loss.detach()) & torch.isfinite(norm)
-        torch.maximum(self._bad, (~finite).float(), out=self._bad)
-        # The fused optimizer leaves everything as it was where this is 1.
-        self.optimizer.found_inf = self._bad  # type: ignore[attr-defined]
+        self.optimizer.watch(loss, norm)
         self.optimizer.step()
-        self.entropy.update(entropy.detach(), weights, self._bad)
+        self.entropy.update(entropy.detach(), weights, self.optimizer.tripped)
 
         with torch.no_grad():
             kl = (ratio - 1.0 - log_ratio).mean()
@@ -302,14 +235,15 @@ def rate_factor(schedule: str, progress: float) -> float:
 
 
 def _coefficient(settings: PPOSettings, device: torch.device) -> EntropyCoefficient:
-    rate = settings.entropy_learning_rate if settings.entropy_learned else 0.0
-    start, target = settings.entropy_coef, settings.entropy_target
+    initial, target = settings.entropy_coef, settings.entropy_target
     low, high = settings.entropy_min, settings.entropy_max
+    learned = settings.entropy_learned and initial > 0.0
     if low > high:
         raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
-    if settings.entropy_learned and not low <= start <= high:
-        raise UserError(f"entropy_coef: {start} is not between {low} and {high}")
-    return EntropyCoefficient(start, low, high, target, rate, device)
+    if learned and not low <= initial <= high:
+        raise UserError(f"entropy_coef: {initial} is not between {low} and {high}")
+    rate = settings.entropy_learning_rate if learned else 0.0
+    return EntropyCoefficient(initial, low, high, target, rate, device)
 
 
 def _age(rollout: Rollout) -> float:
@@ -329,6 +263,11 @@ def _complaint(policy: ActorCritic, rollout: Rollout) -> str:
     guilty = [name for name, t in seen.items() if not bool(torch.isfinite(t).all())]
     cause = f"{guilty[0]} is not either" if guilty else "though all of its inputs are"
     return f"the loss of a mini-batch is not finite, {cause}; the policy was not changed by it"
+
+
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those whose name begins so, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def _which(own: bool) -> str:

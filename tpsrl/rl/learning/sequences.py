@@ -13,18 +13,7 @@ import numpy as np
 import torch
 
 from tpsrl.rl.collection.rollout import Rollout
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """How rows in packed order fall into sequences.
-
-    batch_sizes: (t,) int64 on the CPU, as torch's `PackedSequence` has them
-    memory: (q, M) memory of the policy at the start of each of the q sequences, longest first
-    """
-
-    batch_sizes: torch.Tensor
-    memory: torch.Tensor
+from tpsrl.rl.policy.recurrent import Pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +41,14 @@ def minibatches(
     rows = rollout.rows
     if not 0 < count <= len(rows):
         raise ValueError(f"{len(rows)} steps cannot be divided into {count} mini-batches")
-    columns = (rollout.env, rollout.episode_start, rollout.generation)
+    columns = (rollout.env, rollout.is_first, rollout.generation)
     order, lengths = sequences(*(column[rows] for column in columns))
     if rollout.memory.shape[1] == 0:
         lengths = np.ones(len(order), np.int64)
-    order, starts = shuffled(order, lengths, generator)
+    order, begins = shuffled(order, lengths, generator)
     bounds = np.arange(count + 1) * len(rows) // count
     for first, end in itertools.pairwise(bounds):
-        inside = starts[(starts > first) & (starts < end)] - first
+        inside = begins[(begins > first) & (begins < end)] - first
         lengths = np.diff(np.concatenate(([0], inside, [end - first])))
         packed, batch_sizes, heads = pack_order(lengths)
         index = torch.as_tensor(rows[order[first:end][packed]], device=rollout.device)
@@ -68,7 +57,7 @@ def minibatches(
 
 
 def sequences(
-    env: np.ndarray, episode_start: np.ndarray, generation: np.ndarray
+    env: np.ndarray, is_first: np.ndarray, generation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows (k,) sequence after sequence, each in order of time, and the sequences' lengths (q,).
 
@@ -76,7 +65,7 @@ def sequences(
     """
     order = np.lexsort((env, generation))  # stable
     env, generation = env[order], generation[order]
-    begins = episode_start[order].copy()
+    begins = is_first[order].copy()
     begins[:1] = True
     begins[1:] |= (env[1:] != env[:-1]) | (generation[1:] != generation[:-1])
     return order, np.diff(np.append(np.flatnonzero(begins), len(order)))
@@ -87,10 +76,10 @@ def shuffled(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same rows with their sequences in random order, and where each begins (q,)."""
     chosen = torch.randperm(len(lengths), generator=generator).numpy()
-    old_starts = (np.cumsum(lengths) - lengths)[chosen]
+    old_begins = (np.cumsum(lengths) - lengths)[chosen]
     lengths = lengths[chosen]
-    starts = np.cumsum(lengths) - lengths
-    return order[np.repeat(old_starts - starts, lengths) + np.arange(len(order))], starts
+    begins = np.cumsum(lengths) - lengths
+    return order[np.repeat(old_begins - begins, lengths) + np.arange(len(order))], begins
 
 
 def pack_order(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -104,8 +93,8 @@ def pack_order(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     rank = np.empty_like(by_length)
     rank[by_length] = np.arange(len(lengths))
     batch_sizes = np.cumsum(np.bincount(lengths - 1)[::-1])[::-1].copy()
-    starts = np.cumsum(lengths) - lengths
-    when = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+    begins = np.cumsum(lengths) - lengths
+    when = np.arange(lengths.sum()) - np.repeat(begins, lengths)
     place = (np.cumsum(batch_sizes) - batch_sizes)[when] + np.repeat(rank, lengths)
     packed = np.empty_like(place)
     packed[place] = np.arange(len(place))

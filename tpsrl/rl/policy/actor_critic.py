@@ -3,81 +3,24 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from tpsrl import config
-from tpsrl.errors import UserError, unknown
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.learning.sequences import Pack
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.encoders import make_encoder
-from tpsrl.rl.policy.recurrent import Recurrent
+from tpsrl.rl.policy.recurrent import Pack, Recurrent
+from tpsrl.rl.policy.settings import PolicySettings
 
-Observation = Mapping[str, torch.Tensor]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PolicySettings:
-    """What the network is made of. The defaults are the VER paper's (section 4), where it says.
-
-    Bounds and initial value of the standard deviation are habitat-lab 0.3.3's, which has them as
-    logarithms -5, 2 and, for its skills, -1.
-    """
-
-    encoder: str = config.option(
-        "resnet18", "what looks at depth: resnet18, se_resnet9, nature_cnn, or state"
-    )
-    encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
-    visual_width: int = config.option(
-        512, "numbers that the encoder sums an image up in", minimum=1
-    )
-    state_width: int = config.option(
-        64, "width of the layers that read state and action", minimum=1
-    )
-    state_layers: int = config.option(1, "how many of these layers", minimum=1)
-    lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
-    lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
-    separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
-    squash_mean: bool = config.option(True, "means are kept within -1 and 1 by tanh")
-    std: Literal["parameter", "network"] = config.option(
-        "parameter", "the standard deviation is one parameter per dimension, or a network's output"
-    )
-    initial_std: float = config.option(0.37, "standard deviation at the start", minimum=1e-6)
-    min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6)
-    max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6)
-    dtype: Literal["float32", "bfloat16"] = config.option(
-        "float32", "arithmetic of the network; what comes out is float32"
-    )
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON types by name."""
-        return dataclasses.asdict(self)
-
-    @staticmethod
-    def from_json(note: Mapping[str, Any]) -> "PolicySettings":
-        """The settings of `to_json`.
-
-        Raises:
-            UserError: an entry is unknown, missing, of the wrong type, or outside its range.
-        """
-        names = [field.name for field in dataclasses.fields(PolicySettings)]
-        for name in note:
-            if name not in names:
-                raise unknown("policy settings", name, names)
-        missing = [name for name in names if name not in note]
-        if missing:
-            raise UserError(f"policy settings: {', '.join(missing)} missing")
-        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}
-        return config.load(PolicySettings, [f"{key}={text}" for key, text in texts.items()])
+TensorObservation = Mapping[str, torch.Tensor]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class PolicyStep:
     """What a policy makes of n rows, float32.
 
     `mean` is zero where an action is masked. `memory` is None where whole sequences were given.
@@ -116,19 +59,19 @@ class ActorCritic(nn.Module):
 
     def act(
         self,
-        observation: Observation,
+        observation: TensorObservation,
         previous_action: torch.Tensor,
         memory: torch.Tensor,
-        episode_start: torch.Tensor,
-    ) -> Step:
+        is_first: torch.Tensor,
+    ) -> PolicyStep:
         """One step of n environments.
 
-        Previous actions (n, A) and memories (n, M) of rows under `episode_start` (n,) bool count
+        Previous actions (n, A) and memories (n, M) of rows under `is_first` (n,) bool count
         as zero. A caller who wants no gradient says so with `torch.inference_mode`.
         """
-        begun = episode_start[:, None]
-        depth, vector = self._inputs(observation, previous_action.masked_fill(begun, 0.0))
-        parts = memory.masked_fill(begun, 0.0).split(self._memory_sizes, dim=1)
+        first = is_first[:, None]
+        depth, vector = self._inputs(observation, previous_action.masked_fill(first, 0.0))
+        parts = memory.masked_fill(first, 0.0).split(self._memory_sizes, dim=1)
         with self._autocast():
             outputs = [
                 trunk.step(depth, vector, part)
@@ -137,7 +80,9 @@ class ActorCritic(nn.Module):
         features, memories = zip(*outputs, strict=True)
         return self._step(features, torch.cat(memories, dim=1).float())
 
-    def evaluate(self, observation: Observation, previous_action: torch.Tensor, pack: Pack) -> Step:
+    def evaluate(
+        self, observation: TensorObservation, previous_action: torch.Tensor, pack: Pack
+    ) -> PolicyStep:
         """Whole sequences: S rows in packed order.
 
         No sequence goes on past the end of an episode; previous action and memory of one that
@@ -157,16 +102,16 @@ class ActorCritic(nn.Module):
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
 
     def _inputs(
-        self, observation: Observation, previous_action: torch.Tensor
+        self, observation: TensorObservation, previous_action: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         previous = torch.where(self.mask, previous_action, 0.0)
         vector = torch.cat((observation["state"], previous), dim=1)
         return observation.get("depth"), vector
 
-    def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> Step:
+    def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> PolicyStep:
         mean, std = self.action_head(features[0].float())
         value = self.value_head(features[-1].float()).squeeze(1)
-        return Step(torch.where(self.mask, mean, 0.0), std, value, memory)
+        return PolicyStep(torch.where(self.mask, mean, 0.0), std, value, memory)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.settings.dtype == "float32":
@@ -211,7 +156,8 @@ class Trunk(nn.Module):
 class GaussianHead(nn.Module):
     """Features (n, size) to mean and standard deviation (n, A).
 
-    Means begin near `EnvSpec.start`, standard deviations at `EnvSpec.start_std`, within bounds.
+    Means begin near `EnvSpec.initial_mean`, standard deviations at `EnvSpec.initial_std`, within
+    bounds.
 
     Raises:
         UserError: the initial standard deviation is not within its bounds.
@@ -226,11 +172,11 @@ class GaussianHead(nn.Module):
         self.bounds = math.log(low), math.log(high)
         self.squash = settings.squash_mean
         self.mean = _linear(size, actions, 0.01)
-        if spec.start:
-            start = torch.tensor(spec.start)
+        if spec.initial_mean:
+            wanted = torch.tensor(spec.initial_mean)
             with torch.no_grad():
-                self.mean.bias.copy_(torch.atanh(start) if self.squash else start)
-        given = torch.tensor(spec.start_std or [0.0] * actions)
+                self.mean.bias.copy_(torch.atanh(wanted) if self.squash else wanted)
+        given = torch.tensor(spec.initial_std or [0.0] * actions)
         log_std = torch.where(given > 0, given, initial).clamp(low, high).log()
         self.log_std: nn.Parameter | None = None
         if settings.std == "parameter":

@@ -1,12 +1,24 @@
 """An LSTM whose memory is one flat tensor (n, M): of each layer its output, then its cell."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from tpsrl.rl.learning.sequences import Pack
-
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # in the order of `torch.lstm_cell`
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """How rows in packed order fall into sequences.
+
+    batch_sizes: (t,) int64 on the CPU, as torch's `PackedSequence` has them
+    memory: (q, M) memory of the policy at the start of each of the q sequences, longest first
+    """
+
+    batch_sizes: torch.Tensor
+    memory: torch.Tensor
 
 
 class Recurrent(nn.Module):

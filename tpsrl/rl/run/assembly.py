@@ -6,10 +6,9 @@ from collections.abc import Callable
 import torch
 
 from tpsrl.rl.collection import collectors
-from tpsrl.rl.collection.collector import Collector
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.envs.interface import HomesFactory
-from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.learning.ppo import PPO
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run.settings import TrainSettings
@@ -19,7 +18,7 @@ from tpsrl.rl.run.settings import TrainSettings
 class Assembly:
     """A collector, its rollouts of `num_envs` x `num_steps` steps, and who learns from them."""
 
-    collector: Collector
+    collector: collectors.AnyCollector
     rollouts: list[Rollout]
     policy: ActorCritic
     ppo: PPO
@@ -27,11 +26,11 @@ class Assembly:
 
 def assemble(
     settings: TrainSettings,
-    factory: HomesFactory,
+    factory: VecEnvFactory,
     processes: int = 0,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    survival: Survival | None = None,
+    tolerance: FaultTolerance | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Assembly:
     """A new policy, and all that it takes to train it; the caller closes the collector.
@@ -42,26 +41,15 @@ def assemble(
         processes: workers that have them; 0: they are in this process
         seed: of weights, actions and the order of mini-batches
         device: of the network
-        survival: of workers that fail; None: the first failure ends the run
+        tolerance: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
 
     Raises:
         UserError: a setting is out of range.
-        RunError: a worker could not start.
+        RunError: a worker could not be launched.
     """
-    collector = collectors.make(
-        settings.collector,
-        factory,
-        settings.num_envs,
-        processes,
-        seed,
-        device,
-        settings.min_batch,
-        settings.max_batch,
-        settings.inference_workers,
-        survival,
-        say,
-    )
+    collection = settings.collector_settings(processes, seed, str(device))
+    collector = collectors.make(collection, factory, tolerance, say)
     try:
         torch.manual_seed(seed)
         policy = ActorCritic(collector.spec, settings.policy).to(device)

@@ -2,6 +2,9 @@
 
 Reading one cannot run code, unlike a pickle. A file is written under another name and renamed, so
 that one that exists is whole, whenever the writer was killed.
+
+The note says which version of tpsrl wrote it. Format 2 is the present one; a policy of format 1 can
+still act, but no training goes on from it.
 """
 
 import dataclasses
@@ -14,12 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 
+import tpsrl
 from tpsrl import files
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic, PolicySettings
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, FORMAT)
+_WRITER_OF_1 = "0.1"  # which did not say so itself
 # In the folder of a training.
 FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
@@ -32,6 +39,23 @@ class Checkpoint:
     path: Path
     tensors: dict[str, torch.Tensor]
     note: dict[str, Any]
+
+    @property
+    def version(self) -> str:
+        """The version of tpsrl that wrote it."""
+        return str(self.note.get("version", _WRITER_OF_1))
+
+    def check_resumable(self) -> None:
+        """Refuses a checkpoint that a policy can act by, but no training can go on from.
+
+        Raises:
+            UserError: it is of an earlier format; names the version that wrote it.
+        """
+        if self.note["format"] != FORMAT:
+            raise UserError(
+                f"resume: {self.path} was written by tpsrl {self.version}; this version acts by it "
+                "but cannot resume it"
+            )
 
     def part(self, name: str) -> dict[str, torch.Tensor]:
         """The tensors under `name.`, without it.
@@ -76,7 +100,7 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
     from safetensors.torch import save_file
 
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    text = json.dumps({"format": FORMAT, **note}, allow_nan=False)
+    text = json.dumps({"format": FORMAT, "version": tpsrl.__version__, **note}, allow_nan=False)
     try:
         with files.atomic(path, durable=True) as temporary:
             save_file(whole, temporary, {_KEY: text})
@@ -106,8 +130,12 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
         written = int(note["format"])
     except (ValueError, TypeError, KeyError):
         raise UserError(f"checkpoint: {path} is not one of tpsrl's") from None
-    if written != FORMAT:
-        raise UserError(f"checkpoint: {path} is of format {written}, this version reads {FORMAT}")
+    if written not in _READABLE:
+        by = f", written by tpsrl {note['version']}" if "version" in note else ""
+        raise UserError(
+            f"checkpoint: {path} is of format {written}{by}; this version, tpsrl "
+            f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
+        )
     return Checkpoint(path, tensors, note)
 
 

@@ -1,26 +1,11 @@
 """Pictures of how trainings went."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import Json
-from tpsrl.rl.run.log import METRICS
-
-
-def read(folder: Path) -> list[Json]:
-    """The records of a training's metrics.
-
-    Raises:
-        UserError: the folder has none.
-    """
-    path = folder / METRICS
-    if not path.is_file():
-        raise UserError(f"metrics: no file {path}")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tpsrl.rl.envs.vec_env import Json
 
 
 def draw(path: Path, trainings: Mapping[str, Sequence[Json]], title: str = "") -> None:

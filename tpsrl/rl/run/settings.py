@@ -3,8 +3,9 @@
 import dataclasses
 
 from tpsrl import config
-from tpsrl.rl.learning.ppo import PPOSettings
-from tpsrl.rl.policy.actor_critic import PolicySettings
+from tpsrl.rl.collection.settings import CollectorSettings
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,3 +34,16 @@ class TrainSettings:
     )
     policy: PolicySettings = config.part(PolicySettings, "the network")
     ppo: PPOSettings = config.part(PPOSettings, "the learner")
+
+    def collector_settings(self, processes: int, seed: int, device: str) -> CollectorSettings:
+        """What of these the collector is told, with what the machine has to offer."""
+        return CollectorSettings(
+            name=self.collector,
+            num_envs=self.num_envs,
+            processes=processes,
+            seed=seed,
+            device=device,
+            min_batch=self.min_batch,
+            max_batch=self.max_batch,
+            inference_workers=self.inference_workers,
+        )

@@ -14,14 +14,14 @@ import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.collector import Collection
-from tpsrl.rl.envs.interface import Episode, HomesFactory, Json
-from tpsrl.rl.envs.serial import Environments
-from tpsrl.rl.envs.workers import Survival
+from tpsrl.rl.envs.pool import EnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import curves
+from tpsrl.rl.run import curves, metrics
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.checkpoint import Checkpoint
-from tpsrl.rl.run.log import Log
+from tpsrl.rl.run.metrics import MetricsLog
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.validation import summary, validate
 
@@ -30,7 +30,7 @@ _WINDOW = 100  # finished episodes that success and return are means of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Schedule:
+class TrainSchedule:
     """When what is done besides learning.
 
     `validate_every` is in steps of experience, `checkpoint_minutes` in minutes of training.
@@ -70,16 +70,16 @@ class Trainer:
 
     Raises:
         UserError: a setting is out of range, or the folder cannot be written.
-        RunError: a worker could not start.
+        RunError: a worker could not be launched.
     """
 
     def __init__(
         self,
         settings: TrainSettings,
-        schedule: Schedule,
+        schedule: TrainSchedule,
         out: Path,
-        factory: HomesFactory,
-        validation: Callable[[], Environments] | None,
+        factory: VecEnvFactory,
+        validation: Callable[[], EnvPool] | None,
         deploy: Json,
         watcher: Watcher,
         processes: int = 0,
@@ -93,8 +93,8 @@ class Trainer:
         self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
         self._validation, self._deploy, self._watcher = validation, deploy, watcher
         self._asked = ""  # name of the signal that asked to save
-        survival = Survival(settings.hang_s, settings.max_failures)
-        made = assemble(settings, factory, processes, seed, device, survival, watcher.say)
+        tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
+        made = assemble(settings, factory, processes, seed, device, tolerance, watcher.say)
         self.collector, self._rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
         self.rollout = self._rollouts[0]  # the last that was collected
@@ -108,8 +108,10 @@ class Trainer:
         """Goes on exactly where a checkpoint was saved.
 
         Raises:
-            UserError: the checkpoint is of another kind of training; names what differs.
+            UserError: the checkpoint is of another kind of training (names what differs), or of an
+                earlier format.
         """
+        checkpoint.check_resumable()
         saved = checkpoint.get("num_envs", int)
         if saved != self.settings.num_envs:
             raise UserError(f"num_envs: {self.settings.num_envs}, but the checkpoint has {saved}")
@@ -136,7 +138,7 @@ class Trainer:
             RunError: an environment or worker failed, or a loss is not finite. The latest
                 checkpoint is from before.
         """
-        log = Log(self.out, self.updates, self.steps)
+        log = MetricsLog(self.out, self.updates, self.steps)
         saved = time.monotonic()
         wanted = False
         with contextlib.closing(log), self._signals():
@@ -148,7 +150,7 @@ class Trainer:
                     row["validation"] = self._validate()
                 log.write(row)
                 if "validation" in row:
-                    curves.draw(self.out / CURVE, {self.out.name: curves.read(self.out)})
+                    curves.draw(self.out / CURVE, {self.out.name: metrics.read(self.out)})
                 self._watcher.update(row)
                 last = self.steps >= self.settings.steps
                 overdue = time.monotonic() - saved > 60.0 * self.schedule.checkpoint_minutes
@@ -230,8 +232,8 @@ class Trainer:
             **self._recent(),
             **_ends(collection.episodes),
             "lost": [
-                {"envs": loss.envs.tolist(), "starts": list(loss.starts), "cause": loss.cause}
-                for loss in collection.losses
+                {"envs": lost.envs.tolist(), "starts": list(lost.starts), "cause": lost.cause}
+                for lost in collection.lost
             ],
             "learner": learned,
             "seconds": round(self.seconds, 3),
@@ -259,8 +261,8 @@ class Trainer:
         """Validates, and keeps the policy if it is the best so far."""
         assert self._validation is not None
         begun = time.perf_counter()
-        with contextlib.closing(self._validation()) as environments:
-            episodes = validate(self.policy, environments, self.schedule.validation_episodes)
+        with contextlib.closing(self._validation()) as pool:
+            episodes = validate(self.policy, pool, self.schedule.validation_episodes)
         result = summary(episodes)
         quality = (result["success"], result["return"])
         if not self.best or quality >= (self.best["success"], self.best["return"]):
@@ -296,15 +298,17 @@ def load_latest(folder: Path) -> Checkpoint:
     """The checkpoint to resume from in a training's folder.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: there is none, it is damaged, or an earlier version wrote it.
     """
     path = folder / checkpoints.FOLDER / checkpoints.LATEST
     if not path.is_file():
         raise UserError(f"resume: no checkpoint {path}")
-    return checkpoints.load(path)
+    checkpoint = checkpoints.load(path)
+    checkpoint.check_resumable()
+    return checkpoint
 
 
-def _ends(episodes: list[Episode]) -> Json:
+def _ends(episodes: list[EpisodeStats]) -> Json:
     """How the episodes of a rollout ended, and the mean sums of the reward's terms."""
     if not episodes:
         return {"ended": {}, "terms": {}}

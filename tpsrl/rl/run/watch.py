@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tpsrl.rl.envs.interface import Json
+from tpsrl.rl.envs.vec_env import Json
 
 _EVERY_S = 60.0
 

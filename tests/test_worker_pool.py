@@ -10,19 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_homes import ToyFactory
+from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.interface import StepBatch
-from tpsrl.rl.envs.serial import Environments, Serial, step_all
-from tpsrl.rl.envs.workers import Workers
+from tpsrl.rl.envs.pool import EnvPool, step_all
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.vec_env import StepBatch
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
 N = 5
 
 
 @pytest.fixture
-def workers() -> Iterator[Workers]:
-    started = Workers(ToyFactory(), N, 2)
+def pool() -> Iterator[WorkerEnvPool]:
+    started = WorkerEnvPool(ToyVecEnvFactory(), N, 2)
     yield started
     started.close()
 
@@ -41,15 +42,15 @@ def plain(done: StepBatch) -> dict[str, object]:
     return parts | {name: getattr(done, name).tolist() for name in arrays}
 
 
-def run(environments: Environments, turns: range) -> list[dict[str, object]]:
+def run(pool: EnvPool, turns: range) -> list[dict[str, object]]:
     steps = []
     for turn in turns:
-        steps.append(plain(step_all(environments, actions(turn))))
+        steps.append(plain(step_all(pool, actions(turn))))
     return steps
 
 
-def pids(workers: Workers) -> list[int]:
-    return [worker.process.pid or 0 for worker in workers._workers]
+def pids(pool: WorkerEnvPool) -> list[int]:
+    return [worker.process.pid or 0 for worker in pool.group.workers]
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
@@ -68,37 +69,37 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
 # -- steps -------------------------------------------------------------------------------------
 
 
-def test_workers_give_the_same_steps_as_one_process(workers: Workers) -> None:
-    serial = Serial(ToyFactory(), N)
+def test_workers_give_the_same_steps_as_one_process(pool: WorkerEnvPool) -> None:
+    serial = SerialEnvPool(ToyVecEnvFactory(), N)
     serial.reset()
-    workers.reset()
+    pool.reset()
     for name, values in serial.observation.items():
-        np.testing.assert_array_equal(workers.observation[name], values)
-    ours, theirs = run(workers, range(40)), run(serial, range(40))
+        np.testing.assert_array_equal(pool.observation[name], values)
+    ours, theirs = run(pool, range(40)), run(serial, range(40))
     assert ours == theirs
     assert any(step["final"] for step in ours)
     assert sum(len(step["episodes"]) for step in ours) > 20  # type: ignore[arg-type]
 
 
-def test_any_environments_step_without_the_others(workers: Workers) -> None:
-    serial = ToyFactory()(range(N))
+def test_any_environments_step_without_the_others(pool: WorkerEnvPool) -> None:
+    serial = ToyVecEnvFactory()(range(N))
     serial.reset(range(N))
-    workers.reset()
+    pool.reset()
     rng = np.random.default_rng(0)
     for turn in range(60):
         envs = np.sort(rng.permutation(N)[: rng.integers(1, N + 1)])
         acts = actions(turn)[envs]
         expected = plain(serial.step(envs.tolist(), acts))
-        workers.ask(envs, acts)
-        while len(workers.poll(len(envs))) < len(envs):
+        pool.send(envs, acts)
+        while len(pool.poll(len(envs))) < len(envs):
             pass
-        assert plain(workers.collect(envs)) == expected
+        assert plain(pool.recv(envs)) == expected
 
 
-def test_seconds_are_counted_by_cause(workers: Workers) -> None:
-    workers.reset()
-    run(workers, range(3))
-    seconds = workers.seconds
+def test_seconds_are_counted_by_cause(pool: WorkerEnvPool) -> None:
+    pool.reset()
+    run(pool, range(3))
+    seconds = pool.seconds
     assert set(seconds) == {"simulation", "rendering", "resets"}
     assert seconds["simulation"] > 0.0
     assert seconds["rendering"] == seconds["resets"] == 0.0
@@ -107,105 +108,109 @@ def test_seconds_are_counted_by_cause(workers: Workers) -> None:
 # -- snapshots ---------------------------------------------------------------------------------
 
 
-def test_snapshots_go_on_in_other_processes_and_another_split(workers: Workers) -> None:
-    workers.reset()
-    run(workers, range(7))
-    frozen = workers.snapshot()
-    expected = run(workers, range(7, 30))
-    others = Workers(ToyFactory(), N, 3)
+def test_snapshots_go_on_in_other_processes_and_another_split(pool: WorkerEnvPool) -> None:
+    pool.reset()
+    run(pool, range(7))
+    frozen = pool.snapshot()
+    expected = run(pool, range(7, 30))
+    others = WorkerEnvPool(ToyVecEnvFactory(), N, 3)
     try:
         others.restore(*frozen)
         assert run(others, range(7, 30)) == expected
     finally:
         others.close()
-    serial = Serial(ToyFactory(), N)
+    serial = SerialEnvPool(ToyVecEnvFactory(), N)
     serial.restore(*frozen)
     assert run(serial, range(7, 30)) == expected
 
 
-def test_a_snapshot_that_does_not_fit_is_refused_and_the_workers_live(workers: Workers) -> None:
-    workers.reset()
-    arrays, note = workers.snapshot()
-    answers = {name: values for name, values in arrays.items() if name.startswith("answers/")}
+def test_a_snapshot_that_does_not_fit_is_refused_and_the_workers_live(
+    pool: WorkerEnvPool,
+) -> None:
+    pool.reset()
+    arrays, note = pool.snapshot()
+    buffers = {name: values for name, values in arrays.items() if name.startswith("buffers/")}
     with pytest.raises(UserError, match="toy: not a snapshot of mine"):
-        workers.restore(answers, note)
+        pool.restore(buffers, note)
     with pytest.raises(UserError, match="of 1 environments, here are 5"):
-        workers.restore(arrays, {**note, "environments": note["environments"][:1]})
-    workers.restore(arrays, note)
-    assert len(run(workers, range(3))) == 3
+        pool.restore(arrays, {**note, "environments": note["environments"][:1]})
+    pool.restore(arrays, note)
+    assert len(run(pool, range(3))) == 3
 
 
 # -- failures ----------------------------------------------------------------------------------
 
 
 def test_an_exception_in_a_worker_names_its_cause() -> None:
-    workers = Workers(ToyFactory("raise", where=3), N, 2)
-    workers.reset()
+    pool = WorkerEnvPool(ToyVecEnvFactory("raise", where=3), N, 2)
+    pool.reset()
     with pytest.raises(RunError) as caught:
-        run(workers, range(20))
-    message = "worker 1 (environments 3 to 4) failed: ValueError: home 3 is on fire"
+        run(pool, range(20))
+    message = "worker 1 (environments 3 to 4) failed: ValueError: environment 3 is on fire"
     assert str(caught.value) == message
     assert "in _trouble" in caught.value.__notes__[0]
-    numbers = pids(workers)
-    workers.close()
+    numbers = pids(pool)
+    pool.close()
     assert all(gone(pid) for pid in numbers)
 
 
 def test_a_killed_worker_is_noticed_and_nothing_stays() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    workers = Workers(ToyFactory("kill", where=0), N, 2)
-    workers.reset()
+    pool = WorkerEnvPool(ToyVecEnvFactory("kill", where=0), N, 2)
+    pool.reset()
     with pytest.raises(RunError, match=r"worker 0 \(environments 0 to 2\) died: signal SIGKILL"):
-        run(workers, range(20))
-    numbers = pids(workers)
-    workers.close()
-    workers.close()
+        run(pool, range(20))
+    numbers = pids(pool)
+    pool.close()
+    pool.close()
     assert all(gone(pid) for pid in numbers)
     assert len(os.listdir("/proc/self/fd")) <= before + 8  # of the server that starts workers
 
 
-def test_a_worker_that_dies_between_steps_is_noticed_by_the_next_command(workers: Workers) -> None:
-    workers.reset()
-    os.kill(pids(workers)[1], signal.SIGKILL)
+def test_a_worker_that_dies_between_steps_is_noticed_by_the_next_command(
+    pool: WorkerEnvPool,
+) -> None:
+    pool.reset()
+    os.kill(pids(pool)[1], signal.SIGKILL)
     with pytest.raises(RunError, match=r"worker 1 \(environments 3 to 4\) died: signal SIGKILL"):
-        workers.snapshot()
+        pool.snapshot()
 
 
 def test_what_the_factory_refuses_is_refused_here() -> None:
     with pytest.raises(UserError, match="toy: no such thing"):
-        Workers(ToyFactory("refuse"), N, 2)
+        WorkerEnvPool(ToyVecEnvFactory("refuse"), N, 2)
     with pytest.raises(UserError, match="processes: 6 is out of range, must be between 1 and the"):
-        Workers(ToyFactory(), N, 6)
+        WorkerEnvPool(ToyVecEnvFactory(), N, 6)
 
 
-def test_workers_leave_signals_to_the_main_process(workers: Workers) -> None:
-    workers.reset()
-    for pid in pids(workers):
+def test_workers_leave_signals_to_the_main_process(pool: WorkerEnvPool) -> None:
+    pool.reset()
+    for pid in pids(pool):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             os.kill(pid, number)
-    assert len(run(workers, range(3))) == 3
+    assert len(run(pool, range(3))) == 3
 
 
 def test_a_hanging_worker_is_ended_by_close() -> None:
-    workers = Workers(ToyFactory("hang", when=1), N, 2)
-    workers.reset()
-    workers.ask(np.arange(N), actions(0))
-    numbers = pids(workers)
+    pool = WorkerEnvPool(ToyVecEnvFactory("hang", when=1), N, 2)
+    pool.reset()
+    pool.send(np.arange(N), actions(0))
+    numbers = pids(pool)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpsrl.rl.envs.workers._PATIENCE_S", 0.2)
-        workers.close()
+        patch.setattr("tpsrl.rl.envs.worker_group._PATIENCE_S", 0.2)
+        pool.close()
     assert all(gone(pid) for pid in numbers)
 
 
 MAIN = """
 import os, signal, sys
 import numpy as np
-from toy_homes import ToyFactory
-from tpsrl.rl.envs.workers import Workers
+from toy_vec_env import ToyVecEnvFactory
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 if __name__ == "__main__":
-    workers = Workers(ToyFactory({trouble}), 4, 2)
-    workers.reset()
-    print(*[worker.process.pid for worker in workers._workers], flush=True)
+    pool = WorkerEnvPool(ToyVecEnvFactory({trouble}), 4, 2)
+    pool.reset()
+    print(*[worker.process.pid for worker in pool.group.workers], flush=True)
     {end}
 """
 
@@ -216,7 +221,7 @@ if __name__ == "__main__":
         ("", "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
         (
             "'hang', when=1",
-            "workers.ask(np.arange(4), np.zeros((4, 3))); os.kill(os.getpid(), 9)",
+            "pool.send(np.arange(4), np.zeros((4, 3))); os.kill(os.getpid(), 9)",
             -signal.SIGKILL,
         ),
         ("", "sys.exit(3)", 3),
@@ -227,7 +232,7 @@ def test_workers_end_with_the_main_process(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(MAIN.format(trouble=trouble, end=end)))
-    path = {"PYTHONPATH": str(Path(__file__).parent)}
+    path = {"PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))}
     names = set(Path("/dev/shm").iterdir())
     done = subprocess.run(
         [sys.executable, str(script)],

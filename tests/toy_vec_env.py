@@ -1,8 +1,8 @@
 """A deterministic environment for the tests of workers and collectors, and ways for it to fail.
 
-The state of a home is its counter of steps, the number of its episode, its number in the whole and
-a random number of its own generator; the reward is a function of state and action. Episode e of
-home i lasts 3 + (i + e) % 4 steps and is truncated where i + e is even.
+The state of an environment is its counter of steps, the number of its episode, its number in the
+whole and a random number of its own generator; the reward is a function of state and action.
+Episode e of environment i lasts 3 + (i + e) % 4 steps and is truncated where i + e is even.
 """
 
 import dataclasses
@@ -14,41 +14,41 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
 SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, (True, True, False))
 
 
 @dataclasses.dataclass(frozen=True)
-class ToyFactory:
-    """`trouble` is what home `where` of the whole does instead of its step number `when`.
+class ToyVecEnvFactory:
+    """`trouble` is what environment `where` of the whole does instead of its step number `when`.
 
-    With an `episode` it is what any home does at the second step of its episode of that number, and
-    `lives` is how many processes in a row have that trouble. With a `stride` n the starts
-    of home i are called i, i + n, i + 2 n, ...
+    With an `episode` it is what any environment does at the second step of its episode of that
+    number, and `failures` is how many processes in a row have that trouble. With a `stride` n the
+    starts of environment i are called i, i + n, i + 2 n, ...
     """
 
     trouble: str = ""
     where: int = 0
     when: int = 5
     episode: int = -1
-    lives: int = 1
+    failures: int = 1
     stride: int = 0
 
-    def __call__(self, env_ids: Sequence[int]) -> "ToyHomes":
+    def __call__(self, env_ids: Sequence[int]) -> "ToyVecEnv":
         if self.trouble == "refuse":
             raise UserError("toy: no such thing")
-        return ToyHomes(self, env_ids)
+        return ToyVecEnv(self, env_ids)
 
 
-class ToyHomes:
-    def __init__(self, factory: ToyFactory, env_ids: Sequence[int]) -> None:
+class ToyVecEnv:
+    def __init__(self, factory: ToyVecEnvFactory, env_ids: Sequence[int]) -> None:
         self._factory, self.spec, self.num_envs = factory, SPEC, len(env_ids)
         self._names = np.array(env_ids)
         self._rngs = [np.random.default_rng((7, env)) for env in env_ids]
         self._counter = np.zeros((self.num_envs, 4))  # steps, episode, random number, reward
         self._counter[:, 1] = -1
-        self._total = self._life = 0
+        self._total = self._restarts = 0
         self._avoided: frozenset[int] = frozenset()
 
     @property
@@ -91,9 +91,9 @@ class ToyHomes:
     def start(self, env_id: int) -> int:
         return int(self._counter[env_id, 1])
 
-    def renew(self, life: int) -> None:
-        self._life = life
-        self._rngs = [np.random.default_rng((7, env, life)) for env in self._names.tolist()]
+    def reseed(self, restarts: int) -> None:
+        self._restarts = restarts
+        self._rngs = [np.random.default_rng((7, env, restarts)) for env in self._names.tolist()]
 
     def avoid(self, starts: Sequence[int]) -> None:
         self._avoided = frozenset(starts)
@@ -111,16 +111,16 @@ class ToyHomes:
     def close(self) -> None:
         pass
 
-    def _episode(self, env: int) -> Episode:
+    def _episode(self, env: int) -> EpisodeStats:
         steps, number, _, reward = self._counter[env]
         name, stride = int(self._names[env]), self._factory.stride
         start = name + stride * int(number) if stride else int(number)
-        return Episode(name, start, int(steps), float(reward), False, "end")
+        return EpisodeStats(name, start, int(steps), float(reward), False, "end")
 
     def _trouble(self, env_ids: Sequence[int]) -> None:
         factory, rows = self._factory, np.array(env_ids)
         self._spoilt = np.zeros(len(rows), bool)
-        if not factory.trouble or self._life >= factory.lives:
+        if not factory.trouble or self._restarts >= factory.failures:
             return
         if factory.episode >= 0:
             here = (self._counter[rows, 1] == factory.episode) & (self._counter[rows, 0] == 1)
@@ -132,7 +132,7 @@ class ToyHomes:
             self._spoilt = here
             return
         if factory.trouble == "raise":
-            raise ValueError(f"home {factory.where} is on fire")
+            raise ValueError(f"environment {factory.where} is on fire")
         if factory.trouble == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3600)

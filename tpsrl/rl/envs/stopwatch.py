@@ -1,4 +1,4 @@
-"""What time goes into."""
+"""Adding up time."""
 
 import time
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""What environments have answered, until it is fetched; the arrays may be shared by processes."""
+"""What came of steps, until it is received; the arrays may be shared by processes."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,17 +7,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
-from tpsrl.rl.envs.shared import Layout
+from tpsrl.rl.envs.shared import ArrayLayout
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
-# Of an environment: to be asked next, at a step, with an answer that was not fetched, and without a
-# process for the time being.
-IDLE, ASKED, ANSWERED, STARTING = range(4)
+# Of an environment: may be sent an action, stepping, with a step that was not received yet, and
+# without a process for the time being.
+IDLE, STEPPING, READY, LAUNCHING = range(4)
 
-_PLAIN = ("state", "reward", "terminated", "truncated", "answered_at")  # what a snapshot holds
+_PLAIN = ("state", "reward", "terminated", "truncated", "ready_at")  # what a snapshot holds
 
 
-class Arrays(Protocol):
+class NamedArrays(Protocol):
     """Arrays by name."""
 
     def __getitem__(self, name: str, /) -> np.ndarray:
@@ -25,25 +25,25 @@ class Arrays(Protocol):
         ...
 
 
-class Answers:
+class StepBuffers:
     """The arrays of n environments, by environment.
 
-    `observation` (n, ...) by name is what each shows now. `answered_at` (n,) orders the answers in
-    time, `took_s` (n,) is how long the step was that led to them, with the others of its process
-    and with resets.
+    `observation` (n, ...) by name is what each shows now. `ready_at` (n,) orders the steps that
+    are ready in time, `took_s` (n,) is how long each was, with the others of its process and with
+    resets.
     """
 
-    def __init__(self, spec: EnvSpec, arrays: Arrays) -> None:
+    def __init__(self, spec: EnvSpec, arrays: NamedArrays) -> None:
         """Over `arrays` of the `layout`."""
         self.actions, self.state = arrays["actions"], arrays["state"]
         self.reward, self.took_s = arrays["reward"], arrays["took_s"]
         self.terminated, self.truncated = arrays["terminated"], arrays["truncated"]
-        self.answered_at = arrays["answered_at"]
+        self.ready_at = arrays["ready_at"]
         self.observation = {name: arrays[f"observation.{name}"] for name in spec.observations}
         self.final = {name: arrays[f"final.{name}"] for name in spec.observations}
 
     @staticmethod
-    def layout(spec: EnvSpec, num_envs: int) -> Layout:
+    def layout(spec: EnvSpec, num_envs: int) -> ArrayLayout:
         """What the arrays are."""
         n = num_envs
         layout: dict[str, Any] = {
@@ -52,7 +52,7 @@ class Answers:
             "reward": ((n,), np.float32),
             "terminated": ((n,), bool),
             "truncated": ((n,), bool),
-            "answered_at": ((n,), np.float64),
+            "ready_at": ((n,), np.float64),
             "took_s": ((n,), np.float64),
         }
         for name, shape in spec.observations.items():
@@ -60,10 +60,10 @@ class Answers:
         return layout
 
     @staticmethod
-    def blank(spec: EnvSpec, num_envs: int) -> "Answers":
+    def blank(spec: EnvSpec, num_envs: int) -> "StepBuffers":
         """Arrays of this process alone."""
-        layout = Answers.layout(spec, num_envs)
-        return Answers(spec, {name: np.zeros(shape, t) for name, (shape, t) in layout.items()})
+        layout = StepBuffers.layout(spec, num_envs)
+        return StepBuffers(spec, {name: np.zeros(shape, t) for name, (shape, t) in layout.items()})
 
     def show(self, rows: Any, observation: Observation) -> None:
         """What environments show, without a step."""
@@ -71,7 +71,7 @@ class Answers:
             self.observation[name][rows] = values
 
     def put(self, envs: np.ndarray, done: StepBatch) -> None:
-        """The answers of environments (m,); their state is the caller's business."""
+        """What came of the steps of environments (m,); their state is the caller's business."""
         rows = _rows(envs)
         self.show(rows, done.observation)
         self.reward[rows] = done.reward
@@ -82,7 +82,7 @@ class Answers:
                 self.final[name][cut] = values
 
     def take(self, envs: np.ndarray) -> StepBatch:
-        """The answers of environments (m,), without their episodes; copies."""
+        """What came of the steps of environments (m,), without their episodes; copies."""
         truncated = self.truncated[envs]
         final = None
         if truncated.any():
@@ -91,15 +91,15 @@ class Answers:
         shown = {name: values[envs] for name, values in self.observation.items()}
         return StepBatch(shown, self.reward[envs], self.terminated[envs], truncated, final)
 
-    def waiting(self) -> np.ndarray:
-        """Environments whose answers were not fetched (m,), the oldest answer first."""
-        envs = np.flatnonzero(self.state == ANSWERED)
-        return envs[np.argsort(self.answered_at[envs], kind="stable")]
+    def ready(self) -> np.ndarray:
+        """Environments (m,) whose step was not received yet, the longest ready first."""
+        envs = np.flatnonzero(self.state == READY)
+        return envs[np.argsort(self.ready_at[envs], kind="stable")]
 
     def idle(self) -> np.ndarray:
-        """Environments to be asked next (m,), the oldest answer first."""
+        """Environments (m,) that may be sent an action, the longest idle first."""
         envs = np.flatnonzero(self.state == IDLE)
-        return envs[np.argsort(self.answered_at[envs], kind="stable")]
+        return envs[np.argsort(self.ready_at[envs], kind="stable")]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """What a snapshot needs beside the environments."""
@@ -128,7 +128,7 @@ def check_finite(names: Sequence[int], starts: Sequence[int], fields: Observatio
 
     Args:
         names: of the environments (m,)
-        starts: numbers of the starts of their episodes (m,)
+        starts: numbers of the start states of their episodes (m,)
         fields: by name
 
     Raises:
@@ -143,19 +143,19 @@ def check_finite(names: Sequence[int], starts: Sequence[int], fields: Observatio
             raise RunError(f"environment {names[row]} (start {starts[row]}): {name} is not finite")
 
 
-def episodes_to_json(episodes: Sequence[Episode]) -> list[Json]:
+def episodes_to_json(episodes: Sequence[EpisodeStats]) -> list[Json]:
     """JSON types."""
     return [dataclasses.asdict(episode) for episode in episodes]
 
 
-def episodes_from_json(note: Any) -> list[Episode]:
+def episodes_from_json(note: Any) -> list[EpisodeStats]:
     """The episodes of `episodes_to_json`.
 
     Raises:
         UserError: they are none.
     """
     try:
-        return [Episode(**one) for one in note]
+        return [EpisodeStats(**one) for one in note]
     except TypeError as error:
         raise UserError(f"snapshot: episodes are damaged ({error})") from None
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from skills.envs.environment import EnvOptions, SkillEnv
-from skills.envs.training import SkillHomes, SkillHomesFactory
+from skills.envs.training import TrainingVecEnv, TrainingVecEnvFactory
 from skills.starts import dataset
 from skills.starts.source import StartSource, start_episodes
 from tpsrl.cli import main
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.serial import Serial, step_all
-from tpsrl.rl.envs.workers import Workers
+from tpsrl.rl.envs.pool import step_all
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
 N = 3
 
@@ -34,12 +35,12 @@ def options(
         yield {"num_objects": 4, "starts": drawn, "depth": (16, 16), "horizon": 6}
 
 
-def factory(options: Options, skill: str = "pick", stride: int = 0) -> SkillHomesFactory:
-    return SkillHomesFactory(skill, EnvOptions.of(options), seed=5, stride=stride)
+def factory(options: Options, skill: str = "pick", stride: int = 0) -> TrainingVecEnvFactory:
+    return TrainingVecEnvFactory(skill, EnvOptions.of(options), seed=5, stride=stride)
 
 
 @pytest.fixture
-def homes(options: Options) -> SkillHomes:
+def homes(options: Options) -> TrainingVecEnv:
     return factory(options)(range(N))
 
 
@@ -51,7 +52,7 @@ def action(turn: int, count: int = N) -> np.ndarray:
 
 
 def test_a_home_goes_through_the_episodes_of_its_generator(
-    homes: SkillHomes, options: Options
+    homes: TrainingVecEnv, options: Options
 ) -> None:
     shown = homes.reset(range(N))
     assert homes.spec.observations == {"state": shown["state"].shape[1:], "depth": (16, 16)}
@@ -65,7 +66,7 @@ def test_a_home_goes_through_the_episodes_of_its_generator(
 
 
 def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
-    homes: SkillHomes, options: Options
+    homes: TrainingVecEnv, options: Options
 ) -> None:
     env = SkillEnv("pick", **options)
     homes.reset(range(N))
@@ -132,13 +133,13 @@ def test_with_a_stride_all_starts_come_in_order(options: Options) -> None:
 def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
     skill = options["starts"][0].episode.id.partition("_")[0]
     made = factory(options, skill)
-    serial = Serial(made, N)
+    serial = SerialEnvPool(made, N)
     serial.reset()
     for turn in range(4):
         step_all(serial, action(turn))
     arrays, note = serial.snapshot()
     note = json.loads(json.dumps(note))  # as a checkpoint has it
-    workers = Workers(made, N, 2)
+    workers = WorkerEnvPool(made, N, 2)
     try:
         workers.restore(arrays, note)
         for name, values in serial.observation.items():
@@ -156,7 +157,7 @@ def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
         workers.close()
 
 
-def test_snapshots_of_something_else_are_refused(homes: SkillHomes) -> None:
+def test_snapshots_of_something_else_are_refused(homes: TrainingVecEnv) -> None:
     homes.reset(range(N))
     arrays, note = homes.snapshot(0)
     for entry in ("engine", "rng", "episode"):
@@ -181,7 +182,7 @@ def test_the_factory_travels_to_other_processes(options: Options) -> None:
         factory(options, "pik").prepare()
 
 
-def test_rendering_and_resets_are_timed(homes: SkillHomes) -> None:
+def test_rendering_and_resets_are_timed(homes: TrainingVecEnv) -> None:
     homes.reset(range(N))
     before = homes.seconds
     assert before["resets"] > 0.0 and before["rendering"] > 0.0

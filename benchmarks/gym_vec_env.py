@@ -1,4 +1,4 @@
-"""Gymnasium environments as `tpsrl.rl.envs.interface.Homes`, for comparisons with others."""
+"""Gymnasium environments as `tpsrl.rl.envs.vec_env.VecEnv`, for comparisons with others."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,31 +6,31 @@ from collections.abc import Callable, Sequence
 import gymnasium
 import numpy as np
 
-from tpsrl.rl.envs.interface import EnvSpec, Episode, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GymFactory:
-    """Homes of environments with a vector to observe and actions in [-1, 1].
+class GymVecEnvFactory:
+    """Environments with a vector to observe and actions in [-1, 1].
 
-    Home i is seeded with `seed` + i, as vector environments of gymnasium are.
+    Environment i is seeded with `seed` + i, as vector environments of gymnasium are.
     """
 
     make: Callable[[], gymnasium.Env]
     seed: int = 0
 
-    def __call__(self, env_ids: Sequence[int]) -> "GymHomes":
-        return GymHomes(self, env_ids)
+    def __call__(self, env_ids: Sequence[int]) -> "GymVecEnv":
+        return GymVecEnv(self, env_ids)
 
 
-class GymHomes:
-    """One environment for each home."""
+class GymVecEnv:
+    """Gymnasium environments, stepped one after the other."""
 
-    def __init__(self, factory: GymFactory, env_ids: Sequence[int]) -> None:
+    def __init__(self, factory: GymVecEnvFactory, env_ids: Sequence[int]) -> None:
         self._envs = [factory.make() for _ in env_ids]
         self._names, self.num_envs, self._seed = list(env_ids), len(env_ids), factory.seed
         self._seeds: list[int | None] = []
-        self.renew(0)
+        self.reseed(0)
         observed, acted = self._envs[0].observation_space, self._envs[0].action_space
         self.spec = EnvSpec({"state": observed.shape}, (True,) * acted.shape[0])
         self._shown = np.zeros((self.num_envs, *observed.shape), np.float32)
@@ -39,11 +39,11 @@ class GymHomes:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """See `tpsrl.rl.envs.interface.Homes.seconds`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.seconds`."""
         return {}
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.reset`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.reset`."""
         for env in env_ids:
             self._shown[env], _ = self._envs[env].reset(seed=self._seeds[env])
             self._seeds[env] = None
@@ -51,7 +51,7 @@ class GymHomes:
         return self.observe(env_ids)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.interface.Homes.step`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.step`."""
         reward = np.zeros(len(env_ids), np.float32)
         terminated, truncated = np.zeros((2, len(env_ids)), bool)
         finals, episodes = [], []
@@ -71,16 +71,16 @@ class GymHomes:
         return StepBatch(self.observe(env_ids), reward, terminated, truncated, final, episodes)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.interface.Homes.observe`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         return {"state": self._shown[list(env_ids)]}
 
     def start(self, env_id: int) -> int:
         """The number of the episode, which is how many were before it."""
         return int(self._count[env_id])
 
-    def renew(self, life: int) -> None:
-        """Other seeds, a million further on for each life."""
-        self._seeds = [self._seed + env + life * 1_000_000 for env in self._names]
+    def reseed(self, restarts: int) -> None:
+        """Other seeds, a million further on for each restart."""
+        self._seeds = [self._seed + env + restarts * 1_000_000 for env in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
         """Nothing: an environment's episodes cannot be chosen."""
@@ -94,12 +94,12 @@ class GymHomes:
         raise NotImplementedError("gymnasium environments cannot be frozen")
 
     def close(self) -> None:
-        """See `tpsrl.rl.envs.interface.Homes.close`."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.close`."""
         for env in self._envs:
             env.close()
 
-    def _episode(self, env: int) -> Episode:
+    def _episode(self, env: int) -> EpisodeStats:
         """The record of an episode that is over."""
         self._count[env] += 1
         start, steps = int(self._count[env]), int(self._steps[env])
-        return Episode(self._names[env], start, steps, float(self._reward[env]), False, "over")
+        return EpisodeStats(self._names[env], start, steps, float(self._reward[env]), False, "over")

@@ -1,20 +1,20 @@
 import numpy as np
 import pytest
-from toy_homes import SPEC, ToyFactory
+from toy_vec_env import SPEC, ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.buffers import ANSWERED, ASKED, IDLE, Answers, check_finite
-from tpsrl.rl.envs.interface import StepBatch
+from tpsrl.rl.envs.step_buffers import IDLE, READY, STEPPING, StepBuffers, check_finite
+from tpsrl.rl.envs.vec_env import StepBatch
 
 N = 5
 
 
-def answers() -> Answers:
-    return Answers.blank(SPEC, N)
+def buffers() -> StepBuffers:
+    return StepBuffers.blank(SPEC, N)
 
 
 def batch(*rows: int, cut: tuple[int, ...] = ()) -> StepBatch:
-    """Answers that say whose they are; those of `cut` are truncated."""
+    """Steps that say whose they are; those of `cut` are truncated."""
     number = np.array(rows, np.float32)
     truncated = np.isin(rows, cut)
     shown = {n: np.full((len(rows), *s), 0.0) + number.reshape(-1, *[1] * len(s))
@@ -25,9 +25,9 @@ def batch(*rows: int, cut: tuple[int, ...] = ()) -> StepBatch:
 
 @pytest.mark.parametrize("rows", [(0, 1, 2, 3, 4), (1, 2, 3), (4, 0, 2), (3,)])
 def test_what_is_put_is_what_is_taken(rows: tuple[int, ...]) -> None:
-    board = answers()
-    board.put(np.array(rows), batch(*rows, cut=(2, 3)))
-    done = board.take(np.array(rows))
+    filled = buffers()
+    filled.put(np.array(rows), batch(*rows, cut=(2, 3)))
+    done = filled.take(np.array(rows))
     assert done.reward.tolist() == [row / 2 for row in rows]
     assert done.observation["state"][:, 0].tolist() == list(rows)
     assert done.observation["depth"][:, 1, 2].tolist() == list(rows)
@@ -36,23 +36,23 @@ def test_what_is_put_is_what_is_taken(rows: tuple[int, ...]) -> None:
     assert done.final["state"][:, 0].tolist() == [10 + row for row in rows if row in (2, 3)]
 
 
-def test_the_oldest_answer_comes_first() -> None:
-    board = answers()
-    board.state[:] = [ANSWERED, IDLE, ANSWERED, ASKED, IDLE]
-    board.answered_at[:] = [3, 2, 1, 0, 1]
-    assert board.waiting().tolist() == [2, 0]
-    assert board.idle().tolist() == [4, 1]
+def test_the_longest_ready_comes_first() -> None:
+    filled = buffers()
+    filled.state[:] = [READY, IDLE, READY, STEPPING, IDLE]
+    filled.ready_at[:] = [3, 2, 1, 0, 1]
+    assert filled.ready().tolist() == [2, 0]
+    assert filled.idle().tolist() == [4, 1]
 
 
-def test_answers_survive_a_snapshot() -> None:
-    board, other = answers(), answers()
-    board.put(np.arange(N), batch(*range(N), cut=(0, 3)))
-    board.state[:] = [ANSWERED, ANSWERED, IDLE, ASKED, IDLE]
-    board.answered_at[:] = range(N)
-    arrays = board.to_arrays()
-    board.put(np.arange(N), batch(4, 3, 2, 1, 0, cut=(0, 1, 2, 3, 4)))
+def test_steps_survive_a_snapshot() -> None:
+    filled, other = buffers(), buffers()
+    filled.put(np.arange(N), batch(*range(N), cut=(0, 3)))
+    filled.state[:] = [READY, READY, IDLE, STEPPING, IDLE]
+    filled.ready_at[:] = range(N)
+    arrays = filled.to_arrays()
+    filled.put(np.arange(N), batch(4, 3, 2, 1, 0, cut=(0, 1, 2, 3, 4)))
     other.load(arrays)
-    assert other.waiting().tolist() == [0, 1]
+    assert other.ready().tolist() == [0, 1]
     done = other.take(np.array([1, 0]))
     assert done.reward.tolist() == [0.5, 0.0]
     assert done.final is not None and done.final["state"][0, 0] == 10.0
@@ -70,10 +70,10 @@ def test_what_is_not_finite_is_named(value: float) -> None:
         check_finite([4, 5, 6], [40, 50, 60], fields)
 
 
-def test_homes_that_avoid_starts_do_not_draw_them() -> None:
-    homes = ToyFactory()(range(1))
-    homes.avoid([0, 2])
-    homes.reset([0])
-    assert homes.start(0) == 1
-    homes.reset([0])
-    assert homes.start(0) == 3
+def test_environments_that_avoid_starts_do_not_draw_them() -> None:
+    made = ToyVecEnvFactory()(range(1))
+    made.avoid([0, 2])
+    made.reset([0])
+    assert made.start(0) == 1
+    made.reset([0])
+    assert made.start(0) == 3

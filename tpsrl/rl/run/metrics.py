@@ -1,4 +1,4 @@
-"""What a training leaves behind of its course: metrics.jsonl and TensorBoard events."""
+"""The records of a training's course: metrics.jsonl, and TensorBoard events beside it."""
 
 import json
 import math
@@ -7,11 +7,12 @@ from typing import Any
 
 from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import Json
 
 METRICS = "metrics.jsonl"
 
 
-class Log:
+class MetricsLog:
     """One JSON record a rollout, and its numbers as TensorBoard scalars over steps.
 
     Args:
@@ -28,7 +29,8 @@ class Log:
         self.path = out / METRICS
         try:
             out.mkdir(parents=True, exist_ok=True)
-            kept = [json.dumps(row) + "\n" for row in read(out) if row["update"] <= updates]
+            rows = read(out) if self.path.exists() else []
+            kept = [json.dumps(row) + "\n" for row in rows if row["update"] <= updates]
             with files.atomic(self.path) as temporary:
                 temporary.write_text("".join(kept))
             self._file = self.path.open("a")
@@ -37,7 +39,7 @@ class Log:
         except OSError as error:
             raise UserError(f"out: cannot write into '{out}' ({error.strerror})") from None
 
-    def write(self, row: dict[str, Any]) -> None:
+    def write(self, row: Json) -> None:
         """Appends a record; it has "update" and "steps"."""
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
@@ -51,12 +53,17 @@ class Log:
         self._board.close()
 
 
-def read(out: Path) -> list[dict[str, Any]]:
-    """The records of a training's folder, without a last line that was not written to its end."""
-    path = out / METRICS
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = []
-    for line in lines:
+def read(folder: Path) -> list[Json]:
+    """The records of a training's folder, without a last line that was not written to its end.
+
+    Raises:
+        UserError: the folder has none.
+    """
+    path = folder / METRICS
+    if not path.is_file():
+        raise UserError(f"metrics: no file {path}")
+    rows: list[Json] = []
+    for line in path.read_text().splitlines():
         try:
             row = json.loads(line)
         except ValueError:
@@ -65,7 +72,7 @@ def read(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _numbers(row: dict[str, Any], prefix: str = "") -> dict[str, float]:
+def _numbers(row: Json, prefix: str = "") -> dict[str, float]:
     """The numbers in a record, those of its parts under `part/`."""
     found: dict[str, float] = {}
     for name, value in row.items():

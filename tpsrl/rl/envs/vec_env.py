@@ -15,16 +15,16 @@ class EnvSpec:
     """The shapes of an environment's observations, without batch axis, and what an action is.
 
     All observations are float32; "state" (k,) is always there, images are (height, width) in
-    [0, 1]. Only the parts of an action under `mask` (A,) have an effect. `start` (A,) is the action
-    around which a new policy begins to try, zero where it is not given, and `start_std` (A,) how
-    widely, 0 for the policy's own `initial_std`: a stop that ends the episode half of the time
-    would leave nothing to learn from.
+    [0, 1]. Only the parts of an action under `mask` (A,) have an effect. `initial_mean` (A,) is the
+    action around which a new policy begins to try, zero where it is not given, and `initial_std`
+    (A,) how widely, 0 for the policy's own `PolicySettings.initial_std`: a stop that ends the
+    episode half of the time would leave nothing to learn from.
     """
 
     observations: dict[str, tuple[int, ...]]
     mask: tuple[bool, ...]
-    start: tuple[float, ...] = ()
-    start_std: tuple[float, ...] = ()
+    initial_mean: tuple[float, ...] = ()
+    initial_std: tuple[float, ...] = ()
 
     @property
     def action_size(self) -> int:
@@ -33,12 +33,12 @@ class EnvSpec:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Episode:
-    """A finished episode.
+class EpisodeStats:
+    """What is kept of a finished episode.
 
     `env` is the environment's number in the whole; `terms` are the sums of the reward's terms,
     `ended_by` is "success", "timeout" or the name of a failure, `start` the number of the start
-    that it was drawn from.
+    state that it was drawn from.
     """
 
     env: int
@@ -52,9 +52,9 @@ class Episode:
 
 @dataclasses.dataclass(slots=True)
 class StepBatch:
-    """What came of a step of m homes.
+    """What came of a step of m environments.
 
-    `observation` is what each home shows now: where its episode is over (`terminated` or
+    `observation` is what each environment shows now: where its episode is over (`terminated` or
     `truncated`), the first of the next. `final` has, for the rows under `truncated` and in their
     order, what was to be seen at the end, from which the rest of the return is estimated.
     """
@@ -64,14 +64,14 @@ class StepBatch:
     terminated: np.ndarray  # (m,) bool
     truncated: np.ndarray  # (m,) bool
     final: Observation | None = None  # None where nothing was truncated
-    episodes: list[Episode] = dataclasses.field(default_factory=list)  # in the order of rows
+    episodes: list[EpisodeStats] = dataclasses.field(default_factory=list)  # in the order of rows
 
 
-class Homes(Protocol):
+class VecEnv(Protocol):
     """Environments of one process, any subset of which is stepped in one call.
 
-    A home is named by its number in this process. It draws its episodes from a random generator of
-    its own, so what it goes through does not depend on the others.
+    An environment is named by its number in this process. It draws its episodes from a random
+    generator of its own, so what it goes through does not depend on the others.
     """
 
     num_envs: int
@@ -94,31 +94,31 @@ class Homes(Protocol):
         ...
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """What homes show now, the same as was shown last."""
+        """What environments show now, the same as was shown last."""
         ...
 
     def start(self, env_id: int) -> int:
-        """The number of the start of a home's present episode, see `Episode.start`."""
+        """The number of the start state of the present episode, see `EpisodeStats.start`."""
         ...
 
-    def renew(self, life: int) -> None:
+    def reseed(self, restarts: int) -> None:
         """Seeds the generators anew, before anything is drawn.
 
-        The homes take the place of others that were lost, for the `life`-th time, and are not to
-        run into the same.
+        The environments take the place of others that were lost with their process, which was
+        restarted so many times, and are not to run into the same.
         """
         ...
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """From now on these starts are not drawn any more."""
+        """From now on these start states are not drawn any more."""
         ...
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
-        """A home with its episode and random generator, frozen: arrays, and JSON types."""
+        """An environment with its episode and random generator, frozen: arrays, and JSON types."""
         ...
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """Puts a home exactly into a frozen state, which may be of another process.
+        """Puts an environment exactly into a frozen state, which may be of another process.
 
         Raises:
             UserError: the snapshot does not fit.
@@ -126,13 +126,13 @@ class Homes(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees what the homes hold."""
+        """Frees what the environments hold."""
         ...
 
 
-class HomesFactory(Protocol):
-    """Makes the homes of a worker; is sent to the worker's process, so it can be pickled."""
+class VecEnvFactory(Protocol):
+    """Makes the environments of a worker; is sent to the worker's process, so it can be pickled."""
 
-    def __call__(self, env_ids: Sequence[int]) -> Homes:
-        """Homes for these numbers of the whole, which seed their random generators."""
+    def __call__(self, env_ids: Sequence[int]) -> VecEnv:
+        """Environments for these numbers of the whole, which seed their random generators."""
         ...

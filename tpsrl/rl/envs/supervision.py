@@ -1,0 +1,182 @@
+"""What becomes of workers that die, hang or report an error, and of the starts they failed at."""
+
+import collections
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tpsrl.errors import RunError
+from tpsrl.rl.envs.pool import LostEnvs
+from tpsrl.rl.envs.step_buffers import LAUNCHING, STEPPING
+from tpsrl.rl.envs.worker import CHECK_EVERY_S, MAX_QUARANTINED
+from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup
+from tpsrl.rl.envs.worker_processes import Worker
+
+_FEW = 4  # starts that a message names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FaultTolerance:
+    """What is done about workers that fail.
+
+    One that has been at a step, or launching, for `hang_s` seconds is ended. More than
+    `max_failures` failures within `window_s` seconds end everything. A start state during whose
+    episode `quarantine_after` workers failed is not drawn again.
+    """
+
+    hang_s: float = 120.0
+    max_failures: int = 10
+    window_s: float = 600.0
+    quarantine_after: int = 2
+    warn_s: float = 10.0
+
+
+_WATCH_ONLY = FaultTolerance()
+
+
+class Supervisor:
+    """Watches workers and replaces those that fail.
+
+    `launching` is how many environments are without a process, as of the last look of the pool;
+    `sent_at` (num_envs,) is when each was sent its last action, by `time.monotonic`.
+
+    Args:
+        group: the workers
+        tolerance: of those that fail; None: their failure is raised
+        say: is told what goes wrong and who waits for whom
+    """
+
+    def __init__(
+        self, group: WorkerGroup, tolerance: FaultTolerance | None, say: Callable[[str], None]
+    ) -> None:
+        self._group, self._tolerance, self._say = group, tolerance, say
+        self.lost: list[LostEnvs] = []
+        self.launching = 0
+        self.sent_at = np.zeros(len(group.owner))
+        self._failed_at: collections.deque[float] = collections.deque()
+        self._failures_of_start: collections.Counter[int] = collections.Counter()
+        self._checked_at = self._warned_at = 0.0
+
+    def supervise(self) -> None:
+        """Replaces workers that failed; now and then it checks whether all live and none hangs.
+
+        Raises:
+            RunError: a failure that is not tolerated.
+        """
+        if self.launching:
+            self._attach_new()
+        self._read_errors()
+        now = time.monotonic()
+        if now - self._checked_at < CHECK_EVERY_S:
+            return
+        self._checked_at = now
+        for worker in list(self._group.workers):
+            if worker.process.exitcode is not None:
+                self.fail(WorkerFailed(worker, worker.died()))
+        self._watch(now)
+
+    def fail(self, failure: WorkerFailed) -> None:
+        """Raises a failure, or replaces the worker and notes what was lost with it.
+
+        Raises:
+            RunError: too many have failed, or none may.
+        """
+        if self._tolerance is None:
+            raise failure
+        worker, cause = failure.worker, str(failure)
+        self._count_failure(self._tolerance, cause)
+        envs, state = worker.envs, self._group.buffers.state
+        starts = self._group.array("start")
+        at_step = envs[state[envs] == STEPPING]
+        self.lost.append(LostEnvs(envs, tuple(starts[envs].tolist()), cause))
+        self._say(f"{cause}; start {_some(starts[envs])}; it is replaced")
+        self._suspect(self._tolerance, np.unique(starts[at_step]).tolist())
+        self._group.replace(worker)
+        self.launching += len(envs)
+
+    def quarantined(self) -> np.ndarray:
+        """Starts that are not drawn any more (k,)."""
+        shared = self._group.array("quarantined")
+        return shared[1 : 1 + shared[0]]
+
+    def quarantine(self, starts: list[int]) -> None:
+        """Has workers draw these starts no more, from their next step on."""
+        shared = self._group.array("quarantined")
+        end = 1 + int(shared[0])
+        starts = starts[: MAX_QUARANTINED + 1 - end]
+        shared[end : end + len(starts)] = starts
+        shared[0] += len(starts)
+
+    def _attach_new(self) -> None:
+        """Hands the shared memory to new workers that have made their environments."""
+        for worker in list(self._group.workers):
+            try:
+                self._group.attach(worker)
+            except WorkerFailed as failure:
+                self.fail(failure)
+
+    def _read_errors(self) -> None:
+        """Reads the errors that wait in pipes, and the episodes before them."""
+        for number in np.flatnonzero(self._group.array("error_pending")).tolist():
+            worker = self._group.workers[number]
+            try:
+                while True:
+                    self._group.read_episodes(worker)
+            except WorkerFailed as failure:
+                self.fail(failure)
+
+    def _watch(self, now: float) -> None:
+        """Says who is waited for for long, and ends who hangs."""
+        tolerance = self._tolerance or _WATCH_ONLY
+        for worker in list(self._group.workers):
+            since, what = self._busy_with(worker)
+            if now - since > tolerance.hang_s and self._tolerance is not None:
+                worker.process.kill()
+                cause = f"{worker.name} hung: {now - since:.0f} s at {what}"
+                self.fail(WorkerFailed(worker, cause))
+            elif now - since > tolerance.warn_s and now - self._warned_at > tolerance.warn_s:
+                self._warned_at = now
+                self._say(f"waiting for {worker.name}, {now - since:.0f} s at {what}")
+
+    def _busy_with(self, worker: Worker) -> tuple[float, str]:
+        """Since when a worker has been at what it does, never if it has nothing to do."""
+        state = self._group.buffers.state[worker.envs]
+        if (state == LAUNCHING).any():
+            return worker.launched_at, "its launch"
+        if not (state == STEPPING).any():
+            return float("inf"), ""
+        envs = worker.envs[state == STEPPING]
+        starts = np.unique(self._group.array("start")[envs])
+        return float(self.sent_at[envs].min()), f"a step (start {_some(starts)})"
+
+    def _count_failure(self, tolerance: FaultTolerance, cause: str) -> None:
+        now = time.monotonic()
+        self._failed_at.append(now)
+        while self._failed_at[0] < now - tolerance.window_s:
+            self._failed_at.popleft()
+        if len(self._failed_at) > tolerance.max_failures:
+            raise RunError(
+                f"{len(self._failed_at)} workers failed within {now - self._failed_at[0]:.0f} s, "
+                f"the last: {cause}"
+            )
+
+    def _suspect(self, tolerance: FaultTolerance, starts: list[int]) -> None:
+        """Counts a failure against the starts of episodes that were at a step."""
+        self._failures_of_start.update(starts)
+        new = [
+            start
+            for start in starts
+            if self._failures_of_start[start] >= tolerance.quarantine_after
+            and start not in self.quarantined()
+        ]
+        if new:
+            self.quarantine(new)
+            self._say(f"start {_some(new)} is not drawn any more")
+
+
+def _some(numbers: Sequence[int] | np.ndarray) -> str:
+    """The first few."""
+    rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
+    return ", ".join(map(str, numbers[:_FEW])) + rest

@@ -1,0 +1,49 @@
+"""What the learner can be told; imports no torch, so that help and errors come at once."""
+
+import dataclasses
+from typing import Literal
+
+from tpsrl import config
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PPOSettings:
+    """How to learn; by default as in VER's Table A1.
+
+    What the paper does not say is from habitat-baselines 0.3.3 (gradient norm, Adam's epsilon, the
+    1/2 in the value loss); the rate of the entropy coefficient is our own.
+    """
+
+    learning_rate: float = config.option(2.5e-4, "Adam's rate at the start", minimum=0)
+    schedule: Literal["cosine", "linear", "constant"] = config.option(
+        "cosine", "how the rate falls to 0 by the end of training"
+    )
+    adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=0)
+    epochs: int = config.option(3, "passes over a rollout", minimum=1)
+    minibatches: int = config.option(2, "equal parts of a rollout, a gradient step each", minimum=1)
+    gamma: float = config.option(0.99, "discount of a step", minimum=0, maximum=1)
+    gae_lambda: float = config.option(0.95, "weight of each further step", minimum=0, maximum=1)
+    clip: float = config.option(0.2, "how far from 1 the ratio still moves the policy", minimum=0)
+    value_coef: float = config.option(0.5, "weight of half the squared error of values", minimum=0)
+    max_grad_norm: float = config.option(0.2, "longer gradients are cut to it, 0: none", minimum=0)
+    normalise_advantage: bool = config.option(
+        False, "advantages of a rollout to mean 0, deviation 1"
+    )
+    clip_value_loss: bool = config.option(False, "values move by `clip` at most, as the ratio does")
+    entropy_coef: float = config.option(
+        1e-3, "coefficient of the entropy, at the start; 0: none, and none is learned", minimum=0
+    )
+    entropy_learned: bool = config.option(True, "whether the coefficient follows the entropy")
+    entropy_target: float = config.option(0.0, "entropy in nats that it is to keep")
+    entropy_min: float = config.option(1e-4, "least coefficient, if learned", minimum=1e-12)
+    entropy_max: float = config.option(1.0, "largest coefficient, if learned", minimum=1e-12)
+    entropy_learning_rate: float = config.option(
+        1e-3, "Adam's rate for the coefficient's logarithm", minimum=0
+    )
+    importance_max: float = config.option(
+        1.0, "largest weight against sampling bias, 0: none", minimum=0
+    )
+    importance_renormalise: bool = config.option(False, "scale these weights to a mean of 1")
+    target_kl: float | None = config.option(
+        None, "an epoch that moves the policy further is the last", minimum=0
+    )

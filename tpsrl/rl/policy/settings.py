@@ -1,0 +1,64 @@
+"""What the network can be told; imports no torch, so that help and errors come at once."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """What the network is made of. The defaults are the VER paper's (section 4), where it says.
+
+    Bounds and initial value of the standard deviation are habitat-lab 0.3.3's, which has them as
+    logarithms -5, 2 and, for its skills, -1.
+    """
+
+    encoder: str = config.option(
+        "resnet18", "what looks at depth: resnet18, se_resnet9, nature_cnn, or state"
+    )
+    encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
+    visual_width: int = config.option(
+        512, "numbers that the encoder sums an image up in", minimum=1
+    )
+    state_width: int = config.option(
+        64, "width of the layers that read state and action", minimum=1
+    )
+    state_layers: int = config.option(1, "how many of these layers", minimum=1)
+    lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
+    lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
+    separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
+    squash_mean: bool = config.option(True, "means are kept within -1 and 1 by tanh")
+    std: Literal["parameter", "network"] = config.option(
+        "parameter", "the standard deviation is one parameter per dimension, or a network's output"
+    )
+    initial_std: float = config.option(0.37, "standard deviation at the start", minimum=1e-6)
+    min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6)
+    max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6)
+    dtype: Literal["float32", "bfloat16"] = config.option(
+        "float32", "arithmetic of the network; what comes out is float32"
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON types by name."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(note: Mapping[str, Any]) -> "PolicySettings":
+        """The settings of `to_json`.
+
+        Raises:
+            UserError: an entry is unknown, missing, of the wrong type, or outside its range.
+        """
+        names = [field.name for field in dataclasses.fields(PolicySettings)]
+        for name in note:
+            if name not in names:
+                raise unknown("policy settings", name, names)
+        missing = [name for name in names if name not in note]
+        if missing:
+            raise UserError(f"policy settings: {', '.join(missing)} missing")
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}
+        return config.load(PolicySettings, [f"{key}={text}" for key, text in texts.items()])
