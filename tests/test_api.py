@@ -46,6 +46,7 @@ def test_the_package_has_the_three_functions_and_no_others() -> None:
         ({"starts": None}, []),
         ({"skills": {"pick": "out/pick"}}, ["skills.pick=out/pick"]),
         ({"preset": {"ppo": {"clip": 0.1}}}, ["preset.ppo.clip=0.1"]),
+        ({"preset": {"name": "cpu_state", "steps": 9}}, ["preset=cpu_state", "preset.steps=9"]),
         ({"preset": "cpu_state", "preset.steps": 9}, ["preset=cpu_state", "preset.steps=9"]),
     ],
 )

@@ -45,9 +45,7 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["tpsrl", "skills", "planner", "eval"])
-def test_the_reference_has_every_public_module(
-    site: Path, package: str
-) -> None:
+def test_the_reference_has_every_public_module(site: Path, package: str) -> None:
     text = "".join(page.read_text() for page in (site / "api").glob("*.html"))
     hidden = ("commands", "bench", "warmup")
     missing = []

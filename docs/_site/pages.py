@@ -104,7 +104,9 @@ def _rewrite(text: str, source: str, page: str) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         found = site.get(target) or site.get(f"{target}/README.md")
         if found is not None:
-            return f"{text}({os.path.relpath(found, posixpath.dirname(page) or '.')}{heading or ''})"
+            return (
+                f"{text}({os.path.relpath(found, posixpath.dirname(page) or '.')}{heading or ''})"
+            )
         # Where nothing is there either, mkdocs says so.
         return text[1:-1] if (ROOT / target).exists() else match[0]
 

@@ -1,10 +1,10 @@
 """Evaluate, film and train from Python: the commands as functions, with the same keys.
 
 `tpsrl.evaluate("pick", num_episodes=5)` is `tpsrl eval pick num_episodes=5`. An entry within a
-setting is given by its dotted key or by a dictionary:
+setting is given by a dictionary, whose `name` chooses a preset, or by its dotted key:
 
+    tpsrl.train("pick", preset={"name": "cpu_small", "steps": 100_000, "ppo": {"epochs": 1}})
     tpsrl.evaluate("pick", protocol="m3", **{"protocol.skills.pick_rest_m": 0.1})
-    tpsrl.train("pick", preset={"steps": 100_000, "ppo": {"epochs": 1}})
 
 None leaves a setting at its default. Everything is checked before anything runs, and what is not
 valid raises the `tpsrl.errors.UserError` that the command line would print.
@@ -90,7 +90,9 @@ def _overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Settings as the command line takes them: `key=value`, dotted within a dictionary."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _overrides(value, f"{prefix}{key}.")
+            entries = dict(value)
+            yield from _overrides({key: entries.pop("name", None)}, prefix)
+            yield from _overrides(entries, f"{prefix}{key}.")
         elif value is not None:
             yield f"{prefix}{key}={_text(value)}"
 
