@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_start_of_the_site_is_the_readme(site: Path) -> None:
-    assert "make demo" in (site / "index.html").read_text()
+    assert "toolkit for the skills of a home robot" in (site / "index.html").read_text()
 
 
 def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:

@@ -1,7 +1,8 @@
 """Every code block of the README, the docs and the examples is what it says that it is.
 
 The word after a fence decides what happens to its block: `python` is run, the blocks of a page in
-order as one script; `shell` is held against the command line, and run where that is cheap; `yaml`,
+order and with the same names, as in a notebook, but those with a `__main__` guard each as a script
+of its own; `shell` is held against the command line, and run where that is cheap; `yaml`,
 `toml` and `json` are read; `text` is left alone. A block with a title (`python title="reach.py"`)
 is a file, which stands in the folder that the page's other blocks are run in.
 """
@@ -214,21 +215,26 @@ def test_every_command_in_a_sentence_is_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_the_python_of_a_page_runs(page: str, folder: Path) -> None:
-    script = folder / "page.py"
-    script.write_text("\n".join(block.text for block in of(page, "python")))
+    found = [block.text for block in of(page, "python")]
+    scripts = [text for text in found if "__main__" in text]
+    cells = "\n".join(text for text in found if text not in scripts)
+    # The processes that a cell starts import the script, which must not run the cells again.
+    notebook = f"if __name__ == '__main__':\n    exec({cells!r}, globals())\n"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    done = subprocess.run(
-        [sys.executable, script.name],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for number, text in enumerate([*scripts, notebook]):
+        (folder / f"script_{number}.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, f"script_{number}.py"],
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
 
 
 def test_a_block_is_found_with_its_kind_title_and_line() -> None:
-    text = 'Write:\n\n```python title="reach.py"\nx = 1\n```\n\n- or\n\n  ```shell\n  make test\n  ```\n'
+    text = '```python title="reach.py"\nx = 1\n```\n\n- or\n\n  ```shell\n  make test\n  ```\n'
     assert list(blocks("page.md", text)) == [
-        Block("page.md", 3, "python", "reach.py", "x = 1\n"),
-        Block("page.md", 9, "shell", None, "make test\n"),
+        Block("page.md", 1, "python", "reach.py", "x = 1\n"),
+        Block("page.md", 7, "shell", None, "make test\n"),
     ]
 
 
