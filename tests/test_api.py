@@ -94,6 +94,7 @@ def test_a_film_returns_its_video(tmp_path: Path) -> None:
     assert video.stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_training_returns_its_folder_and_is_resumed_from_it(tmp_path: Path) -> None:
     out = tpsrl.train("navigate", out=tmp_path, **TINY)
     assert out == tmp_path

@@ -98,6 +98,7 @@ def joints(worlds: list[WorldState], marker: str) -> np.ndarray:
 # -- the skills --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -109,6 +110,7 @@ def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -
     assert not any(world.violation[0] for world in done.worlds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["open_drawer", "open_fridge"])
 def test_opening_holds_the_handle_only_while_it_moves_it(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -125,6 +127,7 @@ def test_opening_holds_the_handle_only_while_it_moves_it(runs: dict[str, Run], s
     assert np.abs(others).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["close_drawer", "close_fridge"])
 def test_closing_pushes_without_suction(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -152,6 +155,7 @@ def test_what_is_closed_already_is_left_alone(simulator: Simulator) -> None:
 # -- what is foreseen, and what then happens ---------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_the_engine_does_what_was_foreseen(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]

@@ -191,6 +191,7 @@ def test_rendering_and_resets_are_timed(homes: SkillHomes) -> None:
     assert after["resets"] == before["resets"]
 
 
+@pytest.mark.slow
 def test_bench_train_says_what_the_time_goes_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
