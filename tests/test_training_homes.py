@@ -128,6 +128,7 @@ def test_with_a_stride_all_starts_come_in_order(options: Options) -> None:
 # -- snapshots ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["pick", "navigate"], indirect=True)
 def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
     skill = options["starts"][0].episode.id.partition("_")[0]

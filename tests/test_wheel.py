@@ -94,6 +94,7 @@ for name in {PACKAGES}:
     assert Path(site).is_relative_to(elsewhere)
 
 
+@pytest.mark.slow
 def test_the_installed_package_plans(elsewhere: Path) -> None:
     printed = run([elsewhere / "venv" / "bin" / "tpsrl", "plan", "set_table"], elsewhere)
     assert "open" in printed and "stage" in printed
