@@ -65,9 +65,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
-    # OpenMP reads this when torch is imported. Threads that wait by turning in circles would take
-    # the cores from the processes that simulate.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    let_threads_sleep()
     try:
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -83,6 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # cannot flush, so the output goes nowhere from here on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def let_threads_sleep() -> None:
+    """To be called before torch is imported, which is when OpenMP reads this.
+
+    Threads that wait by turning in circles would take the cores from the processes that simulate.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -81,6 +81,7 @@ def _out(settings: Mapping[str, Any], default: str) -> Path:
 
 
 def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
+    cli.let_threads_sleep()
     words = [] if target is None else [target]
     called, loaded = cli.parse([command, *words, *_overrides(settings)])
     return int(called.run(loaded))
