@@ -59,6 +59,7 @@ def test_a_step_counts_for_a_window_with_the_part_within_it() -> None:
     assert found == pytest.approx((0.5 + 0.5) / (0.5 + 1.0) + 0.75 / 1.5)
 
 
+@pytest.mark.slow
 def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
     settings = dataclasses.replace(
         TrainSettings(),

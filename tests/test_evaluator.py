@@ -90,6 +90,7 @@ def quiet() -> Console:
     return Console(quiet=True)
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path: Path) -> None:
     outputs = []
     for processes in (1, 2):
@@ -147,6 +148,7 @@ def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
     assert report["protocol_changes"] == {"limits.episode_steps": 20}
 
 
+@pytest.mark.slow
 def test_a_dead_worker_ends_the_run_and_leaves_no_files(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"died while working on episode test/1: signal SIGKILL"):
         evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
@@ -164,6 +166,7 @@ def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_path: Path) -> None:
     path = tmp_path / "two.jsonl.gz"
     drawn, _ = datasets.generate(

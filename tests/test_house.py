@@ -1,11 +1,9 @@
 import ast
 import itertools
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -208,38 +206,3 @@ def test_every_dependency_is_pinned_inside_its_range() -> None:
     versions = {canonicalize_name(p.name): str(p.specifier).removeprefix("==") for p in pins}
     loose = [r.name for r in wanted if versions.get(canonicalize_name(r.name)) not in r.specifier]
     assert loose == []
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
-    """The names of the files in the packages, and of those in the wheel built from a copy."""
-    copy = tmp_path_factory.mktemp("source")
-    for package in PACKAGES:
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, copy / package, ignore=ignore)
-    files = {p.relative_to(copy).as_posix() for p in copy.rglob("*") if p.is_file()}
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
-        shutil.copy(ROOT / name, copy)
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "-w", str(copy / "dist")]
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *options, str(copy)]
-    build = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert build.returncode == 0, build.stderr
-    (path,) = (copy / "dist").glob("*.whl")
-    return files, set(zipfile.ZipFile(path).namelist())
-
-
-def test_the_wheel_holds_every_file_of_the_packages(wheel: tuple[set[str], set[str]]) -> None:
-    files, names = wheel
-    kinds = {Path(name).suffix for name in files}
-    assert {".py", ".yaml", ".pddl", ".gz"} <= kinds
-    assert files - names == set()
-
-
-def test_the_wheel_holds_the_licence_and_nothing_but_the_packages(
-    wheel: tuple[set[str], set[str]],
-) -> None:
-    _, names = wheel
-    tops = {name.split("/")[0] for name in names}
-    (info,) = (top for top in tops if top.endswith(".dist-info"))
-    assert tops == {*PACKAGES, info}
-    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"} <= names

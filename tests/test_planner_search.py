@@ -404,6 +404,7 @@ def test_plans_carry_out_and_are_as_short_as_a_search_over_everything(seed, tmp_
     assert shortest is not None and len(found) == len(shortest)
 
 
+@pytest.mark.slow
 def test_plan_is_the_same_whatever_the_hash_seed():
     code = (
         "import test_planner_search as t\n"

@@ -104,6 +104,7 @@ def joints(worlds: list[WorldState], marker: str) -> np.ndarray:
 # -- the skills --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -115,6 +116,7 @@ def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -
     assert not any(world.violation[0] for world in done.worlds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["open_drawer", "open_fridge"])
 def test_opening_holds_the_handle_only_while_it_moves_it(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -131,6 +133,7 @@ def test_opening_holds_the_handle_only_while_it_moves_it(runs: dict[str, Run], s
     assert np.abs(others).max() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["close_drawer", "close_fridge"])
 def test_closing_pushes_without_suction(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -158,6 +161,7 @@ def test_what_is_closed_already_is_left_alone(simulator: Simulator) -> None:
 # -- what is foreseen, and what then happens ---------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_the_engine_does_what_was_foreseen(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]

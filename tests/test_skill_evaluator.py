@@ -143,6 +143,7 @@ def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):
     xml.etree.ElementTree.fromstring(body)
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_for_any_number_of_processes(tmp_path: Path):
     file = tmp_path / "starts.npz"
     save_starts(file, [recorded(i) for i in range(3)])

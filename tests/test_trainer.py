@@ -149,6 +149,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_training_that_is_killed_goes_on_bit_for_bit(
     tmp_path: Path, uninterrupted: list[dict[str, Any]], processes: int

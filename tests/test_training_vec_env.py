@@ -129,6 +129,7 @@ def test_with_a_stride_all_starts_come_in_order(options: Options) -> None:
 # -- snapshots ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["pick", "navigate"], indirect=True)
 def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
     skill = options["starts"][0].episode.id.partition("_")[0]
@@ -192,6 +193,7 @@ def test_rendering_and_resets_are_timed(homes: TrainingVecEnv) -> None:
     assert after["resets"] == before["resets"]
 
 
+@pytest.mark.slow
 def test_bench_train_says_what_the_time_goes_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

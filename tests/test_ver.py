@@ -430,6 +430,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sync", *ASYNC])
 @pytest.mark.parametrize("trouble", CAUSES)
 def test_a_worker_that_fails_is_replaced(
@@ -474,6 +475,7 @@ def test_too_many_failures_end_the_training_with_their_cause(
         lossy(ver, policy, 99)
 
 
+@pytest.mark.slow
 def test_the_watchdog_says_who_is_waited_for(make: Make, policy: ActorCritic) -> None:
     said: list[str] = []
     tolerance = FaultTolerance(hang_s=2.5, warn_s=0.5)

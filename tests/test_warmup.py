@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import tpsrl.sim
 from eval.running.warmup import one_object_episode, plan_around_a_pole
@@ -47,6 +48,7 @@ for function in (contacts.robot_force, contacts.touched):
 """
 
 
+@pytest.mark.slow
 def test_the_jobs_succeed_and_call_what_planner_skills_and_environments_need():
     # In a process of its own, since other tests call these functions as well.
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)

@@ -67,9 +67,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
-    # OpenMP reads this when torch is imported. Threads that wait by turning in circles would take
-    # the cores from the processes that simulate.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    let_threads_sleep()
     try:
         siblings.check()
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
@@ -88,6 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
+def let_threads_sleep() -> None:
+    """To be called before torch is imported, which is when OpenMP reads this.
+
+    Threads that wait by turning in circles would take the cores from the processes that simulate.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
@@ -95,29 +101,51 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"tpsrl {tpsrl.__version__}")
         return 0
-    words = 2 if arguments[0] in {name.split()[0] for name in COMMANDS if " " in name} else 1
-    if words == 2 and arguments[1:2] in (["-h"], ["--help"]):
+    if arguments[0] in _families() and arguments[1:2] in (["-h"], ["--help"]):
         print(_usage(f"{arguments[0]} "))
         return 0
+    name, command, rest = _find(arguments)
+    if any(a in ("-h", "--help") for a in rest):
+        print(_command_usage(name, command))
+        return 0
+    return int(command.run(_load(name, command, rest)))
+
+
+def parse(arguments: Sequence[str]) -> tuple[Command, Any]:
+    """The command that a line calls, and its settings, checked; `command.run(settings)` does it.
+
+    Raises:
+        UserError: there is no such command, or a setting is not valid.
+    """
+    name, command, rest = _find(list(arguments))
+    return command, _load(name, command, rest)
+
+
+def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
+    """The name of a command, the command, and the arguments that its settings are read from."""
+    words = 2 if arguments[0] in _families() else 1
     name, rest = " ".join(arguments[:words]), arguments[words:]
     rest = _with_skill_modules(rest)
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command, rest = _command(importlib.import_module(COMMANDS[name][0]), rest)
-    if any(a in ("-h", "--help") for a in rest):
-        print(_command_usage(name, command))
-        return 0
+    return name, command, rest
+
+
+def _load(name: str, command: Command, arguments: list[str]) -> Any:
     from tpsrl import config
 
-    named = _name_positional(name, command.positional, rest)
+    named = _name_positional(name, command.positional, arguments)
     _check_fixed(name, command.fixed, named)
     overrides = [*command.fixed, *named]
-    settings: Any = (
-        config.load(command.settings, overrides)
-        if command.load is None
-        else command.load(overrides)
-    )
-    return int(command.run(settings))
+    if command.load is not None:
+        return command.load(overrides)
+    return config.load(command.settings, overrides)
+
+
+def _families() -> set[str]:
+    """First words that more than one command may begin with."""
+    return {name.split()[0] for name in COMMANDS if " " in name}
 
 
 def _with_skill_modules(arguments: list[str]) -> list[str]:
@@ -144,8 +172,7 @@ def _with_skill_modules(arguments: list[str]) -> list[str]:
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
     """A module's command, and its arguments without the word that chose among several."""
     if not hasattr(module, "choose"):
-        command = Command(module.DESCRIPTION, module.Settings, module.run, module.POSITIONAL)
-        return command, arguments
+        return module.COMMAND, arguments
     if not arguments:
         return module.choose(""), arguments
     if "=" in arguments[0] or arguments[0].startswith("-"):

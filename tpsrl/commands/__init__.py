@@ -1,12 +1,7 @@
-"""One module a command, each with
+"""One module a command, each with a `Command` called `COMMAND`.
 
-- `DESCRIPTION`, what its help says;
-- `POSITIONAL`, the keys that words without `=` set;
-- `Settings`, the dataclass of its keys (see `tpsrl.config`);
-- `run(settings) -> int`, which does it and returns the exit code.
-
-A command that takes other keys for other words has, instead of these four, a function
-`choose(word) -> Command`; `word` is the first argument if it has no `=`, else None.
+A command that takes other keys for other words has instead a function `choose(word) -> Command`;
+`word` is the first argument if it has no `=`, else None.
 """
 
 import dataclasses
@@ -17,6 +12,10 @@ from typing import Any
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
     """What the command line needs to know of a command.
+
+    `description` is what its help says, `settings` the dataclass of its keys (see `tpsrl.config`),
+    `run(settings)` does it and returns the exit code; `positional` are the keys that words without
+    `=` set.
 
     `fixed` are the settings (key=value) that stand for the word by which it was chosen. `load`
     makes the settings of the overrides, where that is more than `tpsrl.config.load`.

@@ -4,16 +4,16 @@ import dataclasses
 from typing import Any
 
 from tpsrl import config, files
+from tpsrl.commands import Command
 
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
 free motion and in contact, and on several cores; of every skill the steps with observation and
 reward, and what the task's own logic costs; compares the depth with MuJoCo's own rays in speed and
 value. Prints tables and writes bench.json."""
-POSITIONAL = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class BenchSimSettings:
     """For how long, in how many processes, and where to write."""
 
     seconds: float = config.option(3.0, "for each number of objects and situation", minimum=0.1)
@@ -21,7 +21,7 @@ class Settings:
     out: str = config.option("out/bench", "folder for bench.json")
 
 
-def run(settings: Settings) -> int:
+def run(settings: BenchSimSettings) -> int:
     """Measures, prints and writes."""
     from rich.console import Console
 
@@ -92,3 +92,6 @@ def _tables(report: dict[str, Any]) -> list[Any]:
     for name, value in report["milliseconds"].items():
         times.add_row(name, f"{value:.2f}")
     return [rates, tasks, depth, several, times]
+
+
+COMMAND = Command(DESCRIPTION, BenchSimSettings, run)

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from tpsrl import config, files
+from tpsrl.commands import Command
 from tpsrl.commands.train import set_up
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.run.settings import TrainSettings
@@ -15,15 +16,16 @@ sample goes into. Writes train.json and train.png.
 
 task=synthetic_waiting: 16 environments in a process each that sleep for their steps, as with a
 simulator on an accelerator; task=synthetic_busy: they compute meanwhile."""
-POSITIONAL = ()
 SYNTHETIC = {"synthetic_waiting": "waiting", "synthetic_busy": "busy"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class BenchTrainSettings:
     """What to train, with what, and for how long."""
 
-    task: str = config.option("pick", "a skill, synthetic_waiting or synthetic_busy")
+    task: str = config.option(
+        "", "a skill, synthetic_waiting or synthetic_busy (default: the first that takes an object)"
+    )
     collector: str = config.option("sync,nover,ver,overlap", "which ones, by commas")
     preset: TrainSettings = config.preset(
         "train",
@@ -51,8 +53,9 @@ class Settings:
     out: str = config.option("out/bench", "folder for train.json")
 
 
-def run(settings: Settings) -> int:
+def run(settings: BenchTrainSettings) -> int:
     """Measures, prints and writes."""
+    settings = dataclasses.replace(settings, task=settings.task or _default_task())
     from rich.console import Console
 
     from tpsrl import machine
@@ -101,7 +104,14 @@ def run(settings: Settings) -> int:
     return 0
 
 
-def _factory(settings: Settings) -> Any:
+def _default_task() -> str:
+    """The first skill that is about an object alone, with a camera's view of it."""
+    from skills.registry import planned, specs
+
+    return next(name for name in planned() if specs()[name].definition.needs == ("object",))
+
+
+def _factory(settings: BenchTrainSettings) -> Any:
     """The homes to measure with."""
     from skills.envs.environment import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory
@@ -184,3 +194,6 @@ def _summary(report: dict[str, Any]) -> str:
         f"steps each; {settings['task']} in {where}, {settings['threads']} threads, "
         f"{settings['cores']} cores; load average {report['load']:.1f}"
     )
+
+
+COMMAND = Command(DESCRIPTION, BenchTrainSettings, run)

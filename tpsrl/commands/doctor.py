@@ -13,19 +13,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from tpsrl import machine
+from tpsrl.commands import Command
 
 DESCRIPTION = """Shows what this machine can run, and what is missing.
 The exit code is 0 when the embedded engine can run, 1 otherwise."""
-POSITIONAL = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class DoctorSettings:
     """The doctor needs to be told nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One row: what was looked at, what was found, and what to do about it.
 
     `ok` is None where it does not matter for running; `needed` says that without it the embedded
@@ -39,7 +39,7 @@ class Finding:
     remedy: str = ""
 
 
-def run(settings: Settings) -> int:
+def run(settings: DoctorSettings) -> int:
     """Prints the table; 0 when the embedded engine can run."""
     findings = [*_machine(), *_packages(), *_abilities(), *_engines()]
     Console().print(_table(findings))
@@ -50,16 +50,18 @@ def run(settings: Settings) -> int:
     return 1 if broken else 0
 
 
-def _machine() -> list[Finding]:
+def _machine() -> list[CheckResult]:
     version = ".".join(map(str, sys.version_info[:3]))
     return [
-        Finding("python", version, sys.version_info >= (3, 11), True, "needs Python 3.11 or newer"),
-        Finding("cores", str(machine.cores())),
-        Finding("memory", f"{machine.memory_gib():.1f} GiB"),
+        CheckResult(
+            "python", version, sys.version_info >= (3, 11), True, "needs Python 3.11 or newer"
+        ),
+        CheckResult("cores", str(machine.cores())),
+        CheckResult("memory", f"{machine.memory_gib():.1f} GiB"),
     ]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[CheckResult]:
     """Every dependency that tpsrl declares, against the version that is installed."""
     requirements = [Requirement(r) for r in importlib.metadata.requires("tpsrl") or []]
     return [
@@ -67,18 +69,18 @@ def _packages() -> list[Finding]:
     ]
 
 
-def _package(requirement: Requirement) -> Finding:
+def _package(requirement: Requirement) -> CheckResult:
     name, wanted = requirement.name, str(requirement.specifier)
     remedy = f"pip install '{name}{wanted}'"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, "not installed", False, True, remedy)
+        return CheckResult(name, "not installed", False, True, remedy)
     fits = requirement.specifier.contains(version, prereleases=True)
-    return Finding(name, f"{version} (needs {wanted})", fits, True, remedy)
+    return CheckResult(name, f"{version} (needs {wanted})", fits, True, remedy)
 
 
-def _abilities() -> list[Finding]:
+def _abilities() -> list[CheckResult]:
     return [
         _attempt("physics", _try_physics, True, "reinstall mujoco"),
         _attempt(
@@ -88,13 +90,13 @@ def _abilities() -> list[Finding]:
     ]
 
 
-def _attempt(name: str, attempt: Callable[[], str], needed: bool, remedy: str) -> Finding:
+def _attempt(name: str, attempt: Callable[[], str], needed: bool, remedy: str) -> CheckResult:
     try:
-        return Finding(name, attempt(), True, needed)
+        return CheckResult(name, attempt(), True, needed)
     except Exception as error:
         # Whatever goes wrong is the finding; a doctor that stops at the first one is of no use.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Finding(name, reason, False, needed, remedy)
+        return CheckResult(name, reason, False, needed, remedy)
 
 
 def _try_physics() -> str:
@@ -132,24 +134,27 @@ def _try_ffmpeg() -> str:
     return f"ffmpeg {imageio_ffmpeg.get_ffmpeg_version().split('-')[0]} with libx264"
 
 
-def _engines() -> list[Finding]:
+def _engines() -> list[CheckResult]:
     version = importlib.metadata.version("tpsrl")
     try:
-        torch = Finding("torch (training)", importlib.metadata.version("torch"), True)
+        torch = CheckResult("torch (training)", importlib.metadata.version("torch"), True)
     except importlib.metadata.PackageNotFoundError:
-        torch = Finding("torch (training)", "not installed", remedy="pip install torch")
+        torch = CheckResult("torch (training)", "not installed", remedy="pip install torch")
     return [
-        Finding("engine mujoco", "embedded, on the processor; needs no GL library", True),
-        Finding("engine warp", f"not part of tpsrl {version}"),
-        Finding("engine habitat", f"not part of tpsrl {version}"),
+        CheckResult("engine mujoco", "embedded, on the processor; needs no GL library", True),
+        CheckResult("engine warp", f"not part of tpsrl {version}"),
+        CheckResult("engine habitat", f"not part of tpsrl {version}"),
         torch,
     ]
 
 
-def _table(findings: list[Finding]) -> Table:
+def _table(findings: list[CheckResult]) -> Table:
     marks = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: ""}
     table = Table("", "found", "", "what to do", box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for finding in findings:
         remedy = "" if finding.ok else escape(finding.remedy)
         table.add_row(finding.name, escape(finding.found), marks[finding.ok], remedy)
     return table
+
+
+COMMAND = Command(DESCRIPTION, DoctorSettings, run)

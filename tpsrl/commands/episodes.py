@@ -6,15 +6,15 @@ import sys
 from typing import Literal
 
 from tpsrl import config, files
+from tpsrl.commands import Command
 from tpsrl.world.scenarios import Scenario
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
 writes them as one .jsonl.gz file. The same seed gives the same file."""
-POSITIONAL = ("scenario",)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class EpisodesSettings:
     """Which episodes, how many, and where to."""
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
@@ -30,7 +30,7 @@ class Settings:
     )
 
 
-def run(settings: Settings) -> int:
+def run(settings: EpisodesSettings) -> int:
     """Generates, checks and writes."""
     from pathlib import Path
 
@@ -68,3 +68,6 @@ def _print_reasons(reasons: collections.Counter[str]) -> None:
     print("drawn again:")
     for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
         print(f"{count:7d}  {reason}")
+
+
+COMMAND = Command(DESCRIPTION, EpisodesSettings, run, positional=("scenario",))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from eval.protocols import Protocol
 from tpsrl import config
+from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.scenarios import Scenario
 
@@ -20,12 +21,11 @@ together, and says of each finding what to change. The exit code is then 1 where
 error (the plan cannot be carried out, a stage is never reached, or the domain allows what no robot
 can do), and 0 with warnings alone. lint=true domain=habitat checks habitat-lab's own definition of
 the scenario: its domain, goal, stage goals and plan."""
-POSITIONAL = ("scenario",)
 _DOMAINS = ("mended", "habitat")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class PlanSettings:
     """Which episode, under which protocol, with which domain."""
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
@@ -49,7 +49,7 @@ class Settings:
     lint: bool = config.option(False, "check the definition instead of printing the plan")
 
 
-def run(settings: Settings) -> int:
+def run(settings: PlanSettings) -> int:
     """Prints the plan or the findings; 1 when a finding is an error."""
     domain = _domain(settings.domain)
     if settings.lint:
@@ -82,7 +82,7 @@ def _domain(name: str) -> Path:
     return path
 
 
-def _plan(settings: Settings, domain: Path) -> "Plan":
+def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     from eval.running.episodes import obtain
     from planner import problem, search
 
@@ -102,7 +102,7 @@ def _plan(settings: Settings, domain: Path) -> "Plan":
     return search.plan(stated, domain)
 
 
-def _lint(settings: Settings, domain: Path) -> int:
+def _lint(settings: PlanSettings, domain: Path) -> int:
     from planner.definition import definition_of, habitat_definition
     from planner.lint import describe, lint
 
@@ -116,3 +116,6 @@ def _lint(settings: Settings, domain: Path) -> int:
     findings = lint(definition)
     print(describe(definition, findings))
     return int(any(finding.level == "error" for finding in findings))
+
+
+COMMAND = Command(DESCRIPTION, PlanSettings, run, positional=("scenario",))

@@ -21,7 +21,7 @@ _CONFIG = "config.yaml"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class TrainingSettings:
     """Everything that a training can be told."""
 
     skill: str = config.option("", "which one")
@@ -72,10 +72,10 @@ def choose(word: str | None) -> Command:
     if word is not None and word not in known:
         raise unknown("skill", word, known)
     fixed = () if word is None else (f"skill={word}",)
-    return Command(_DESCRIPTION, Settings, run, fixed=fixed, load=load)
+    return Command(_DESCRIPTION, TrainingSettings, run, fixed=fixed, load=load)
 
 
-def load(overrides: Sequence[str]) -> Settings:
+def load(overrides: Sequence[str]) -> TrainingSettings:
     """The settings of a new training, or with `resume=DIR` those of an earlier one, changed.
 
     Raises:
@@ -84,21 +84,21 @@ def load(overrides: Sequence[str]) -> Settings:
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     folder = given.get("resume")
     if folder is None:
-        settings = config.load(Settings, overrides)
+        settings = config.load(TrainingSettings, overrides)
         if not settings.skill:
             raise UserError("skill: say which one to train")
         return settings
     path = Path(folder).expanduser() / _CONFIG
     if not path.is_file():
         raise UserError(f"resume: {folder} is no folder of a training (no {_CONFIG})")
-    settings = config.load(Settings, overrides, path)
-    own = config.load(Settings, [], path)
+    settings = config.load(TrainingSettings, overrides, path)
+    own = config.load(TrainingSettings, [], path)
     if settings.skill != own.skill:
         raise UserError(f"resume: {folder} trains {own.skill}, not {settings.skill}")
     return dataclasses.replace(settings, out=folder)
 
 
-def run(settings: Settings) -> int:
+def run(settings: TrainingSettings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
     import signal
 
@@ -165,7 +165,9 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
     return min(machine.cores() if processes is None else processes, preset.num_envs), threads
 
 
-def _environments(settings: Settings) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:
+def _environments(
+    settings: TrainingSettings,
+) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:
     """Factory of the environments, maker of those of a validation, and what checkpoints say."""
     from skills.envs.environment import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory, deployment

@@ -1,0 +1,103 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpsrl
+from tpsrl import cli
+from tpsrl.commands import api
+from tpsrl.errors import UserError
+
+TINY = {
+    "preset": "cpu_state",
+    "preset.steps": 64,
+    "preset.num_envs": 2,
+    "preset.num_steps": 16,
+    "preset.ppo.minibatches": 2,
+    "num_objects": 12,
+    "num_episodes": 1,
+    "processes": 0,
+    "validation_episodes": 0,
+}
+
+
+def test_importing_tpsrl_imports_no_command() -> None:
+    code = "import sys, tpsrl; assert not [m for m in sys.modules if m.startswith('tpsrl.')]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_package_has_the_three_functions_and_no_others() -> None:
+    assert tpsrl.evaluate is api.evaluate
+    assert tpsrl.film is api.film
+    assert tpsrl.train is api.train
+    with pytest.raises(AttributeError, match="module 'tpsrl' has no attribute 'evalute'"):
+        tpsrl.evalute  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides"),
+    [
+        ({"num_episodes": 5, "replan": True}, ["num_episodes=5", "replan=true"]),
+        ({"out": Path("a") / "b"}, ["out=a/b"]),
+        ({"starts": None}, []),
+        ({"skills": {"pick": "out/pick"}}, ["skills.pick=out/pick"]),
+        ({"preset": {"ppo": {"clip": 0.1}}}, ["preset.ppo.clip=0.1"]),
+        ({"preset": {"name": "cpu_state", "steps": 9}}, ["preset=cpu_state", "preset.steps=9"]),
+        ({"preset": "cpu_state", "preset.steps": 9}, ["preset=cpu_state", "preset.steps=9"]),
+    ],
+)
+def test_settings_become_what_the_command_line_takes(
+    settings: dict[str, Any], overrides: list[str]
+) -> None:
+    assert list(api._overrides(settings)) == overrides
+
+
+def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
+    overrides = api._overrides({"preset": {"ppo": {"learning_rate": 2.5e-05}}})
+    _, settings = cli.parse(["train", "pick", *overrides])
+    assert settings.preset.ppo.learning_rate == 2.5e-05
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tpsrl.evaluate("pikc"), "did you mean 'pick'?"),
+        (lambda: tpsrl.evaluate("pick", num_episodes=0), "num_episodes: 0 is out of range"),
+        (lambda: tpsrl.film("pick", sede=1), "unknown key 'sede'"),
+        (lambda: tpsrl.train("pick", preset="cpu_smal"), "did you mean 'cpu_small'?"),
+        (lambda: tpsrl.train(resume="/nowhere"), "/nowhere is no folder of a training"),
+        (lambda: tpsrl.train(), "skill: say which one to train"),
+    ],
+)
+def test_what_is_not_valid_raises_what_the_command_line_prints(call: Any, message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def test_an_evaluation_returns_its_report(tmp_path: Path) -> None:
+    report = tpsrl.evaluate(
+        "pick", agent="zero", num_episodes=1, num_objects=12, processes=1, out=tmp_path
+    )
+    assert report == json.loads((tmp_path / "report.json").read_text())
+    assert (report["skill"], report["num_episodes"]) == ("pick", 1)
+
+
+def test_a_film_returns_its_video(tmp_path: Path) -> None:
+    settings = {"num_objects": 12, "processes": 1, "protocol": {"alone": {"pick": {"steps": 8}}}}
+    (video,) = tpsrl.film("pick", agent="zero", out=tmp_path, **settings)
+    assert video == tmp_path / "videos" / "0000.mp4"
+    assert video.stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_a_training_returns_its_folder_and_is_resumed_from_it(tmp_path: Path) -> None:
+    out = tpsrl.train("navigate", out=tmp_path, **TINY)
+    assert out == tmp_path
+    assert tpsrl.train(resume=out, **{"preset.steps": 128}) == tmp_path
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [32, 64, 96, 128]

@@ -1,0 +1,104 @@
+"""Evaluate, film and train from Python: the commands as functions, with the same keys.
+
+`tpsrl.evaluate("pick", num_episodes=5)` is `tpsrl eval pick num_episodes=5`. An entry within a
+setting is given by a dictionary, whose `name` chooses a preset, or by its dotted key:
+
+    tpsrl.train("pick", preset={"name": "cpu_small", "steps": 100_000, "ppo": {"epochs": 1}})
+    tpsrl.evaluate("pick", protocol="m3", **{"protocol.skills.pick_rest_m": 0.1})
+
+None leaves a setting at its default. Everything is checked before anything runs, and what is not
+valid raises the `tpsrl.errors.UserError` that the command line would print.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tpsrl import cli
+from tpsrl.errors import RunError
+
+
+def evaluate(target: str, /, **settings: Any) -> dict[str, Any]:
+    """Evaluates a scenario or a skill as `tpsrl eval` does, and returns its report.json.
+
+    Args:
+        target: a scenario, a skill, `all` or `skills`
+        settings: the keys of `tpsrl eval TARGET --help`
+
+    Raises:
+        UserError: there is no such target, or a setting is not valid.
+        RunError: a worker failed or died.
+    """
+    out = _out(settings, f"out/{target}")
+    _run("eval", target, {**settings, "out": out})
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return report
+
+
+def film(target: str, /, **settings: Any) -> list[Path]:
+    """Films episodes as `tpsrl video` does, one unless told otherwise, and returns the videos.
+
+    Args:
+        target: a scenario, a skill, `all` or `skills`
+        settings: the keys of `tpsrl video TARGET --help`
+
+    Raises:
+        UserError: there is no such target, or a setting is not valid.
+        RunError: a worker failed or died.
+    """
+    out = _out(settings, f"out/videos/{target}")
+    _run("video", target, {**settings, "out": out})
+    folders = "*/videos" if target in ("all", "skills") else "videos"
+    return sorted(out.glob(f"{folders}/*.mp4"))
+
+
+def train(skill: str | None = None, /, **settings: Any) -> Path:
+    """Trains a skill as `tpsrl train` does, and returns the folder of the training.
+
+    Args:
+        skill: which one; None with `resume=FOLDER`, which goes on with an earlier training
+        settings: the keys of `tpsrl train --help`
+
+    Raises:
+        UserError: there is no such skill, or a setting is not valid.
+        RunError: the training failed, or was stopped by a signal (all that it learned is saved).
+    """
+    if settings.get("resume") is not None:
+        settings["resume"] = out = Path(settings["resume"]).expanduser()
+    else:
+        settings["out"] = out = _out(settings, f"out/train/{skill}")
+    code = _run("train", skill, settings)
+    if code:
+        raise RunError(f"train: stopped before its end; resume='{out}' goes on")
+    return out
+
+
+def _out(settings: Mapping[str, Any], default: str) -> Path:
+    given = settings.get("out")
+    return Path(default if given is None else given).expanduser()
+
+
+def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
+    cli.let_threads_sleep()
+    words = [] if target is None else [target]
+    called, loaded = cli.parse([command, *words, *_overrides(settings)])
+    return int(called.run(loaded))
+
+
+def _overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Settings as the command line takes them: `key=value`, dotted within a dictionary."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            entries = dict(value)
+            yield from _overrides({key: entries.pop("name", None)}, prefix)
+            yield from _overrides(entries, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
