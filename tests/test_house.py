@@ -169,26 +169,18 @@ def test_no_public_class_or_alias_has_the_name_of_another() -> None:
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
-def package_of(module: str) -> str:
-    """The folder that a module lies in, which for a package's own module is itself."""
-    path = ROOT / Path(*module.split("."))
-    return module if path.is_dir() else module.rpartition(".")[0]
-
-
-def test_folders_do_not_import_each_other_in_circles() -> None:
-    """Skills are registered by their folders, which is the one arrow that goes both ways."""
+def test_modules_do_not_import_each_other_in_circles() -> None:
     graph = nx.DiGraph()
     names = {name for name, _ in modules()}
     for name, path in modules():
         tree = ast.parse(path.read_text())
         hidden = {id(n) for f in ast.walk(tree) if is_hidden(f) for n in ast.walk(f)}
         for node in ast.walk(tree):
-            if id(node) in hidden or not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
-            for target in imported(name, node, path.name == "__init__.py") & names:
-                if package_of(target) != package_of(name):
-                    graph.add_edge(package_of(name), package_of(target))
-    assert [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1] == []
+            if id(node) not in hidden and isinstance(node, ast.Import | ast.ImportFrom):
+                targets = imported(name, node, path.name == "__init__.py") & names
+                graph.add_edges_from((name, target) for target in targets if target != name)
+    circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
+    assert circles == []
 
 
 def is_hidden(node: ast.AST) -> bool:

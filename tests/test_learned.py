@@ -1,17 +1,24 @@
+import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from homes import FRIDGE, LAYOUT_A, episode
 
+import tpsrl.sim
 from eval.running import agents
+from skills.core import sensors as observation
 from skills.core.interface import SkillGoal
-from skills.envs import sensors as observation
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.training import TrainingVecEnvFactory, deployment
 from skills.policies.learned import LearnedPolicy
-from skills.starts import draw as starts
+from skills.registry import get, planned
+from skills.starts import dataset
+from skills.starts.source import start_episodes
+from skills.starts.start import Start
 from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
@@ -19,20 +26,22 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
 
 STEPS = 5
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[starts.Start]]:
+def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Start]]:
     """Starts of Pick among few objects."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(starts, "BASE_EPISODES", 1)
-        yield starts.start_episodes("pick", range(2), "val", 0, 4, processes=1)
+        patch.setattr(dataset, "BASE_EPISODES", 1)
+        yield start_episodes("pick", range(2), "val", 0, 4, processes=1)
 
 
-def options(given: list[starts.Start], camera: bool) -> EnvOptions:
+def options(given: list[Start], camera: bool) -> EnvOptions:
     return EnvOptions(starts=given, num_objects=4, depth=(32, 48) if camera else None)
 
 
@@ -58,7 +67,7 @@ def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCri
 @pytest.mark.parametrize("camera", [False, True])
 @pytest.mark.parametrize("delay", [False, True])
 def test_a_learned_policy_sees_and_does_what_it_did_in_training(
-    tmp_path: Path, given: list[starts.Start], camera: bool, delay: bool
+    tmp_path: Path, given: list[Start], camera: bool, delay: bool
 ) -> None:
     settings = options(given, camera)
     network = trained(tmp_path, settings, delay)
@@ -87,48 +96,86 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
     env.close()
 
 
-def test_a_navigator_without_camera_is_shown_the_way(
-    tmp_path: Path, given: list[starts.Start]
-) -> None:
-    start = given[0]
-    goal = SkillGoal(position=start.episode.objects[0].pos)
-    drive = starts.Start(start.episode, goal)
-    homes = TrainingVecEnvFactory("navigate", EnvOptions(starts=[drive], num_objects=4))
-    own = homes([0])
+def navigator(folder: Path, drive: Start) -> tuple[ActorCritic, tuple[str, ...]]:
+    """A navigator without a camera that was not trained, as a checkpoint too; its sensors."""
+    factory = TrainingVecEnvFactory("navigate", EnvOptions(starts=[drive], num_objects=4))
+    homes = factory([0])
     torch.manual_seed(2)
     network = ActorCritic(
-        own.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8, initial_std=0.1)
+        homes.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8, initial_std=0.1)
     )
+    homes.close()
     with torch.no_grad():
         network.action_head.mean.weight.mul_(100.0)
     tensors, note = checkpoint.policy_part(network)
-    deploy = deployment(homes, delay=False)
-    assert "way" in deploy["sensors"]
-    checkpoint.save(tmp_path / "a.safetensors", tensors, note | {"deploy": deploy})
+    deploy = deployment(factory, delay=False)
+    checkpoint.save(folder / "a.safetensors", tensors, note | {"deploy": deploy})
+    return network, tuple(deploy["sensors"])
+
+
+def would_do(
+    network: ActorCritic, shown: dict[str, np.ndarray], previous: torch.Tensor
+) -> torch.Tensor:
+    """The mean action (1, 11) of a network without memory."""
+    inputs = {name: torch.from_numpy(values[None]) for name, values in shown.items()}
+    with torch.inference_mode():
+        return network.act(inputs, previous, torch.zeros(1, 0), torch.tensor([False])).mean
+
+
+def assert_acts_as_in_training(network: ActorCritic, policy: LearnedPolicy, env: SkillEnv) -> None:
+    """A policy sees what an environment of training shows, from its start on."""
+    shown, _ = env.reset(options={"start": 0})
+    policy.begin(env.episode, env.goal, env.world)
+    previous = torch.zeros(1, act.SIZE)
+    for _ in range(STEPS):
+        expected = would_do(network, shown, previous)
+        action = policy.act(env.world)
+        wanted = expected[0].clamp(-1.0, 1.0).numpy()
+        np.testing.assert_allclose(action[act.BASE], wanted[act.BASE], atol=1e-6)
+        previous = expected
+        shown, *_ = env.step(action)
+
+
+def test_a_navigator_without_camera_is_shown_the_way(tmp_path: Path, given: list[Start]) -> None:
+    start = given[0]
+    drive = Start(start.episode, SkillGoal(position=start.episode.objects[0].pos))
+    network, sensors = navigator(tmp_path, drive)
     policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
     env = SkillEnv("navigate", starts=[drive], num_objects=4)
     shown, _ = env.reset(options={"start": 0})
-    places = observation.layout(tuple(deploy["sensors"]))
+    places = observation.layout(get("navigate").definition, sensors)
     left, *corner = shown["state"][places["way"]]
     assert left > 0.0 and np.abs(corner).max() > 0.0
     assert shown["state"][places["scan"]].min() > 0.2
-    policy.begin(env.episode, env.goal, env.world)
-    previous = torch.zeros(1, act.SIZE)
-    for step in range(STEPS):
-        inputs = {"state": torch.from_numpy(shown["state"][None])}
-        with torch.inference_mode():
-            expected = network.act(inputs, previous, torch.zeros(1, 0), torch.tensor([step == 0]))
-        action = policy.act(env.world)
-        wanted = expected.mean[0].clamp(-1.0, 1.0).numpy()
-        np.testing.assert_allclose(action[act.BASE], wanted[act.BASE], atol=1e-6)
-        previous = expected.mean
-        shown, *_ = env.step(action)
-    own.close()
+    assert_acts_as_in_training(network, policy, env)
     env.close()
 
 
+def test_in_a_plan_a_navigator_sees_doors_as_the_skill_before_left_them(tmp_path: Path) -> None:
+    goal, simulator = SkillGoal(position=(-1.9, -5.0, 0.8)), tpsrl.sim.make(slots=12)
+    shut, wide = (
+        episode(LAYOUT_A, (-1.4, -2.6, 0.0), articulation={FRIDGE: joint}) for joint in (0.0, 1.2)
+    )
+    simulator.reset([0], [wide])
+    opened = Start(shut, goal, dataclasses.replace(simulator.snapshot(0), episode=shut))
+    network, _ = navigator(tmp_path, opened)
+    policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
+    before = SkillEnv("navigate", simulator=simulator, starts=[opened])
+    assert_acts_as_in_training(network, policy, before)
+    # What it would do beside the same fridge shut is something else.
+    none, seen = torch.zeros(1, act.SIZE), []
+    for env in (before, SkillEnv("navigate", simulator=simulator, starts=[Start(shut, goal)])):
+        shown, _ = env.reset(options={"start": 0})
+        seen.append((env.world, would_do(network, shown, none)[0, act.BASE].clamp(-1, 1).numpy()))
+    assert np.abs(seen[0][1] - seen[1][1]).max() > 0.01
+    for world, wanted in (*seen, *seen):
+        policy.begin(shut, goal, world)
+        np.testing.assert_allclose(policy.act(world)[act.BASE], wanted, atol=1e-6)
+    simulator.close()
+
+
 def test_actions_may_be_drawn_and_an_episode_draws_the_same_again(
-    tmp_path: Path, given: list[starts.Start]
+    tmp_path: Path, given: list[Start]
 ) -> None:
     trained(tmp_path, options(given, camera=False))
     env = SkillEnv("pick", starts=given, num_objects=4)
@@ -143,8 +190,37 @@ def test_actions_may_be_drawn_and_an_episode_draws_the_same_again(
     assert np.abs(drawn[0] - drawn[2]).max() > 0.05
 
 
+def test_noise_differs_between_episodes_and_between_runs_and_is_the_same_when_repeated(
+    tmp_path: Path, given: list[Start]
+) -> None:
+    trained(tmp_path, options(given, camera=False))
+    env = SkillEnv("pick", starts=given, num_objects=4)
+    env.reset(options={"start": 0})
+    record, goal, world = env.episode, env.goal, env.world
+    env.close()
+    # Their names differ late, as those of one dataset do.
+    first, second = (dataclasses.replace(record, id=f"pick_000000_of_{n:04}") for n in (1, 2))
+    later = dataclasses.replace(world, step=world.step + 40)
+    mean, policy = LearnedPolicy("pick", tmp_path, sample=False), LearnedPolicy("pick", tmp_path)
+
+    def noise(episode: Episode, begun: WorldState) -> np.ndarray:
+        """Of the first action, whose mean depends on nothing but what is seen."""
+        for one in (mean, policy):
+            one.begin(episode, goal, begun)
+        return policy.act(begun)[:10] - mean.act(begun)[:10]
+
+    runs = list(itertools.product((first, second), (world, later)))
+    noises = [noise(*run) for run in runs]
+    for one, other in itertools.combinations(noises, 2):
+        assert np.abs(one - other).max() > 0.05
+    for run, expected in zip(reversed(runs), reversed(noises), strict=True):
+        np.testing.assert_array_equal(noise(*run), expected)
+    policy = LearnedPolicy("pick", tmp_path)
+    np.testing.assert_array_equal(noise(*runs[1]), noises[1])
+
+
 def test_a_checkpoint_that_is_missing_or_of_another_skill_says_what_to_do(
-    tmp_path: Path, given: list[starts.Start]
+    tmp_path: Path, given: list[Start]
 ) -> None:
     with pytest.raises(UserError, match=r"skills.place: no checkpoint .*`tpsrl train place`"):
         LearnedPolicy("place", tmp_path)
@@ -176,12 +252,13 @@ def test_a_missing_checkpoint_ends_an_evaluation_before_it_begins(
     assert not out.exists()
 
 
-def test_who_acted_is_stamped(tmp_path: Path, given: list[starts.Start]) -> None:
+def test_who_acted_is_stamped(tmp_path: Path, given: list[Start]) -> None:
     trained(tmp_path, options(given, camera=False))
     assert agents.describe("scripted", {}) == {"agent": "scripted", "learned": {}}
     mixed = agents.describe("scripted", {"pick": str(tmp_path)})
     assert mixed["agent"] == "mixed"
     assert mixed["learned"]["pick"] == {"checkpoint": str(tmp_path), "trained_steps": 1_500_000}
-    acting = agents.make("scripted", {"pick": str(tmp_path)})
+    acting = agents.Policies("scripted", {"pick": str(tmp_path)})
     assert isinstance(acting["pick"], LearnedPolicy)
     assert not isinstance(acting["place"], LearnedPolicy)
+    assert acting["place"] is acting["place"] and list(acting) == list(planned())

@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 import yaml
 
+from skills import registry
 from tpsrl import cli, config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
@@ -86,18 +87,44 @@ def of(page: str, kind: str) -> list[Block]:
     return [b for b in BLOCKS if b.page == page and b.kind == kind and b.title is None]
 
 
+def trained(folder: Path, skill: str, *settings: str) -> None:
+    """What a training of a skill leaves in a folder, as far as a command line looks at it."""
+    words = [f"skill={skill}", f"out=out/train/{skill}", *settings]
+    path = folder / "out" / "train" / skill / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(config.to_yaml(config.load(train.TrainingSettings, words)))
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Skills that a page's commands have registered, and modules that they have imported."""
+    monkeypatch.setenv(registry.VARIABLE, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known, modules = registry.names(), set(sys.modules)
+    yield
+    for name in set(registry.names()) - set(known):
+        registry.unregister(name)
+    for name in set(sys.modules) - modules:
+        if not getattr(sys.modules[name], "__file__", None) or "examples" in str(
+            sys.modules[name].__file__
+        ):
+            del sys.modules[name]
+
+
 @pytest.fixture
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The folder of a reader who has come so far: what the pages speak of is there."""
     for skill in ("navigate", "pick"):
-        settings = config.load(train.TrainingSettings, [f"skill={skill}", f"out=out/train/{skill}"])
-        path = tmp_path / settings.out / "config.yaml"
-        path.parent.mkdir(parents=True)
-        path.write_text(config.to_yaml(settings))
+        trained(tmp_path, skill)
     shutil.copy(ROOT / "planner" / "domain.pddl", tmp_path / "FILE.pddl")
     page = request.node.callspec.params["page"]
     if page.startswith("examples/"):
         shutil.copytree((ROOT / page).parent, tmp_path, dirs_exist_ok=True)
+    if example := re.fullmatch(r"docs/add_an?_(\w+)\.md", page):
+        # These pages are read in the folder of their example, beside which the others stand.
+        shutil.copytree(ROOT / "examples", tmp_path / "examples")
+        tmp_path = tmp_path / "examples" / example[1]
+        trained(tmp_path, "come_near", "skill_modules=come_near.py")
     for block in BLOCKS:
         if block.page == page and block.title is not None:
             path = tmp_path / block.title

@@ -1,0 +1,420 @@
+"""Which skills are known, where they are found, and what is derived from them."""
+
+import concurrent.futures
+import dataclasses
+import importlib.metadata
+import multiprocessing
+import os
+import pickle
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skills import registry, tables
+from skills.core.interface import SkillGoal
+from skills.core.limits import SkillLimits
+from skills.navigate.task import Navigate, NavigateSettings, NavigateThresholds
+from skills.pick.task import PickThresholds
+from skills.spec import ProtocolValues, Referent, SkillSpec
+from tpsrl.errors import UserError
+
+SEVEN = (
+    "navigate", "pick", "place", "open_fridge", "close_fridge", "open_drawer", "close_drawer",
+)  # fmt: skip
+
+MODULE = """
+from skills.navigate.task import Navigate, NavigateSettings, NavigateThresholds
+from skills.spec import ProtocolValues, SkillSpec
+{imports}
+
+class {kind}(Navigate):
+    \"\"\"A skill of a user's own.\"\"\"
+
+
+SPEC = SkillSpec(
+    name="{name}",
+    definition={kind}(),
+    starts="skills.navigate.starts:STARTS",
+    settings=NavigateSettings(),
+    protocols={{"habitat": ProtocolValues(NavigateThresholds(distance_m=0.7))}},
+)
+{end}
+"""
+
+
+class Loiter(Navigate):
+    """A skill that is known to these tests only."""
+
+
+class Linger(Navigate):
+    """Another one."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Skills and modules that a test makes known are not for the tests after it."""
+    monkeypatch.setenv(registry.VARIABLE, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known, modules = set(registry.names()), set(sys.modules)
+    yield
+    for name in set(registry.names()) - known:
+        registry.unregister(name)
+    for module in set(sys.modules) - modules:
+        if getattr(sys.modules[module], "SPEC", None) is not None:
+            del sys.modules[module]
+
+
+def spec(name: str = "loiter", definition: Any = None, **changes: Any) -> SkillSpec:
+    fields: dict[str, Any] = {
+        "name": name,
+        "definition": definition or Loiter(),
+        "starts": "skills.navigate.starts:STARTS",
+        "settings": NavigateSettings(),
+        "protocols": {"habitat": ProtocolValues(NavigateThresholds())},
+    }
+    return SkillSpec(**{**fields, **changes})
+
+
+def written(path: Path, name: str, kind: str = "Own", registers: bool = True) -> Path:
+    """A module with a skill, which it registers or not."""
+    imports, end = (
+        ("from skills.registry import register\n", "register(SPEC)") if registers else ("", "")
+    )
+    path.write_text(MODULE.format(name=name, kind=kind, imports=imports, end=end))
+    return path
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives in a process that was started anew."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+# -- which skills there are --------------------------------------------------------------------
+
+
+def test_the_skills_in_the_box_come_in_the_order_of_the_benchmark() -> None:
+    assert registry.names() == (*SEVEN, "pointnav")
+    assert registry.planned() == SEVEN
+    assert list(registry.specs()) == list(registry.names())
+    assert all(registry.get(name).name == name for name in registry.names())
+
+
+def test_other_skills_come_after_those_in_the_box_by_their_names() -> None:
+    with registry.registered(spec("loiter")), registry.registered(spec("absail", Linger())):
+        assert registry.names() == (*SEVEN, "pointnav", "absail", "loiter")
+
+
+def test_an_unknown_skill_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"skill: unknown value 'plase'; did you mean 'place'\?"):
+        registry.get("plase")
+    with (
+        registry.registered(spec("loiter")),
+        pytest.raises(UserError, match="did you mean 'loiter'"),
+    ):
+        registry.get("loitre")
+
+
+def test_a_skill_is_forgotten_after_the_block_in_which_it_is_registered() -> None:
+    before = registry.version()
+    with registry.registered(spec()) as own:
+        assert registry.get("loiter") is own and registry.version() > before
+        within = registry.version()
+    assert "loiter" not in registry.names() and registry.version() > within
+    with pytest.raises(ZeroDivisionError), registry.registered(spec()):
+        raise ZeroDivisionError
+    assert "loiter" not in registry.names()
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(UserError, match="skill: 'pick' is registered already"):
+        registry.register(spec("pick"))
+    with pytest.raises(UserError, match="skill: 'pick' is registered already"):
+        registry.register(registry.get("pick"))
+    with registry.registered(spec("loiter")):
+        with pytest.raises(UserError, match="skill: 'loiter' is registered already"):
+            registry.register(spec("loiter", Linger()))
+        # A script that is run is imported by its workers too, and registers once more.
+        again = registry.register(spec("loiter"))
+        assert registry.get("loiter") is again
+
+
+def test_an_id_of_gymnasium_is_given_once() -> None:
+    message = "skill loiter: open_drawer has the gymnasium id tpsrl/OpenDrawer-v0"
+    with pytest.raises(UserError, match=message):
+        registry.register(spec(gym_id="tpsrl/OpenDrawer-v0"))
+    with (
+        registry.registered(spec("loiter_about")),
+        pytest.raises(UserError, match="skill loiter__about: loiter_about has the gymnasium id"),
+    ):
+        registry.register(spec("loiter__about", Linger()))
+
+
+def test_skills_in_the_box_cannot_be_forgotten() -> None:
+    registry.unregister("pick")
+    registry.unregister("nothing_of_this_name")
+    assert registry.names() == (*SEVEN, "pointnav")
+
+
+def test_the_skill_in_the_box_carries_an_action_out_unless_another_is_chosen() -> None:
+    own = spec("absail", actions=("nav", "wave"), goal_of=lambda things: SkillGoal())
+    with registry.registered(own):
+        assert registry.carrying_out("nav").name == "navigate"
+        assert registry.carrying_out("nav", {"nav": "absail"}) is own
+        assert registry.carrying_out("nav", {"pick": "absail"}).name == "navigate"
+        assert registry.carrying_out("wave") is own
+        assert registry.planned() == (*SEVEN, "absail")
+        with pytest.raises(UserError, match=r"actions\.nav: .*'pick'; did you mean"):
+            registry.carrying_out("nav", {"nav": "pick"})
+    with pytest.raises(UserError, match=r"domain action: .*did you mean 'place'"):
+        registry.carrying_out("plase")
+
+
+# -- modules of a user's own -------------------------------------------------------------------
+
+
+def test_a_file_registers_its_skill(tmp_path: Path) -> None:
+    path = written(tmp_path / "wanderer.py", "wander")
+    registry.load_modules(str(path))
+    assert registry.get("wander").thresholds.distance_m == 0.7
+    assert os.environ[registry.VARIABLE] == str(path)
+
+
+def test_a_module_in_the_working_directory_registers_its_skill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_my_own").mkdir()
+    written(tmp_path / "of_my_own" / "roaming.py", "roam")
+    monkeypatch.chdir(tmp_path)
+    registry.load_modules("of_my_own.roaming")
+    assert registry.get("roam").definition.__class__.__module__ == "of_my_own.roaming"
+    assert os.environ[registry.VARIABLE] == "of_my_own.roaming"
+
+
+def test_several_modules_are_named_with_commas_and_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "wanderer.py", "wander", "Wander")
+    written(tmp_path / "rover.py", "rove", "Rove")
+    monkeypatch.chdir(tmp_path)
+    path = str(tmp_path / "wanderer.py")
+    assert registry.load_modules("wanderer.py, rover") == f"{path},rover"
+    assert {"wander", "rove"} < set(registry.names())
+    registry.load_modules("rover")  # as a second command of one process does
+    assert os.environ[registry.VARIABLE] == f"{path},rover"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("empty.py", "", "skill_modules: .*empty.py registers no skill"),
+        ("broken.py", "1 / 0", r"skill_modules: cannot import .*broken.py \(ZeroDivisionError: "),
+        ("typo.py", "def", r"skill_modules: cannot import .*typo.py \(SyntaxError: "),
+        ("lines.py", "raise ValueError('two\\nlines')", r"\(ValueError: two lines\)"),
+        ("absent.py", None, "skill_modules: there is no file .*absent.py"),
+        ("absent_module", None, r"skill_modules: cannot import absent_module \(ModuleNotFound"),
+        ("absent.module", None, r"skill_modules: cannot import absent.module \(ModuleNotFound"),
+    ],
+)
+def test_a_module_that_is_no_good_is_named_on_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None, message: str
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message) as raised:
+        registry.load_modules(name)
+    assert "\n" not in str(raised.value)
+    assert os.environ[registry.VARIABLE] == "" and registry.names() == (*SEVEN, "pointnav")
+
+
+def test_a_module_whose_skill_is_wrong_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="skill: 'pick' is registered already"):
+        registry.load_modules(str(written(tmp_path / "thief.py", "pick")))
+
+
+def test_a_new_process_knows_the_modules_that_were_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    written(tmp_path / "wanderer.py", "wander", "Wander")
+    written(tmp_path / "elsewhere" / "rover.py", "rove", "Rove")
+    monkeypatch.chdir(tmp_path)
+    registry.load_modules("wanderer.py")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    registry.load_modules("rover")
+    assert elsewhere(registry.names) == (*SEVEN, "pointnav", "rove", "wander")
+    monkeypatch.setenv(registry.VARIABLE, "")
+    assert elsewhere(registry.names) == (*SEVEN, "pointnav")
+
+
+# -- packages ----------------------------------------------------------------------------------
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, *values: str) -> None:
+    """As if packages with such entry points were installed, and nobody had asked for skills yet."""
+    points = [
+        importlib.metadata.EntryPoint(f"own{i}", v, "tpsrl.skills") for i, v in enumerate(values)
+    ]
+
+    def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
+        assert group == registry.ENTRY_POINT
+        return points
+
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    monkeypatch.setitem(registry._state, "found", False)
+
+
+@pytest.mark.parametrize("registers", [True, False])
+@pytest.mark.parametrize("value", ["packaged", "packaged:SPEC"])
+def test_skills_of_installed_packages_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registers: bool, value: str
+) -> None:
+    written(tmp_path / "packaged.py", "prowl", registers=registers)
+    installed(monkeypatch, tmp_path, value)
+    # An entry point may name the spec itself, which its module need not register then.
+    assert ("prowl" in registry.names()) == (registers or value == "packaged:SPEC")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("broken_package", "ZeroDivisionError: division by zero"),
+        ("not_there.at_all:SPEC", "ModuleNotFoundError: "),
+        ("packaged:NOTHING", "AttributeError: "),
+    ],
+)
+def test_a_broken_entry_point_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, said: str
+) -> None:
+    (tmp_path / "broken_package.py").write_text("1 / 0\n")
+    written(tmp_path / "packaged.py", "prowl")
+    installed(monkeypatch, tmp_path, value)
+    with pytest.raises(UserError, match=rf"skills: entry point '{value}' fails \({said}"):
+        registry.names()
+
+
+# -- one skill ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"protocols": {}}, "skill loiter: protocols lack 'habitat'"),
+        (
+            {"protocols": {"m3": ProtocolValues(NavigateThresholds())}},
+            "skill loiter: protocols lack 'habitat'",
+        ),
+        ({"name": "Loiter"}, "skill: 'Loiter' is no name; use lower case and underscores"),
+        ({"name": "loiter-about"}, "skill: 'loiter-about' is no name"),
+        ({"name": "2nd"}, "skill: '2nd' is no name"),
+        ({"name": ""}, "skill: '' is no name"),
+        ({"actions": ("nav",)}, "skill loiter: actions need goal_of"),
+    ],
+)
+def test_a_spec_that_lacks_something_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        spec(**changes)
+
+
+def test_a_protocol_that_a_skill_does_not_know_has_the_numbers_of_the_default() -> None:
+    own = spec()
+    assert own.values("mshab") is own.values() and own.thresholds == NavigateThresholds()
+    navigate = registry.get("navigate")
+    assert navigate.values("m3").thresholds.region_m == 0.95
+    assert own.values().limits == SkillLimits(200)
+
+
+def test_every_skill_draws_its_starts_by_a_seed_of_its_own() -> None:
+    seeds = [registry.get(name).draw_seed for name in registry.names()]
+    assert seeds[:7] == list(range(7)) and len(set(seeds)) == len(seeds)
+    # Without a number it is of the name, so that others are drawn as before when one is added.
+    assert registry.get("pointnav").draw_seed == zlib.crc32(b"pointnav")
+    assert spec("loiter").draw_seed == zlib.crc32(b"loiter")
+    assert spec(seed=99).draw_seed == 99
+
+
+def test_what_a_planned_skill_is_about_is_read_off_the_things_named() -> None:
+    box = Referent("object", 3, "", (1.0, 2.0, 0.8))
+    goal = Referent("goal", 3, "", (4.0, 5.0, 0.9))
+    drawer = Referent("handle", -1, "cab_push_point_5", (0.0, 1.0, 0.5))
+
+    def about(name: str, *things: Referent) -> SkillGoal:
+        goal_of = registry.get(name).goal_of
+        assert goal_of is not None
+        return goal_of(things)
+
+    assert about("navigate", box) == SkillGoal(3, (1.0, 2.0, 0.8))
+    assert about("navigate", goal) == SkillGoal(-1, (4.0, 5.0, 0.9))
+    assert about("navigate", drawer) == SkillGoal(-1, (0.0, 1.0, 0.5), "cab_push_point_5")
+    assert about("pick", box) == SkillGoal(3)
+    assert about("place", box, goal) == SkillGoal(3, (4.0, 5.0, 0.9))
+    assert about("open_drawer", drawer) == SkillGoal(marker="cab_push_point_5")
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+
+def every_table() -> list[Any]:
+    protocols = ("habitat", "m3", "mshab")
+    return [
+        *(tables.thresholds(name) for name in protocols),
+        *(tables.alone(name) for name in protocols),
+        tables.paths_table()(pick="a/b.safetensors"),
+    ]
+
+
+def test_a_table_has_an_entry_for_each_skill() -> None:
+    table = tables.thresholds("mshab")
+    assert tuple(field.name for field in dataclasses.fields(table)) == registry.names()
+    assert table.pick == PickThresholds(rest_m=0.05, arm_rad=0.6, still=0.2)
+    assert table.of("pick") is table.pick
+    assert table.pointnav == registry.get("pointnav").thresholds
+    assert tables.alone("habitat").navigate.steps == 400
+    assert tables.thresholds_table()() == tables.thresholds("habitat")
+    assert tables.paths_table()(place="x").given() == {"place": "x"}
+    with pytest.raises(UserError, match="skill: unknown value 'pik'; did you mean 'pick'"):
+        table.of("pik")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        table.pick = None
+
+
+def test_a_table_follows_the_skills_that_are_known() -> None:
+    before = dataclasses.asdict(tables.thresholds())
+    with registry.registered(spec()):
+        assert tables.thresholds().loiter == NavigateThresholds()
+        assert tables.alone("m3").loiter == SkillLimits()
+    assert dataclasses.asdict(tables.thresholds()) == before and "loiter" not in before
+
+
+def test_tables_are_pickled_and_come_back_equal() -> None:
+    for table in every_table():
+        again = pickle.loads(pickle.dumps(table))
+        assert again == table and type(again) is type(table)
+
+
+def same_tables(given: list[Any]) -> list[Any]:
+    """In another process: those that are not what they are here, and what was given."""
+    return [[one for one, here in zip(given, every_table(), strict=True) if one != here], given]
+
+
+def test_tables_come_back_equal_from_another_process() -> None:
+    given = every_table()
+    differ, back = elsewhere(same_tables, given)
+    assert differ == [] and back == given
+
+
+def loitering(table: Any) -> tuple[float, Any]:
+    return table.wander.distance_m, table
+
+
+def test_tables_with_a_skill_of_a_users_own_come_back_too(tmp_path: Path) -> None:
+    registry.load_modules(str(written(tmp_path / "wanderer.py", "wander")))
+    table = dataclasses.replace(tables.thresholds(), wander=NavigateThresholds(distance_m=0.4))
+    assert elsewhere(loitering, table) == (0.4, table)
