@@ -118,12 +118,6 @@ def carrying_out(action: str, chosen: Mapping[str, str] | None = None) -> SkillS
     return able[name]
 
 
-def version() -> int:
-    """Counts up with every change; what is derived from the skills is made anew then."""
-    _find()
-    return _state["version"]
-
-
 def load_modules(names: str) -> str:
     """Imports modules that register skills, here and in every worker process from now on.
 
@@ -159,16 +153,26 @@ def _of_module(module: str) -> list[str]:
 
 def _rank(spec: SkillSpec) -> int:
     """The place in the list of the module that a skill in the box is from; after all for others."""
-    where = type(spec.definition).__module__
-    ranks = (rank for rank, module in enumerate(_IN_THE_BOX) if where.startswith(f"{module}."))
-    return next(ranks, len(_IN_THE_BOX))
+    for rank, module in enumerate(_IN_THE_BOX):
+        # A skill of a user's own may well have a definition of ours.
+        if any(value is spec for value in vars(sys.modules.get(module, object)).values()):
+            return rank
+    return len(_IN_THE_BOX)
 
 
 def _find() -> None:
     """Imports the skills in the box, those of installed packages, and those that a parent named."""
     if _state["found"]:
         return
-    _state["found"] = True
+    _state["found"] = True  # what is imported below comes here again
+    try:
+        _import_all()
+    except BaseException:
+        _state["found"] = False
+        raise
+
+
+def _import_all() -> None:
     for module in _IN_THE_BOX:
         importlib.import_module(module)
     for point in sorted(importlib.metadata.entry_points(group=ENTRY_POINT), key=str):
@@ -198,11 +202,14 @@ def _import(name: str) -> str:
         # After everything installed, so that nothing of the user's hides what others import.
         sys.path.append(str(folder))
     try:
-        importlib.import_module(module)
+        found = importlib.import_module(module)
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"skill_modules: cannot import {name} ({_said(error)})") from error
+    where = getattr(found, "__file__", None) or "built into Python"
+    if path.suffix == ".py" and not (os.path.exists(where) and path.samefile(where)):
+        raise UserError(f"skill_modules: {name}: another module is called {module} ({where})")
     return module
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from skills import registry
 from skills.spec import DEFAULT_PROTOCOL, SkillSpec
-from tpsrl.errors import unknown
+from tpsrl.errors import UserError, unknown
+
+Entry = tuple[str, Any, Any]  # name, type, default
 
 
 class SkillTable:
@@ -33,22 +35,44 @@ class SkillTable:
 
 def make(
     name: str,
-    entries: Iterable[tuple[str, Any, Any]],
+    entries: Iterable[Entry],
     maker: Callable[[], type],
     base: type = SkillTable,
+    beside: type | None = None,
 ) -> type:
-    """A frozen dataclass with these fields: name, type, and default or dataclass field.
+    """A frozen dataclass with these entries, and with the fields of the dataclass `beside`.
 
-    `maker`, a function of a module that makes the class, is how another process finds it.
+    `maker`, a function of a module that makes the class, is how another process finds it. The same
+    entries give the same class.
+
+    Raises:
+        UserError: the default of an entry is not a frozen dataclass of plain values.
     """
+    entries = tuple(entries)
+    for key, _, default in entries:
+        try:
+            hash(default)
+        except TypeError:
+            kind = type(default).__name__
+            raise UserError(f"skill {key}: {kind} must be frozen, its values plain ones") from None
+    return _made(name, entries, maker, base, beside)
 
+
+@functools.lru_cache(maxsize=64)
+def _made(
+    name: str,
+    entries: tuple[Entry, ...],
+    maker: Callable[[], type],
+    base: type,
+    beside: type | None,
+) -> type:
     def reduce(self: Any) -> Any:
         return _rebuilt, (maker, {f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
-    fields = [
-        (key, kind, value if isinstance(value, dataclasses.Field) else _default(value))
-        for key, kind, value in entries
-    ]
+    fields = [(key, kind, _default(value)) for key, kind, value in entries]
+    for field in () if beside is None else dataclasses.fields(beside):
+        copy = dataclasses.field(default=field.default, metadata=field.metadata)
+        fields.append((field.name, field.type, copy))
     return dataclasses.make_dataclass(
         name, fields, bases=(base,), frozen=True, namespace={"__reduce__": reduce}
     )
@@ -56,7 +80,9 @@ def make(
 
 def thresholds_table() -> type:
     """The class of all skills' thresholds; `thresholds(protocol)` makes one."""
-    return _thresholds_table(registry.version())
+    specs = registry.specs().items()
+    entries = [(n, type(s.thresholds), s.thresholds) for n, s in specs]
+    return make("SkillThresholds", entries, thresholds_table)
 
 
 def thresholds(protocol: str = DEFAULT_PROTOCOL) -> Any:
@@ -66,16 +92,9 @@ def thresholds(protocol: str = DEFAULT_PROTOCOL) -> Any:
     )
 
 
-@functools.lru_cache(maxsize=1)
-def _thresholds_table(version: int) -> type:
-    specs = registry.specs().items()
-    entries = [(n, type(s.thresholds), s.thresholds) for n, s in specs]
-    return make("SkillThresholds", entries, thresholds_table)
-
-
 def alone_table() -> type:
     """The class of all skills' limits when run by themselves; `alone(protocol)` makes one."""
-    return _alone_table(registry.version())
+    return make("AloneLimits", limit_entries(lambda spec: spec.values().alone), alone_table)
 
 
 def alone(protocol: str = DEFAULT_PROTOCOL) -> Any:
@@ -85,12 +104,9 @@ def alone(protocol: str = DEFAULT_PROTOCOL) -> Any:
     )
 
 
-@functools.lru_cache(maxsize=1)
-def _alone_table(version: int) -> type:
-    return make("AloneLimits", limit_entries(lambda spec: spec.values().alone), alone_table)
-
-
-def limit_entries(of: Callable[[SkillSpec], Any], names: Iterable[str] | None = None) -> list[Any]:
+def limit_entries(
+    of: Callable[[SkillSpec], Any], names: Iterable[str] | None = None
+) -> list[Entry]:
     """The entries of a table of limits, for all skills or some."""
     chosen = registry.names() if names is None else names
     return [(name, type(of(registry.get(name))), of(registry.get(name))) for name in chosen]
@@ -98,12 +114,7 @@ def limit_entries(of: Callable[[SkillSpec], Any], names: Iterable[str] | None = 
 
 def paths_table() -> type:
     """The class of the checkpoints that act for skills: a path for each, or None."""
-    return _paths_table(registry.version())
-
-
-@functools.lru_cache(maxsize=1)
-def _paths_table(version: int) -> type:
-    entries = [(name, str | None, None) for name in registry.names()]
+    entries: list[Entry] = [(name, str | None, None) for name in registry.names()]
     return make("LearnedSkills", entries, paths_table, LearnedPaths)
 
 

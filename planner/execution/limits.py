@@ -1,7 +1,6 @@
 """The limits of a protocol within an episode, and the rules by which a plan is carried out."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -32,24 +31,14 @@ class EpisodeLimits:
 
 def execution_limits_table() -> type:
     """The class of the limits within an episode: `EpisodeLimits`, and a skill's by its name."""
-    return _table(registry.version())
+    entries = limit_entries(lambda spec: spec.values().limits, registry.planned())
+    return make("ExecutionLimits", entries, execution_limits_table, SkillTable, EpisodeLimits)
 
 
 def execution_limits(protocol: str = DEFAULT_PROTOCOL, **changes: Any) -> Any:
     """The limits within an episode, by a protocol's numbers of skills, some entries changed."""
     own = {name: registry.get(name).values(protocol).limits for name in registry.planned()}
     return execution_limits_table()(**own | changes)
-
-
-@functools.lru_cache(maxsize=1)
-def _table(version: int) -> type:
-    entries = limit_entries(lambda spec: spec.values().limits, registry.planned())
-    entries += [(f.name, f.type, _copy(f)) for f in dataclasses.fields(EpisodeLimits)]
-    return make("ExecutionLimits", entries, execution_limits_table, SkillTable)
-
-
-def _copy(field: Any) -> Any:
-    return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

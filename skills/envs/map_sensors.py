@@ -89,6 +89,8 @@ class MapSensors:
             raise UserError(f"path: array {_SCANNED} missing or unknown")
         if self.meter is not None:
             self.meter.restore(home, arrays, layout, goal)
+        elif arrays:
+            raise UserError(f"path: arrays {', '.join(sorted(arrays))} unknown")
         if scanned is not None:
             self._map(home, layout, scanned)
 

@@ -1,4 +1,4 @@
-"""A skill as training sees it: homes of one process that start their next episode by themselves.
+"""A skill as training sees it: environments that start their next episode by themselves.
 
 Home i of the whole draws its starts from a random generator that is seeded by the run's seed and i,
 so what it goes through depends neither on other homes nor on which process has it.

@@ -50,6 +50,7 @@ class LearnedPolicy:
         self._sample = sample
         spec = registry.get(skill)
         self._skill, self._thresholds = spec.definition, spec.thresholds
+        self._settings = spec.load_settings()
         self._maps = MapSensors(self._skill, self._network.sensors, 1, self._thresholds)
 
     @property
@@ -61,6 +62,7 @@ class LearnedPolicy:
         """See `skills.core.interface.SkillPolicy.begin`."""
         network = self._network
         self._task = task.begin(self._skill, Goals.of([goal]), world, self._thresholds)
+        self._done: np.ndarray | None = None  # (1, 11) the action of the step before
         self._memory = network.policy.initial_memory(1)
         self._previous = torch.zeros(1, act.SIZE)
         self._start = torch.ones(1, dtype=torch.bool)
@@ -75,6 +77,7 @@ class LearnedPolicy:
             UserError: the network looks at depth, and there is none of its size.
         """
         network, policy = self._network, self._network.policy
+        self._advance(world)
         now = self._observe(self._task, world, depth)
         shown = now if self._shown is None or not network.delay else self._shown
         self._shown = now
@@ -87,9 +90,18 @@ class LearnedPolicy:
         self._memory, self._previous = step.memory, action
         self._start = torch.zeros(1, dtype=torch.bool)
         result = np.clip(action[0].numpy().astype(np.float64), -1.0, 1.0)
+        self._done = task.masked(result[None], network.mask, world.held)
         if not network.mask[act.STOP]:
             result[act.STOP] = -1.0
         return result
+
+    def _advance(self, world: WorldState) -> None:
+        """Has the task remember the step that led to a world, as in training."""
+        if self._done is not None:
+            path = self._maps.drive([0], world)
+            self._task, _, _ = task.step(
+                self._skill, self._task, self._done, world, self._settings, self._thresholds, path
+            )
 
     def diagnosis(self) -> dict[str, Any]:
         """Always {}: a network does not say why it fails."""
