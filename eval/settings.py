@@ -34,6 +34,9 @@ class RunSettings:
     skill_modules: str | None = config.option(
         None, "modules or files, by commas, that register skills of your own"
     )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
     videos: int = config.option(0, "film the first so many episodes", minimum=0)
     video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
     out: str | None = config.option(None, "folder of the results (default: out/NAME)")

@@ -8,17 +8,17 @@ on the command line, which worker processes get to know by an environment variab
 import contextlib
 import importlib
 import importlib.metadata
-import os
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from skills.spec import SkillSpec
 from tpsrl.errors import UserError, unknown
+from tpsrl.plugins import UserModules, told
 
 ENTRY_POINT = "tpsrl.skills"
 VARIABLE = "TPSRL_SKILL_MODULES"
 
+_MODULES = UserModules("skill_modules", VARIABLE, "skill")
 _IN_THE_BOX = (
     "skills.navigate",
     "skills.pick",
@@ -122,8 +122,7 @@ def load_modules(names: str) -> str:
     """Imports modules that register skills, here and in every worker process from now on.
 
     Args:
-        names: dotted names, found as Python finds modules or in the working directory, or paths of
-            files that end in .py; separated by commas
+        names: as `tpsrl.plugins.UserModules.load` takes them
 
     Returns:
         The same with whole paths, good from any directory.
@@ -132,23 +131,12 @@ def load_modules(names: str) -> str:
         UserError: one cannot be imported, or registers no skill.
     """
     _find()
-    whole = []
-    for name in filter(None, (part.strip() for part in names.split(","))):
-        before = _state["version"]
-        module = _import(name)
-        if _state["version"] == before and not _of_module(module):
-            raise UserError(f"skill_modules: {name} registers no skill")
-        path = Path(name)
-        whole.append(str(path.resolve()) if path.suffix == ".py" else name)
-    known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *whole]))
-    return ",".join(whole)
+    return _MODULES.load(names, _modules)
 
 
-def _of_module(module: str) -> list[str]:
-    """The skills whose definitions a module has."""
-    kinds = {name: type(spec.definition).__module__ for name, spec in _specs.items()}
-    return [name for name, where in kinds.items() if where == module]
+def _modules() -> dict[str, str]:
+    """The modules that the definitions of the skills are from, by the skills' names."""
+    return {name: type(spec.definition).__module__ for name, spec in _specs.items()}
 
 
 def _rank(spec: SkillSpec) -> int:
@@ -180,38 +168,7 @@ def _import_all() -> None:
             loaded = point.load()
         except Exception as error:
             # Somebody else's package: whatever is wrong with it, the user has to know whose it is.
-            raise UserError(
-                f"skills: entry point '{point.value}' fails ({_said(error)})"
-            ) from error
+            raise UserError(f"skills: entry point '{point.value}' fails ({told(error)})") from error
         if isinstance(loaded, SkillSpec) and loaded.name not in _specs:
             register(loaded)
-    for name in os.environ.get(VARIABLE, "").split(","):
-        if name:
-            _import(name)
-
-
-def _import(name: str) -> str:
-    """Imports a module or file; the module's name."""
-    path = Path(name)
-    folder, module = Path.cwd(), name
-    if path.suffix == ".py":
-        folder, module = path.resolve().parent, path.stem
-        if not path.is_file():
-            raise UserError(f"skill_modules: there is no file {name}")
-    if str(folder) not in sys.path:
-        # After everything installed, so that nothing of the user's hides what others import.
-        sys.path.append(str(folder))
-    try:
-        found = importlib.import_module(module)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"skill_modules: cannot import {name} ({_said(error)})") from error
-    where = getattr(found, "__file__", None) or "built into Python"
-    if path.suffix == ".py" and not (os.path.exists(where) and path.samefile(where)):
-        raise UserError(f"skill_modules: {name}: another module is called {module} ({where})")
-    return module
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    _MODULES.load_passed_on()

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import kinematic_home as fake
@@ -14,14 +15,17 @@ import yaml
 from rich.console import Console
 
 from eval.protocols import Protocol
-from eval.running import episodes, film
+from eval.running import agents, episodes, film
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
-from eval.settings import EvalSettings
+from eval.running.several import evaluate_skills
+from eval.settings import EvalSettings, SkillsSettings
+from planner.execution.executor import Executor
 from planner.execution.limits import execution_limits
 from planner.execution.progress import StepInfo
 from planner.predicates import PredicateThresholds
-from skills import tables
+from skills import registry, tables
 from skills.core.conditions import Margin
+from skills.spec import SkillSpec
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets
@@ -244,3 +248,31 @@ def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held
     world.held[0] = 1
     assert len(film.markers(episode, world, current=1)) == 2
     assert len(film.markers(episode, world, current=-1)) == 2
+
+
+def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs_it() -> None:
+    with registry.registered(unscripted(actions=())):
+        acting = agents.Policies("scripted", {})
+        executor = Executor(Home(), acting, reset_arm=fake.Fold())
+        assert type(executor.policy("pick")).__name__ == "ScriptedPick"
+        with pytest.raises(UserError, match="it has no scripted version; skills"):
+            executor.policy("loiter")
+
+
+def test_an_evaluation_of_all_skills_says_at_once_who_has_nobody_to_act(tmp_path: Path) -> None:
+    def never(*_: object) -> dict[str, Any]:
+        raise AssertionError("nothing should have been run")
+
+    settings = config.load(SkillsSettings, [f"out={tmp_path}"])
+    with (
+        registry.registered(unscripted(actions=("nav",))),
+        pytest.raises(UserError, match="agent for loiter: unknown value 'scripted'"),
+    ):
+        evaluate_skills(settings, Console(quiet=True), never)
+
+
+def unscripted(actions: tuple[str, ...]) -> SkillSpec:
+    """A skill that has to be learned."""
+    return dataclasses.replace(
+        registry.get("navigate"), name="loiter", scripted=None, actions=actions, seed=None
+    )

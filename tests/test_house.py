@@ -31,6 +31,7 @@ LAYERS = (
         "tpsrl.errors",
         "tpsrl.files",
         "tpsrl.machine",
+        "tpsrl.plugins",
         "tpsrl.pool",
         "tpsrl.processes",
         "tpsrl.siblings",

@@ -425,9 +425,9 @@ def test_thresholds_that_could_change_are_refused() -> None:
         near_m: float = 1.0
 
     loose = ProtocolValues(Loose())
-    with registry.registered(spec(protocols={"habitat": loose})):
-        with pytest.raises(UserError, match="skill loiter: Loose must be frozen"):
-            tables.thresholds()
+    known = registry.registered(spec(protocols={"habitat": loose}))
+    with known, pytest.raises(UserError, match="skill loiter: Loose must be frozen"):
+        tables.thresholds()
 
 
 def test_tables_are_pickled_and_come_back_equal() -> None:

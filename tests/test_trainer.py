@@ -19,7 +19,7 @@ from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import metrics
 from tpsrl.rl.run.settings import TrainSettings
-from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
+from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
 
 STEPS, ENVS = 8, 3
 SETTINGS = TrainSettings(
@@ -53,9 +53,7 @@ def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer
         "settings": SETTINGS,
         "schedule": TrainSchedule(validation_episodes=0),
         "out": out,
-        "factory": ToyVecEnvFactory(),
-        "validation": None,
-        "deploy": {},
+        "task": TrainTask(ToyVecEnvFactory()),
         "watcher": watcher or Silent(),
     }
     torch.set_num_threads(1)
@@ -179,7 +177,10 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
     one = trainer(
         tmp_path,
         schedule=TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
-        validation=lambda: SerialEnvPool(ToyVecEnvFactory(stride=count), count),
+        task=TrainTask(
+            ToyVecEnvFactory(),
+            lambda: SerialEnvPool(ToyVecEnvFactory(stride=count), count),
+        ),
     )
     one.train()
     one.close()

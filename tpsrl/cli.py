@@ -64,6 +64,12 @@ COMMANDS = {
     ),
 }
 
+# Setting that names modules of a user's own: where what they register is registered.
+_USER_MODULES = {
+    "skill_modules": "skills.registry",
+    "encoder_modules": "tpsrl.rl.policy.encoders",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
@@ -125,7 +131,7 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
     """The name of a command, the command, and the arguments that its settings are read from."""
     words = 2 if arguments[0] in _families() else 1
     name, rest = " ".join(arguments[:words]), arguments[words:]
-    rest = _with_skill_modules(rest)
+    rest = _with_user_modules(rest)
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command, rest = _command(importlib.import_module(COMMANDS[name][0]), rest)
@@ -148,25 +154,23 @@ def _families() -> set[str]:
     return {name.split()[0] for name in COMMANDS if " " in name}
 
 
-def _with_skill_modules(arguments: list[str]) -> list[str]:
-    """Makes skills of the user's own known before anything is derived from which skills there are.
+def _with_user_modules(arguments: list[str]) -> list[str]:
+    """Makes skills and encoders of the user's own known, before settings depend on them.
 
     The arguments, in which files have their whole paths, so that a training can be resumed from
     anywhere. One that is resumed says itself which modules it needs.
     """
-    key = "skill_modules"
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
-    named = given.get(key)
-    if named is None and "resume" in given:
-        from tpsrl.config import entry_of
+    for key, registry in _USER_MODULES.items():
+        named = given.get(key)
+        if named is None and "resume" in given:
+            from tpsrl.config import entry_of
 
-        named = entry_of(Path(given["resume"]).expanduser() / "config.yaml", key)
-    if not named:
-        return arguments
-    from skills import registry
-
-    loaded = registry.load_modules(named)
-    return [f"{key}={loaded}" if a.startswith(f"{key}=") else a for a in arguments]
+            named = entry_of(Path(given["resume"]).expanduser() / "config.yaml", key)
+        if named:
+            loaded = importlib.import_module(registry).load_modules(named)
+            arguments = [f"{key}={loaded}" if a.startswith(f"{key}=") else a for a in arguments]
+    return arguments
 
 
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:

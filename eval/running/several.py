@@ -52,6 +52,9 @@ def evaluate_skills(
     from skills.registry import planned
 
     console, out = console or Console(), files.check_writable(settings.out or "out/skills")
+    for name in planned():
+        # Before the first of them has run for minutes.
+        agents.make_for_skill(settings.agent or agents.default(name), name)
     reports = {}
     for name in planned():
         own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)

@@ -39,6 +39,12 @@ class BenchTrainSettings:
     num_episodes: int = config.option(
         63, "base episodes that starts are drawn from", minimum=1, maximum=1008
     )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
     processes: int | None = config.option(
         None,
         "workers for the homes, 0: in this process (default: one for each core, and for each "
@@ -62,6 +68,7 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
+    from tpsrl.rl.policy.encoders import check_encoder
 
     names = settings.collector.split(",")
     for name in names:
@@ -69,6 +76,7 @@ def run(settings: BenchTrainSettings) -> int:
             raise unknown("collector", name, COLLECTORS)
     if len(set(names)) < len(names):
         raise UserError(f"collector: {settings.collector} names one twice")
+    check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
     folder = files.check_writable(settings.out)
     synthetic = settings.task in SYNTHETIC
     asked = settings.preset.num_envs if synthetic else None

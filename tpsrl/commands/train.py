@@ -1,7 +1,7 @@
 """`tpsrl train`: trains a skill."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +45,9 @@ class TrainingSettings:
     engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
     skill_modules: str | None = config.option(
         None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
     )
     seed: int = config.option(0, "of everything that is random", minimum=0)
     processes: int | None = config.option(
@@ -118,12 +121,9 @@ def run(settings: TrainingSettings) -> int:
     schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
-    factory, validation, deploy = _environments(settings)
+    task = _task(settings)
     with Watch(settings.skill, settings.preset.steps, Console()) as watch:
-        trainer = Trainer(
-            settings.preset, schedule, out, factory, validation, deploy, watch, processes,
-            settings.seed,
-        )  # fmt: skip
+        trainer = Trainer(settings.preset, schedule, out, task, watch, processes, settings.seed)
         try:
             if checkpoint is not None:
                 trainer.resume(checkpoint)
@@ -145,12 +145,11 @@ def check(preset: TrainSettings) -> None:
         UserError: collector or encoder is unknown; names the nearest.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
-    from tpsrl.rl.policy.encoders import ENCODERS
+    from tpsrl.rl.policy.encoders import check_encoder
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
-    if preset.policy.encoder not in ENCODERS:
-        raise unknown("preset.policy.encoder", preset.policy.encoder, ENCODERS)
+    check_encoder(preset.policy.encoder, "preset.policy.encoder")
 
 
 def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[int, int]:
@@ -165,16 +164,15 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
     return min(machine.cores() if processes is None else processes, preset.num_envs), threads
 
 
-def _environments(
-    settings: TrainingSettings,
-) -> tuple[Any, Callable[[], Any] | None, dict[str, Any]]:
-    """Factory of the environments, maker of those of a validation, and what checkpoints say."""
+def _task(settings: TrainingSettings) -> Any:
+    """The environments to learn in, those of a validation, and what checkpoints say of them."""
     from skills.envs.environment import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory, deployment
     from tpsrl.rl.envs.delay import DelayedVecEnvFactory
     from tpsrl.rl.envs.pool import EnvPool
     from tpsrl.rl.envs.serial_pool import SerialEnvPool
     from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+    from tpsrl.rl.run.trainer import TrainTask
 
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(
@@ -191,7 +189,7 @@ def _environments(
     deploy = deployment(factory, settings.delay)
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
-        return shown, None, deploy
+        return TrainTask(shown, None, deploy)
     count = min(settings.preset.num_envs, settings.validation_episodes)
     other = dataclasses.replace(options, split="val", starts=None)
     held_out = dataclasses.replace(factory, options=other, stride=count)
@@ -204,4 +202,4 @@ def _environments(
             return SerialEnvPool(unseen, count)
         return WorkerEnvPool(unseen, count, processes)
 
-    return shown, validation, deploy
+    return TrainTask(shown, validation, deploy)

@@ -18,7 +18,8 @@ class PolicySettings:
     """
 
     encoder: str = config.option(
-        "resnet18", "what looks at depth: resnet18, se_resnet9, nature_cnn, or state"
+        "resnet18",
+        "what looks at depth: resnet18, se_resnet9, nature_cnn, state, or one of your own",
     )
     encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
     visual_width: int = config.option(

@@ -21,6 +21,7 @@ import tpsrl
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy import encoders
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 
@@ -143,6 +144,9 @@ def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str,
     """The tensors and the note from which `load_policy` makes the same policy again."""
     spec = {"observations": policy.spec.observations, "mask": policy.spec.mask}
     note = {"spec": spec, "policy": policy.settings.to_json()}
+    module = encoders.encoder_module(policy.settings.encoder)
+    if module is not None:
+        note["encoder_module"] = module
     return named("policy", policy.state_dict()), note
 
 
@@ -150,7 +154,9 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
     """The policy that a checkpoint holds, in evaluation mode.
 
     Raises:
-        UserError: the tensors do not fit what the note says.
+        UserError: its encoder is not known (names the module that it came from, which is not
+            imported, since reading a checkpoint runs no code), or the tensors do not fit what the
+            note says.
     """
     spec = checkpoint.get("spec", dict)
     try:
@@ -159,6 +165,12 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
     settings = PolicySettings.from_json(checkpoint.get("policy", dict))
+    module = checkpoint.note.get("encoder_module")
+    if module and settings.encoder not in encoders.encoder_names():
+        raise UserError(
+            f"checkpoint: {checkpoint.path} has an encoder that is not known, "
+            f"'{settings.encoder}'; encoder_modules={module} makes it known"
+        )
     policy = ActorCritic(EnvSpec(shapes, mask), settings)
     load_weights(policy, checkpoint)
     return policy.eval()

@@ -41,6 +41,20 @@ class TrainSchedule:
     checkpoint_minutes: float = 5.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrainTask:
+    """What a policy is trained in.
+
+    `factory` makes the environments to learn in; `validation` those of a validation, which is over
+    when they are closed, None for no validation; `deploy` is what a checkpoint says besides of how
+    to act by it.
+    """
+
+    factory: VecEnvFactory
+    validation: Callable[[], EnvPool] | None = None
+    deploy: Json = dataclasses.field(default_factory=dict)
+
+
 class Watcher(Protocol):
     """Is told of a training's course: the progress bar, or lines of text."""
 
@@ -60,10 +74,8 @@ class Trainer:
         settings: rollouts, network and learner
         schedule: validation and checkpoints
         out: folder for `checkpoints/`, metrics.jsonl and TensorBoard events
-        factory: of the environments to learn in
-        validation: makes the environments of a validation, which is over when they are closed;
-            None for no validation
-        deploy: what a checkpoint says besides of how to act by it
+        task: in what
+        watcher: is told of its course
         processes: workers of the environments; 0: they are in this process
         seed: of weights, actions and the order of mini-batches
         device: of the network
@@ -78,9 +90,7 @@ class Trainer:
         settings: TrainSettings,
         schedule: TrainSchedule,
         out: Path,
-        factory: VecEnvFactory,
-        validation: Callable[[], EnvPool] | None,
-        deploy: Json,
+        task: TrainTask,
         watcher: Watcher,
         processes: int = 0,
         seed: int = 0,
@@ -91,10 +101,10 @@ class Trainer:
         self.seconds = 0.0
         self.best: Json = {}
         self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
-        self._validation, self._deploy, self._watcher = validation, deploy, watcher
+        self._validation, self._deploy, self._watcher = task.validation, task.deploy, watcher
         self._asked = ""  # name of the signal that asked to save
         tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
-        made = assemble(settings, factory, processes, seed, device, tolerance, watcher.say)
+        made = assemble(settings, task.factory, processes, seed, device, tolerance, watcher.say)
         self.collector, self._rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
         self.rollout = self._rollouts[0]  # the last that was collected
