@@ -29,6 +29,7 @@ from skills import registry
 from tpsrl import cli, config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
+from tpsrl.rl.policy import encoders
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -97,11 +98,14 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Skills that a page's commands have registered, and modules that they have imported."""
+    """What a page's commands have registered, and modules that they have imported."""
     monkeypatch.setenv(registry.VARIABLE, "")
+    monkeypatch.setenv(encoders.VARIABLE, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known, modules = registry.names(), set(sys.modules)
+    known, modules = (*registry.names(), *encoders.encoder_names()), set(sys.modules)
     yield
+    for name in set(encoders.encoder_names()) - set(known):
+        encoders.unregister_encoder(name)
     for name in set(registry.names()) - set(known):
         registry.unregister(name)
     for name in set(sys.modules) - modules:
@@ -125,6 +129,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         shutil.copytree(ROOT / "examples", tmp_path / "examples")
         tmp_path = tmp_path / "examples" / example[1]
         trained(tmp_path, "come_near", "skill_modules=come_near.py")
+        trained(tmp_path, "pointnav", "encoder_modules=coord_cnn.py")
     for block in BLOCKS:
         if block.page == page and block.title is not None:
             path = tmp_path / block.title

@@ -143,7 +143,7 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
 def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors and the note from which `load_policy` makes the same policy again."""
     spec = {"observations": policy.spec.observations, "mask": policy.spec.mask}
-    note = {"spec": spec, "policy": policy.settings.to_json()}
+    note: dict[str, Any] = {"spec": spec, "policy": policy.settings.to_json()}
     module = encoders.encoder_module(policy.settings.encoder)
     if module is not None:
         note["encoder_module"] = module
