@@ -6,7 +6,6 @@ from typing import Any, Literal
 from eval.protocols import Protocol
 from skills import registry, tables
 from tpsrl import config
-from tpsrl.errors import UserError
 from tpsrl.world.scenarios import Scenario
 
 
@@ -58,13 +57,7 @@ class AllSettings(RunSettings):
         Raises:
             UserError: it does not read so, or a skill cannot carry out its action.
         """
-        found = {}
-        for pair in filter(None, self.actions.split(",")):
-            action, colon, skill = (part.strip() for part in pair.partition(":"))
-            if not colon:
-                raise UserError(f"actions: '{pair}' does not read ACTION:SKILL")
-            found[action] = registry.carrying_out(action, {action: skill}).name
-        return found
+        return registry.choices(self.actions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

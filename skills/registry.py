@@ -39,15 +39,24 @@ def register(spec: SkillSpec) -> SkillSpec:
     """
     _find()
     for other in _specs.values():
-        # A script that is run and a module that is imported may be the same file.
-        again = type(other.definition).__qualname__ == type(spec.definition).__qualname__
-        if other.name == spec.name and (_rank(other) < len(_IN_THE_BOX) or not again):
+        if other.name == spec.name and not _same(other, spec):
             raise UserError(f"skill: '{spec.name}' is registered already")
         if other.name != spec.name and other.env_id == spec.env_id:
             raise UserError(f"skill {spec.name}: {other.name} has the gymnasium id {spec.env_id}")
     _specs[spec.name] = spec
     _state["version"] += 1
     return spec
+
+
+def _same(one: SkillSpec, other: SkillSpec) -> bool:
+    """Whether one file has registered a skill twice: reloaded, or as a script and as a module."""
+    if _rank(one) < len(_IN_THE_BOX):
+        return False
+    kinds = type(one.definition), type(other.definition)
+    where = {kind.__module__ for kind in kinds}
+    return kinds[0].__qualname__ == kinds[1].__qualname__ and (
+        len(where) == 1 or bool(where & {"__main__", "__mp_main__"})
+    )
 
 
 def unregister(name: str) -> None:
@@ -61,8 +70,9 @@ def unregister(name: str) -> None:
 @contextlib.contextmanager
 def registered(spec: SkillSpec) -> Iterator[SkillSpec]:
     """A skill that is known inside `with` only, for tests."""
+    register(spec)
     try:
-        yield register(spec)
+        yield spec
     finally:
         unregister(spec.name)
 
@@ -116,6 +126,21 @@ def carrying_out(action: str, chosen: Mapping[str, str] | None = None) -> SkillS
     if name not in able:
         raise unknown(f"actions.{action}", name, able)
     return able[name]
+
+
+def choices(text: str) -> dict[str, str]:
+    """The skills that are named for actions, "ACTION:SKILL" by commas.
+
+    Raises:
+        UserError: it does not read so, or a skill cannot carry out its action.
+    """
+    found = {}
+    for pair in filter(None, text.split(",")):
+        action, colon, skill = (part.strip() for part in pair.partition(":"))
+        if not colon:
+            raise UserError(f"actions: '{pair}' does not read ACTION:SKILL")
+        found[action] = carrying_out(action, {action: skill}).name
+    return found
 
 
 def load_modules(names: str) -> str:

@@ -94,6 +94,15 @@ class SkillSpec:
             raise UserError(f"skill: '{self.name}' is no name; use lower case and underscores")
         if DEFAULT_PROTOCOL not in self.protocols:
             raise UserError(f"skill {self.name}: protocols lack '{DEFAULT_PROTOCOL}'")
+        own = self.protocols[DEFAULT_PROTOCOL]
+        for protocol, values in self.protocols.items():
+            for field in ("thresholds", "limits", "alone"):
+                kind, other = type(getattr(own, field)), type(getattr(values, field))
+                if kind is not other:
+                    raise UserError(
+                        f"skill {self.name}: {field} under {protocol} are {other.__name__}, under "
+                        f"{DEFAULT_PROTOCOL} {kind.__name__}"
+                    )
         if self.actions and self.goal_of is None:
             raise UserError(
                 f"skill {self.name}: actions need goal_of, which says what they are about"
@@ -116,6 +125,8 @@ class SkillSpec:
         """
         if self.settings is not None:
             return self.settings
+        if self.name not in config.preset_names("skill"):
+            raise UserError(f"skill {self.name}: it has no settings; give SkillSpec(settings=...)")
         kind: Any = self.definition.settings_type
         return _preset(self.name, kind)
 
@@ -139,8 +150,9 @@ class SkillSpec:
         """
         if self.scripted is None:
             raise UserError(
-                f"skills.{self.name}: it has no scripted version; skills.{self.name}=PATH lets a "
-                f"checkpoint act, `tpsrl train {self.name}` makes one"
+                f"skills.{self.name}: it has no scripted version; a checkpoint acts with "
+                f"skills.{self.name}=PATH or, of it alone, agent=PATH; `tpsrl train {self.name}` "
+                "makes one"
             )
         policy: SkillPolicy = resolve(self.scripted)()
         return policy

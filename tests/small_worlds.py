@@ -13,7 +13,7 @@ from skills import registry
 from skills.core import task
 from skills.core.conditions import Margin, margins
 from skills.core.interface import SkillGoal
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import changed
 from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome, Verdict
@@ -140,9 +140,9 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
     )
 
 
-def random_path(rng: np.random.Generator, count: int) -> Path:
+def random_path(rng: np.random.Generator, count: int) -> PathProgress:
     """Ways along the floor of which a part is at its end."""
-    return Path(
+    return PathProgress(
         shortest=rng.uniform(1, 8, count),
         left=rng.uniform(0, 0.5, count),
         gained=rng.normal(size=count),

@@ -123,7 +123,9 @@ def test_a_checkpoint_of_format_1_is_not_resumed(tmp_path: Path) -> None:
     folder = tmp_path / checkpoint.FOLDER
     folder.mkdir()
     of_format_1(folder / checkpoint.LATEST, ActorCritic(SPEC, SMALL))
-    message = "was written by tpsrl 0.1; this version acts by it but cannot resume it"
+    message = (
+        "is of format 1, as tpsrl 0.1 wrote them; a policy can act by it, but only format 2 can be"
+    )
     with pytest.raises(UserError, match=message) as caught:
         load_latest(tmp_path)
     assert "\n" not in str(caught.value)

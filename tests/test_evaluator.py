@@ -18,7 +18,7 @@ from eval.protocols import Protocol
 from eval.running import agents, episodes, film
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
 from eval.running.several import evaluate_skills
-from eval.settings import EvalSettings, SkillsSettings
+from eval.settings import EvalSettings, SkillSettings, SkillsSettings
 from planner.execution.executor import Executor
 from planner.execution.limits import execution_limits
 from planner.execution.progress import StepInfo
@@ -255,20 +255,24 @@ def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs
         acting = agents.Policies("scripted", {})
         executor = Executor(Home(), acting, reset_arm=fake.Fold())
         assert type(executor.policy("pick")).__name__ == "ScriptedPick"
-        with pytest.raises(UserError, match="it has no scripted version; skills"):
+        with pytest.raises(UserError, match="loiter: it has no scripted version"):
             executor.policy("loiter")
 
 
-def test_an_evaluation_of_all_skills_says_at_once_who_has_nobody_to_act(tmp_path: Path) -> None:
-    def never(*_: object) -> dict[str, Any]:
-        raise AssertionError("nothing should have been run")
+def test_an_evaluation_of_all_skills_leaves_out_who_has_nobody_to_act(tmp_path: Path) -> None:
+    ran, console = [], Console(record=True, width=300)
+
+    def run(settings: SkillSettings, _: Console) -> dict[str, Any]:
+        ran.append(settings.skill)
+        raise ZeroDivisionError
 
     settings = config.load(SkillsSettings, [f"out={tmp_path}"])
-    with (
-        registry.registered(unscripted(actions=("nav",))),
-        pytest.raises(UserError, match="agent for loiter: unknown value 'scripted'"),
-    ):
-        evaluate_skills(settings, Console(quiet=True), never)
+    with registry.registered(unscripted(actions=("nav",))), pytest.raises(ZeroDivisionError):
+        evaluate_skills(settings, console, run)
+    assert ran == ["navigate"]
+    said = console.export_text()
+    assert "left out: skills.loiter: it has no scripted version" in said
+    assert "`tpsrl train loiter` makes one" in said
 
 
 def unscripted(actions: tuple[str, ...]) -> SkillSpec:

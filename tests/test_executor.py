@@ -21,12 +21,14 @@ from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
 from planner.options import PlanOptions
+from skills import registry, tables
 from skills.core.interface import SkillPolicy
 from skills.core.limits import SkillLimits
 from tpsrl.errors import UserError
 from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement
+from tpsrl.world.floor import random_base_pose
 
 
 def policies(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
@@ -506,3 +508,41 @@ def test_action_that_is_not_finite_is_a_user_error():
 
     with pytest.raises(UserError, match="Broken returned"):
         execute(acting=policies(navigate=Broken()))
+
+
+def test_letting_go_of_a_picked_object_fails_the_pick_as_in_training():
+    class Release(Grab):
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            if world.held[0] >= 0:
+                action[layout.GRIP] = -1.0
+            return action
+
+    trace = execute(acting=policies(pick=Release()))
+    assert trace.stages[1].ended_by == "dropped"
+
+
+def test_a_skill_that_is_judged_by_the_way_along_the_floor_may_be_a_step_of_a_plan():
+    navigate, pointnav = registry.get("navigate"), registry.get("pointnav")
+    spec = dataclasses.replace(
+        pointnav,
+        name="drive_up",
+        gym_id=None,
+        settings=pointnav.load_settings(),
+        actions=("nav",),
+        goal_of=navigate.goal_of,
+    )
+    free = random_base_pose(LAYOUT, np.random.default_rng(0))
+    near = ObjectPlacement("003_cracker_box", (*free[:2], 0.8), (1.0, 0.0, 0.0, 0.0), "table_1")
+    episode = dataclasses.replace(make_episode(1, 1, robot_start=free), objects=(near,))
+    rules = ExecutionRules(carried_out_by={"nav": "drive_up"})
+    with registry.registered(spec):
+        trace = execute(
+            acting=policies(drive_up=Quit()),
+            episode=episode,
+            rules=rules,
+            thresholds=tables.thresholds(),
+            limits=execution_limits(),
+        )
+    assert [stage.skill for stage in trace.stages][:2] == ["drive_up", "pick"]
+    assert trace.stages[0].results["distance"].unit == "m"

@@ -15,7 +15,7 @@ from skills.core import sensors as observation
 from skills.core import task
 from skills.core.conditions import Margin, margins
 from skills.core.interface import SkillGoal
-from skills.core.path_metrics import Path, soft_spl, spl
+from skills.core.path_metrics import PathProgress, soft_spl, spl
 from skills.core.sensors import MapReadings
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
@@ -58,7 +58,7 @@ def begun(world: WorldState, *goals: tuple[float, float]) -> TaskState:
 
 
 def judged(
-    state: TaskState, path: Path, stop: list[bool], world: WorldState | None = None
+    state: TaskState, path: PathProgress, stop: list[bool], world: WorldState | None = None
 ) -> tuple[TaskState, StepOutcome]:
     """The task's state and outcome after a step that led to a path."""
     actions = np.zeros((len(stop), act.SIZE))
@@ -70,7 +70,7 @@ def judged(
 
 def one(left: float, stop: bool, gained: float = 0.0, driven: float = 4.9) -> StepOutcome:
     """The outcome of the first step of a home whose shortest path is 5 m long."""
-    path = Path(*(np.array([value]) for value in (5.0, left, gained, driven)))
+    path = PathProgress(*(np.array([value]) for value in (5.0, left, gained, driven)))
     return judged(begun(worlds(np.zeros((1, 3))), (5.0, 0.0)), path, [stop])[1]
 
 
@@ -122,7 +122,7 @@ def test_being_at_the_goal_is_no_success_without_a_stop() -> None:
 
 
 def test_the_horizon_truncates_unless_the_robot_stops_in_its_last_step() -> None:
-    path = Path(*(np.array([value]) for value in (5.0, 5.0, 0.0, 0.0)))
+    path = PathProgress(*(np.array([value]) for value in (5.0, 5.0, 0.0, 0.0)))
     state, truncated = begun(worlds(np.zeros((1, 3))), (5.0, 0.0)), []
     for _ in range(499):
         state, outcome = judged(state, path, [False])
@@ -134,13 +134,13 @@ def test_the_horizon_truncates_unless_the_robot_stops_in_its_last_step() -> None
 
 
 def test_conditions_are_the_distance_along_the_floor_and_the_stop() -> None:
-    def results(path: Path | None) -> dict[str, Margin]:
+    def results(path: PathProgress | None) -> dict[str, Margin]:
         here, stop = worlds(np.zeros((1, 3))), np.array([True])
         state = begun(here, (5.0, 0.0))
         verdict = task.evaluate(POINTNAV, state, here, stop, SETTINGS, LIMITS, path)
         return margins(verdict.conditions)
 
-    found = results(Path(*(np.array([value]) for value in (5.0, 0.15, 0.0, 6.0))))
+    found = results(PathProgress(*(np.array([value]) for value in (5.0, 0.15, 0.0, 6.0))))
     assert list(found) == ["success", "distance", "stop"] and found["success"].holds
     assert found["distance"].margin == pytest.approx(0.05)
     with pytest.raises(UserError, match="way along the floor; there is none"):
@@ -168,7 +168,7 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
         assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5], abs=1e-6)
 
 
-def random_batch(n: int = 64) -> tuple[WorldState, TaskState, Path, list[bool]]:
+def random_batch(n: int = 64) -> tuple[WorldState, TaskState, PathProgress, list[bool]]:
     rng = np.random.default_rng(4)
     state = begun(worlds(rng.uniform(-3, 3, (n, 3))), *rng.uniform(-3, 3, (n, 2)).tolist())
     path = random_path(rng, n)

@@ -455,3 +455,34 @@ def test_tables_with_a_skill_of_a_users_own_come_back_too(tmp_path: Path) -> Non
     registry.load_modules(str(written(tmp_path / "wanderer.py", "wander")))
     table = dataclasses.replace(tables.thresholds(), wander=NavigateThresholds(distance_m=0.4))
     assert elsewhere(loitering, table) == (0.4, table)
+
+
+def test_a_skill_without_settings_says_what_is_missing() -> None:
+    with pytest.raises(UserError, match="skill loiter: it has no settings; give SkillSpec"):
+        spec(settings=None).load_settings()
+
+
+def test_the_numbers_of_a_protocol_are_of_the_class_of_the_others() -> None:
+    mixed = {
+        "habitat": ProtocolValues(NavigateThresholds()),
+        "m3": ProtocolValues(registry.get("pick").thresholds),
+    }
+    message = "skill loiter: thresholds under m3 are PickThresholds, under habitat Navigate"
+    with pytest.raises(UserError, match=message):
+        spec(protocols=mixed)
+
+
+def test_another_skill_of_the_same_name_is_not_forgotten_for_it() -> None:
+    with registry.registered(spec()) as first:
+        with pytest.raises(UserError), registry.registered(spec(definition=Linger())):
+            raise AssertionError("it should have been refused")
+        assert registry.get("loiter") is first
+
+
+def test_skills_for_actions_are_read_from_a_text() -> None:
+    with registry.registered(
+        spec(actions=("nav",), goal_of=registry.get("navigate").goal_of)
+    ) as own:
+        assert registry.choices(f"nav:{own.name}, pick:pick") == {"nav": own.name, "pick": "pick"}
+    with pytest.raises(UserError, match="actions: 'nav=loiter' does not read ACTION:SKILL"):
+        registry.choices("nav=loiter")

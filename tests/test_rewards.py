@@ -647,3 +647,13 @@ def test_limits_of_every_protocol_are_entries_of_the_skills_settings(name: str):
             assert judged_by.horizon == limits.steps
             assert judged_by.force_total_n == limits.force_total_n
             assert judged_by.force_instant_n == limits.force_instant_n
+
+
+@pytest.mark.parametrize("after", [world(), world(held_joint=np.array([FRIDGE]))])
+def test_a_handle_in_the_cup_when_pick_begins_is_no_object_that_could_be_dropped(after: WorldState):
+    handle = world(held_joint=np.array([FRIDGE]))
+    assert failure_of(judged("pick", PICK, handle, after)) == ""
+
+
+def failure_of(verdict: task.Verdict) -> str:
+    return FAILURES[int(verdict.evaluation.failure[0])]

@@ -246,3 +246,22 @@ def test_workers_end_with_the_main_process(
     assert len(numbers) == 2
     assert all(gone(pid) for pid in numbers)
     assert set(Path("/dev/shm").iterdir()) <= names
+
+
+def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from toy_vec_env import ToyVecEnvFactory\n"
+        "from tpsrl.rl.envs.worker_pool import WorkerEnvPool\n"
+        "WorkerEnvPool(ToyVecEnvFactory(), 4, 2)\n"
+    )
+    path = {"PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))}
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        env={**os.environ, **path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1  # that of the script itself
+    assert 'call tpsrl under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]

@@ -280,6 +280,8 @@ def _parse(key: str, text: str) -> Any:
 def _kind(schema: type, key: str) -> Any:
     """The type of a leaf key, optional part removed."""
     known = list(_leaf_keys(schema))
+    if not known:
+        raise UserError(f"unknown key '{key}'; there is nothing to set")
     if key not in known:
         inside = [k for k in known if k.startswith(f"{key}.")]
         if inside:

@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.processes import exit_reason, start
+from tpsrl.processes import exit_reason, launch
 
 # Builds what a worker needs once, and returns what it calls for each task. Both must be picklable.
 Factory = Callable[[], Callable[[Any], Any]]
@@ -77,7 +77,7 @@ def _start(factory: Factory) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(factory, theirs), daemon=True)
-    start(process)
+    launch(process)
     theirs.close()  # so that a worker's death ends the stream on our side
     return _Worker(process, ours)
 
@@ -121,14 +121,14 @@ def _work(factory: Factory, pipe: Connection) -> None:
             return
         try:
             work = work or factory()
-            answer = ("result", work(task))
+            reply = ("result", work(task))
         except UserError as error:
-            answer = ("user error", str(error))
+            reply = ("user error", str(error))
         except RunError as error:
-            answer = ("run error", str(error))
+            reply = ("run error", str(error))
         except Exception:
-            answer = ("error", traceback.format_exc())
+            reply = ("error", traceback.format_exc())
         try:
-            pipe.send(answer)
+            pipe.send(reply)
         except BrokenPipeError:
             return

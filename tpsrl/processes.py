@@ -1,6 +1,7 @@
 """Processes that this one starts: how they begin, and how they ended."""
 
 import multiprocessing
+import os
 import signal
 from multiprocessing.process import BaseProcess
 
@@ -8,16 +9,22 @@ _UNGUARDED = 79  # an exit code that sysexits.h leaves free
 _GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
 
 
-def start(process: BaseProcess) -> None:
-    """Starts a process.
+def launch(process: BaseProcess) -> None:
+    """Starts a process, see `end_if_unguarded`."""
+    end_if_unguarded()
+    process.start()
 
-    A spawned process first imports the script that was run. When that script calls tpsrl without a
-    main guard, the import comes here again: the new process then ends, with an exit code that
+
+def end_if_unguarded() -> None:
+    """To be called before anything is prepared for new processes.
+
+    A new process first imports the script that was run. When that script calls tpsrl without a main
+    guard, the import comes here again: the new process then ends, with an exit code that
     `exit_reason` explains.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SystemExit(_UNGUARDED)
-    process.start()
+        # A server of forks would turn any exception, that of an exit too, into exit code 1.
+        os._exit(_UNGUARDED)
 
 
 def exit_reason(process: BaseProcess) -> str:

@@ -60,7 +60,9 @@ def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
         return {"agent": agent, "learned": {}}
     from skills.policies import learned as policies
 
-    agent = "learned" if learned.keys() >= set(registry.planned()) else "mixed"
+    actions = (action for spec in registry.specs().values() for action in spec.actions)
+    whole_plans = {registry.carrying_out(action).name for action in actions}
+    agent = "learned" if learned.keys() >= whole_plans else "mixed"
     return {"agent": agent, "learned": {n: policies.about(n, p) for n, p in learned.items()}}
 
 
@@ -91,7 +93,7 @@ def make_for_skill(agent: str, skill: str) -> SkillPolicy:
     if agent in spec.agents:
         policy: SkillPolicy = resolve(spec.agents[agent])()
         return policy
-    if agent == SCRIPTED and spec.scripted is not None:
+    if agent == SCRIPTED and (spec.scripted is not None or not spec.agents):
         return spec.make_scripted()
     if agent not in agents.names():
         raise unknown(f"agent for {skill}", agent, spec.agent_names())

@@ -13,6 +13,7 @@ from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
 from tpsrl import config, files
+from tpsrl.errors import UserError
 from tpsrl.world.scenarios import load_scenario
 
 
@@ -49,18 +50,30 @@ def evaluate_skills(
         UserError: an output folder cannot be written, or a start state is not valid.
         RunError: a worker failed or died.
     """
-    from skills.registry import planned
-
     console, out = console or Console(), files.check_writable(settings.out or "out/skills")
-    for name in planned():
-        # Before the first of them has run for minutes.
-        agents.make_for_skill(settings.agent or agents.default(name), name)
     reports = {}
-    for name in planned():
+    for name in _acted_for(settings, console):
         own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
         reports[name] = run(own, console)
     summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
     return _finish(console, out, summary, reports, "Skills by themselves")
+
+
+def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
+    """The skills that somebody can act for; says which are left out, before any of them has run."""
+    from skills.registry import planned
+
+    found = []
+    for name in planned():
+        agent = settings.skills.given().get(name, settings.agent or agents.default(name))
+        try:
+            agents.make_for_skill(agent, name)
+            found.append(name)
+        except UserError as error:
+            if settings.agent:
+                raise
+            console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
+    return found
 
 
 def _what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from skills.core.geometry import array_namespace, length
 from skills.core.interface import SkillGoal
 from skills.core.limits import SkillLimits
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import Evaluation, Skill
 from skills.core.state import Goals, TaskState
@@ -89,7 +89,11 @@ class ComeNear(Skill):
         return thresholds.near_m
 
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> ComeNearMeasures:
         """Everything in the frame of the base, where forward is x and left is y."""
         shared, _ = common(world, goals.position)

@@ -20,6 +20,7 @@ from skills.core.geometry import planar_distance
 from skills.core.interface import SkillGoal, SkillPolicy
 from skills.core.skill import STOPPED, Skill
 from skills.core.state import Goals, TaskState
+from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
 from tpsrl.world import action as action_layout
 from tpsrl.world.episode import Episode
@@ -41,6 +42,7 @@ class _SkillRun:
     settings: settings.TaskSettings
     thresholds: object
     mask: np.ndarray
+    maps: MapSensors  # the way along the floor, for a skill that is judged by it
     carried: int  # object that a skill without a grip has to keep in the hand, -1 for none
 
 
@@ -162,14 +164,16 @@ class Execution:
         judged_by = settings.changed(spec.load_settings(), self.limits.of(step.skill).settings())
         mask = skill.mask()
         carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
+        maps = MapSensors(skill, (), 1, thresholds)
+        maps.begin([0], [self.episode.layout], state.position, self.world)
         policy.begin(self.episode, goal, self.world)
-        return _SkillRun(skill, policy, goal, state, judged_by, thresholds, mask, carried)
+        return _SkillRun(skill, policy, goal, state, judged_by, thresholds, mask, maps, carried)
 
     def _end_of_skill(self, run: _SkillRun, step: PlanStep, stage: Stage, stop: bool) -> str:
         """Why a skill ends after this control step, "" while it goes on."""
-        stopped = np.array([stop])
+        path = run.maps.drive([0], self.world) if run.skill.follows_path else None
         verdict = task.evaluate(
-            run.skill, run.state, self.world, stopped, run.settings, run.thresholds
+            run.skill, run.state, self.world, np.array([stop]), run.settings, run.thresholds, path
         )
         run.state.memory = verdict.evaluation.memory
         stage.results = margins(verdict.conditions)

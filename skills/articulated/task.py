@@ -12,7 +12,7 @@ from typing import Any
 from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, each, length
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, WRONG_GRASP, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
@@ -88,7 +88,11 @@ class Articulated(Skill):
         """What joints at `opening` (n,) lack (m or rad); not positive: nothing."""
 
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> ArticulatedMeasures:
         """See `Skill.measure`."""
         shared, _ = common(world, each(world.marker_pos, goals.joint))

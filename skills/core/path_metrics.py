@@ -46,7 +46,7 @@ def step_length(before: Any, after: Any) -> Any:
 
 
 @dataclasses.dataclass(slots=True)
-class Path:
+class PathProgress:
     """Where n homes are on their ways along the floor; metres (n,)."""
 
     shortest: Any  # from the start

@@ -13,7 +13,7 @@ import numpy as np
 
 from skills.core.conditions import Conditions
 from skills.core.measures import Measures, Memory
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
@@ -98,7 +98,11 @@ class Skill(abc.ABC):
 
     @abc.abstractmethod
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> Measures:
         """The measures of worlds; `path` is given to a skill with `follows_path` at every step."""
 

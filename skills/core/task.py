@@ -15,7 +15,7 @@ from array_api_compat import device
 from skills.core.conditions import Conditions, conjunction
 from skills.core.geometry import array_namespace, constant
 from skills.core.measures import Measures
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, TaskSettings
 from skills.core.skill import FORCE_LIMIT, Evaluation, Skill
 from skills.core.state import Goals, TaskState
@@ -95,7 +95,7 @@ def evaluate(
     stop: Any,
     settings: TaskSettings,
     thresholds: Any,
-    path: Path | None = None,
+    path: PathProgress | None = None,
 ) -> Verdict:
     """Judges the control step that led to `world`; `stop` (n,) bool was called in it.
 
@@ -115,7 +115,7 @@ def step(
     world: WorldState,
     settings: TaskSettings,
     thresholds: Any,
-    path: Path | None = None,
+    path: PathProgress | None = None,
 ) -> tuple[TaskState, Verdict, StepOutcome]:
     """Judges and rewards the control step that led to `world` under masked actions (n, 11).
 

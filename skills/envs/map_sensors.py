@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.sensors import SCAN, WAY, MapReadings
 from skills.core.skill import Skill
 from skills.envs.path_meter import PathMeter
@@ -48,14 +48,14 @@ class MapSensors:
         for row, (home, layout) in enumerate(zip(homes, layouts, strict=True)):
             self._map(home, layout, np.asarray(world.joints[row]))
 
-    def drive(self, homes: Sequence[int], world: WorldState) -> Path | None:
+    def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
         if self.meter is None:
             return None
         self.meter.drive(homes, world)
         return self.path(homes)
 
-    def path(self, homes: Sequence[int]) -> Path | None:
+    def path(self, homes: Sequence[int]) -> PathProgress | None:
         """The ways of homes, for a skill that is judged by them."""
         return self.meter.path(homes) if self.meter is not None and self._follows else None
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from skills.core.path_metrics import Path, soft_spl, spl, step_length
+from skills.core.path_metrics import PathProgress, soft_spl, spl, step_length
 from tpsrl.errors import UserError
 from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.geodesic import DistanceField, DistanceFields, distance_field, free_floor
@@ -57,7 +57,7 @@ class PathMeter:
         self._driven[rows] += step_length(self._here[rows], here)
         self._here[rows] = here
 
-    def path(self, homes: Sequence[int]) -> Path:
+    def path(self, homes: Sequence[int]) -> PathProgress:
         """The ways of homes as they are now; `gained` since this was last asked for.
 
         Where something pushed the base off the map, what is left stays what it was.
@@ -73,7 +73,7 @@ class PathMeter:
         left = np.where(np.isfinite(left), left, before)
         self._left[rows] = left
         gained = np.where(np.isfinite(before), before - left, 0.0)
-        return Path(shortest, left, gained, self._driven[rows])
+        return PathProgress(shortest, left, gained, self._driven[rows])
 
     def ahead(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
         """What is left from base poses (n, 3) and the next corner of the way, (n, 3).

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, length
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
@@ -78,7 +78,11 @@ class Navigate(Skill):
         return Line(thresholds.region_m + thresholds.distance_m, "m")
 
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> NavigateMeasures:
         """See `Skill.measure`."""
         shared, _ = common(world, goals.position)

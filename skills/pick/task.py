@@ -11,7 +11,7 @@ from typing import Any
 from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, constant, each, length, millimetres
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import DROPPED, WRONG_OBJECT, Evaluation, Skill
 from skills.core.state import Goals, TaskState
@@ -78,16 +78,20 @@ class Pick(Skill):
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
 
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> PickMeasures:
         """See `Skill.measure`."""
         shared, _ = common(world, each(world.object_pos, goals.object))
         return PickMeasures(**shared, distance=length(shared["subject"] - shared["ee"]))
 
     def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
-        """See `Skill.remember`; what is in the hand at the start was picked before."""
+        """See `Skill.remember`; an object that is in the hand at the start was picked before."""
         start = each(world.object_pos, goals.object)
-        return PickMemory(start, measures.distance, measures.rest, measures.holding)
+        return PickMemory(start, measures.distance, measures.rest, world.held == goals.object)
 
     def conditions(
         self,

@@ -20,7 +20,7 @@ from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, each, length, millimetres
 from skills.core.limits import SkillLimits
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import Path
+from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import DROPPED, WRONG_DROP, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
@@ -93,7 +93,11 @@ class Place(Skill):
         return Line(thresholds.goal_m, "m")
 
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> PlaceMeasures:
         """See `Skill.measure`."""
         thing = each(world.object_pos, goals.object)

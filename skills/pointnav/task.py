@@ -12,7 +12,7 @@ from typing import Any
 from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, length
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import Path, spl
+from skills.core.path_metrics import PathProgress, spl
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Skill
 from skills.core.state import Goals, TaskState
@@ -45,9 +45,9 @@ class PointNavMeasures(Measures):
 
     distance: Any  # (n,) m
     heading: Any  # (n,) rad
-    path: Path | None
+    path: PathProgress | None
 
-    def way(self) -> Path:
+    def way(self) -> PathProgress:
         """The way along the floor.
 
         Raises:
@@ -72,7 +72,11 @@ class PointNav(Skill):
         return 0.0
 
     def measure(
-        self, goals: Goals | TaskState, world: WorldState, thresholds: Any, path: Path | None = None
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
     ) -> PointNavMeasures:
         """See `Skill.measure`."""
         shared, _ = common(world, goals.position)

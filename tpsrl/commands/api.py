@@ -4,7 +4,7 @@
 setting is given by a dictionary, whose `name` chooses a preset, or by its dotted key:
 
     tpsrl.train("pick", preset={"name": "cpu_small", "steps": 100_000, "ppo": {"epochs": 1}})
-    tpsrl.evaluate("pick", protocol="m3", **{"protocol.skills.pick_rest_m": 0.1})
+    tpsrl.evaluate("pick", protocol="m3", **{"protocol.skills.pick.rest_m": 0.1})
 
 None leaves a setting at its default. Everything is checked before anything runs, and what is not
 valid raises the `tpsrl.errors.UserError` that the command line would print.

@@ -47,6 +47,12 @@ class PlanSettings:
         None, 'another goal, such as "object_at(obj_1, goal_1) and not_holding(robot_0)"'
     )
     lint: bool = config.option(False, "check the definition instead of printing the plan")
+    actions: str = config.option(
+        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+    )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
 
 
 def run(settings: PlanSettings) -> int:
@@ -85,6 +91,7 @@ def _domain(name: str) -> Path:
 def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     from eval.running.episodes import obtain
     from planner import problem, search
+    from skills import registry
 
     wanted = obtain(
         settings.scenario,
@@ -99,7 +106,7 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     )
     if settings.goal is not None:
         stated = problem.with_goal(stated, settings.goal)
-    return search.plan(stated, domain)
+    return search.plan(stated, domain, registry.choices(settings.actions))
 
 
 def _lint(settings: PlanSettings, domain: Path) -> int:

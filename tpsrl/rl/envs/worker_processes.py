@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl.processes import exit_reason
+from tpsrl import processes
 from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.envs.worker import signals_left_to_main, work
 
@@ -42,7 +42,7 @@ class Worker:
 
     def died(self) -> str:
         """How its process ended, for messages; waits for the end."""
-        return f"{self.name} died: {exit_reason(self.process)}"
+        return f"{self.name} died: {processes.exit_reason(self.process)}"
 
     def reap(self) -> None:
         """Ends the process, if it has not ended, and frees what this one had of it."""
@@ -55,6 +55,7 @@ class Worker:
 
 def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int = 0) -> Worker:
     """A process that makes its environments and sends their spec."""
+    processes.end_if_unguarded()
     context = _context(factory)
     ours, theirs = context.Pipe()
     with _single_threaded():

@@ -54,8 +54,8 @@ class Checkpoint:
         """
         if self.note["format"] != FORMAT:
             raise UserError(
-                f"resume: {self.path} was written by tpsrl {self.version}; this version acts by it "
-                "but cannot resume it"
+                f"resume: {self.path} is of format {self.note['format']}, as tpsrl {self.version} "
+                f"wrote them; a policy can act by it, but only format {FORMAT} can be resumed"
             )
 
     def part(self, name: str) -> dict[str, torch.Tensor]:

@@ -20,9 +20,9 @@ class TrainSettings:
         "sync", "how experience is collected: sync, nover, ver or overlap"
     )
     min_batch: int = config.option(
-        1, "answers that inference waits for, of ver, nover and overlap", minimum=1
+        1, "environments that inference waits for, of ver, nover and overlap", minimum=1
     )
-    max_batch: int = config.option(0, "answers that it takes at once; 0: all", minimum=0)
+    max_batch: int = config.option(0, "environments that it takes at once; 0: all", minimum=0)
     inference_workers: int = config.option(
         1, "threads that choose actions, the one that collects among them", minimum=1
     )
