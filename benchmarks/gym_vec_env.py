@@ -74,7 +74,7 @@ class GymVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         return {"state": self._shown[list(env_ids)]}
 
-    def start(self, env_id: int) -> int:
+    def start_index(self, env_id: int) -> int:
         """The number of the episode, which is how many were before it."""
         return int(self._count[env_id])
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError
-from tpsrl.rl.policy.encoders import ENCODERS, make_encoder
+from tpsrl.rl.policy.encoder_registry import ENCODERS, make_encoder
 
 IMAGE_ENCODERS = sorted(name for name, kind in ENCODERS.items() if kind is not None)
 WIDTH, SIZE = 8, 24

@@ -13,9 +13,9 @@ from torch import nn
 from tpsrl import cli, config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy import encoders
+from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy.actor_critic import ActorCritic
-from tpsrl.rl.policy.encoders import encoder_names, make_encoder, register_encoder
+from tpsrl.rl.policy.encoder_registry import encoder_names, make_encoder, register_encoder
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 

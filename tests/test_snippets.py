@@ -29,7 +29,7 @@ from skills import registry
 from tpsrl import cli, config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
-from tpsrl.rl.policy import encoders
+from tpsrl.rl.policy import encoder_registry as encoders
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

@@ -74,6 +74,6 @@ def test_environments_that_avoid_starts_do_not_draw_them() -> None:
     made = ToyVecEnvFactory()(range(1))
     made.avoid([0, 2])
     made.reset([0])
-    assert made.start(0) == 1
+    assert made.start_index(0) == 1
     made.reset([0])
-    assert made.start(0) == 3
+    assert made.start_index(0) == 3

@@ -88,8 +88,8 @@ def test_episodes_are_of_50_to_200_steps_and_end_both_ways() -> None:
     assert truncated == len(episodes) - terminated
     for name in range(4):
         own = [episode for episode in episodes if episode.env == name]
-        assert [episode.start % 10_000 for episode in own] == [name] * len(own)
-        assert [episode.start // 10_000 for episode in own] == list(range(len(own)))
+        assert [episode.start_index % 10_000 for episode in own] == [name] * len(own)
+        assert [episode.start_index // 10_000 for episode in own] == list(range(len(own)))
         rewards = np.array([each.reward[name] for each in done])
         first = own[0].steps
         assert own[0].reward == pytest.approx(float(rewards[:first].sum()), rel=1e-5)
@@ -119,7 +119,7 @@ def test_reseeded_environments_draw_other_episodes() -> None:
     second = made.reset([0])
     assert not np.array_equal(first["state"], second["state"])
     np.testing.assert_array_equal(again.reset([0])["state"], second["state"])
-    assert made.start(0) != 1
+    assert made.start_index(0) != 1
 
 
 def test_avoided_starts_are_left_out() -> None:
@@ -127,7 +127,7 @@ def test_avoided_starts_are_left_out() -> None:
     made.avoid([1, 20_001])
     made.reset([0])
     done = walk(made, [1], 0, 500)
-    starts = [episode.start for each in done for episode in each.episodes]
+    starts = [episode.start_index for each in done for episode in each.episodes]
     assert starts[:2] == [10_001, 30_001]
     lengths = [episode.steps for each in done for episode in each.episodes]
     timing = core.Timing(1, FACTORY.seed)

@@ -90,7 +90,7 @@ def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
                 np.testing.assert_array_equal(done.observation["state"][0], seen["state"])
         assert done.truncated.all()
         over = done.episodes[0]
-        assert (over.env, over.start, over.steps) == (0, index, 6)
+        assert (over.env, over.start_index, over.steps) == (0, index, 6)
         assert (over.success, over.ended_by) == (False, "timeout")
         assert over.reward == pytest.approx(sum(rewards))
         assert over.terms == {
@@ -122,7 +122,7 @@ def test_with_a_stride_all_starts_come_in_order(options: Options) -> None:
         one.reset([0])
     for turn in range(2):
         for one in homes:
-            found += [episode.start for episode in one.step([0], action(turn, 1)).episodes]
+            found += [episode.start_index for episode in one.step([0], action(turn, 1)).episodes]
     assert found == [0, 1, 2, 3]
 
 

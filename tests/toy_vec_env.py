@@ -88,7 +88,7 @@ class ToyVecEnv:
         state = np.column_stack([self._counter[rows, :3], self._names[rows]]).astype(np.float32)
         return {"state": state, "depth": np.repeat(state[:, :2], 3, 1).reshape(-1, 2, 3)}
 
-    def start(self, env_id: int) -> int:
+    def start_index(self, env_id: int) -> int:
         return int(self._counter[env_id, 1])
 
     def reseed(self, restarts: int) -> None:

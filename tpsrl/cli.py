@@ -67,7 +67,7 @@ COMMANDS = {
 # Setting that names modules of a user's own: where what they register is registered.
 _USER_MODULES = {
     "skill_modules": "skills.registry",
-    "encoder_modules": "tpsrl.rl.policy.encoders",
+    "encoder_modules": "tpsrl.rl.policy.encoder_registry",
 }
 
 

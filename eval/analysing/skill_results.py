@@ -12,7 +12,7 @@ class SkillResult:
     """One evaluated run of a skill.
 
     `ended_by` is "success", "timeout", "skill_stop" where a policy gave up that has no stop to
-    call, or one of `skills.core.task.FAILURES`. `parts` are the parts of success at the end, by
+    call, or one of `Skill.failures`. `parts` are the parts of success at the end, by
     name, `reward` is the sum over the run, `path` the metrics of `skills.core.path_metrics` where
     the skill is to drive somewhere. Forces in newton: the largest of a control step, and the sum
     over the run.

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.rl.policy.encoders import register_encoder
+from tpsrl.rl.policy.encoder_registry import register_encoder
 
 
 class CoordCNN(nn.Module):

@@ -55,7 +55,7 @@ def _articulated(
     With `openings` the joint starts anywhere between them, its limit and the walls permitting:
     there has to be room for a hand behind it, or nothing without suction could close it. In the
     validation family the fridge's hinge is next to a wall, which may be why MS-HAB reports that
-    its closing never succeeded there (FACTS B1).
+    its closing never succeeded there.
     """
 
     def prepare(base: Episode, rng: np.random.Generator) -> Draw:
@@ -80,7 +80,7 @@ def _articulated(
             seen = point_to_base((*spot, heading), marked)
             if (seen > np.array(_ARM_BOX_M) + _ARM_BOX_SLACK_M).any():
                 return None
-            return room.start((*spot, heading), SkillGoal(marker=marker))
+            return room.start_at((*spot, heading), SkillGoal(marker=marker))
 
         return draw
 

@@ -140,8 +140,8 @@ class TrainingVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         return self._batch.observe(env_ids)
 
-    def start(self, env_id: int) -> int:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.start`."""
+    def start_index(self, env_id: int) -> int:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.start_index`."""
         return int(self._start[env_id])
 
     def reseed(self, restarts: int) -> None:
@@ -216,7 +216,7 @@ class TrainingVecEnv:
         success = bool(outcome.success[row])
         return EpisodeStats(
             env=self._names[env_id],
-            start=int(self._start[env_id]),
+            start_index=int(self._start[env_id]),
             steps=self._batch.steps(env_id),
             reward=float(self._reward[env_id]),
             success=success,

@@ -32,7 +32,7 @@ def draw(base: Episode, rng: np.random.Generator) -> Draw:
         if not len(far):
             return None
         spot = in_cell(far[rng.integers(len(far))], rng)
-        return room.start((*spot, float(rng.uniform(-math.pi, math.pi))), goal)
+        return room.start_at((*spot, float(rng.uniform(-math.pi, math.pi))), goal)
 
     return attempt_at
 

@@ -29,6 +29,9 @@ class LearnedPolicy:
     same again; without `sample` it takes the mean of their distribution, which was not trained: the
     mean of a stop may stay under the threshold for ever while one draw in three is above it.
 
+    What it senses is measured by the skill's default thresholds, by which it was trained, whatever
+    the protocol that judges it.
+
     Args:
         skill: that it is to act for
         path: of a checkpoint, or the folder of a training, whose best checkpoint is taken

@@ -1,7 +1,7 @@
 """Starts that are drawn of a dataset's episodes: the distributions of habitat-lab 0.3.3.
 
 A start takes an episode of the skill's dataset and puts the robot, the held object, and the door or
-drawer where the skill's own task has them (FACTS B4). Start `index` is the same however many are
+drawer where the skill's own task has them. Start `index` is the same however many are
 asked for. Unlike habitat-lab, which takes a colliding start when its tries are used up, every start
 here is free: the base's disc and the resting arm, with what it holds, touch nothing.
 """

@@ -58,7 +58,7 @@ def near(
             return None
         x, y = in_cell(near[rng.integers(len(near))], rng)
         heading = math.atan2(point[1] - y, point[0] - x)
-        return room.start((x, y, heading + float(rng.normal(0.0, HEADING_NOISE_RAD))), goal)
+        return room.start_at((x, y, heading + float(rng.normal(0.0, HEADING_NOISE_RAD))), goal)
 
     return draw
 
@@ -109,7 +109,7 @@ class Room:
         disc = circle(BASE_RADIUS) + np.array([x, y])
         return all(gap(disc, link.corners) >= 0.0 for link in self._links)
 
-    def start(self, pose: tuple[float, float, float], goal: SkillGoal) -> Start | None:
+    def start_at(self, pose: tuple[float, float, float], goal: SkillGoal) -> Start | None:
         """The start at a base pose, None where disc, resting arm or held object are not free."""
         x, y, yaw = pose
         near, _ = self._bodies.seen_from(np.array(pose))

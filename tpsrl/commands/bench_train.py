@@ -68,7 +68,7 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
-    from tpsrl.rl.policy.encoders import check_encoder
+    from tpsrl.rl.policy.encoder_registry import check_encoder
 
     names = settings.collector.split(",")
     for name in names:

@@ -145,7 +145,7 @@ def check(preset: TrainSettings) -> None:
         UserError: collector or encoder is unknown; names the nearest.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
-    from tpsrl.rl.policy.encoders import check_encoder
+    from tpsrl.rl.policy.encoder_registry import check_encoder
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)

@@ -9,7 +9,7 @@ SIZE = 11
 ARM_DELTA_RAD = 0.0125
 ARM_LEASH_RAD = 0.1  # commands run ahead of a blocked joint by at most this much
 # HAB integrates 10 m/s and 10 rad/s over one 1/120 s physics step per control step of 1/30 s
-# (FACTS, action facts), which is 0.083 m and 4.8 degrees a step.
+# (habitat-lab 0.3.3), which is 0.083 m and 4.8 degrees a step.
 BASE_LINEAR_MPS = 2.5
 BASE_ANGULAR_RPS = 2.5
 CONTROL_HZ = 30.0

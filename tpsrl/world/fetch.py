@@ -35,7 +35,7 @@ GRIPPER = 0.1665  # gripper link in front of wrist_roll, m
 CUP = 0.08  # tip of the suction cup in front of the gripper link, m (HAB's ee_offset)
 CUP_RADIUS = 0.02
 
-# HAB's rest point of the end effector, in the base frame (FACTS, simulator facts).
+# HAB's rest point of the end effector, in the base frame (habitat-lab 0.3.3).
 REST_EE = (0.5, 0.0, 1.0)
 # Joint positions that hold the cup 5 cm from REST_EE, pointing down, so that objects hang upright.
 # The elbow leans out to the side: in the arm's own plane it would stand in the head camera. HAB's

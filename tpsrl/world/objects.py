@@ -11,7 +11,7 @@ import numpy as np
 
 from tpsrl.errors import unknown
 
-# HAB's nine clutter and target objects of Tidy House (FACTS B3).
+# HAB's nine clutter and target objects of Tidy House.
 TIDY_HOUSE = (
     "002_master_chef_can",
     "003_cracker_box",

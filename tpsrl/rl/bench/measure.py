@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tpsrl import files
 from tpsrl.rl.collection.accounting import WAITS
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
@@ -259,4 +260,5 @@ def draw(report: Json, path: Any, title: str) -> None:
     waiting.set_xlabel("share of time that environments wait")
     waiting.legend()
     figure.suptitle(title)
-    figure.savefig(path)
+    with files.atomic(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:])

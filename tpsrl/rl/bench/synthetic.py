@@ -91,8 +91,8 @@ class SyntheticVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
         return _stack([self._envs[env].observe() for env in env_ids])
 
-    def start(self, env_id: int) -> int:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.start`; no two environments have a start in common."""
+    def start_index(self, env_id: int) -> int:
+        """See `VecEnv.start_index`; no two environments have a start in common."""
         return self._number(env_id, self._envs[env_id].episode)
 
     def reseed(self, restarts: int) -> None:
@@ -138,7 +138,7 @@ class SyntheticVecEnv:
         env = self._envs[env_id]
         return EpisodeStats(
             env=self._names[env_id],
-            start=self.start(env_id),
+            start_index=self.start_index(env_id),
             steps=env.steps,
             reward=float(self._reward[env_id]),
             success=not truncated,

@@ -69,9 +69,9 @@ class DelayedVecEnv:
         rows = np.asarray(env_ids)
         return {name: values[rows] for name, values in self._shown.items()}
 
-    def start(self, env_id: int) -> int:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.start`."""
-        return self._vec_env.start(env_id)
+    def start_index(self, env_id: int) -> int:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.start_index`."""
+        return self._vec_env.start_index(env_id)
 
     def reseed(self, restarts: int) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.reseed`."""

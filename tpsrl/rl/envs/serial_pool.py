@@ -59,7 +59,7 @@ class SerialEnvPool:
         """See `EnvPool.reset`."""
         with self._stepping:
             shown = self._vec_env.reset(self._all)
-        check_finite(self._all, [self._vec_env.start(env) for env in self._all], shown)
+        check_finite(self._all, [self._vec_env.start_index(env) for env in self._all], shown)
         self._buffers.show(slice(None), shown)
 
     def idle(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class SerialEnvPool:
     def send(self, envs: np.ndarray, actions: np.ndarray) -> None:
         """See `EnvPool.send`."""
         before = self._stepping.seconds
-        starts = [self._vec_env.start(env) for env in envs.tolist()]
+        starts = [self._vec_env.start_index(env) for env in envs.tolist()]
         with self._stepping:
             done = self._vec_env.step(envs.tolist(), np.asarray(actions))
         check_finite(envs.tolist(), starts, {**done.observation, "reward": done.reward})

@@ -88,7 +88,7 @@ class Supervisor:
         worker, cause = failure.worker, str(failure)
         self._count_failure(self._tolerance, cause)
         envs, state = worker.envs, self._group.buffers.state
-        starts = self._group.array("start")
+        starts = self._group.array("start_index")
         at_step = envs[state[envs] == STEPPING]
         self.lost.append(LostEnvs(envs, tuple(starts[envs].tolist()), cause))
         self._say(f"{cause}; start {_some(starts[envs])}; it is replaced")
@@ -148,7 +148,7 @@ class Supervisor:
         if not (state == STEPPING).any():
             return float("inf"), ""
         envs = worker.envs[state == STEPPING]
-        starts = np.unique(self._group.array("start")[envs])
+        starts = np.unique(self._group.array("start_index")[envs])
         return float(self.sent_at[envs].min()), f"a step (start {_some(starts)})"
 
     def _count_failure(self, tolerance: FaultTolerance, cause: str) -> None:

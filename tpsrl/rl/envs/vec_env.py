@@ -37,12 +37,12 @@ class EpisodeStats:
     """What is kept of a finished episode.
 
     `env` is the environment's number in the whole; `terms` are the sums of the reward's terms,
-    `ended_by` is "success", "timeout" or the name of a failure, `start` the number of the start
-    state that it was drawn from.
+    `ended_by` is "success", "timeout" or the name of a failure, `start_index` the number of the
+    start state that it was drawn from.
     """
 
     env: int
-    start: int
+    start_index: int
     steps: int
     reward: float
     success: bool
@@ -97,8 +97,8 @@ class VecEnv(Protocol):
         """What environments show now, the same as was shown last."""
         ...
 
-    def start(self, env_id: int) -> int:
-        """The number of the start state of the present episode, see `EpisodeStats.start`."""
+    def start_index(self, env_id: int) -> int:
+        """The number of the start state of the present episode, see `EpisodeStats.start_index`."""
         ...
 
     def reseed(self, restarts: int) -> None:

@@ -151,7 +151,7 @@ class _WorkerLoop:
         with self._stepping:
             done = self._vec_env.step(sent.tolist(), buffers.actions[envs])
         # Where an episode ended, its environment is at the next start already.
-        starts = self._shared["start"][envs].tolist()
+        starts = self._shared["start_index"][envs].tolist()
         check_finite(envs.tolist(), starts, {**done.observation, "reward": done.reward})
         buffers.put(envs, done)
         if done.episodes:
@@ -188,7 +188,7 @@ class _WorkerLoop:
             self._pipe.send(("reply", reply))
 
     def _show(self, observation: Observation) -> None:
-        starts = [self._vec_env.start(env) for env in self._all]
+        starts = [self._vec_env.start_index(env) for env in self._all]
         check_finite(self._envs.tolist(), starts, observation)
         self._buffers.show(self._envs, observation)
         self._publish(np.array(self._all))
@@ -198,4 +198,4 @@ class _WorkerLoop:
         spent = by_cause(self._stepping.seconds, self._vec_env.seconds)
         self._shared["seconds"][self._number] = [spent[cause] for cause in CAUSES]
         for row in rows.tolist():
-            self._shared["start"][self._envs[row]] = self._vec_env.start(row)
+            self._shared["start_index"][self._envs[row]] = self._vec_env.start_index(row)

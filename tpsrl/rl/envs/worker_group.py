@@ -251,7 +251,7 @@ def _layout(spec: EnvSpec, num_envs: int, processes: int) -> ArrayLayout:
         "error_pending": ((processes,), bool),  # in the pipe
         "messages": ((processes,), np.int64),  # about episodes, that were sent
         "seconds": ((processes, len(CAUSES)), np.float64),
-        "start": ((num_envs,), np.int64),  # of the episode that each environment is in
+        "start_index": ((num_envs,), np.int64),  # of the episode that each environment is in
         "quarantined": ((1 + MAX_QUARANTINED,), np.int64),  # how many starts, and these
     }
     return layout | dict(StepBuffers.layout(spec, num_envs))

@@ -12,7 +12,7 @@ from torch import nn
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy.encoders import make_encoder
+from tpsrl.rl.policy.encoder_registry import make_encoder
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import PolicySettings
 

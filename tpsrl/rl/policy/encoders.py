@@ -3,23 +3,15 @@
 Every encoder treats each image by itself (no batch statistics), so that the policy that acts on a
 few images and the learner that sees thousands compute the same numbers.
 
-Others than those in the box are registered by `register_encoder`, at the import of the module that
-defines them: `encoder_modules=FILE_OR_MODULE` on the command line.
+`tpsrl.rl.policy.encoder_registry` has them by name, and others of a user's own.
 """
 
 import math
-import os
-import sys
-from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.errors import UserError, unknown
-from tpsrl.plugins import UserModules
-
-VARIABLE = "TPSRL_ENCODER_MODULES"
 SMALLEST = 32  # pixels a side; the residual encoders halve the resolution five times
 
 # DD-PPO's compression layer brings a feature map down to so many numbers.
@@ -176,153 +168,6 @@ class NatureCNN(nn.Module):
                 product = torch.addmm(layer.bias, flat, weight).relu_()
                 x = product.view(count, rows, columns, layer.out_channels)
         return x.permute(0, 3, 1, 2)
-
-
-# In the box, by name; "state" looks at nothing but the vector of the observation.
-ENCODERS: Mapping[str, Callable[[int, tuple[int, int], int], nn.Module] | None] = {
-    "resnet18": ResNet18,
-    "se_resnet9": SeResNet9,
-    "nature_cnn": NatureCNN,
-    "state": None,
-}
-
-_MODULES = UserModules("encoder_modules", VARIABLE, "encoder")
-_registered: dict[str, type[nn.Module]] = {}
-_state = {"found": False}
-
-
-def register_encoder(name: str, kind: type[nn.Module]) -> None:
-    """Makes an encoder of one's own known, as `preset.policy.encoder=NAME`.
-
-    Args:
-        name: as it is called in settings and checkpoints: lower case, underscores
-        kind: a class made by (`encoder_width`, (height, width) of the image in pixels,
-            `visual_width`), whose forward takes depth (n, height, width) float32 in [0, 1] to
-            (n, `visual_width`), each image by itself
-
-    Raises:
-        UserError: another encoder has the name, it is no name, or `kind` is no class of modules.
-    """
-    if not name.isidentifier() or name != name.lower():
-        raise UserError(f"encoder: '{name}' is no name; use lower case and underscores")
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise UserError(f"encoder {name}: {kind!r} is no class of torch.nn.Module")
-    _find()
-    other = _registered.get(name)
-    # A script that is run and a module that is imported may be the same file.
-    again = other is not None and other.__qualname__ == kind.__qualname__
-    if name in ENCODERS or (other is not None and not again):
-        raise UserError(f"encoder: '{name}' is registered already")
-    _registered[name] = kind
-
-
-def unregister_encoder(name: str) -> None:
-    """Forgets an encoder that is not in the box."""
-    _registered.pop(name, None)
-
-
-def encoder_names() -> tuple[str, ...]:
-    """The names of all encoders: those in the box, then others by their names."""
-    _find()
-    return (*ENCODERS, *sorted(_registered))
-
-
-def check_encoder(name: str, field: str = "encoder") -> None:
-    """Refuses a name that no encoder has; `field` is where it was given.
-
-    Raises:
-        UserError: names the nearest, and how one's own is made known.
-    """
-    known = encoder_names()
-    if name not in known:
-        own = "encoder_modules=FILE_OR_MODULE makes one of your own known"
-        raise UserError(f"{unknown(field, name, known)}; {own}")
-
-
-def encoder_module(name: str) -> str | None:
-    """What `encoder_modules` has to name for an encoder to be known; None for those in the box."""
-    kind = _registered.get(name)
-    if kind is None:
-        return None
-    module = kind.__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    # A module of a package is found by its name, any other by its file.
-    return os.path.abspath(file) if file and "." not in module else module
-
-
-def load_modules(names: str) -> str:
-    """Imports modules that register encoders, here and in every worker process from now on.
-
-    Args:
-        names: as `tpsrl.plugins.UserModules.load` takes them
-
-    Returns:
-        The same with whole paths, good from any directory.
-
-    Raises:
-        UserError: one cannot be imported, or registers no encoder.
-    """
-    _find()
-    return _MODULES.load(names, _modules)
-
-
-def make_encoder(
-    name: str, width: int, shapes: dict[str, tuple[int, ...]], size: int
-) -> nn.Module | None:
-    """The encoder of "depth" (n, H, W) -> (n, size), or None for "state".
-
-    `shapes` are the observation's, without batch axis; `width` is the number of channels of the
-    first stage.
-
-    Raises:
-        UserError: no encoder has this name, or there is no depth image, or it is too small, or what
-            a registered one makes of images is not what an encoder has to make.
-    """
-    check_encoder(name)
-    kind = _registered.get(name) or ENCODERS[name]
-    if kind is None:
-        return None
-    if "depth" not in shapes:
-        raise UserError(f"encoder: '{name}' needs a depth image, and there is none; use 'state'")
-    shape = shapes["depth"]
-    if len(shape) != 2 or min(shape) < SMALLEST:
-        sides = " x ".join(str(side) for side in shape)
-        raise UserError(f"depth: {sides} is too small, must be at least {SMALLEST} x {SMALLEST}")
-    made = kind(width, (shape[0], shape[1]), size)
-    if name in _registered:
-        _check_vectors(name, made, (shape[0], shape[1]), size)
-    return made
-
-
-def _find() -> None:
-    """Imports the modules that the process that started this one has loaded."""
-    if not _state["found"]:
-        _state["found"] = True  # what is imported comes here again
-        try:
-            _MODULES.load_passed_on()
-        except BaseException:
-            _state["found"] = False
-            raise
-
-
-def _modules() -> dict[str, str]:
-    """The modules that the classes of registered encoders are from, by the encoders' names."""
-    return {name: kind.__module__ for name, kind in _registered.items()}
-
-
-def _check_vectors(name: str, encoder: nn.Module, shape: tuple[int, int], size: int) -> None:
-    """Tries an encoder on three images: what breaks the contract would show late, or never."""
-    images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        vectors, fewer = encoder(images), encoder(images[:2])
-    if vectors.shape != (3, size):
-        given = tuple(vectors.shape)
-        raise UserError(f"encoder {name}: makes {given} of 3 images, must make {(3, size)}")
-    if not torch.allclose(vectors[:2], fewer, rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise UserError(
-            f"encoder {name}: makes another vector of an image when other images are beside it, or "
-            "by chance; do without batch normalisation and dropout"
-        )
 
 
 class _DilatedBlock(nn.Module):

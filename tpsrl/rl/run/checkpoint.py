@@ -21,7 +21,7 @@ import tpsrl
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy import encoders
+from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 

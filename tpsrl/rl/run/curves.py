@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tpsrl import files
 from tpsrl.rl.envs.vec_env import Json
 
 
@@ -46,5 +47,5 @@ def draw(path: Path, trainings: Mapping[str, Sequence[Json]], title: str = "") -
         axes.set_title(title)
     if len(trainings) > 1:
         axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with files.atomic(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:])

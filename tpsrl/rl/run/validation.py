@@ -32,7 +32,11 @@ def validate(policy: ActorCritic, pool: EnvPool, count: int) -> list[EpisodeStat
             step = policy.act(shown, previous, memory, is_first)
             action = gaussian.sample(step.mean, step.std, policy.mask, generator)
         reply = step_all(pool, action.cpu().numpy())
-        done |= {episode.start: episode for episode in reply.episodes if episode.start < count}
+        done |= {
+            episode.start_index: episode
+            for episode in reply.episodes
+            if episode.start_index < count
+        }
         assert step.memory is not None
         memory, previous = step.memory, action
         is_first = torch.from_numpy(np.asarray(reply.terminated | reply.truncated)).to(device)
