@@ -403,18 +403,18 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
     found: dict[str, Any] = {}
     for number, (world_, action) in enumerate(zip(worlds[1:], actions, strict=True)):
         masked = task.masked(action, skill.mask(), world_.held)
-        state, verdict, outcome = task.step(skill, state, masked, world_, settings, limits)
+        state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
         # In place of the way along the floor and the scan, which these worlds do not have.
         maps = MapReadings(way=world_.ee_pos, scan=world_.ee_pos)
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)
-            seen = observation.observe(skill, sensors, state, verdict.measures, world_, maps)
+            seen = observation.observe(skill, sensors, state, measures, world_, maps)
             found[f"{number}.{choice}"] = seen
         found |= {f"{number}.{key}": value for key, value in outcome.reward_terms.items()}
         for key in ("reward", "success", "failure", "terminated", "truncated"):
             found[f"{number}.outcome.{key}"] = getattr(outcome, key)
         found[f"{number}.actions"] = masked
-        found |= arrays_of(verdict.measures, f"{number}.measures.")
+        found |= arrays_of(measures, f"{number}.measures.")
     return found | arrays_of(state)
 
 

@@ -52,36 +52,46 @@ def rest_distance(base: Any, ee_pos: Any) -> Any:
 
 def rest_vector(ee: Any) -> Any:
     """From end effectors (n, 3), in the base frame, to their resting point (n, 3)."""
-    return constant(REST_EE, ee) - ee
+    return _REST.like(ee) - ee
 
 
-def constant(values: tuple[Any, ...], like: Any) -> Any:
-    """Nested tuples of numbers as an array of the same library, type and device as another."""
-    place = None if type(like) is np.ndarray else device(like)
-    return _constant(values, array_namespace(like), like.dtype, place)
+class Constant:
+    """Numbers, nested in tuples, which are made once an array of each library, type and device."""
 
+    __slots__ = ("_made", "_values")
 
-@functools.cache
-def _constant(values: tuple[Any, ...], xp: Any, dtype: Any, place: Any) -> Any:
-    return xp.asarray(values, dtype=dtype, device=place)
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self._values = values
+        self._made: dict[Any, Any] = {}
+
+    def like(self, array: Any) -> Any:
+        """These numbers as an array of the same library, type and device as another."""
+        kind = array.dtype if type(array) is np.ndarray else (array.dtype, device(array))
+        made = self._made.get(kind)
+        if made is None:
+            xp = array_namespace(array)
+            made = xp.asarray(self._values, dtype=array.dtype, device=device(array))
+            self._made[kind] = made
+        return made
 
 
 def to_base(base: Any, points: Any) -> Any:
     """Points (n, k, 3) of the world in the frames of base poses (n, 3); z stays."""
-    origin = base * constant(_FLOOR, base)
+    origin = base * _FLOOR.like(base)
     return (points - origin[..., None, :]) @ _turn(base)
 
 
 def _turn(base: Any) -> Any:
     """Matrices (n, 3, 3) which turn row vectors of the world into the frames of bases (n, 3)."""
     # Every entry is a sine: cos(yaw) = sin(yaw + pi/2), 0 = sin(0), 1 = sin(pi/2).
-    angles = base[..., 2, None, None] * constant(_YAWS, base) + constant(_PHASES, base)
+    angles = base[..., 2, None, None] * _YAWS.like(base) + _PHASES.like(base)
     return array_namespace(base).sin(angles)
 
 
-_FLOOR = (1.0, 1.0, 0.0)
-_YAWS = ((1.0, -1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0))
-_PHASES = ((math.pi / 2, 0.0, 0.0), (0.0, math.pi / 2, 0.0), (0.0, 0.0, math.pi / 2))
+_REST = Constant(REST_EE)
+_FLOOR = Constant((1.0, 1.0, 0.0))
+_YAWS = Constant(((1.0, -1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0)))
+_PHASES = Constant(((math.pi / 2, 0.0, 0.0), (0.0, math.pi / 2, 0.0), (0.0, 0.0, math.pi / 2)))
 
 
 def each(values: Any, index: Any) -> Any:
@@ -102,7 +112,7 @@ def seen(world: WorldState, *others: Any) -> Any:
     left in m/s, turn in rad/s.
     """
     base = world.base
-    origin = base * constant(_FLOOR, base)
+    origin = base * _FLOOR.like(base)
     # A velocity is turned as points are when it is put where the base stands.
     around = points(world.ee_pos, *others, world.base_velocity + origin)
     return (around - origin[:, None, :]) @ _turn(base)

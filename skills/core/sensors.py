@@ -6,10 +6,11 @@ Navigate, which would be blind, it adds the way along the floor and a laser scan
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skills.core.geometry import array_namespace, columns, constant
+from skills.core.geometry import Constant, array_namespace, columns
 from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
@@ -165,16 +166,22 @@ def observe(
     maps: MapReadings,
 ) -> Any:
     """The vectors (n, k) float32; `maps` are asked for by the names WAY and SCAN."""
-    xp, sensors = array_namespace(world.base), known(skill)
-    parts = [sensors[name].read(task, measures, world, maps) for name in names]
+    xp = array_namespace(world.base)
+    parts = [read(task, measures, world, maps) for read in _readers(skill, names)]
     return xp.astype(xp.concat(parts, axis=-1), xp.float32)
+
+
+@functools.cache
+def _readers(skill: Skill, names: tuple[str, ...]) -> tuple[Reader, ...]:
+    sensors = known(skill)
+    return tuple(sensors[name].read for name in names)
 
 
 def into_frame(quat: Any, vector: Any) -> Any:
     """Vectors (n, 3) of the world in frames turned by quaternions (n, 4), (w, x, y, z)."""
     xp = array_namespace(quat)
     products = quat[:, :, None] * quat[:, None, :]
-    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ constant(_TURN, quat), (-1, 3, 3))
+    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ _TURN.like(quat), (-1, 3, 3))
     return (vector[:, None, :] @ turn)[:, 0]
 
 
@@ -195,4 +202,4 @@ def _rotation_table() -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(entry.get(row, 0)) for entry in entries) for row in range(16))
 
 
-_TURN = _rotation_table()
+_TURN = Constant(_rotation_table())

@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import device
 
 from skills.core.conditions import Conditions, conjunction
-from skills.core.geometry import array_namespace, constant
+from skills.core.geometry import Constant, array_namespace
 from skills.core.measures import Measures
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, TaskSettings
@@ -116,7 +116,7 @@ def step(
     settings: TaskSettings,
     thresholds: Any,
     path: PathProgress | None = None,
-) -> tuple[TaskState, Verdict, StepOutcome]:
+) -> tuple[TaskState, Measures, StepOutcome]:
     """Judges and rewards the control step that led to `world` under masked actions (n, 11).
 
     Force is counted as habitat-lab's RobotForce does: the rises of the step's force by more than
@@ -124,8 +124,11 @@ def step(
     `force_instant_n`.
     """
     xp = array_namespace(world.base)
-    verdict = evaluate(skill, task, world, actions[:, act.STOP] > 0, settings, thresholds, path)
-    success, failure = verdict.success, verdict.evaluation.failure
+    stop = actions[:, act.STOP] > 0
+    measures = skill.measure(task, world, thresholds, path)
+    success = conjunction(skill.conditions(task, measures, world, stop, thresholds))
+    found = skill.evaluate(task, measures, world, stop, success, settings, thresholds)
+    failure = found.failure
 
     change = world.force - task.force
     rises = change > _FORCE_RISE_N
@@ -135,17 +138,16 @@ def step(
     too_much = _too_much(world.force, force_sum, settings)
 
     steps = task.steps + 1
-    amounts = {"success": success, **verdict.evaluation.amounts}
+    amounts = {"success": success, **found.amounts}
     amounts["slack"] = steps > 0
     amounts["constraint"] = world.violation
     if settings.force > 0.0:
-        most = settings.force_cap / settings.force
-        amounts["force"] = xp.minimum(rise, constant((most,), rise))
+        amounts["force"] = xp.minimum(rise, _most_force(settings).like(rise))
     if too_much is not None:
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
     names = tuple(amounts)
-    weights = constant(_weights(skill, settings, names), rise)
+    weights = _weights(skill, settings, names).like(rise)
     amount = xp.reshape(xp.concat(tuple(amounts.values())), (len(names), -1))
     reward = weights @ amount
 
@@ -158,18 +160,27 @@ def step(
         steps=steps,
         force=level,
         force_sum=force_sum,
-        memory=verdict.evaluation.memory,
+        memory=found.memory,
     )
     terms = RewardTerms(names, amount, weights)
     outcome = StepOutcome(reward, terms, success, failure, terminated, truncated)
-    return after, verdict, outcome
+    return after, measures, outcome
 
 
 @functools.cache
-def _weights(skill: Skill, settings: TaskSettings, names: tuple[str, ...]) -> tuple[float, ...]:
+def _most_force(settings: TaskSettings) -> Constant:
+    """The rise of force (1,) in newtons beyond which the penalty is capped."""
+    return Constant((settings.force_cap / settings.force,))
+
+
+@functools.cache
+def _weights(skill: Skill, settings: TaskSettings, names: tuple[str, ...]) -> Constant:
     """The weights of reward terms, negative for penalties."""
     penalties = (*PENALTIES, *skill.penalties)
-    return tuple(getattr(settings, name) * (-1 if name in penalties else 1) for name in names)
+    signs = tuple(-1 if name in penalties else 1 for name in names)
+    return Constant(
+        tuple(getattr(settings, name) * sign for name, sign in zip(names, signs, strict=True))
+    )
 
 
 def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:

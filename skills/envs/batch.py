@@ -48,7 +48,8 @@ class BatchOptions:
     thresholds: Any = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+# Made at every step, so it is not frozen.
+@dataclasses.dataclass(slots=True)
 class BatchStep:
     """Of m homes: observations, what came of the step, and the masked actions (m, 11)."""
 
@@ -136,16 +137,16 @@ class SkillBatch:
         Raises:
             UserError: an action is of the wrong shape or not finite, or a home was not reset.
         """
-        rows = np.asarray(env_ids)
-        # All homes in their order, the usual case, need no copies.
+        # All homes in their order, the usual case, need no copies, and one home is a view.
         whole = list(env_ids) == self._all
+        rows = _rows(env_ids)
         actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
         tasks = self._tasks(env_ids)
         before = tasks if whole else tasks.take(rows)
         self.simulator.step(env_ids, actions)
         world = self.simulator.state(env_ids)
         path = self._maps.drive(env_ids, world)
-        after, verdict, outcome = task.step(
+        after, measures, outcome = task.step(
             self.skill, before, actions, world, self.settings, self.thresholds, path
         )
         if whole:
@@ -153,7 +154,7 @@ class SkillBatch:
         else:
             tasks.put(rows, after)
         self._keep(env_ids, world)
-        shown = self._observe(env_ids, after, world, verdict.measures)
+        shown = self._observe(env_ids, after, world, measures)
         return BatchStep(shown, outcome, actions)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
@@ -248,7 +249,7 @@ class SkillBatch:
         return self._task
 
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
-        self._held[np.asarray(env_ids)] = world.held
+        self._held[_rows(env_ids)] = world.held
         for row, env in enumerate(env_ids):
             self._worlds[env] = (world, row)
 
@@ -294,3 +295,8 @@ class SkillBatch:
                 missing = np.array([start.goal.position is None for start in starts])
             if missing.any():
                 raise UserError(f"goal.{field}: {self.spec.name} needs one")
+
+
+def _rows(env_ids: Sequence[int]) -> Any:
+    """What arrays over all homes are indexed by: of one home a slice, which makes views."""
+    return slice(env_ids[0], env_ids[0] + 1) if len(env_ids) == 1 else np.asarray(env_ids)

@@ -104,11 +104,12 @@ def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) ->
     env_ids = list(range(homes))
     batch.reset(env_ids, [start] * homes)
     skill, state, world = batch.skill, batch.task_state(env_ids), simulator.state(env_ids)
+    chosen, limits = batch.settings, batch.thresholds
     actions = np.zeros((homes, act.SIZE))
 
     def judge(i: int) -> None:
         masked = task.masked(actions, batch.mask, world.held)
-        after, verdict, _ = task.step(skill, state, masked, world, batch.settings, batch.thresholds)
-        batch.sense(env_ids, after, verdict.measures, world)
+        after, measures, _ = task.step(skill, state, masked, world, chosen, limits)
+        batch.sense(env_ids, after, measures, world)
 
     return judge

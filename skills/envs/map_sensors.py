@@ -20,6 +20,8 @@ from tpsrl.world.state import JOINTS, WorldState
 
 _SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the scanner's map
 
+_NOTHING = MapReadings()
+
 
 class MapSensors:
     """Map, way and scan of n homes in which one skill is run.
@@ -37,6 +39,7 @@ class MapSensors:
         self.meter = PathMeter(num_homes, reach_m or 0.0) if measured else None
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
+        self._shown = WAY in names or SCAN in names
         self._shows_way, self._follows = WAY in names, skill.follows_path
 
     def begin(
@@ -61,6 +64,8 @@ class MapSensors:
 
     def read(self, homes: Sequence[int], world: WorldState) -> MapReadings:
         """What is sensed from where the bases are."""
+        if not self._shown:
+            return _NOTHING
         readings = MapReadings()
         if self._shows_way and self.meter is not None:
             readings.way = self.meter.ahead(homes, world.base)

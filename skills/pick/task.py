@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from skills.core.conditions import Condition, Conditions
-from skills.core.geometry import array_namespace, constant, each, length, millimetres
+from skills.core.geometry import Constant, array_namespace, each, length, millimetres
 from skills.core.measures import Measures, Memory, common
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
@@ -61,10 +61,13 @@ class PickMemory(Memory):
     picked: Any  # (n,) bool
 
 
+_REST = Constant(REST_ARM)
+
+
 def posture_error(arm: Any) -> Any:
     """The largest distance (n,) in rad of a joint of arms (n, 7) from the resting posture."""
     xp = array_namespace(arm)
-    off = arm - constant(REST_ARM, arm)
+    off = arm - _REST.like(arm)
     return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)
 
 
