@@ -5,8 +5,6 @@ batches by them, the executor and the reports read the row of one home as `Margi
 """
 
 import dataclasses
-import functools
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,7 +89,10 @@ Conditions = dict[str, Condition]
 
 def conjunction(conditions: Mapping[str, Condition]) -> Any:
     """Whether all of at least one condition hold (n,) bool."""
-    return functools.reduce(operator.and_, [condition.holds for condition in conditions.values()])
+    all_hold: Any = None
+    for condition in conditions.values():
+        all_hold = condition.holds if all_hold is None else all_hold & condition.holds
+    return all_hold
 
 
 def margins(conditions: Mapping[str, Condition], row: int = 0) -> dict[str, Margin]:

@@ -105,6 +105,17 @@ def _count(size: int, xp: Any, place: Any) -> Any:
     return xp.arange(size, device=place)
 
 
+def in_each(index: Any) -> Any:
+    """True for every home (n,) bool, of an array (n,) of the same library and device."""
+    place = None if type(index) is np.ndarray else device(index)
+    return _true(index.shape[0], array_namespace(index), place)
+
+
+@functools.lru_cache(maxsize=64)
+def _true(size: int, xp: Any, place: Any) -> Any:
+    return xp.ones(size, dtype=xp.bool, device=place)
+
+
 def seen(world: WorldState, *others: Any) -> Any:
     """What lies around the base, in its frame (n, k + 2, 3).
 

@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import device
 
 from skills.core.conditions import Conditions, conjunction
-from skills.core.geometry import Constant, array_namespace
+from skills.core.geometry import Constant, array_namespace, in_each
 from skills.core.measures import Measures
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, TaskSettings
@@ -130,6 +130,7 @@ def step(
     found = skill.evaluate(task, measures, world, stop, success, settings, thresholds)
     failure = found.failure
 
+    rules = _rules(skill, settings)
     change = world.force - task.force
     rises = change > _FORCE_RISE_N
     rise = xp.where(rises, change, 0.0)
@@ -139,16 +140,17 @@ def step(
 
     steps = task.steps + 1
     amounts = {"success": success, **found.amounts}
-    amounts["slack"] = steps > 0
+    amounts["slack"] = in_each(steps)
     amounts["constraint"] = world.violation
     if settings.force > 0.0:
-        amounts["force"] = xp.minimum(rise, _most_force(settings).like(rise))
+        amounts["force"] = xp.minimum(rise, rules.most_force.like(rise))
     if too_much is not None:
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
     names = tuple(amounts)
-    weights = _weights(skill, settings, names).like(rise)
-    amount = xp.reshape(xp.concat(tuple(amounts.values())), (len(names), -1))
+    weights = rules.weights(names).like(rise)
+    # The method costs a quarter of the namespace's function, and every library has it.
+    amount = xp.concat(tuple(amounts.values())).reshape((len(names), -1))
     reward = weights @ amount
 
     terminated = success | (failure > 0)
@@ -167,20 +169,30 @@ def step(
     return after, measures, outcome
 
 
-@functools.cache
-def _most_force(settings: TaskSettings) -> Constant:
-    """The rise of force (1,) in newtons beyond which the penalty is capped."""
-    return Constant((settings.force_cap / settings.force,))
+class _Rules:
+    """What the reward of a skill's terms is computed with, made once of its settings."""
+
+    def __init__(self, skill: Skill, settings: TaskSettings) -> None:
+        self._penalties = (*PENALTIES, *skill.penalties)
+        self._settings = settings
+        self._weights: dict[tuple[str, ...], Constant] = {}
+        # The rise of force (1,) in newtons beyond which its penalty is capped.
+        most = settings.force_cap / settings.force if settings.force > 0.0 else 0.0
+        self.most_force = Constant((most,))
+
+    def weights(self, names: tuple[str, ...]) -> Constant:
+        """The weights (t,) of reward terms, negative for penalties."""
+        made = self._weights.get(names)
+        if made is None:
+            made = self._weights[names] = Constant(tuple(map(self._weight, names)))
+        return made
+
+    def _weight(self, name: str) -> float:
+        weight: float = getattr(self._settings, name)
+        return -weight if name in self._penalties else weight
 
 
-@functools.cache
-def _weights(skill: Skill, settings: TaskSettings, names: tuple[str, ...]) -> Constant:
-    """The weights of reward terms, negative for penalties."""
-    penalties = (*PENALTIES, *skill.penalties)
-    signs = tuple(-1 if name in penalties else 1 for name in names)
-    return Constant(
-        tuple(getattr(settings, name) * sign for name, sign in zip(names, signs, strict=True))
-    )
+_rules = functools.cache(_Rules)
 
 
 def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:
