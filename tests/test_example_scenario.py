@@ -39,7 +39,9 @@ def printed(folder: Path) -> dict[str, str]:
         patch.setenv("TPSRL_CACHE", str(folder / "cache"))
         (text,) = (text for language, text in BLOCKS if language == "yaml")
         Path("clear_table.yaml").write_text(text)
-        lines = [line for language, text in BLOCKS if not language for line in text.splitlines()]
+        lines = [
+            line for language, text in BLOCKS if language == "shell" for line in text.splitlines()
+        ]
         for line in lines:
             program, *words = line.split()
             assert program == "tpsrl"
