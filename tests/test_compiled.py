@@ -109,6 +109,7 @@ def home(compiled_home: Home, tmp_path: Path) -> Home:
     return Home(shutil.copytree(compiled_home.folder, tmp_path / "home"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new", "value"),
     [
@@ -127,6 +128,8 @@ def test_what_changes_in_another_file_is_compiled_anew(
     assert len(home.cached()) == len(before) > 0  # what was made of other code is gone
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 def test_unchanged_code_comes_from_the_cache_whatever_else_changes(home: Home) -> None:
     home.change("home.py", "from parts.work", "# A comment moves the lines.\nfrom parts.work")
     home.change("parts/sizes.py", "WIDTH = 0.0", "OTHER = 3.0\nWIDTH = 0.0")

@@ -8,6 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.slow  # the site takes seconds to build
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

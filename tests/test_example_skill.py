@@ -39,6 +39,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.path[:] = path
 
 
+@pytest.mark.slow
 def command(*words: str) -> None:
     assert cli.main([*words, f"skill_modules={FILE}"]) == 0
 
@@ -62,6 +63,7 @@ def test_the_example_is_trained_evaluated_and_put_into_a_plan(tmp_path: Path) ->
     assert stages[0]["succeeded"] == 1
 
 
+@pytest.mark.slow
 def test_its_scripted_version_comes_near(tmp_path: Path) -> None:
     command("eval", NAME, "num_episodes=3", "processes=1", f"out={tmp_path}")
     assert json.loads((tmp_path / "report.json").read_text())["success"]["mean"] > 0.6

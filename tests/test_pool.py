@@ -101,6 +101,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
             os.kill(int(file.name), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

@@ -126,6 +126,7 @@ def test_a_path_to_a_posture_in_collision_is_refused():
     assert plan_path(ArmChecker(ARM_SPHERES, wall), away, REST, 0.0) is None
 
 
+@pytest.mark.slow
 def test_an_object_is_fetched_and_put_on_its_goal_by_actions_alone(simulator, episode):
     simulator.reset([0], [episode])
     target = episode.targets[0]

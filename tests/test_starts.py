@@ -59,6 +59,7 @@ def away(start: Start, point: tuple[float, ...]) -> float:
     return math.hypot(*np.subtract(start.episode.robot_start[:2], point[:2]))
 
 
+@pytest.mark.slow
 # -- the distributions -------------------------------------------------------------------------
 
 

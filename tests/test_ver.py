@@ -431,6 +431,7 @@ CAUSES = {
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sync", *ASYNC])
 @pytest.mark.parametrize("trouble", CAUSES)
 def test_a_worker_that_fails_is_replaced(
