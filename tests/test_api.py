@@ -80,6 +80,7 @@ def test_what_is_not_valid_raises_what_the_command_line_prints(call: Any, messag
     assert message in str(raised.value)
 
 
+@pytest.mark.slow
 def test_an_evaluation_returns_its_report(tmp_path: Path) -> None:
     report = tpsrl.evaluate(
         "pick", agent="zero", num_episodes=1, num_objects=12, processes=1, out=tmp_path

@@ -109,7 +109,6 @@ def home(compiled_home: Home, tmp_path: Path) -> Home:
     return Home(shutil.copytree(compiled_home.folder, tmp_path / "home"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new", "value"),
     [
@@ -119,6 +118,7 @@ def home(compiled_home: Home, tmp_path: Path) -> Home:
     ],
     ids=["constant", "callee", "constant of a callee's callee"],
 )
+@pytest.mark.slow
 def test_what_changes_in_another_file_is_compiled_anew(
     name: str, old: str, new: str, value: float, home: Home
 ) -> None:
@@ -129,13 +129,13 @@ def test_what_changes_in_another_file_is_compiled_anew(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_unchanged_code_comes_from_the_cache_whatever_else_changes(home: Home) -> None:
     home.change("home.py", "from parts.work", "# A comment moves the lines.\nfrom parts.work")
     home.change("parts/sizes.py", "WIDTH = 0.0", "OTHER = 3.0\nWIDTH = 0.0")
     assert home.run(PYTHONHASHSEED="7") == (20.0, 1)
 
 
+@pytest.mark.slow
 def test_the_cache_lies_where_numba_is_told_to_keep_it(home: Home, tmp_path: Path) -> None:
     kept = tmp_path / "elsewhere"
     assert home.run(NUMBA_CACHE_DIR=str(kept)) == (20.0, 0)

@@ -159,6 +159,7 @@ def test_a_dead_worker_ends_the_run_and_leaves_no_files(dataset: Path, tmp_path:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
     dataset: Path, tmp_path: Path
 ) -> None:

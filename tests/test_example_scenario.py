@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples/scenario/clear_table.yaml"
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", (ROOT / "docs/add_a_scenario.md").read_text(), re.S)
 
+pytestmark = pytest.mark.slow  # the page is carried out, an evaluation included
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

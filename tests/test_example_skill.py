@@ -39,11 +39,11 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.path[:] = path
 
 
-@pytest.mark.slow
 def command(*words: str) -> None:
     assert cli.main([*words, f"skill_modules={FILE}"]) == 0
 
 
+@pytest.mark.slow
 def test_the_example_is_trained_evaluated_and_put_into_a_plan(tmp_path: Path) -> None:
     trained, alone, chain = (str(tmp_path / name) for name in ("trained", "alone", "chain"))
     command("train", NAME, *TINY, f"out={trained}")
@@ -63,12 +63,12 @@ def test_the_example_is_trained_evaluated_and_put_into_a_plan(tmp_path: Path) ->
     assert stages[0]["succeeded"] == 1
 
 
-@pytest.mark.slow
 def test_its_scripted_version_comes_near(tmp_path: Path) -> None:
     command("eval", NAME, "num_episodes=3", "processes=1", f"out={tmp_path}")
     assert json.loads((tmp_path / "report.json").read_text())["success"]["mean"] > 0.6
 
 
+@pytest.mark.slow
 def test_a_training_remembers_the_file_that_its_skill_is_in(tmp_path: Path) -> None:
     out = str(tmp_path / "trained")
     command("train", NAME, *TINY, "preset.steps=1024", f"out={out}")

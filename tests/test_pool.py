@@ -101,7 +101,6 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
             os.kill(int(file.name), 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [
@@ -109,6 +108,7 @@ def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
         "datasets.generate(Source(load_scenario('tidy_house'), 'val'), range(24), processes=2)",
     ],
 )
+@pytest.mark.slow
 def test_a_script_without_main_guard_is_told_so(call: str, tmp_path: Path) -> None:
     code = (
         "import sys\n"

@@ -126,7 +126,6 @@ def test_a_path_to_a_posture_in_collision_is_refused():
     assert plan_path(ArmChecker(ARM_SPHERES, wall), away, REST, 0.0) is None
 
 
-@pytest.mark.slow
 def test_an_object_is_fetched_and_put_on_its_goal_by_actions_alone(simulator, episode):
     simulator.reset([0], [episode])
     target = episode.targets[0]
@@ -146,6 +145,7 @@ def test_an_object_is_fetched_and_put_on_its_goal_by_actions_alone(simulator, ep
     assert np.linalg.norm(world.object_pos[0, target.object] - target.goal) < 0.05
 
 
+@pytest.mark.slow
 def test_the_same_start_gives_the_same_actions(simulator, episode):
     goal = SkillGoal(object=episode.targets[0].object, position=episode.objects[0].pos)
     runs = []

@@ -59,10 +59,10 @@ def away(start: Start, point: tuple[float, ...]) -> float:
     return math.hypot(*np.subtract(start.episode.robot_start[:2], point[:2]))
 
 
-@pytest.mark.slow
 # -- the distributions -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_navigate_starts_three_metres_away_and_holds_in_a_sixth() -> None:
     drawn_starts = drawn("navigate", 120)
     held = 0

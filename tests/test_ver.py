@@ -431,7 +431,6 @@ CAUSES = {
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sync", *ASYNC])
 @pytest.mark.parametrize("trouble", CAUSES)
 def test_a_worker_that_fails_is_replaced(
@@ -450,6 +449,7 @@ def test_a_worker_that_fails_is_replaced(
     assert 3 in np.concatenate([part["env"] for part in found[-50:]])
 
 
+@pytest.mark.slow
 def test_a_start_that_keeps_killing_is_not_drawn_any_more(make: Make, policy: ActorCritic) -> None:
     said: list[str] = []
     factory = ToyVecEnvFactory("kill", episode=2, failures=10)
