@@ -129,12 +129,6 @@ def seen(world: WorldState, *others: Any) -> Any:
     return (around - origin[:, None, :]) @ _turn(base)
 
 
-def object_position(index: Any, world: WorldState) -> Any:
-    """Where objects (n,) are (n, 3); zero where the index is -1."""
-    xp = array_namespace(index)
-    return xp.where((index >= 0)[:, None], each(world.object_pos, index), 0.0)
-
-
 def holding(world: WorldState) -> Any:
     """Whether the cup holds an object or a handle (n,) bool."""
     return array_namespace(world.held).maximum(world.held, world.held_joint) >= 0

@@ -125,6 +125,7 @@ def step(
     """
     xp = array_namespace(world.base)
     stop = actions[:, act.STOP] > 0
+    # What `evaluate` does, but for its `Verdict`, which nobody reads here and which costs time.
     measures = skill.measure(task, world, thresholds, path)
     success = conjunction(skill.conditions(task, measures, world, stop, thresholds))
     found = skill.evaluate(task, measures, world, stop, success, settings, thresholds)
