@@ -5,30 +5,26 @@ import numpy as np
 from skills.articulated.leverage import open_goal, plan_approach
 from skills.scripted.grasps import destination, plan_pick, plan_place
 from skills.scripted.navigation import plan_drive
-from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene
 from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances
 
-_TRIES = 3
+# What a step of the drive counts beside one of the skill that follows, which has fewer.
+_DRIVE_WEIGHT = 0.5
 
 
 class ScriptedNavigate(Routine):
     """Chooses the stance that makes the next manipulation quickest, and drives there."""
 
-    def run(self) -> Steps:
+    def run(self) -> Run:
         """See `Routine.run`."""
-        for _ in range(_TRIES):
-            scene = self.look()
-            legs = self._legs(scene)
-            if legs is None:
-                self.note("no_path")
-                return
-            try:
-                yield from self.drive(legs)
-                return
-            except Blocked:
-                self.note("blocked_drive")
+        legs = self._legs(self.look())
+        if legs is None:
+            self.note("no_path")
+            return False
+        yield from self.drive(legs)
+        return True
 
     def _legs(self, scene: Scene) -> list | None:
         """Legs to the best stance, [] for the present one, None when nothing can be reached."""
@@ -36,9 +32,10 @@ class ScriptedNavigate(Routine):
             return self._legs_to_handle(scene)
         goal = np.array(self.goal.position, dtype=np.float64)
         if scene.held is not None:
-            reach = plan_place(scene, goal)
+            reach = plan_place(scene, goal, _DRIVE_WEIGHT)
         elif self.goal.object >= 0:
-            reach = plan_pick(scene, self.goal.object, destination(self.episode, self.goal.object))
+            index = self.goal.object
+            reach = plan_pick(scene, index, destination(self.episode, index), _DRIVE_WEIGHT)
         else:
             reach = None
         if reach is not None:

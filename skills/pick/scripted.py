@@ -3,41 +3,55 @@
 import numpy as np
 
 from skills.scripted.grasps import destination, plan_pick
-from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
 from skills.scripted.search import Reach
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-_TRIES = 3
 _LIFTS_M = (0.08, 0.05, 0.03)
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
+_LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
+_MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
 
 
 class ScriptedPick(Routine):
-    """TP-SPA's Pick; plans anew when the arm is blocked or the touch missed."""
+    """TP-SPA's Pick."""
 
-    def run(self) -> Steps:
+    def run(self) -> Run:
         """See `Routine.run`."""
-        for _ in range(_TRIES):
-            try:
-                if self.world.held[0] < 0:
-                    yield from self._grasp()
-                if self.world.held[0] >= 0:
-                    yield from self._lift()
-                    yield from self.to_rest()
-                    return
-            except Blocked as blocked:
-                self.note(f"blocked_{blocked}")
-                self.resync()
+        index = self.goal.object
+        if self.world.held[0] != index:
+            yield from self._grasp()
+        if self.world.held[0] != index:
+            return False
+        if self.rest_m > AT_REST_M:
+            yield from self._lift()
+            yield from self.to_rest()
+        return self.rest_m < AT_REST_M and bool(self.world.held[0] == index)
+
+    def outdated(self) -> bool:
+        """See `Routine.outdated`; the object has moved, or is no longer held."""
+        if self._planned_held != self.world.held[0]:
+            return self.phase != "contact"
+        return bool(self.world.held[0] < 0 and self._moved() > _MOVED_M)
+
+    def _moved(self) -> float:
+        place = np.asarray(self.world.object_pos[0, self.goal.object])
+        return float(np.linalg.norm(place - self._planned_place))
+
+    def _remember(self) -> None:
+        """Notes what the plan rests on."""
+        self._planned_held = int(self.world.held[0])
+        self._planned_place = np.array(self.world.object_pos[0, self.goal.object])
 
     def _grasp(self) -> Steps:
         self.grip = -1.0
+        self._remember()
         index, goal = self.goal.object, destination(self.episode, self.goal.object)
         reach = yield from self.reach(lambda scene: plan_pick(scene, index, goal))
         if reach is None:
             self.note("no_grasp")
-            yield from self.to_rest()
             return
         self.grip, self.phase = 1.0, "contact"
         yield from self.follow(self._contact_path(reach), until_held=True)
@@ -45,32 +59,31 @@ class ScriptedPick(Routine):
             yield from self.wait(2)
         if self.world.held[0] < 0:
             self.note("missed")
-            self.grip = -1.0
-            yield from self.follow(reach.ready[None])
-        self.resync()
 
     def _contact_path(self, reach: Reach) -> np.ndarray:
         """Through the planned contact, seen from where the base really is, and `_PRESS_M` on."""
         scene = self.look()
         contact = scene.checker(scene.base, touching=self.goal.object)
-        cost, there = reach.target.posture(scene.base, 0.0, contact, 0.0, self._command)
-        if cost > 0.8:
+        there = reach.target.touch(scene.base, contact, 0.0, scene.arm)
+        if there is None or float(np.abs(there - scene.arm).max()) > 0.8:
             there = reach.there
         tip, turn = cup_pose(there)
         axis = turn[:, 0].copy()
         ok, beyond = inverse(
             there, tip + _PRESS_M * axis, CUP_AXIS, axis, there, NO_OFFSET, 40, 0.3
         )
-        half = (self._command + there) / 2
+        half = (scene.arm + there) / 2
         return np.array([half, there, beyond] if ok else [half, there])
 
     def _lift(self) -> Steps:
         """Straight up from where the object stood, so that it drags along nothing."""
-        self.resync()
-        self.phase = "lift"
+        self._remember()
         scene = self.look()
-        tip, turn = cup_pose(scene.arm)
         checker = scene.checker(scene.base)
+        if checker.clearance(scene.arm, _LIFTED_M) >= _LIFTED_M:
+            return
+        self.phase = "lift"
+        tip, turn = cup_pose(scene.arm)
         found = []
         for height in _LIFTS_M:
             ok, q = inverse(

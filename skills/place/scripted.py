@@ -3,58 +3,57 @@
 import numpy as np
 
 from skills.scripted.grasps import plan_place
-from skills.scripted.routine import Blocked, Routine, Steps
+from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-_TRIES = 3
 _RETREAT_M = (0.08, 0.05, 0.03)
+_RETREATED_M = 0.05  # from everything the hand needs no more care
 _LOWER_MARGIN_M = -0.01  # on the way down the object may brush what its spheres overlap
 
 
 class ScriptedPlace(Routine):
-    """TP-SPA's Place; plans anew when the arm is blocked."""
+    """TP-SPA's Place."""
 
-    def run(self) -> Steps:
+    def run(self) -> Run:
         """See `Routine.run`."""
-        for _ in range(_TRIES):
-            try:
-                if self.world.held[0] >= 0:
-                    yield from self._put_down()
-                if self.world.held[0] < 0:
-                    yield from self._retreat()
-                    yield from self.to_rest()
-                    yield from self.settle()
-                    return
-            except Blocked as blocked:
-                self.note(f"blocked_{blocked}")
-                self.resync()
+        if self.world.held[0] >= 0:
+            yield from self._put_down()
+        if self.world.held[0] >= 0:
+            return False
+        if self.rest_m > AT_REST_M:
+            yield from self._retreat()
+            yield from self.to_rest()
+        return self.rest_m < AT_REST_M and bool(self.world.held[0] < 0)
+
+    def outdated(self) -> bool:
+        """See `Routine.outdated`; the object is no longer held."""
+        return bool(self.world.held[0] < 0) and self.phase in ("drive", "ready", "advance")
 
     def _put_down(self) -> Steps:
         goal = np.array(self.goal.position, dtype=np.float64)
         reach = yield from self.reach(lambda scene: plan_place(scene, goal))
         if reach is None:
             self.note("no_place")
-            yield from self.to_rest()
             return
         self.phase = "lower"
         scene = self.look()
         checker = scene.checker(scene.base)
-        line = reach.target.line(scene.base, checker, _LOWER_MARGIN_M, self._command)
+        line = reach.target.line(scene.base, checker, _LOWER_MARGIN_M, scene.arm)
         yield from self.follow(reach.there[None] if line is None else line)
         yield from self.settle()
-        yield from self.wait(2)
         self.grip, self.phase = -1.0, "release"
-        yield from self.wait(3)
+        yield from self.wait(2)
 
     def _retreat(self) -> Steps:
         """Back along the cup's axis, so that the object is left standing."""
-        self.resync()
-        self.phase = "retreat"
         scene = self.look()
+        checker = scene.checker(scene.base)
+        if checker.clearance(scene.arm, _RETREATED_M) >= _RETREATED_M:
+            return
+        self.phase = "retreat"
         tip, turn = cup_pose(scene.arm)
         axis = turn[:, 0].copy()
-        checker = scene.checker(scene.base)
         for distance in _RETREAT_M:
             ok, q = inverse(
                 scene.arm, tip - distance * axis, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3

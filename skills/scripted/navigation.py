@@ -33,6 +33,7 @@ _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer 
 _COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
 _MAX_POPS = 150_000  # a goal that takes more is walled in
 _GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
+_STARTING = 4.0  # steps to get going and to stop, for each turn and each stretch
 STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 
 # Follower: braking deceleration (m/s2, rad/s2) and when a leg counts as done.
@@ -309,20 +310,55 @@ def _astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> 
     return path
 
 
+def drive_metres(footprint: Footprint, start: np.ndarray) -> np.ndarray:
+    """Metres (ny, nx) from `start` (3,) to cells of 5 cm for the base's disc; inf if cut off."""
+    x0, y0 = footprint.origin
+    return _cost_to_go(footprint.disc, x0, y0, start[0], start[1], BASE_RADIUS)
+
+
+@njit(cache=True)
+def drive_steps(
+    metres: np.ndarray, x0: float, y0: float, start: np.ndarray, x: float, y: float, yaw: float
+) -> float:
+    """A quick estimate of the steps from `start` (3,) to a base pose; inf if cut off.
+
+    `metres` are those of `drive_metres`, the map's origin is at (x0, y0).
+    """
+    iy, ix = int((y - y0) / _CELL), int((x - x0) / _CELL)
+    if iy < 0 or ix < 0 or iy >= metres.shape[0] or ix >= metres.shape[1]:
+        return np.inf
+    length = metres[iy, ix]
+    turns = abs((yaw - start[2] + math.pi) % (2 * math.pi) - math.pi)
+    if length > 0.3:
+        there = math.atan2(y - start[1], x - start[0])
+        turns = abs((there - start[2] + math.pi) % (2 * math.pi) - math.pi)
+        turns += abs((yaw - there + math.pi) % (2 * math.pi) - math.pi)
+    return length / STEP_M + turns / STEP_RAD + 2 * STOP_STEPS
+
+
 def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray], float]:
     """A quick estimate of the steps from `start` (3,) to any base pose; inf if cut off."""
-    x0, y0, disc = footprint.origin[0], footprint.origin[1], footprint.disc
-    metres = _cost_to_go(disc, x0, y0, start[0], start[1], BASE_RADIUS)
+    metres = drive_metres(footprint, start)
+    x0, y0 = footprint.origin
+    return lambda pose: float(drive_steps(metres, x0, y0, start, pose[0], pose[1], pose[2]))
 
-    def steps(pose: np.ndarray) -> float:
-        length = metres[int((pose[1] - y0) / _CELL), int((pose[0] - x0) / _CELL)]
-        turns = abs(wrap_angle(pose[2] - start[2]))
-        if length > 0.3:
-            there = math.atan2(pose[1] - start[1], pose[0] - start[0])
-            turns = abs(wrap_angle(there - start[2])) + abs(wrap_angle(pose[2] - there))
-        return float(length / STEP_M + turns / STEP_RAD + 2 * STOP_STEPS)
 
-    return steps
+def drive_poses(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
+    """About where a base that drives along legs is (n, 3) after each control step."""
+    poses = []
+    x, y, yaw = (float(v) for v in start)
+    for leg in legs:
+        turn = float(wrap_angle(leg.heading - yaw))
+        count = math.ceil(abs(turn) / STEP_RAD + _STARTING) if abs(turn) > 0.03 else 0
+        poses += [(x, y, yaw + turn * (i + 1) / count) for i in range(count)]
+        yaw = leg.heading
+        length = math.hypot(leg.x - x, leg.y - y)
+        count = math.ceil(length / STEP_M + _STARTING) if length > 0.03 else 0
+        for i in range(count):
+            t = (i + 1) / count
+            poses.append((x + t * (leg.x - x), y + t * (leg.y - y), yaw))
+        x, y = leg.x, leg.y
+    return np.array(poses).reshape(-1, 3)
 
 
 class Follower:

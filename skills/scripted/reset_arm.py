@@ -1,6 +1,6 @@
 """Reset arm: back to the resting posture, as HAB's fixed plan has it after every skill."""
 
-from skills.scripted.routine import Blocked, Routine, Steps, at_rest, rest_postures
+from skills.scripted.routine import Routine, Run, at_rest, resting
 
 
 class ScriptedResetArm(Routine):
@@ -10,21 +10,16 @@ class ScriptedResetArm(Routine):
     arm is raised instead.
     """
 
-    def run(self) -> Steps:
+    def run(self) -> Run:
         """See `Routine.run`."""
-        if at_rest(self.look(), self.world.ee_pos[0]):
-            return
-        for _ in range(3):
-            try:
-                scene = self.look()
-                checker = scene.checker(scene.base)
-                for posture in rest_postures(scene, checker, only_drivable=True):
-                    path = self.path_to(posture, checker)
-                    if path is not None:
-                        yield from self.follow(path)
-                        return
-                yield from self.rise()
-                return
-            except Blocked:
-                self.note("blocked_arm")
-                self.resync()
+        scene = self.look()
+        if at_rest(scene, self.world.ee_pos[0]):
+            return True
+        checker = scene.checker(scene.base)
+        for posture in resting(scene, checker, only_drivable=True):
+            path = self.path_to(posture, checker)
+            if path is not None:
+                yield from self.follow(path)
+                return True
+        yield from self.rise()
+        return True

@@ -9,43 +9,34 @@ import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.scripted.motion import duration, plan_path
-from skills.scripted.navigation import STOP_STEPS, Follower, Leg
+from skills.scripted.navigation import STOP_STEPS, Leg
+from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene, look
-from skills.scripted.search import Reach, ahead, drivable, posture_at
+from skills.scripted.search import Reach, drivable
+from skills.scripted.stances import ahead
 from skills.scripted.together import plan_together
+from skills.scripted.tracking import ArmTracker, BaseTracker, Blocked, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import REST_EE
-from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
+from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base
 from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
+# A whole skill: returns whether it has done what it is for.
+Run = Generator[np.ndarray, WorldState, bool]
 
-_SETTLED_RAD = 0.012
+AT_REST_M = 0.14  # the skills ask for 0.15 m
+_TRIES = 4  # plans without a step between them
+_STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
-_BLOCKED_STEPS = 12
-_PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 PATH_MARGINS_M = (0.02, 0.008, 0.0)
 _SAVING_STEPS = 25
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
 _LEAST_FOLD_STEPS = 45.0
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
-# Around the resting point, inside the 0.15 m that count as at rest.
-_REST_SHIFTS = (
-    (0.0, 0.0, 0.0),
-    (0.06, 0.0, 0.11),
-    (0.08, 0.0, 0.08),
-    (0.11, 0.0, 0.0),
-    (0.05, 0.0, -0.1),
-    (0.0, 0.1, 0.05),
-    (0.0, -0.1, 0.05),
-)
-
-
-class Blocked(Exception):
-    """The arm or base does not get on; the routine plans anew."""
 
 
 class Routine(abc.ABC):
@@ -54,7 +45,7 @@ class Routine(abc.ABC):
     depth_size: tuple[int, int] | None = None
 
     def __init__(self) -> None:
-        self._steps: Steps | None = None
+        self._steps: Run | None = None
         self._diagnosis: dict[str, Any] = {}
         self._phases: dict[str, int] = {}
 
@@ -62,40 +53,80 @@ class Routine(abc.ABC):
         """Starts the skill from a world state of batch one."""
         self.episode, self.goal, self.world = episode, goal, world
         self.grip = 1.0 if world.held[0] >= 0 else -1.0
-        self._command = np.array(world.arm[0], dtype=np.float64)
         self._diagnosis, self._phases = {}, {}
         self.phase = "start"
-        self._steps = self.run()
-        self._started = False
+        self._steps = None
+        self._fruitless = 0
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """The action (11,) for this control step; sets stop once the routine has ended.
+        """The action (11,) for this control step; sets stop once there is nothing left to do.
 
-        A routine also ends where it is blocked and does not plan anew itself.
+        A robot that its own plans have not brought on for several times gives up.
+        """
+        action, valid = self.label(world)
+        if not valid or self._fruitless > _TRIES:
+            self._steps = None
+            action = self.still()
+            action[act.STOP] = 1.0
+        return action
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """What the routine would do in a world state, whoever brought it about, and if it knows.
+
+        The plan of the call before is kept while the robot is near where it has it and what it
+        rests on stands where it stood. Otherwise the routine plans anew from the present state.
+
+        Args:
+            world: batch of one, of the same episode as at `begin`.
+
+        Returns:
+            The action (11,) with stop where the skill is done; and whether it is good for anything:
+            where no way is found the action is to stand still.
         """
         self.world = world
-        if self._steps is not None:
+        if self._steps is not None and self.outdated():
+            self.note("outdated")
+            self._steps = None
+        for _ in range(2):
+            planned = self._steps is None
             try:
-                action = self._steps.send(world) if self._started else next(self._steps)
-                self._started = True
+                if self._steps is None:
+                    self.grip = 1.0 if world.held[0] >= 0 else -1.0
+                    self._fruitless += 1
+                    self._steps = self.run()
+                    action = next(self._steps)
+                else:
+                    action = self._steps.send(world)
+                    self._fruitless = 0
                 self._phases[self.phase] = self._phases.get(self.phase, 0) + 1
-                return action
-            except StopIteration:
+                return action, True
+            except StopIteration as end:
                 self._steps = None
-            except Blocked as blocked:
-                self.note(f"blocked_{blocked}")
+                if end.value:
+                    action = self.still()
+                    action[act.STOP] = 1.0
+                    return action, True
+            except (Blocked, OffPlan) as off:
+                self.note(f"{'blocked' if isinstance(off, Blocked) else 'off'}_{off}")
                 self._steps = None
-        final = self.still()
-        final[act.STOP] = 1.0
-        return final
+            if planned:
+                break
+        return self.still(), False
 
     def diagnosis(self) -> dict[str, Any]:
         """How often what went wrong, and control steps by phase ("phases")."""
         return {**self._diagnosis, "phases": dict(self._phases)}
 
+    def outdated(self) -> bool:
+        """Whether the plan rests on what is no longer so."""
+        return False
+
     @abc.abstractmethod
-    def run(self) -> Steps:
-        """The skill; yields one action a control step."""
+    def run(self) -> Run:
+        """The skill from the present state on, whatever it is; yields one action a control step.
+
+        Returns whether it has done what it is for; where not, it is begun anew.
+        """
 
     # -- pieces that skills are made of --------------------------------------------------------
 
@@ -114,6 +145,12 @@ class Routine(abc.ABC):
         action[act.STOP] = -1.0
         return action
 
+    @property
+    def rest_m(self) -> float:
+        """How far the cup is from its resting point, m."""
+        away = point_to_base(self.world.base[0], self.world.ee_pos[0]) - REST_EE
+        return float(np.linalg.norm(away))
+
     def wait(self, steps: int) -> Steps:
         """Stands still."""
         for _ in range(steps):
@@ -124,8 +161,9 @@ class Routine(abc.ABC):
 
         Raises:
             Blocked: the base stopped getting on.
+            OffPlan: the base is somewhere else.
         """
-        yield from self._move(_Driving(legs), None)
+        yield from self._move(BaseTracker(legs, self.world.base[0]), None)
 
     def follow(self, path: np.ndarray, until_held: bool = False) -> Steps:
         """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
@@ -133,9 +171,10 @@ class Routine(abc.ABC):
         Ends early when something is held, if `until_held`.
 
         Raises:
-            Blocked: the arm stays behind its command.
+            Blocked: the arm stopped getting on.
+            OffPlan: the arm is somewhere else.
         """
-        yield from self._move(None, _Following(path), until_held=until_held)
+        yield from self._move(None, self._arm(path), until_held=until_held)
 
     def drive_and_follow(self, legs: list[Leg], path: np.ndarray) -> Steps:
         """Drives along legs and moves the arm along way-points (k, 7), at once where that is free.
@@ -144,50 +183,56 @@ class Routine(abc.ABC):
 
         Raises:
             Blocked: base or arm do not get on.
+            OffPlan: base or arm are somewhere else.
         """
         scene = self.look()
-        way = plan_together(scene, legs, np.vstack([self._command[None], path]))
+        way = plan_together(scene, legs, np.vstack([scene.arm[None], path]))
         if way is None:
             yield from self.drive(legs)
             yield from self.follow(path)
         else:
-            yield from self._move(_Driving(legs), _Following(way.path), delay=way.delay)
+            base = BaseTracker(legs, scene.base)
+            yield from self._move(base, self._arm(way.path), delay=way.delay)
+
+    def _arm(self, path: np.ndarray) -> ArmTracker:
+        return ArmTracker(np.vstack([self.world.arm[0][None], path]))
 
     def _move(
         self,
-        driving: "_Driving | None",
-        following: "_Following | None",
+        base: BaseTracker | None,
+        arm: ArmTracker | None,
         delay: int = 0,
         until_held: bool = False,
     ) -> Steps:
         """One action a step for base and arm until both have arrived.
 
-        The arm starts `delay` steps later than the base, or, where that is negative, earlier.
+        The arm starts when the base has `delay` steps behind it, or, where that is negative, the
+        base when the arm has so many.
         """
-        step = 0
         while True:
             if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
                 return
             action = self.still()
-            base_moves = driving is not None and (step < -delay or driving.step(self.world, action))
-            arm_moves = following is not None and (
-                (base_moves and step < delay) or following.step(self.world, action, self._command)
-            )
+            base_moves = base is not None
+            if base is not None and (arm is None or arm.steps >= -delay):
+                base_moves = base.step(self.world, action)
+            arm_moves = arm is not None
+            if arm is not None and (not base_moves or base is None or base.steps >= delay):
+                arm_moves = arm.step(self.world, action)
             if not base_moves and not arm_moves:
                 return
-            step += 1
             self.world = yield action
 
     def settle(self) -> Steps:
-        """Waits until the arm has caught up with its command, half a second at most."""
+        """Waits until the arm is still, half a second at most."""
         for _ in range(_SETTLE_STEPS):
-            if float(np.abs(self._command - self.world.arm[0]).max()) < _SETTLED_RAD:
-                return
+            before = np.array(self.world.arm[0])
             self.world = yield self.still()
+            if float(np.abs(self.world.arm[0] - before).max()) < _STILL_RAD:
+                return
 
     def resync(self) -> None:
-        """Takes the arm's present posture for what was commanded."""
-        self._command = np.array(self.world.arm[0], dtype=np.float64)
+        pass
 
     def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
         """A free path (k, 7) from where the arm is, or None.
@@ -252,7 +297,7 @@ class Routine(abc.ABC):
                 break
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
-            for posture in rest_postures(there, checker, only_drivable=backing < _BACK_OFFS_M[-1]):
+            for posture in resting(there, checker, only_drivable=backing < _BACK_OFFS_M[-1]):
                 path = self.path_to(posture, checker)
                 if path is not None:
                     steps += duration(np.vstack([scene.arm[None], path]))
@@ -314,68 +359,9 @@ class Routine(abc.ABC):
         return reach
 
 
-class _Driving:
-    """The base's part of an action, step by step, along legs."""
-
-    def __init__(self, legs: list[Leg]) -> None:
-        self._follower = Follower(legs)
-        self._slow = self._pushed = 0
-
-    def step(self, world: WorldState, action: np.ndarray) -> bool:
-        """Writes the base's entries; whether there was still something to do."""
-        base, velocity = world.base[0], world.base_velocity[0]
-        linear, angular = self._follower.command(base, velocity)
-        if self._follower.done:
-            return False
-        moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
-        self._slow = 0 if moving else self._slow + 1
-        self._pushed = self._pushed + 1 if world.force[0] > _PUSH_N else 0
-        if self._slow > _BLOCKED_STEPS or self._pushed > _PUSH_STEPS:
-            raise Blocked("drive")
-        action[act.BASE] = linear, angular
-        return True
-
-
-class _Following:
-    """The arm's part of an action, step by step, along way-points (k, 7)."""
-
-    def __init__(self, path: np.ndarray) -> None:
-        self._path = list(path)
-        self._behind = 0
-
-    def step(self, world: WorldState, action: np.ndarray, command: np.ndarray) -> bool:
-        """Writes the arm's entries and moves `command` (7,) on; whether anything was left to do."""
-        while self._path:
-            delta = self._path[0] - command
-            span = float(np.abs(delta).max())
-            if span >= 1e-6:
-                break
-            self._path.pop(0)
-        if not self._path:
-            return False
-        step = delta * min(1.0, act.ARM_DELTA_RAD / span)
-        action[act.ARM] = step / act.ARM_DELTA_RAD
-        arm = np.asarray(world.arm[0])
-        # As the engine bounds its own target.
-        low, high = arm - act.ARM_LEASH_RAD, arm + act.ARM_LEASH_RAD
-        command[:] = np.clip(np.clip(command + step, low, high), LOWER, UPPER)
-        lag = float(np.abs(command - arm).max())
-        self._behind = self._behind + 1 if lag > 0.8 * act.ARM_LEASH_RAD else 0
-        if self._behind > _BLOCKED_STEPS:
-            raise Blocked("arm")
-        return True
-
-
-def rest_postures(scene: Scene, checker: ArmChecker, only_drivable: bool) -> list[np.ndarray]:
-    """Postures with the cup near the resting point, the quickest first."""
-    found = []
-    for shift in _REST_SHIFTS:
-        q = posture_at(np.add(REST_EE, shift), scene.arm)
-        if q is not None and checker.free(q, PATH_MARGINS_M[1]):
-            found.append(q)
-    if checker.free(REST, PATH_MARGINS_M[1]):
-        found.append(REST)
-    found.sort(key=lambda q: float(np.abs(q - scene.arm).max()))
+def resting(scene: Scene, checker: ArmChecker, only_drivable: bool) -> list[np.ndarray]:
+    """Free resting postures at a base pose, the best first; those that let the robot drive off."""
+    found = rest_postures(scene, checker, PATH_MARGINS_M[1])
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]
@@ -384,4 +370,4 @@ def rest_postures(scene: Scene, checker: ArmChecker, only_drivable: bool) -> lis
 def at_rest(scene: Scene, ee_pos: np.ndarray) -> bool:
     """Whether the cup is near its resting point (0.15 m) and the robot can drive off like this."""
     away = float(np.linalg.norm(point_to_base(scene.base, ee_pos) - REST_EE))
-    return away < 0.14 and drivable(scene.footprint(scene.arm), scene.base, 0.0)
+    return away < AT_REST_M and drivable(scene.footprint(scene.arm), scene.base, 0.0)

@@ -79,7 +79,9 @@ class Scene:
                 names = layout_obstacles(self.layout, self.joints).names
                 row = names.index(handle(self.layout, touching).front)
             else:
-                row = len(static.kind) + int(np.flatnonzero(loose == touching)[0])
+                # An object in the hand is none of the obstacles.
+                place = np.flatnonzero(loose == touching)
+                row = len(static.kind) + int(place[0]) if len(place) else -1
             found = np.flatnonzero(rows == row)
             target = int(found[0]) if len(found) else -1
         return ArmChecker(self.spheres if spheres is None else spheres, near, target)

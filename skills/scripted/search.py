@@ -1,9 +1,12 @@
-"""Where to stand and how to move the arm so that the cup comes to a pose, in control steps.
+"""How to stand and how to move the arm so that the cup comes to a pose, in control steps.
 
-A candidate is a base pose to drive to with the arm as it is, and how far to drive on from there
-with the arm raised. The cheapest one counts whose postures are free and that can be driven to.
+For every stance (`skills.scripted.stances`) and every cup pose that would do there, a table says
+about how far the arm has to move (`skills.scripted.postures`). In the order of that the candidates
+are looked at exactly, until no other one can be quicker.
 """
 
+import collections
+import copy
 import dataclasses
 import itertools
 import math
@@ -11,52 +14,36 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skills.scripted.navigation import Leg, drive_field, plan_drive
-from skills.scripted.scene import Scene
-from tpsrl.world.action import ARM_DELTA_RAD, STEP_M
+from skills.scripted.navigation import Leg, plan_drive
+from skills.scripted.postures import estimates, reach_and_touch, table
+from skills.scripted.scene import Held, Scene
+from skills.scripted.stances import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, find_stances  # noqa
+from tpsrl.compiled import njit
+from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ArmChecker
-from tpsrl.world.fetch import BASE_RADIUS, REST_EE
-from tpsrl.world.floor import floor_map
+from tpsrl.world.fetch import REST_EE
 from tpsrl.world.footprint import Footprint
-from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.kinematics import inverse
-from tpsrl.world.reach import (
-    CUP_AXIS,
-    NO_OFFSET,
-    SEEDS,
-    STANDOFFS,
-    best_posture,
-    point_to_base,
-    seeds_towards,
-    stances,
-    static_bodies,
-    to_base,
-    too_far,
-)
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, point_to_base, static_bodies, to_base
 
 # Margins (m) at the ready pose and at the touch, the wider ones tried first; a base pose that is
 # yet to be driven to will be missed by a centimetre or two, the present one is exact.
 LEVELS = ((0.02, 0.004), (0.008, 0.0))
 _HERE = (0.006, 0.0)
-FOOTPRINT_MARGIN_M = 0.025
 MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
-_LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apart they may be
 _STRETCH_RAD = 10.0  # per metre of lift: farther apart in joint space, two postures do not belong
+_LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apart they may be
 _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
-_MAX_CANDIDATES = 200
 _MAX_DRIVES = 4
 _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
-_LEAST_ARM_STEPS = 60.0  # no reach and return takes less
-DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
-# How far the last stretch is driven with the arm already over the furniture (m).
-_ADVANCES = (0.0, 0.15, 0.3, 0.45, 0.6)
-FAR_STANDOFFS = (0.78, 0.86, 0.94, 1.02, 0.7, 1.1)
-_FAR_ADVANCES = (0.3, 0.45, 0.6)  # into a fridge with the arm stretched out already
 _DETOUR_STEPS = 60.0  # of the arm, around shelves and back
 _ROOM_M, _ROUGH_M = 0.6, 0.01
-_FACING = (0.0, 0.2, -0.2)  # within HAB's 15 degrees of the object (rad)
-
-Targets = Callable[[np.ndarray], list["CupTarget"]]
+# Candidates that are looked at exactly, and how many more once there is a way: estimates are good
+# to some tens of steps. Ways from the same stance are much alike.
+_MAX_LOOKS, _MORE_LOOKS, _ENOUGH_OF_A_STANCE = 250, 25, 3
+_TOUCH_STEPS = 10.0  # of the last stretch, about
+# A skill has 200 steps: what goes beyond these counts more than once.
+_COMFORTABLE_STEPS, _HASTE = 150.0, 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,35 +60,55 @@ class CupTarget:
     offset: np.ndarray
     shift: np.ndarray
 
+    def touch(
+        self, base: np.ndarray, checker: ArmChecker, margin: float, near: np.ndarray
+    ) -> np.ndarray | None:
+        """The free posture (7,) for the pose that is found from one nearby, or None.
+
+        From a base pose (3,).
+        """
+        point, axis = point_to_base(base, self.point), to_base(base, self.axis)
+        ok, q = inverse(near, point, self.axis_cup, axis, near, self.offset, 60, 0.3)
+        return q if ok and checker.free(q, margin) else None
+
     def line(
         self, base: np.ndarray, checker: ArmChecker, margin: float, start: np.ndarray
     ) -> np.ndarray | None:
-        """Postures (k, 7) along the straight way from the ready pose to the pose, or None."""
+        """Postures (k, 7) along the straight way from about the ready pose to the pose, or None."""
         count = max(1, math.ceil(float(np.linalg.norm(self.shift)) / _LINE_M))
         postures = []
         for i in range(count - 1, -1, -1):
-            cost, start = self.posture(base, i / count, checker, margin, start)
-            if cost > _LINE_RAD:
+            there = dataclasses.replace(self, point=self.point + i / count * self.shift)
+            q = there.touch(base, checker, margin, start)
+            if q is None or float(np.abs(q - start).max()) > _LINE_RAD:
                 return None
-            postures.append(start)
+            postures.append(q)
+            start = q
         return np.array(postures)
 
-    def posture(
-        self, base: np.ndarray, shift: float, checker: ArmChecker, margin: float, near: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """The free posture nearest to `near` (7,) for the pose moved by `shift` times the shift.
 
-        From a base pose (3,); returns the greatest joint difference (rad, inf for none) and it.
-        """
-        point = point_to_base(base, self.point + shift * self.shift)
-        axis = to_base(base, self.axis)
-        if self.offset is NO_OFFSET and too_far(point, axis):
-            return np.inf, near
-        seeds = np.vstack([near[None], seeds_towards(point)])
-        return best_posture(
-            point, self.axis_cup, axis, self.offset, seeds, checker.arguments(), checker.target,
-            margin, near,
-        )  # fmt: skip
+@dataclasses.dataclass(frozen=True, slots=True)
+class CupTargets:
+    """Cup poses from several stances, m rows; fields as in `CupTarget`, world frame.
+
+    `row` says which stance each belongs to. With its tip at `tip` and pointing along `pointing` the
+    cup is at the touch. `extra` are steps that a pose costs beside the way there; `kind` says which poses
+    are alike.
+    """
+
+    row: np.ndarray  # (m,)
+    point: np.ndarray  # (m, 3)
+    axis_cup: np.ndarray  # (3,)
+    axis: np.ndarray  # (m, 3)
+    offset: np.ndarray  # (3,)
+    shift: np.ndarray  # (m, 3)
+    tip: np.ndarray  # (m, 3)
+    pointing: np.ndarray  # (m, 3)
+    extra: np.ndarray  # (m,)
+    kind: np.ndarray  # (m,)
+
+    def __getitem__(self, i: int) -> CupTarget:
+        return CupTarget(self.point[i], self.axis_cup, self.axis[i], self.offset, self.shift[i])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,55 +131,158 @@ class Reach:
     steps: float
 
 
-def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
-    """The base pose (3,) `distance` metres straight ahead."""
-    step = distance * np.array([math.cos(pose[2]), math.sin(pose[2]), 0.0])
-    return np.asarray(pose) + step
-
-
-def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
-    """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
-    if footprint.margin(*pose) < margin:
-        return False
-    turns = (pose + np.array([0.0, 0.0, turn]) for turn in (0.4, -0.4))
-    backs = all(footprint.margin(*ahead(pose, -d)) >= 0.0 for d in (0.1, 0.2))
-    return backs or all(footprint.margin(*turned) >= 0.0 for turned in turns)
-
-
 class StanceSearch:
-    """Candidates around a point, found once, for as many attempts as it takes."""
+    """Stances around a point, found once, for as many attempts as it takes.
 
-    def __init__(self, scene: Scene, point: np.ndarray, level: bool = False) -> None:
-        """`level` says that the cup will point ahead rather than down, so from farther away."""
+    Args:
+        scene: where the robot is now.
+        point: (3,) the thing to reach.
+        far: the cup will point ahead rather than down, so from farther away.
+        drive_weight: what a step of driving counts beside one of the arm.
+    """
+
+    def __init__(
+        self, scene: Scene, point: np.ndarray, far: bool = False, drive_weight: float = 1.0
+    ) -> None:
         self._scene = scene
-        self._enclosed = _under_something(scene, np.asarray(point))
-        self._standoffs = FAR_STANDOFFS if level or self._enclosed else STANDOFFS
         self._footprint = scene.footprint(scene.arm)
-        self._candidates = self._find_candidates(np.asarray(point))[:_MAX_CANDIDATES]
-        self._highs = high_postures(scene)
+        enclosed = under_something(scene, np.asarray(point))
+        self.stances = find_stances(
+            scene, self._footprint, np.asarray(point), far or enclosed, enclosed
+        )
+        self._drive, self._on = drive_weight * self.stances.drive, self.stances.on
+        self._highs: tuple[np.ndarray, ...] | None = None
         self._walled: list[np.ndarray] = []
+        self._seen: dict[tuple[int, float, int], ArmChecker] = {}
 
     def find(
-        self, targets: Targets, margins: tuple[float, float], touching: int = -1
+        self,
+        targets: CupTargets,
+        margins: tuple[float, float],
+        touching: int = -1,
+        wanted: Callable[[int], float] | None = None,
+        drive: bool = True,
     ) -> Reach | None:
-        """The cheapest way to one of `targets(stance)`, or None.
+        """The cheapest way to one of the targets, or None.
 
         Args:
-            targets: cup poses to aim at from a base pose (3,).
+            targets: cup poses at the stances of this search.
             margins: metres to keep at the ready pose and at the touch.
             touching: index of the object that the tool may touch.
+            wanted: the steps that target `i` costs later on, inf to leave it out.
+            drive: plan how to drive there too.
         """
+        guess = self._guess(targets)
         found: list[Reach] = []
-        best = np.inf
-        for drive, first, advance in self._candidates:
-            if drive + _LEAST_ARM_STEPS >= best:
+        best, looks, more = np.inf, 0, _MORE_LOOKS
+        good: collections.Counter[int] = collections.Counter()
+        for i in np.argsort(guess, kind="stable"):
+            if guess[i] >= best or looks == _MAX_LOOKS or more == 0:
                 break
-            reach = self._reach(first, advance, targets, margins, touching)
+            row = int(targets.row[i])
+            if good[row] == _ENOUGH_OF_A_STANCE:
+                continue
+            later = 0.0 if wanted is None else wanted(int(i))
+            if not np.isfinite(later) or guess[i] + later >= best:
+                continue
+            looks += 1
+            more -= bool(found)
+            reach = self._look(targets, int(i), margins, touching)
             if reach is not None:
-                found.append(dataclasses.replace(reach, steps=drive + reach.steps))
-                best = min(best, drive + reach.steps)
+                good[row] += 1
+                found.append(dataclasses.replace(reach, steps=reach.steps + later))
+                best = min(best, found[-1].steps)
         found.sort(key=lambda reach: reach.steps)
-        return self._first_drivable(found)
+        return self._first_drivable(found) if drive else next(iter(found), None)
+
+    def carrying(self, held: Held) -> "StanceSearch":
+        """The same stances for a robot that holds something."""
+        other = copy.copy(self)
+        other._scene = dataclasses.replace(self._scene, held=held)
+        other._seen, other._highs = {}, None
+        return other
+
+    def _guess(self, targets: CupTargets) -> np.ndarray:
+        """About the steps (m,) that each target takes; inf for out of reach."""
+        stances, arm = self.stances, self._scene.arm
+        far = _arm_estimates(
+            targets.row, stances.stance, targets.tip + targets.shift, targets.pointing, arm,
+            *table().arguments(),
+        )  # fmt: skip
+        far[far > MOST_RAD + 0.2] = np.inf
+        return self._steps(targets.row, far, targets.extra + _TOUCH_STEPS)
+
+    def _steps(self, row: np.ndarray, far: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Control steps (m,) of driving, and of an arm that moves `far` (m,) rad and comes back."""
+        return self._drive[row] + hurried(self._on[row] + 2.0 * far / ARM_DELTA_RAD + extra)
+
+    def _look(
+        self, targets: CupTargets, i: int, margins: tuple[float, float], touching: int
+    ) -> Reach | None:
+        """The way to one target if it is free; its `steps` count drive and arm."""
+        scene, row = self._scene, int(targets.row[i])
+        here = bool(self.stances.here[row])
+        margin, touch_margin = _HERE if here else margins
+        stance, advance = self.stances.stance[row], float(self.stances.advance[row])
+        target = targets[i]
+        apart = self._checker(row, 1.0, -1)
+        contact = self._checker(row, 1.0, touching)
+        shift = to_base(stance, target.shift)
+        far, ready, there = reach_and_touch(
+            point_to_base(stance, targets.tip[i] + target.shift),
+            to_base(stance, targets.pointing[i]),
+            point_to_base(stance, target.point),
+            target.axis_cup,
+            to_base(stance, target.axis),
+            target.offset,
+            shift,
+            scene.arm,
+            apart.arguments(),
+            margin,
+            contact.arguments(),
+            contact.target,
+            touch_margin,
+            MOST_RAD,
+            # The last stretch must be short in joint space as well, or the cup leaves its line.
+            _STRETCH_RAD * math.sqrt(float(shift @ shift)),
+            *table().arguments(),
+        )
+        if not np.isfinite(far):
+            return None
+        via = self._via(row, ready, margin)
+        if via is None:
+            return None
+        steps = float(targets.extra[i]) + float(np.abs(there - ready).max()) / ARM_DELTA_RAD
+        steps += float(np.abs(ready - via).max()) / ARM_DELTA_RAD
+        if not _straight(self._checker(row, 0.0, -1), scene.arm, via):
+            steps += _DETOUR_STEPS
+        every = np.array([row])
+        total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
+        first = scene.base if here else self.stances.first[row]
+        return Reach(target, None, first, advance, stance, via, ready, there, total)
+
+    def _checker(self, row: int, share: float, touching: int) -> ArmChecker:
+        """The checker after a share of a stance's advance; kept."""
+        key = (row, share if self.stances.advance[row] else 1.0, touching)
+        if key not in self._seen:
+            base = ahead(self.stances.first[row], share * float(self.stances.advance[row]))
+            self._seen[key] = self._scene.checker(base, touching=touching)
+        return self._seen[key]
+
+    def _via(self, row: int, ready: np.ndarray, margin: float) -> np.ndarray | None:
+        """The posture (7,) in which to drive on to a stance, or None."""
+        if not self.stances.advance[row]:
+            return ready
+        way = [self._checker(row, share, -1) for share in (0.0, 0.34, 0.67)]
+        if all(checker.free(ready, margin) for checker in way):
+            return ready
+        if self._highs is None:
+            self._highs = high_postures(self._scene)
+        last = self._checker(row, 1.0, -1)
+        for high in self._highs:
+            if all(checker.free(high, margin) for checker in (*way, last)):
+                return high
+        return None
 
     def _first_drivable(self, found: list[Reach]) -> Reach | None:
         tried = 0
@@ -190,86 +300,44 @@ class StanceSearch:
                 break
         return None
 
-    def _find_candidates(self, point: np.ndarray) -> list[tuple[float, np.ndarray, float]]:
-        """(steps to get there, base pose for the arm as it is, advance), cheapest first."""
-        field = drive_field(self._footprint, self._scene.base)
-        found = self._candidates_here(point)
-        layout, joints = self._scene.layout, self._scene.joints
-        directions = 64 if self._enclosed else 32
-        for stance in stances(layout, point, self._standoffs, directions, joints):
-            for advances in (_ADVANCES, _FAR_ADVANCES):
-                best = (np.inf, stance, 0.0)
-                for turn, advance in itertools.product(_FACING, advances):
-                    first = ahead(stance + np.array([0.0, 0.0, turn]), -advance)
-                    drive = field(first) + _advance_steps(advance) + DRIVE_STEPS
-                    if drive < best[0] and drivable(self._footprint, first, FOOTPRINT_MARGIN_M):
-                        best = (drive, first, advance)
-                if np.isfinite(best[0]):
-                    found.append(best)
-                if not self._enclosed:
-                    break
-        found.sort(key=lambda candidate: candidate[0])
-        return found
 
-    def _candidates_here(self, point: np.ndarray) -> list[tuple[float, np.ndarray, float]]:
-        """Staying, or only driving straight on from the present base pose."""
-        base, floor = self._scene.base, floor_map(self._scene.layout, joints=self._scene.joints)
-        found = []
-        for advance in _ADVANCES:
-            x, y, yaw = ahead(base, advance)
-            off = abs(wrap_angle(math.atan2(point[1] - y, point[0] - x) - yaw))
-            distance = math.hypot(point[0] - x, point[1] - y)
-            clear = advance == 0.0 or floor.clearance(x, y) > BASE_RADIUS + 0.01
-            if 0.4 < distance < max(self._standoffs) + 0.1 and off < 1.0 and clear:
-                found.append((_advance_steps(advance), base, advance))
-        return found
-
-    def _reach(
-        self,
-        first: np.ndarray,
-        advance: float,
-        targets: Targets,
-        margins: tuple[float, float],
-        touching: int,
-    ) -> Reach | None:
-        """The quickest target at a stance; `steps` counts the arm alone, there and back."""
-        scene = self._scene
-        margin, touch_margin = _HERE if first is scene.base else margins
-        stance = ahead(first, advance) if advance else first
-        contact, apart = scene.checker(stance, touching=touching), scene.checker(stance)
-        way = [scene.checker(ahead(first, t * advance)) for t in (0.0, 0.34, 0.67) if advance]
-        best: Reach | None = None
-        for target in targets(stance):
-            cost, ready = target.posture(stance, 1.0, apart, margin, scene.arm)
-            steps = 2 * cost / ARM_DELTA_RAD
-            if cost > MOST_RAD or (best is not None and steps >= best.steps):
-                continue
-            via = self._via(way, apart, ready, margin)
-            if via is None:
-                continue
-            if not _straight(way[0] if way else apart, scene.arm, via):
-                steps += _DETOUR_STEPS
-            cost, there = target.posture(stance, 0.0, contact, touch_margin, ready)
-            steps += (2 * cost + float(np.abs(ready - via).max())) / ARM_DELTA_RAD
-            # The last stretch must be short in joint space as well, or the cup leaves its line.
-            short = cost < _STRETCH_RAD * np.linalg.norm(target.shift)
-            if short and (best is None or steps < best.steps):
-                best = Reach(target, None, first, advance, stance, via, ready, there, steps)
-        return best
-
-    def _via(
-        self, way: list[ArmChecker], last: ArmChecker, ready: np.ndarray, margin: float
-    ) -> np.ndarray | None:
-        """The posture (7,) in which to advance past the checkers of `way` to `last`, or None."""
-        if all(checker.free(ready, margin) for checker in way):
-            return ready
-        for high in self._highs:
-            if all(checker.free(high, margin) for checker in (*way, last)):
-                return high
-        return None
+def hurried(steps: np.ndarray) -> np.ndarray:
+    """Control steps of a skill (m,), those beyond what it comfortably has counted more."""
+    return steps + _HASTE * np.maximum(steps - _COMFORTABLE_STEPS, 0.0)
 
 
-def _under_something(scene: Scene, point: np.ndarray) -> bool:
+@njit(cache=True)
+def _arm_estimates(
+    row: np.ndarray,
+    stance: np.ndarray,
+    tip: np.ndarray,
+    pointing: np.ndarray,
+    arm: np.ndarray,
+    count: np.ndarray,
+    postures: np.ndarray,
+) -> np.ndarray:
+    """About how far (m,), rad, the arm has to move for cup poses seen from their stances."""
+    points, axes = np.empty((row.shape[0], 3)), np.empty((row.shape[0], 3))
+    for i in range(row.shape[0]):
+        x, y, yaw = stance[row[i]]
+        c, s = math.cos(yaw), math.sin(yaw)
+        dx, dy = tip[i, 0] - x, tip[i, 1] - y
+        points[i, 0], points[i, 1], points[i, 2] = c * dx + s * dy, c * dy - s * dx, tip[i, 2]
+        dx, dy = pointing[i, 0], pointing[i, 1]
+        axes[i, 0], axes[i, 1], axes[i, 2] = c * dx + s * dy, c * dy - s * dx, pointing[i, 2]
+    return estimates(points, axes, arm, count, postures)
+
+
+def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
+    """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
+    if footprint.margin(*pose) < margin:
+        return False
+    turns = (pose + np.array([0.0, 0.0, turn]) for turn in (0.4, -0.4))
+    backs = all(footprint.margin(*ahead(pose, -d)) >= 0.0 for d in (0.1, 0.2))
+    return backs or all(footprint.margin(*turned) >= 0.0 for turned in turns)
+
+
+def under_something(scene: Scene, point: np.ndarray) -> bool:
     """Whether furniture is over a point (3,) within an arm's length, as in a fridge."""
     bodies = static_bodies(scene.layout, scene.joints)
     delta = bodies.centre - point
@@ -286,10 +354,6 @@ def _straight(checker: ArmChecker, start: np.ndarray, end: np.ndarray) -> bool:
     )
 
 
-def _advance_steps(advance: float) -> float:
-    return 2.0 * (advance / STEP_M + 6.0) if advance else 0.0
-
-
 def high_postures(scene: Scene) -> tuple[np.ndarray, ...]:
     """Postures with the cup above its resting point, for driving over furniture, lowest first."""
     found = (posture_at(np.add(REST_EE, shift), scene.arm) for shift in _HIGH_SHIFTS)
@@ -302,7 +366,7 @@ def posture_at(point: np.ndarray, near: np.ndarray) -> np.ndarray | None:
     The cup may point anywhere.
     """
     best, chosen = MOST_RAD, None
-    for seed in (near, *SEEDS):
+    for seed in itertools.chain((near,), SEEDS):
         ok, q = inverse(seed, point, CUP_AXIS, CUP_AXIS, near, NO_OFFSET, 60, 0.0)
         cost = float(np.abs(q - near).max())
         if ok and cost < best:

@@ -6,12 +6,10 @@ import math
 
 import numpy as np
 
-from skills.scripted.navigation import Leg
+from skills.scripted.navigation import Leg, drive_poses
 from skills.scripted.scene import Scene
-from tpsrl.world.action import ARM_DELTA_RAD, STEP_M, STEP_RAD
-from tpsrl.world.geometry import wrap_angle
+from tpsrl.world.action import ARM_DELTA_RAD
 
-_STARTING = 4.0  # steps to get going and to stop, for each turn and each stretch
 _EVERY = 4  # steps between two looks
 _SLACK = 8  # by how many steps the base may be early or late
 _MARGIN_M = 0.01
@@ -45,7 +43,7 @@ def plan_together(
         path: the arm's way-points (k, 7), the first one being where it is.
         anywhere: the path has not been checked from where the base ends.
     """
-    poses = _base_way(scene.base, legs)
+    poses = drive_poses(scene.base, legs)
     ways = [_with_arm(scene, poses, path, anywhere)]
     if len(path) > 2:
         ways.append(_with_arm(scene, poses, path[[0, -1]], True))
@@ -54,7 +52,7 @@ def plan_together(
 
 def slowest(base: np.ndarray, legs: list[Leg], path: np.ndarray) -> int:
     """Control steps of driving along legs, and then moving the arm along way-points (k, 7)."""
-    return len(_base_way(base, legs)) + len(_arm_way(path))
+    return len(drive_poses(base, legs)) + len(_arm_way(path))
 
 
 def _with_arm(scene: Scene, poses: np.ndarray, path: np.ndarray, check: bool) -> Together | None:
@@ -69,24 +67,6 @@ def _with_arm(scene: Scene, poses: np.ndarray, path: np.ndarray, check: bool) ->
         if _free(scene, poses, arm, delay, steps[delay] if check else 0):
             return Together(delay, path[1:], steps[delay])
     return None
-
-
-def _base_way(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
-    """About where the base is (n, 3) after each control step."""
-    poses = []
-    x, y, yaw = (float(v) for v in start)
-    for leg in legs:
-        turn = float(wrap_angle(leg.heading - yaw))
-        count = math.ceil(abs(turn) / STEP_RAD + _STARTING) if abs(turn) > 0.03 else 0
-        poses += [(x, y, yaw + turn * (i + 1) / count) for i in range(count)]
-        yaw = leg.heading
-        length = math.hypot(leg.x - x, leg.y - y)
-        count = math.ceil(length / STEP_M + _STARTING) if length > 0.03 else 0
-        for i in range(count):
-            t = (i + 1) / count
-            poses.append((x + t * (leg.x - x), y + t * (leg.y - y), yaw))
-        x, y = leg.x, leg.y
-    return np.array(poses).reshape(-1, 3)
 
 
 def _arm_way(path: np.ndarray) -> np.ndarray:

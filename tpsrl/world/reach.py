@@ -43,7 +43,7 @@ SEEDS = np.array(
     ]
 )
 _ITERATIONS = 60
-_SHOULDER = np.array([0.0326, 0.0, 0.936])  # axis of shoulder_pan, height of shoulder_lift
+SHOULDER = np.array([0.0326, 0.0, 0.936])  # axis of shoulder_pan, height of shoulder_lift
 _UPPER_AND_FOREARM = 0.6735
 _WRIST_TO_TIP = 0.385
 
@@ -88,16 +88,17 @@ def best_posture(
 def seeds_towards(point: np.ndarray) -> np.ndarray:
     """`SEEDS` with the shoulder panned to a point (3,) of the base frame."""
     seeds = SEEDS.copy()
-    pan = math.atan2(point[1], point[0] - _SHOULDER[0])
+    pan = math.atan2(point[1], point[0] - SHOULDER[0])
     seeds[:, 0] = np.clip(seeds[:, 0] + pan, -1.6, 1.6)
     return seeds
 
 
+@njit(cache=True)
 def too_far(point: np.ndarray, axis: np.ndarray) -> bool:
     """Whether a cup pose in the base frame is beyond the stretched arm."""
     wrist = point - _WRIST_TO_TIP * axis
-    out = math.hypot(wrist[0] - _SHOULDER[0], wrist[1] - _SHOULDER[1]) - 0.117
-    return math.hypot(out, wrist[2] - _SHOULDER[2]) > _UPPER_AND_FOREARM + 0.002
+    out = math.hypot(wrist[0] - SHOULDER[0], wrist[1] - SHOULDER[1]) - 0.117
+    return math.hypot(out, wrist[2] - SHOULDER[2]) > _UPPER_AND_FOREARM + 0.002
 
 
 def to_base(base: Sequence[float] | np.ndarray, vector: np.ndarray) -> np.ndarray:

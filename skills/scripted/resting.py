@@ -1,0 +1,138 @@
+"""Postures with the cup near its resting point, from which a robot can see and drive."""
+
+import functools
+import math
+
+import numpy as np
+
+from skills.scripted.scene import Scene
+from tpsrl.compiled import njit
+from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies, Spheres
+from tpsrl.world.fetch import (
+    HEAD_CAMERA_FOV_DEG,
+    HEAD_CAMERA_POS,
+    HEAD_CAMERA_TARGET,
+    REST_EE,
+)
+from tpsrl.world.footprint import posed_spheres
+from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
+
+_WITHIN_M = 0.125  # the skills ask for 0.15 m
+_SAMPLES = 2500
+_SELF_M = 0.01  # of the arm from head, neck and torso
+_WIDEST_M = 0.85  # from the base's axis, or doorways become narrow
+_PIXELS = 16
+_NEAR_M = 0.45  # what is nearer than this hides what is behind it
+MOST_VIEW = 0.3  # share of the picture that arm and held object may take at rest
+_ARM_VIEW = 0.2
+_MOST = 12  # postures of which it is found out whether they are free
+
+
+@functools.cache
+def resting_postures() -> np.ndarray:
+    """Postures (n, 7) at rest, `REST` among them: the cup is near its point, the view is free."""
+    rng = np.random.default_rng(0)
+    nothing = Bodies(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
+    alone = ArmChecker(ARM_SPHERES, nothing)
+    found = [REST]
+    low, high = np.maximum(LOWER, -2.6), np.minimum(UPPER, 2.6)
+    for _ in range(_SAMPLES):
+        seed = rng.uniform(low, high)
+        away = rng.normal(size=3)
+        point = REST_EE + _WITHIN_M * rng.uniform() ** (1 / 3) * away / np.linalg.norm(away)
+        ok, q = inverse(seed, point, CUP_AXIS, CUP_AXIS, seed, NO_OFFSET, 40, 0.0)
+        if not ok or np.linalg.norm(cup_pose(q)[0] - REST_EE) > _WITHIN_M:
+            continue
+        q[6] = 0.0  # turning the cup about its axis changes nothing
+        centre, radius = posed_spheres(q)
+        wide = float((np.hypot(centre[:, 0], centre[:, 1]) + radius).max())
+        if wide > _WIDEST_M or not alone.free(q, _SELF_M) or blocked_view(q) > _ARM_VIEW:
+            continue
+        found.append(q)
+    return np.array(found)
+
+
+def blocked_view(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> float:
+    """The share of the head camera's picture that arm and held object fill from nearby.
+
+    Args:
+        q: (7,) posture.
+        spheres: of arm and held object.
+    """
+    centre, radius = posed_spheres(q, spheres)
+    return float(_covered(centre - _EYE, radius, _RAYS))
+
+
+@njit(cache=True)
+def _covered(centre: np.ndarray, radius: np.ndarray, rays: np.ndarray) -> float:
+    count = 0
+    for i in range(rays.shape[0]):
+        for j in range(radius.shape[0]):
+            along = 0.0
+            for k in range(3):
+                along += rays[i, k] * centre[j, k]
+            if along <= 0.0 or along - radius[j] > _NEAR_M:
+                continue
+            off = 0.0
+            for k in range(3):
+                off += centre[j, k] * centre[j, k]
+            if off - along * along < radius[j] * radius[j]:
+                count += 1
+                break
+    return count / rays.shape[0]
+
+
+def _rays() -> np.ndarray:
+    """Unit directions (n, 3) of the head camera's pixels, base frame."""
+    ahead = np.subtract(HEAD_CAMERA_TARGET, HEAD_CAMERA_POS)
+    ahead /= np.linalg.norm(ahead)
+    left = np.array([0.0, 1.0, 0.0])
+    up = np.cross(ahead, left)
+    half = math.tan(math.radians(HEAD_CAMERA_FOV_DEG) / 2)
+    steps = half * (2 * (np.arange(_PIXELS) + 0.5) / _PIXELS - 1)
+    rays = np.array([ahead + a * left + b * up for a in steps for b in steps])
+    return rays / np.linalg.norm(rays, axis=1)[:, None]
+
+
+_EYE = np.array(HEAD_CAMERA_POS)
+_RAYS = _rays()
+
+
+@njit(cache=True)
+def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Writes the postures (n, 7) with their rolls turned towards `arm`; how far each is (n,)."""
+    far = np.zeros(postures.shape[0])
+    for i in range(postures.shape[0]):
+        for k in range(7):
+            q = postures[i, k]
+            if k == 6:
+                q = arm[k]
+            elif k == 2 or k == 4:
+                turned = q + 2 * math.pi * round((arm[k] - q) / (2 * math.pi))
+                if LOWER[k] <= turned <= UPPER[k]:
+                    q = turned
+            out[i, k] = q
+            far[i] = max(far[i], abs(q - arm[k]))
+    return far
+
+
+def rest_postures(scene: Scene, checker: ArmChecker, margin: float) -> list[np.ndarray]:
+    """Resting postures (7,) that are free at a base pose, the quickest to take first.
+
+    Those that leave the camera free come before the others.
+    """
+    postures = resting_postures()
+    turned = np.empty_like(postures)
+    far = _nearest(postures, scene.arm, turned)
+    seeing: list[np.ndarray] = []
+    blind: list[np.ndarray] = []
+    for i in np.argsort(far, kind="stable"):
+        q = turned[i]
+        if not checker.free(q, margin):
+            continue
+        clear = scene.held is None or blocked_view(q, scene.spheres) <= MOST_VIEW
+        (seeing if clear else blind).append(q)
+        if len(seeing) == _MOST or len(blind) == 10 * _MOST:
+            break
+    return seeing + blind[:_MOST]

@@ -1,0 +1,174 @@
+"""Base poses from which a point may be reached, with what it takes to get there."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from skills.scripted.navigation import STOP_STEPS, drive_metres, drive_steps
+from skills.scripted.scene import Scene
+from tpsrl.compiled import njit
+from tpsrl.world.action import STEP_M
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
+from tpsrl.world.footprint import Footprint, pose_margin
+from tpsrl.world.reach import STANDOFFS
+
+FOOTPRINT_MARGIN_M = 0.025
+DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
+# How far the last stretch is driven with the arm already over the furniture (m).
+_ADVANCES = np.array([0.0, 0.15, 0.3, 0.45, 0.6])
+FAR_STANDOFFS = (0.78, 0.86, 0.94, 1.02, 0.7, 1.1)
+_FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
+_FACING = np.array([0.0, 0.2, -0.2])  # within HAB's 15 degrees of the object (rad)
+_NEAREST_M, _BESIDE_M, _ASIDE_RAD = 0.4, 0.1, 1.0  # of a point that is reached from where one is
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stances:
+    """Where to stand (n rows): steps to drive there, base pose before the advance, advance (m).
+
+    Rows with `here` need no drive but the advance. `stance` is where the advance ends.
+    """
+
+    drive: np.ndarray  # (n,) control steps, the advance not counted
+    first: np.ndarray  # (n, 3)
+    advance: np.ndarray  # (n,) m
+    stance: np.ndarray  # (n, 3)
+    here: np.ndarray  # (n,) bool
+
+    @property
+    def on(self) -> np.ndarray:
+        """Control steps (n,) of the advance, and of driving back later."""
+        return np.where(self.advance > 0.0, 2.0 * (self.advance / STEP_M + STOP_STEPS), 0.0)
+
+
+def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
+    """The base pose (3,) `distance` metres straight ahead."""
+    step = distance * np.array([math.cos(pose[2]), math.sin(pose[2]), 0.0])
+    return np.asarray(pose) + step
+
+
+def find_stances(
+    scene: Scene, footprint: Footprint, point: np.ndarray, far: bool, enclosed: bool
+) -> Stances:
+    """All stances for a point (3,): driving straight on from where the base is, and around it.
+
+    Args:
+        scene: where the robot is now.
+        footprint: of the arm's present posture.
+        point: what is to be reached.
+        far: from farther away, since the cup points ahead.
+        enclosed: the point is in something, so stances are close together, and also those count
+            from which one drives into it with the arm stretched out.
+    """
+    floor = floor_map(scene.layout, joints=scene.joints)
+    standoffs = np.array(FAR_STANDOFFS if far else STANDOFFS)
+    rows = _around(
+        point,
+        standoffs,
+        64 if enclosed else 32,
+        main_floor(scene.layout, scene.joints),
+        floor.distance,
+        *floor.origin,
+        footprint.arguments(),
+        scene.base,
+        drive_metres(footprint, scene.base),
+        enclosed,
+    )
+    here = _here(scene.base, point, float(standoffs.max()), floor.distance, *floor.origin)
+    rows = np.vstack([here, rows])
+    first, advance = rows[:, 1:4], rows[:, 4]
+    along = np.column_stack([np.cos(first[:, 2]), np.sin(first[:, 2]), np.zeros(len(rows))])
+    stance = first + advance[:, None] * along
+    return Stances(rows[:, 0], first, advance, stance, np.arange(len(rows)) < len(here))
+
+
+@njit(cache=True)
+def drivable_at(x: float, y: float, yaw: float, scene: tuple, margin: float) -> bool:
+    """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
+    if pose_margin(x, y, yaw, *scene) < margin:
+        return False
+    c, s = math.cos(yaw), math.sin(yaw)
+    if (
+        pose_margin(x - 0.1 * c, y - 0.1 * s, yaw, *scene) >= 0.0
+        and pose_margin(x - 0.2 * c, y - 0.2 * s, yaw, *scene) >= 0.0
+    ):
+        return True
+    return (
+        pose_margin(x, y, yaw + 0.4, *scene) >= 0.0 and pose_margin(x, y, yaw - 0.4, *scene) >= 0.0
+    )
+
+
+@njit(cache=True)
+def _around(
+    point: np.ndarray,
+    standoffs: np.ndarray,
+    directions: int,
+    free: np.ndarray,
+    distance: np.ndarray,
+    x0: float,
+    y0: float,
+    footprint: tuple,
+    base: np.ndarray,
+    metres: np.ndarray,
+    enclosed: bool,
+) -> np.ndarray:
+    """Rows (n, 5) of steps to drive, base pose before the advance (3), advance."""
+    rows = np.empty((standoffs.shape[0] * directions * 2, 5))
+    count = 0
+    for standoff in standoffs:
+        for k in range(directions):
+            angle = 2 * math.pi * k / directions
+            x = point[0] + standoff * math.cos(angle)
+            y = point[1] + standoff * math.sin(angle)
+            ix, iy = int((x - x0) / CELL_M), int((y - y0) / CELL_M)
+            if ix < 0 or iy < 0 or iy >= free.shape[0] or ix >= free.shape[1] or not free[iy, ix]:
+                continue
+            if clearance_gradient(distance, x0, y0, x, y)[0] < BASE_RADIUS + 0.01:
+                continue
+            facing = (angle + 2 * math.pi) % (2 * math.pi) - math.pi
+            for group in range(2 if enclosed else 1):
+                best = np.inf
+                for turn in _FACING:
+                    yaw = facing + turn
+                    for advance in _ADVANCES if group == 0 else _FAR_ADVANCES:
+                        px = x - advance * math.cos(yaw)
+                        py = y - advance * math.sin(yaw)
+                        drive = drive_steps(metres, footprint[0], footprint[1], base, px, py, yaw)
+                        total = drive
+                        if advance > 0.0:
+                            total += 2.0 * (advance / STEP_M + STOP_STEPS)
+                        if total < best and drivable_at(px, py, yaw, footprint, FOOTPRINT_MARGIN_M):
+                            best = total
+                            rows[count, 0] = drive + DRIVE_STEPS
+                            rows[count, 1], rows[count, 2], rows[count, 3] = px, py, yaw
+                            rows[count, 4] = advance
+                if best < np.inf:
+                    count += 1
+    return rows[:count]
+
+
+@njit(cache=True)
+def _here(
+    base: np.ndarray,
+    point: np.ndarray,
+    farthest: float,
+    distance: np.ndarray,
+    x0: float,
+    y0: float,
+) -> np.ndarray:
+    """As `_around`: staying, or only driving straight on from the present base pose."""
+    rows = np.empty((_ADVANCES.shape[0], 5))
+    count = 0
+    for advance in _ADVANCES:
+        x, y = base[0] + advance * math.cos(base[2]), base[1] + advance * math.sin(base[2])
+        if advance > 0.0 and clearance_gradient(distance, x0, y0, x, y)[0] < BASE_RADIUS + 0.01:
+            continue
+        dx, dy = point[0] - x, point[1] - y
+        off = (math.atan2(dy, dx) - base[2] + math.pi) % (2 * math.pi) - math.pi
+        if _NEAREST_M < math.hypot(dx, dy) < farthest + _BESIDE_M and abs(off) < _ASIDE_RAD:
+            rows[count, 0], rows[count, 4] = 0.0, advance
+            rows[count, 1:4] = base
+            count += 1
+    return rows[:count]

@@ -1,0 +1,168 @@
+"""Following a planned way from wherever the robot is, as long as that is near it.
+
+Nobody but the plan need move the robot for this: what comes next follows from where base and arm
+are, not from what was told them before. A learner may act, and be told what the plan would do.
+"""
+
+
+import math
+
+import numpy as np
+
+from skills.scripted.navigation import Follower, Leg, drive_poses
+from tpsrl.compiled import njit
+from tpsrl.world import action as act
+from tpsrl.world.state import WorldState
+
+_AHEAD_RAD = 0.03  # the arm aims at this far on along its path, which cuts corners by less
+_ARRIVED_RAD = 0.004
+_OFF_PATH_RAD = 0.12
+_WINDOW_RAD = 0.3  # of the path, in which the arm is looked for
+_OFF_WAY_M, _WINDOW_STEPS = 0.2, 20
+_METRES_A_RAD = 0.3  # a heading that is off counts so much
+_BLOCKED_STEPS = 12
+_PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
+
+
+class Blocked(Exception):
+    """The arm or base does not get on; the routine plans anew."""
+
+
+class OffPlan(Exception):
+    """The robot is not where the plan has it; the routine plans anew."""
+
+
+class ArmTracker:
+    """The arm's part of an action, step by step, along way-points (k, 7).
+
+    Raises:
+        OffPlan: the arm is too far from the path.
+        Blocked: it has not got on for a while.
+    """
+
+    def __init__(self, path: np.ndarray) -> None:
+        self._path = np.ascontiguousarray(path, dtype=np.float64)
+        spans = np.abs(np.diff(self._path, axis=0)).max(axis=1)
+        self._length = np.concatenate([[0.0], np.cumsum(spans)])
+        self._at = self._best = 0.0
+        self._stuck = 0
+
+    @property
+    def steps(self) -> float:
+        """How many control steps of the plan lie behind the arm."""
+        return self._at / act.ARM_DELTA_RAD
+
+    def step(self, world: WorldState, action: np.ndarray) -> bool:
+        """Writes the arm's entries; whether anything was left to do."""
+        arm = np.asarray(world.arm[0])
+        self._at, off = _along(self._path, self._length, arm, self._at, _WINDOW_RAD)
+        if off > _OFF_PATH_RAD:
+            raise OffPlan("arm")
+        end = self._path[-1] - arm
+        if self._at >= self._length[-1] - _ARRIVED_RAD and np.abs(end).max() < 2 * _ARRIVED_RAD:
+            return False
+        delta = _point(self._path, self._length, self._at + _AHEAD_RAD) - arm
+        span = float(np.abs(delta).max())
+        action[act.ARM] = delta / max(span, act.ARM_DELTA_RAD)
+        self._stuck = 0 if self._at > self._best + 0.005 else self._stuck + 1
+        self._best = max(self._best, self._at)
+        if self._stuck > _BLOCKED_STEPS:
+            if span < 3 * _ARRIVED_RAD:  # pressing against something, or as near as it gets
+                return False
+            raise Blocked("arm")
+        return True
+
+
+class BaseTracker:
+    """The base's part of an action, step by step, along legs.
+
+    Raises:
+        OffPlan: the base is too far from its way.
+        Blocked: it has not got on for a while, or pushes something.
+    """
+
+    def __init__(self, legs: list[Leg], base: np.ndarray) -> None:
+        self._follower = Follower(legs)
+        self._poses = np.vstack([np.asarray(base)[None], drive_poses(base, legs)])
+        self._slow = self._pushed = self._at = 0
+
+    @property
+    def steps(self) -> int:
+        """How many control steps of the plan lie behind the base."""
+        return self._at
+
+    def step(self, world: WorldState, action: np.ndarray) -> bool:
+        """Writes the base's entries; whether there was still something to do."""
+        base, velocity = world.base[0], world.base_velocity[0]
+        self._at, off = _nearest_pose(self._poses, base, self._at, _WINDOW_STEPS)
+        if off > _OFF_WAY_M:
+            raise OffPlan("base")
+        linear, angular = self._follower.command(base, velocity)
+        if self._follower.done:
+            return False
+        moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
+        self._slow = 0 if moving else self._slow + 1
+        self._pushed = self._pushed + 1 if world.force[0] > _PUSH_N else 0
+        if self._slow > _BLOCKED_STEPS or self._pushed > _PUSH_STEPS:
+            raise Blocked("drive")
+        action[act.BASE] = linear, angular
+        return True
+
+
+@njit(cache=True)
+def _nearest_pose(
+    poses: np.ndarray, base: np.ndarray, at: int, window: int
+) -> tuple[int, float]:
+    """The pose (n, 3), not before `at`, to which a base (3,) is nearest, and how far that is."""
+    best, found = np.inf, at
+    for i in range(at, min(at + window, poses.shape[0])):
+        turn = (base[2] - poses[i, 2] + math.pi) % (2 * math.pi) - math.pi
+        off = math.hypot(base[0] - poses[i, 0], base[1] - poses[i, 1]) + _METRES_A_RAD * abs(turn)
+        if off <= best:
+            best, found = off, i
+    return found, best
+
+
+@njit(cache=True)
+def _along(
+    path: np.ndarray, length: np.ndarray, arm: np.ndarray, at: float, window: float
+) -> tuple[float, float]:
+    """Where on a path an arm (7,) is, not before `at`, and how far off it (rad).
+
+    The path's parameter is its length in greatest joint differences; the nearest point is that
+    of least squares.
+    """
+    best, found, off = np.inf, at, np.inf
+    for i in range(path.shape[0] - 1):
+        if length[i + 1] < at or length[i] > at + window:
+            continue
+        span = length[i + 1] - length[i]
+        dot = square = 0.0
+        for k in range(7):
+            d = path[i + 1, k] - path[i, k]
+            dot += d * (arm[k] - path[i, k])
+            square += d * d
+        t = min(max(dot / square, 0.0), 1.0) if square > 0.0 else 1.0
+        if span > 0.0:
+            t = max(t, (at - length[i]) / span)
+        total = worst = 0.0
+        for k in range(7):
+            d = arm[k] - path[i, k] - t * (path[i + 1, k] - path[i, k])
+            total += d * d
+            worst = max(worst, abs(d))
+        if total < best:
+            best, found, off = total, length[i] + t * span, worst
+    if best == np.inf:
+        return at, np.max(np.abs(arm - path[-1]))
+    return found, off
+
+
+@njit(cache=True)
+def _point(path: np.ndarray, length: np.ndarray, at: float) -> np.ndarray:
+    """The posture (7,) at a parameter of a path."""
+    last = path.shape[0] - 1
+    for i in range(last):
+        span = length[i + 1] - length[i]
+        if at <= length[i + 1] and span > 0.0:
+            return path[i] + (path[i + 1] - path[i]) * ((at - length[i]) / span)
+    return path[last].copy()
