@@ -9,17 +9,18 @@ import math
 
 import numpy as np
 
-from skills.scripted.putting import standing, upright_axis
+from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
 from skills.scripted.search import LEVELS, CupTargets, Reach, StanceSearch
-from skills.scripted.touches import SPHERE, STEEP, touches
+from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
 from tpsrl.world.episode import Episode
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
+_SHARES = ((1.0, 0.0), (0.5, 4.0))  # of the approach, the shorter one for narrow places
 _LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
-_DROPS_M = (0.05, 0.1)  # failing that it is let fall, as into a sink
+_DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
 
 
 def destination(episode: Episode, index: int) -> np.ndarray | None:
@@ -47,8 +48,9 @@ def plan_pick(
         scene.position[index],
         search.stances.stance,
     )
+    along = np.tile(CUP_AXIS, (len(row), 1))
     targets = CupTargets(
-        row, point, CUP_AXIS, axis, NO_OFFSET, -APPROACH_M * axis, point, axis, extra, pitch
+        row, point, along, axis, NO_OFFSET, -APPROACH_M * axis, point, axis, extra, pitch, _SHARES
     )
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
@@ -66,7 +68,7 @@ class _Later:
         self._index, self._goal, self._targets = index, goal, targets
         self._scene = dataclasses.replace(scene, arm=REST, held=None)
         self._known: dict[int, float] = {}
-        self._searches: dict[bool, StanceSearch] = {}
+        self._search: StanceSearch | None = None
 
     def __call__(self, i: int) -> float:
         """Control steps of the arm after grasping as in target `i`, inf where it cannot be done.
@@ -81,13 +83,11 @@ class _Later:
     def _steps(self, point: np.ndarray, axis: np.ndarray) -> float:
         scene, index = self._scene, self._index
         held = _held_by(scene, index, point, axis)
-        far = abs(float(axis[2])) < math.sin(STEEP)
-        if far not in self._searches:
+        if self._search is None:
             # What is held makes the way there narrower, which is left to the drive.
-            without = dataclasses.replace(scene, held=held)
-            self._searches[far] = StanceSearch(without, self._goal, far, drive_weight=0.0)
-        search = self._searches[far].carrying(held)
-        targets = standing(scene, held, scene.rotation[index], self._goal, search.stances)
+            self._search = StanceSearch(scene, self._goal, drive_weight=0.0)
+        search = self._search.carrying(held)
+        targets = standing(search.scene, held, self._goal, search.stances)
         found = search.find(targets, LEVELS[-1], drive=False)
         return math.inf if found is None else found.steps
 
@@ -113,13 +113,10 @@ def plan_place(scene: Scene, goal: np.ndarray, drive_weight: float = 1.0) -> Rea
     held = scene.held
     if held is None:
         return None
-    rotation = scene.rotation[held.index]
-    up = held.rotation @ upright_axis(held.kind, rotation)
-    far = abs(float(up[0])) < math.sin(STEEP)
-    search = StanceSearch(scene, goal, far, drive_weight=drive_weight)
+    search = StanceSearch(scene, goal, drive_weight=drive_weight)
     ways = [(0.0, 0.0), *((lean, 0.0) for lean in _LEANS_RAD), *((0.0, drop) for drop in _DROPS_M)]
     for lean, drop in ways:
-        targets = standing(scene, held, rotation, goal, search.stances, lean, drop)
+        targets = standing(scene, held, goal, search.stances, lean, drop)
         for margins in LEVELS:
             found = search.find(targets, margins)
             if found is not None:

@@ -58,6 +58,10 @@ class Scene:
         gone = {without, self.held.index if self.held else -1}
         return np.array([i for i in range(len(self.kinds)) if i not in gone], dtype=np.int64)
 
+    def loose_bodies(self) -> Bodies:
+        """The objects of `loose`."""
+        return _rows(self.objects, self.loose())
+
     def obstacles(self, without: int = -1) -> Bodies:
         """Furniture, then the objects of `loose`."""
         loose = _rows(self.objects, self.loose(without))

@@ -93,12 +93,12 @@ class CupTargets:
 
     `row` says which stance each belongs to. With its tip at `tip` and pointing along `pointing` the
     cup is at the touch. `extra` are steps that a pose costs beside the way there; `kind` says which poses
-    are alike.
+    are alike. `shares` of the shift are tried in turn, each with steps that it costs beside.
     """
 
     row: np.ndarray  # (m,)
     point: np.ndarray  # (m, 3)
-    axis_cup: np.ndarray  # (3,)
+    axis_cup: np.ndarray  # (m, 3)
     axis: np.ndarray  # (m, 3)
     offset: np.ndarray  # (3,)
     shift: np.ndarray  # (m, 3)
@@ -106,9 +106,13 @@ class CupTargets:
     pointing: np.ndarray  # (m, 3)
     extra: np.ndarray  # (m,)
     kind: np.ndarray  # (m,)
+    shares: tuple[tuple[float, float], ...]
 
-    def __getitem__(self, i: int) -> CupTarget:
-        return CupTarget(self.point[i], self.axis_cup, self.axis[i], self.offset, self.shift[i])
+    def at(self, i: int, share: float = 1.0) -> CupTarget:
+        """One of them, with a share of its shift."""
+        return CupTarget(
+            self.point[i], self.axis_cup[i], self.axis[i], self.offset, share * self.shift[i]
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,18 +141,16 @@ class StanceSearch:
     Args:
         scene: where the robot is now.
         point: (3,) the thing to reach.
-        far: the cup will point ahead rather than down, so from farther away.
         drive_weight: what a step of driving counts beside one of the arm.
     """
 
     def __init__(
-        self, scene: Scene, point: np.ndarray, far: bool = False, drive_weight: float = 1.0
+        self, scene: Scene, point: np.ndarray, drive_weight: float = 1.0
     ) -> None:
-        self._scene = scene
+        self.scene = scene
         self._footprint = scene.footprint(scene.arm)
-        enclosed = under_something(scene, np.asarray(point))
         self.stances = find_stances(
-            scene, self._footprint, np.asarray(point), far or enclosed, enclosed
+            scene, self._footprint, np.asarray(point), under_something(scene, np.asarray(point))
         )
         self._drive, self._on = drive_weight * self.stances.drive, self.stances.on
         self._highs: tuple[np.ndarray, ...] | None = None
@@ -198,13 +200,13 @@ class StanceSearch:
     def carrying(self, held: Held) -> "StanceSearch":
         """The same stances for a robot that holds something."""
         other = copy.copy(self)
-        other._scene = dataclasses.replace(self._scene, held=held)
+        other._scene = dataclasses.replace(self.scene, held=held)
         other._seen, other._highs = {}, None
         return other
 
     def _guess(self, targets: CupTargets) -> np.ndarray:
         """About the steps (m,) that each target takes; inf for out of reach."""
-        stances, arm = self.stances, self._scene.arm
+        stances, arm = self.stances, self.scene.arm
         far = _arm_estimates(
             targets.row, stances.stance, targets.tip + targets.shift, targets.pointing, arm,
             *table().arguments(),
@@ -220,39 +222,43 @@ class StanceSearch:
         self, targets: CupTargets, i: int, margins: tuple[float, float], touching: int
     ) -> Reach | None:
         """The way to one target if it is free; its `steps` count drive and arm."""
-        scene, row = self._scene, int(targets.row[i])
+        scene, row = self.scene, int(targets.row[i])
         here = bool(self.stances.here[row])
         margin, touch_margin = _HERE if here else margins
         stance, advance = self.stances.stance[row], float(self.stances.advance[row])
-        target = targets[i]
         apart = self._checker(row, 1.0, -1)
         contact = self._checker(row, 1.0, touching)
-        shift = to_base(stance, target.shift)
-        far, ready, there = reach_and_touch(
-            point_to_base(stance, targets.tip[i] + target.shift),
-            to_base(stance, targets.pointing[i]),
-            point_to_base(stance, target.point),
-            target.axis_cup,
-            to_base(stance, target.axis),
-            target.offset,
-            shift,
-            scene.arm,
-            apart.arguments(),
-            margin,
-            contact.arguments(),
-            contact.target,
-            touch_margin,
-            MOST_RAD,
-            # The last stretch must be short in joint space as well, or the cup leaves its line.
-            _STRETCH_RAD * math.sqrt(float(shift @ shift)),
-            *table().arguments(),
-        )
-        if not np.isfinite(far):
+        pointing, tip = to_base(stance, targets.pointing[i]), targets.tip[i]
+        for share, cost in targets.shares:
+            target = targets.at(i, share)
+            shift = to_base(stance, target.shift)
+            far, ready, there = reach_and_touch(
+                point_to_base(stance, tip + target.shift),
+                pointing,
+                point_to_base(stance, target.point),
+                target.axis_cup,
+                to_base(stance, target.axis),
+                target.offset,
+                shift,
+                scene.arm,
+                apart.arguments(),
+                margin,
+                contact.arguments(),
+                contact.target,
+                touch_margin,
+                MOST_RAD,
+                # The last stretch must be short in joint space too, or the cup leaves its line.
+                _STRETCH_RAD * math.sqrt(float(shift @ shift)),
+                *table().arguments(),
+            )
+            if np.isfinite(far):
+                break
+        else:
             return None
         via = self._via(row, ready, margin)
         if via is None:
             return None
-        steps = float(targets.extra[i]) + float(np.abs(there - ready).max()) / ARM_DELTA_RAD
+        steps = cost + float(targets.extra[i]) + float(np.abs(there - ready).max()) / ARM_DELTA_RAD
         steps += float(np.abs(ready - via).max()) / ARM_DELTA_RAD
         if not _straight(self._checker(row, 0.0, -1), scene.arm, via):
             steps += _DETOUR_STEPS
@@ -266,7 +272,7 @@ class StanceSearch:
         key = (row, share if self.stances.advance[row] else 1.0, touching)
         if key not in self._seen:
             base = ahead(self.stances.first[row], share * float(self.stances.advance[row]))
-            self._seen[key] = self._scene.checker(base, touching=touching)
+            self._seen[key] = self.scene.checker(base, touching=touching)
         return self._seen[key]
 
     def _via(self, row: int, ready: np.ndarray, margin: float) -> np.ndarray | None:
@@ -277,7 +283,7 @@ class StanceSearch:
         if all(checker.free(ready, margin) for checker in way):
             return ready
         if self._highs is None:
-            self._highs = high_postures(self._scene)
+            self._highs = high_postures(self.scene)
         last = self._checker(row, 1.0, -1)
         for high in self._highs:
             if all(checker.free(high, margin) for checker in (*way, last)):
@@ -287,11 +293,11 @@ class StanceSearch:
     def _first_drivable(self, found: list[Reach]) -> Reach | None:
         tried = 0
         for reach in found:
-            if reach.first is self._scene.base:
+            if reach.first is self.scene.base:
                 return reach
             if any(np.abs(reach.first - pose).max() < _SAME_PLACE for pose in self._walled):
                 continue
-            legs = plan_drive(self._footprint, self._scene.base, reach.first)
+            legs = plan_drive(self._footprint, self.scene.base, reach.first)
             if legs is not None:
                 return dataclasses.replace(reach, legs=legs)
             self._walled.append(reach.first)

@@ -8,17 +8,18 @@ import numpy as np
 from skills.scripted.navigation import STOP_STEPS, drive_metres, drive_steps
 from skills.scripted.scene import Scene
 from tpsrl.compiled import njit
-from tpsrl.world.action import STEP_M
+from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
 from tpsrl.world.footprint import Footprint, pose_margin
-from tpsrl.world.reach import STANDOFFS
 
 FOOTPRINT_MARGIN_M = 0.025
 DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = np.array([0.0, 0.15, 0.3, 0.45, 0.6])
-FAR_STANDOFFS = (0.78, 0.86, 0.94, 1.02, 0.7, 1.1)
+_STANDOFFS = np.array([0.7, 0.62, 0.78, 0.54, 0.86, 0.94, 1.02, 1.1])
+_ADVANCES_HERE = np.array([0.0, 0.07, 0.15, 0.22, 0.3, 0.37, 0.45, 0.52, 0.6])
+_TURNS_HERE = np.array([0.0, 0.15, -0.15, 0.35, -0.35])  # rad
 _FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
 _FACING = np.array([0.0, 0.2, -0.2])  # within HAB's 15 degrees of the object (rad)
 _NEAREST_M, _BESIDE_M, _ASIDE_RAD = 0.4, 0.1, 1.0  # of a point that is reached from where one is
@@ -50,7 +51,7 @@ def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
 
 
 def find_stances(
-    scene: Scene, footprint: Footprint, point: np.ndarray, far: bool, enclosed: bool
+    scene: Scene, footprint: Footprint, point: np.ndarray, enclosed: bool
 ) -> Stances:
     """All stances for a point (3,): driving straight on from where the base is, and around it.
 
@@ -58,15 +59,13 @@ def find_stances(
         scene: where the robot is now.
         footprint: of the arm's present posture.
         point: what is to be reached.
-        far: from farther away, since the cup points ahead.
         enclosed: the point is in something, so stances are close together, and also those count
             from which one drives into it with the arm stretched out.
     """
     floor = floor_map(scene.layout, joints=scene.joints)
-    standoffs = np.array(FAR_STANDOFFS if far else STANDOFFS)
     rows = _around(
         point,
-        standoffs,
+        _STANDOFFS,
         64 if enclosed else 32,
         main_floor(scene.layout, scene.joints),
         floor.distance,
@@ -76,12 +75,20 @@ def find_stances(
         drive_metres(footprint, scene.base),
         enclosed,
     )
-    here = _here(scene.base, point, float(standoffs.max()), floor.distance, *floor.origin)
+    here = _here(
+        scene.base,
+        point,
+        float(_STANDOFFS.max()),
+        floor.distance,
+        *floor.origin,
+        footprint.arguments(),
+    )
     rows = np.vstack([here, rows])
     first, advance = rows[:, 1:4], rows[:, 4]
     along = np.column_stack([np.cos(first[:, 2]), np.sin(first[:, 2]), np.zeros(len(rows))])
     stance = first + advance[:, None] * along
-    return Stances(rows[:, 0], first, advance, stance, np.arange(len(rows)) < len(here))
+    still = np.abs(first - scene.base).max(axis=1) == 0.0
+    return Stances(rows[:, 0], first, advance, stance, still)
 
 
 @njit(cache=True)
@@ -157,18 +164,25 @@ def _here(
     distance: np.ndarray,
     x0: float,
     y0: float,
+    footprint: tuple,
 ) -> np.ndarray:
-    """As `_around`: staying, or only driving straight on from the present base pose."""
-    rows = np.empty((_ADVANCES.shape[0], 5))
+    """As `_around`: staying, or only turning a little and driving straight on."""
+    rows = np.empty((_ADVANCES_HERE.shape[0] * _TURNS_HERE.shape[0], 5))
     count = 0
-    for advance in _ADVANCES:
-        x, y = base[0] + advance * math.cos(base[2]), base[1] + advance * math.sin(base[2])
-        if advance > 0.0 and clearance_gradient(distance, x0, y0, x, y)[0] < BASE_RADIUS + 0.01:
+    for turn in _TURNS_HERE:
+        yaw = base[2] + turn
+        if turn != 0.0 and pose_margin(base[0], base[1], yaw, *footprint) < 0.0:
             continue
-        dx, dy = point[0] - x, point[1] - y
-        off = (math.atan2(dy, dx) - base[2] + math.pi) % (2 * math.pi) - math.pi
-        if _NEAREST_M < math.hypot(dx, dy) < farthest + _BESIDE_M and abs(off) < _ASIDE_RAD:
-            rows[count, 0], rows[count, 4] = 0.0, advance
-            rows[count, 1:4] = base
-            count += 1
+        for advance in _ADVANCES_HERE:
+            x, y = base[0] + advance * math.cos(yaw), base[1] + advance * math.sin(yaw)
+            if advance > 0.0:
+                if clearance_gradient(distance, x0, y0, x, y)[0] < BASE_RADIUS + 0.01:
+                    break
+            dx, dy = point[0] - x, point[1] - y
+            off = (math.atan2(dy, dx) - yaw + math.pi) % (2 * math.pi) - math.pi
+            if _NEAREST_M < math.hypot(dx, dy) < farthest + _BESIDE_M and abs(off) < _ASIDE_RAD:
+                rows[count, 0] = abs(turn) / STEP_RAD + STOP_STEPS if turn != 0.0 else 0.0
+                rows[count, 1], rows[count, 2], rows[count, 3] = base[0], base[1], yaw
+                rows[count, 4] = advance
+                count += 1
     return rows[:count]
