@@ -1,10 +1,13 @@
 """Postures with the cup near its resting point, from which a robot can see and drive."""
 
+import dataclasses
 import functools
+import itertools
 import math
 
 import numpy as np
 
+from skills.scripted.postures import estimates, table
 from skills.scripted.scene import Scene
 from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies, Spheres
@@ -26,12 +29,30 @@ _PIXELS = 16
 _NEAR_M = 0.45  # what is nearer than this hides what is behind it
 MOST_VIEW = 0.3  # share of the picture that arm and held object may take at rest
 _ARM_VIEW = 0.2
+# Where skills take and put things: a little above chairs and sofa, television stand, sink, tables,
+# counters.
+_HEIGHTS_M = (0.54, 0.76, 0.85, 0.9, 1.0, 1.08)
+_PITCHES, _TURNS = np.radians([90.0, 75.0, 60.0, 45.0]), (0.0, 0.4, -0.4)
+_QUICK = [0, 4, 9]
+_HOPELESS_RAD = 2.0
+_LATER = 0.6  # what the way to the next thing counts beside the way to rest
 _MOST = 12  # postures of which it is found out whether they are free
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resting:
+    """Postures at rest (n, 7), `REST` among them: the cup is near its point, the view is free.
+
+    `far` (n,) is how far from each one the cup poses are that skills ask for, see `reach_cost`.
+    """
+
+    postures: np.ndarray
+    far: np.ndarray
+
+
 @functools.cache
-def resting_postures() -> np.ndarray:
-    """Postures (n, 7) at rest, `REST` among them: the cup is near its point, the view is free."""
+def resting_postures() -> Resting:
+    """The postures at rest of this process, always the same ones."""
     rng = np.random.default_rng(0)
     nothing = Bodies(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
     alone = ArmChecker(ARM_SPHERES, nothing)
@@ -50,7 +71,29 @@ def resting_postures() -> np.ndarray:
         if wide > _WIDEST_M or not alone.free(q, _SELF_M) or blocked_view(q) > _ARM_VIEW:
             continue
         found.append(q)
-    return np.array(found)
+    return Resting(np.array(found), np.array([reach_cost(q) for q in found]))
+
+
+def reach_cost(q: np.ndarray) -> float:
+    """How far (rad, the slowest joint) the arm has to move from a posture (7,) to be of use.
+
+    The mean over heights of furniture of what the quickest cup poses there take; the very quickest
+    will often be in the way of something.
+    """
+    points, axes = _useful_poses()
+    far = np.sort(estimates(points, axes, q, *table().arguments()).reshape(len(_HEIGHTS_M), -1))
+    return float(np.minimum(far[:, _QUICK], _HOPELESS_RAD).mean())
+
+
+@functools.cache
+def _useful_poses() -> tuple[np.ndarray, np.ndarray]:
+    """Points (n, 3) and directions (n, 3) of the cup before the base, height after height."""
+    grid = itertools.product(_HEIGHTS_M, np.arange(0.5, 1.0, 0.05), _PITCHES, _TURNS)
+    rows = np.array(list(grid))
+    height, out, pitch, turn = rows.T
+    level = np.cos(pitch)
+    axes = np.column_stack([level * np.cos(turn), level * np.sin(turn), -np.sin(pitch)])
+    return np.column_stack([out, np.zeros(len(rows)), height]), axes
 
 
 def blocked_view(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> float:
@@ -118,16 +161,16 @@ def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarr
 
 
 def rest_postures(scene: Scene, checker: ArmChecker, margin: float) -> list[np.ndarray]:
-    """Resting postures (7,) that are free at a base pose, the quickest to take first.
+    """Resting postures (7,) that are free at a base pose, the best first: soon taken, and of use.
 
     Those that leave the camera free come before the others.
     """
-    postures = resting_postures()
-    turned = np.empty_like(postures)
-    far = _nearest(postures, scene.arm, turned)
+    known = resting_postures()
+    turned = np.empty_like(known.postures)
+    cost = _nearest(known.postures, scene.arm, turned) + _LATER * known.far
     seeing: list[np.ndarray] = []
     blind: list[np.ndarray] = []
-    for i in np.argsort(far, kind="stable"):
+    for i in np.argsort(cost, kind="stable"):
         q = turned[i]
         if not checker.free(q, margin):
             continue
