@@ -18,6 +18,9 @@ _MAX_NODES = 800
 _TRIES = 1200
 _SHORTCUTS = 150
 _GOOD_ENOUGH = 1.15
+MARGINS_M = (0.02, 0.008, 0.0)
+_SAVING_STEPS = 25
+_HEAD_SHARE = 0.15  # of a way, in which it must have become free
 _ATTEMPTS = 3  # paths from different seeds, of which the quickest is taken
 
 
@@ -57,6 +60,28 @@ def plan_path(
     return None if best is None else np.vstack([escape[:-1], best])
 
 
+def widest_path(
+    checker: ArmChecker, start: np.ndarray, goal: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """A free path (k, 7) between postures (7,) and the margin (m) that it keeps, or None.
+
+    The widest margin for which there is a path, unless a narrower one saves much time. A start
+    that touches something, as after a grasp, need not become freer than it is.
+    """
+    direct = duration(np.stack([start, goal]))
+    touching = min(checker.clearance(start), 0.0) - 0.004
+    best: tuple[np.ndarray, float] | None = None
+    for margin in (*MARGINS_M, touching):
+        if best is not None and (margin == touching or duration(best[0]) < direct + _SAVING_STEPS):
+            break
+        path = plan_path(checker, start, goal, margin)
+        if path is None:
+            continue
+        if best is None or duration(path) < duration(best[0]) - _SAVING_STEPS:
+            best = path, margin
+    return best
+
+
 def duration(path: np.ndarray) -> float:
     """Control steps that a path (k, 7) takes at full joint speed."""
     return float(np.abs(np.diff(path, axis=0)).max(axis=1).sum() / ARM_DELTA_RAD)
@@ -79,6 +104,20 @@ def _escape(checker: ArmChecker, start: np.ndarray, margin: float) -> np.ndarray
         if chosen is not None:
             return np.stack([start, chosen])
     return None
+
+
+def edge_free(checker: ArmChecker, a: np.ndarray, b: np.ndarray, margin: float) -> bool:
+    """Whether the straight joint motion between postures (7,) keeps `margin` metres, its ends too.
+
+    A start that is nearer to something than that need not become freer at once.
+    """
+    if not checker.free(b, margin):
+        return False
+    start = checker.clearance(a)
+    head = a if start >= margin else a + _HEAD_SHARE * (b - a)
+    if start < margin and not checker.free(head, margin):
+        return False
+    return bool(_edge_free(head, b, checker.arguments(), checker.target, margin))
 
 
 @njit(cache=True)

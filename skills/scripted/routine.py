@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from skills.scripted.motion import duration, plan_path
+from skills.scripted.motion import MARGINS_M, duration, widest_path
 from skills.scripted.navigation import STOP_STEPS, Leg
 from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene, look
@@ -32,8 +32,6 @@ AT_REST_M = 0.14  # the skills ask for 0.15 m
 _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
-PATH_MARGINS_M = (0.02, 0.008, 0.0)
-_SAVING_STEPS = 25
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
 _LEAST_FOLD_STEPS = 45.0
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
@@ -235,25 +233,14 @@ class Routine(abc.ABC):
         pass
 
     def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
-        """A free path (k, 7) from where the arm is, or None.
-
-        The widest margin for which there is a path, unless a narrower one saves a second or more.
-        """
-        start = np.array(self.world.arm[0])
-        direct = duration(np.stack([start, posture]))
-        touching = min(checker.clearance(start), 0.0) - 0.004
-        best: np.ndarray | None = None
-        for margin in (*PATH_MARGINS_M, touching):
-            if best is not None and (margin == touching or duration(best) < direct + _SAVING_STEPS):
-                break
-            path = plan_path(checker, start, posture, margin)
-            if path is None:
-                continue
-            if best is None or duration(path) < duration(best) - _SAVING_STEPS:
-                best = path
-                if margin < PATH_MARGINS_M[0]:
-                    self.note("tight_path" if margin >= 0 else "touching_path")
-        return None if best is None else best[1:]
+        """A free path (k, 7) from where the arm is, or None; see `motion.widest_path`."""
+        found = widest_path(checker, np.array(self.world.arm[0]), posture)
+        if found is None:
+            return None
+        path, margin = found
+        if margin < MARGINS_M[0]:
+            self.note("tight_path" if margin >= 0 else "touching_path")
+        return path[1:]
 
     def to_rest(self) -> Steps:
         """Brings the cup near its resting point by the shortest free way.
@@ -343,7 +330,7 @@ class Routine(abc.ABC):
         self.phase = "drive"
         if reach.legs is not None:
             self.note("moved_base")
-            yield from self.drive_and_follow(reach.legs, self._ready_path(reach.via, reach.first))
+            yield from self.drive_and_follow(reach.legs, reach.path)
             again = plan(self.look())
             if again is not None and again.legs is None:
                 reach = again
@@ -361,7 +348,7 @@ class Routine(abc.ABC):
 
 def resting(scene: Scene, checker: ArmChecker, only_drivable: bool) -> list[np.ndarray]:
     """Free resting postures at a base pose, the best first; those that let the robot drive off."""
-    found = rest_postures(scene, checker, PATH_MARGINS_M[1])
+    found = rest_postures(scene, checker, MARGINS_M[1])
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
 from skills.scripted.navigation import Leg, plan_drive
 from skills.scripted.postures import estimates, reach_and_touch, table
 from skills.scripted.scene import Held, Scene
@@ -36,8 +37,8 @@ _LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apa
 _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
 _MAX_DRIVES = 4
 _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
-_DETOUR_STEPS = 60.0  # of the arm, around shelves and back
-_ROOM_M, _ROUGH_M = 0.6, 0.01
+_MAX_DETOURS = 6  # arm paths around something, of which planning takes some milliseconds each
+_ROOM_M = 0.6
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
 # to some tens of steps. Ways from the same stance are much alike.
 _MAX_LOOKS, _MORE_LOOKS, _ENOUGH_OF_A_STANCE = 250, 25, 3
@@ -121,7 +122,8 @@ class Reach:
 
     `legs` lead to the pose `first` (3,) with the arm as it is (None: it is there already); from
     it `advance` metres straight on lead to `stance` (3,), driven with the arm in posture `via`
-    (7,): the ready posture itself, or a high one where that would run into something.
+    (7,): the ready posture itself, or a high one where that would run into something. `path` (k, 7)
+    leads the arm there, before the advance.
     """
 
     target: CupTarget
@@ -130,6 +132,7 @@ class Reach:
     advance: float
     stance: np.ndarray
     via: np.ndarray
+    path: np.ndarray
     ready: np.ndarray
     there: np.ndarray
     steps: float
@@ -195,7 +198,9 @@ class StanceSearch:
                 found.append(dataclasses.replace(reach, steps=reach.steps + later))
                 best = min(best, found[-1].steps)
         found.sort(key=lambda reach: reach.steps)
-        return self._first_drivable(found) if drive else next(iter(found), None)
+        if not drive:
+            return next(iter(found), None)
+        return self._first_drivable(self._with_paths(found))
 
     def carrying(self, held: Held) -> "StanceSearch":
         """The same stances for a robot that holds something."""
@@ -260,12 +265,11 @@ class StanceSearch:
             return None
         steps = cost + float(targets.extra[i]) + float(np.abs(there - ready).max()) / ARM_DELTA_RAD
         steps += float(np.abs(ready - via).max()) / ARM_DELTA_RAD
-        if not _straight(self._checker(row, 0.0, -1), scene.arm, via):
-            steps += _DETOUR_STEPS
         every = np.array([row])
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
-        return Reach(target, None, first, advance, stance, via, ready, there, total)
+        path = via[None]
+        return Reach(target, None, first, advance, stance, via, path, ready, there, total)
 
     def _checker(self, row: int, share: float, touching: int) -> ArmChecker:
         """The checker after a share of a stance's advance; kept."""
@@ -289,6 +293,29 @@ class StanceSearch:
             if all(checker.free(high, margin) for checker in (*way, last)):
                 return high
         return None
+
+    def _with_paths(self, found: list[Reach]) -> list[Reach]:
+        """The ways with the arm's real path, by what they then take; the hopeless ones left out."""
+        arm = self.scene.arm
+        better: list[Reach] = []
+        best, detours = np.inf, 0
+        for reach in found:
+            if reach.steps >= best or detours == _MAX_DETOURS:
+                break
+            checker = self.scene.checker(reach.first)
+            if edge_free(checker, arm, reach.via, MARGINS_M[1]):
+                better.append(reach)
+                best = min(best, reach.steps)
+                continue
+            detours += 1
+            way = widest_path(checker, arm, reach.via)
+            if way is None:
+                continue
+            more = duration(way[0]) - duration(np.stack([arm, reach.via]))
+            steps = reach.steps + (1.0 + _HASTE) * more
+            better.append(dataclasses.replace(reach, path=way[0][1:], steps=steps))
+            best = min(best, steps)
+        return sorted(better, key=lambda reach: reach.steps)
 
     def _first_drivable(self, found: list[Reach]) -> Reach | None:
         tried = 0
@@ -351,13 +378,6 @@ def under_something(scene: Scene, point: np.ndarray) -> bool:
     over = (np.abs(local[:, :2]) < bodies.half[:, :2]).all(axis=1)
     low = delta[:, 2] - bodies.half[:, 2]
     return bool((over & (low > 0.0) & (low < _ROOM_M)).any())
-
-
-def _straight(checker: ArmChecker, start: np.ndarray, end: np.ndarray) -> bool:
-    """Whether the arm can move from one posture to another without a detour, at a rough look."""
-    return all(
-        checker.free(start + t * (end - start), -_ROUGH_M) for t in (0.2, 0.4, 0.6, 0.8, 1.0)
-    )
 
 
 def high_postures(scene: Scene) -> tuple[np.ndarray, ...]:
