@@ -30,6 +30,7 @@ _FIRST = np.array([0.20, 0.05, -math.radians(15.0), -1.25])
 _STEPS = np.array([_STEP_M, _STEP_M, _STEP_PITCH, _STEP_TURN])
 _SHAPE = (20, 32, 8, 11)
 _SAME_RAD = 0.25  # branches that differ by less are one
+_ALONG = 0.995  # cosine with which a direction counts as the cup's own axis
 _ALIKE_RAD = 0.4  # from one cell to the next a posture may change by so much
 _SEED_POSTURES = np.vstack([SEEDS, SEEDS[1:3] * np.array([1, 1, -1, 1, -1, 1, 1])])
 _NEAR = SEEDS[0].copy()
@@ -41,11 +42,12 @@ class PostureTable:
     """The cells: how many branches each has (-1: not yet filled), and their postures."""
 
     count: np.ndarray  # (cells,) int8
-    postures: np.ndarray  # (cells, MOST_BRANCHES, 7) float32
+    postures: np.ndarray  # (cells, MOST_BRANCHES, 7) float32, the last joint 0
+    upward: np.ndarray  # (cells, MOST_BRANCHES) float32, angle of up about the cup's axis
 
-    def arguments(self) -> tuple[np.ndarray, np.ndarray]:
+    def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The fields, in the order that the compiled functions take them."""
-        return self.count, self.postures
+        return self.count, self.postures, self.upward
 
 
 @functools.cache
@@ -53,7 +55,9 @@ def table() -> PostureTable:
     """The table of this process."""
     cells = math.prod(_SHAPE)
     return PostureTable(
-        np.full(cells, -1, dtype=np.int8), np.zeros((cells, MOST_BRANCHES, 7), dtype=np.float32)
+        np.full(cells, -1, dtype=np.int8),
+        np.zeros((cells, MOST_BRANCHES, 7), dtype=np.float32),
+        np.zeros((cells, MOST_BRANCHES), dtype=np.float32),
     )
 
 
@@ -104,7 +108,7 @@ def _cell(point: np.ndarray, axis: np.ndarray) -> tuple[int, float]:
 
 
 @njit(cache=True)
-def _fill(cell: int, count: np.ndarray, postures: np.ndarray) -> None:
+def _fill(cell: int, count: np.ndarray, postures: np.ndarray, upward: np.ndarray) -> None:
     """Finds the branches of a cell."""
     rest, values = cell, np.empty(4)
     for k in range(3, -1, -1):
@@ -132,6 +136,8 @@ def _fill(cell: int, count: np.ndarray, postures: np.ndarray) -> None:
             if new and clearance(q, *_ALONE, -1, 0.0) >= 0.0:
                 for k in range(7):
                     postures[cell, found, k] = q[k]
+                _, turn_cup = cup_pose(q)
+                upward[cell, found] = math.atan2(turn_cup[2, 2], turn_cup[2, 1])
                 found += 1
                 if found == MOST_BRANCHES:
                     break
@@ -143,8 +149,10 @@ def branches(
     point: np.ndarray,
     axis: np.ndarray,
     near: np.ndarray,
+    up_angle: float,
     count: np.ndarray,
     postures: np.ndarray,
+    upward: np.ndarray,
     cost: np.ndarray,
     found: np.ndarray,
 ) -> int:
@@ -154,10 +162,13 @@ def branches(
         point: (3,) of the cup's tip, base frame.
         axis: (3,) unit vector out of the cup, base frame.
         near: (7,) the posture from which the arm comes.
+        up_angle: about the cup's axis, from its y to its z, where what points up in the end is
+            (rad); NaN where that does not matter.
         count: of the table.
         postures: of the table.
-        cost: (MOST_BRANCHES,) receives the greatest difference of a joint but the last (rad).
-        found: (MOST_BRANCHES, 7) receives the postures, the last joint as in `near`.
+        upward: of the table.
+        cost: (MOST_BRANCHES,) receives the greatest difference of a joint (rad).
+        found: (MOST_BRANCHES, 7) receives the postures.
 
     Returns:
         How many there are.
@@ -166,19 +177,19 @@ def branches(
     if cell < 0:
         return 0
     if count[cell] < 0:
-        _fill(cell, count, postures)
+        _fill(cell, count, postures, upward)
     number = 0
     for b in range(count[cell]):
         q = found[number]
         for k in range(7):
             q[k] = postures[cell, b, k]
         q[0] += pan
-        q[6] = near[6]
+        q[6] = near[6] if math.isnan(up_angle) else upward[cell, b] - up_angle
         if q[0] < LOWER[0] or q[0] > UPPER[0]:
             continue
         wrapped(q, near)
         worst = 0.0
-        for k in range(6):
+        for k in range(7):
             worst = max(worst, abs(q[k] - near[k]))
         cost[number] = worst
         number += 1
@@ -187,22 +198,39 @@ def branches(
 
 @njit(cache=True)
 def estimates(
-    points: np.ndarray, axes: np.ndarray, near: np.ndarray, count: np.ndarray, postures: np.ndarray
+    points: np.ndarray,
+    axes: np.ndarray,
+    near: np.ndarray,
+    up_angles: np.ndarray,
+    count: np.ndarray,
+    postures: np.ndarray,
+    upward: np.ndarray,
 ) -> np.ndarray:
     """About how far (n,), in rad of the slowest joint, cup poses are; inf for out of reach.
 
-    `points` and `axes` (n, 3) as in `branches`.
+    `points` and `axes` (n, 3), `up_angles` (n,) as in `branches`.
     """
     out = np.full(points.shape[0], np.inf)
     cost, found = np.empty(MOST_BRANCHES), np.empty((MOST_BRANCHES, 7))
     for i in range(points.shape[0]):
-        for b in range(branches(points[i], axes[i], near, count, postures, cost, found)):
+        number = branches(
+            points[i], axes[i], near, up_angles[i], count, postures, upward, cost, found
+        )
+        for b in range(number):
             out[i] = min(out[i], cost[b])
     return out
 
 
 @njit(cache=True)
-def _rolled(q: np.ndarray, up_cup: np.ndarray, up_base: np.ndarray) -> float:
+def up_angle_of(up_cup: np.ndarray) -> float:
+    """The angle about the cup's axis of its direction `up_cup` (3,), NaN if along the axis."""
+    if abs(up_cup[0]) > _ALONG:
+        return np.nan
+    return math.atan2(up_cup[2], up_cup[1])
+
+
+@njit(cache=True)
+def rolled(q: np.ndarray, up_cup: np.ndarray, up_base: np.ndarray) -> float:
     """The last joint with which the cup's direction `up_cup` points most nearly to `up_base`."""
     straight = q.copy()
     straight[6] = 0.0
@@ -231,6 +259,7 @@ def reach_and_touch(
     stretch: float,
     count: np.ndarray,
     postures: np.ndarray,
+    upward: np.ndarray,
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """The quickest free postures for a cup pose and for the one from which it is come to.
 
@@ -250,9 +279,9 @@ def reach_and_touch(
         How far the ready posture is from `near` (rad, inf: there is none), it, and the other one.
     """
     cost, found = np.empty(MOST_BRANCHES), np.empty((MOST_BRANCHES, 7))
-    number = branches(tip, axis, near, count, postures, cost, found)
+    up_angle = up_angle_of(axis_cup)
+    number = branches(tip, axis, near, up_angle, count, postures, upward, cost, found)
     best, ready, there = np.inf, near.copy(), near.copy()
-    free_roll = axis_cup[0] > 0.999
     while True:
         b = -1
         for i in range(number):
@@ -263,8 +292,8 @@ def reach_and_touch(
             return best, ready, there
         seed = found[b].copy()
         cost[b] = np.inf
-        if not free_roll:
-            seed[6] = _rolled(seed, axis_cup, axis_base)
+        if not math.isnan(up_angle):
+            seed[6] = rolled(seed, axis_cup, axis_base)
             wrapped(seed, near)
         ok, first = inverse(seed, point + shift, axis_cup, axis_base, near, offset, 40, 0.3)
         if not ok:

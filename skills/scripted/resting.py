@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from skills.scripted.postures import estimates, table
-from skills.scripted.scene import Scene
+from skills.scripted.postures import estimates, rolled, table
+from skills.scripted.scene import Held, Scene
 from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies, Spheres
 from tpsrl.world.fetch import (
@@ -81,7 +81,9 @@ def reach_cost(q: np.ndarray) -> float:
     will often be in the way of something.
     """
     points, axes = _useful_poses()
-    far = np.sort(estimates(points, axes, q, *table().arguments()).reshape(len(_HEIGHTS_M), -1))
+    any_roll = np.full(len(points), np.nan)
+    far = estimates(points, axes, q, any_roll, *table().arguments())
+    far = np.sort(far.reshape(len(_HEIGHTS_M), -1))
     return float(np.minimum(far[:, _QUICK], _HOPELESS_RAD).mean())
 
 
@@ -138,6 +140,7 @@ def _rays() -> np.ndarray:
     return rays / np.linalg.norm(rays, axis=1)[:, None]
 
 
+_UP = np.array([0.0, 0.0, 1.0])
 _EYE = np.array(HEAD_CAMERA_POS)
 _RAYS = _rays()
 
@@ -163,15 +166,23 @@ def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarr
 def rest_postures(scene: Scene, checker: ArmChecker, margin: float) -> list[np.ndarray]:
     """Resting postures (7,) that are free at a base pose, the best first: soon taken, and of use.
 
-    Those that leave the camera free come before the others.
+    Those that leave the camera free come before the others. What is held is kept as upright as
+    turning the wrist can.
     """
     known = resting_postures()
     turned = np.empty_like(known.postures)
     cost = _nearest(known.postures, scene.arm, turned) + _LATER * known.far
+    up = None if scene.held is None else _upright(scene.held, scene.rotation[scene.held.index])
     seeing: list[np.ndarray] = []
     blind: list[np.ndarray] = []
     for i in np.argsort(cost, kind="stable"):
         q = turned[i]
+        if up is not None:
+            # Turning the wrist takes no time beside the other joints' way.
+            least = float(np.abs(q - scene.arm)[:6].max())
+            upright = rolled(q, up, _UP) - q[6]
+            upright = (upright + math.pi) % (2 * math.pi) - math.pi
+            q[6] += min(max(upright, -least), least)
         if not checker.free(q, margin):
             continue
         clear = scene.held is None or blocked_view(q, scene.spheres) <= MOST_VIEW
@@ -179,3 +190,10 @@ def rest_postures(scene: Scene, checker: ArmChecker, margin: float) -> list[np.n
         if len(seeing) == _MOST or len(blind) == 10 * _MOST:
             break
     return seeing + blind[:_MOST]
+
+
+def _upright(held: Held, rotation: np.ndarray) -> np.ndarray:
+    """The direction (3,) of the cup's frame that is up now, as far as the object's sides go."""
+    axis = int(np.argmax(np.abs(rotation[2])))
+    up: np.ndarray = held.rotation[:, axis] * (1.0 if rotation[2, axis] >= 0 else -1.0)
+    return up

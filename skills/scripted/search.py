@@ -16,7 +16,7 @@ import numpy as np
 
 from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
 from skills.scripted.navigation import Leg, plan_drive
-from skills.scripted.postures import estimates, reach_and_touch, table
+from skills.scripted.postures import estimates, reach_and_touch, table, up_angle_of
 from skills.scripted.scene import Held, Scene
 from skills.scripted.stances import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, find_stances  # noqa
 from tpsrl.compiled import njit
@@ -158,6 +158,7 @@ class StanceSearch:
         self._drive, self._on = drive_weight * self.stances.drive, self.stances.on
         self._highs: tuple[np.ndarray, ...] | None = None
         self._walled: list[np.ndarray] = []
+        self._any_roll = False
         self._seen: dict[tuple[int, float, int], ArmChecker] = {}
 
     def find(
@@ -203,8 +204,9 @@ class StanceSearch:
         return self._first_drivable(self._with_paths(found))
 
     def carrying(self, held: Held) -> "StanceSearch":
-        """The same stances for a robot that holds something."""
+        """The same stances for a robot that holds something, the cup turned as may be."""
         other = copy.copy(self)
+        other._any_roll = True
         other._scene = dataclasses.replace(self.scene, held=held)
         other._seen, other._highs = {}, None
         return other
@@ -214,7 +216,7 @@ class StanceSearch:
         stances, arm = self.stances, self.scene.arm
         far = _arm_estimates(
             targets.row, stances.stance, targets.tip + targets.shift, targets.pointing, arm,
-            *table().arguments(),
+            targets.axis_cup, self._any_roll, *table().arguments(),
         )  # fmt: skip
         far[far > MOST_RAD + 0.2] = np.inf
         return self._steps(targets.row, far, targets.extra + _TOUCH_STEPS)
@@ -346,11 +348,15 @@ def _arm_estimates(
     tip: np.ndarray,
     pointing: np.ndarray,
     arm: np.ndarray,
+    axis_cup: np.ndarray,
+    any_roll: bool,
     count: np.ndarray,
     postures: np.ndarray,
+    upward: np.ndarray,
 ) -> np.ndarray:
     """About how far (m,), rad, the arm has to move for cup poses seen from their stances."""
     points, axes = np.empty((row.shape[0], 3)), np.empty((row.shape[0], 3))
+    angles = np.full(row.shape[0], np.nan)
     for i in range(row.shape[0]):
         x, y, yaw = stance[row[i]]
         c, s = math.cos(yaw), math.sin(yaw)
@@ -358,7 +364,9 @@ def _arm_estimates(
         points[i, 0], points[i, 1], points[i, 2] = c * dx + s * dy, c * dy - s * dx, tip[i, 2]
         dx, dy = pointing[i, 0], pointing[i, 1]
         axes[i, 0], axes[i, 1], axes[i, 2] = c * dx + s * dy, c * dy - s * dx, pointing[i, 2]
-    return estimates(points, axes, arm, count, postures)
+        if not any_roll:
+            angles[i] = up_angle_of(axis_cup[i])
+    return estimates(points, axes, arm, angles, count, postures, upward)
 
 
 def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
