@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.execution.blame import Blame
+from planner.execution.disturbance import Disturbance
 from planner.execution.facts import Facts
+from planner.execution.limits import episode_forces
 from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
-from planner.execution.trace import HandoffState, Stage, StageMark, Trace
+from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
 from planner.predicates import text
 from planner.problem import problem_from_episode
@@ -28,7 +30,7 @@ from tpsrl.world.episode import Episode
 if TYPE_CHECKING:
     from planner.execution.executor import Executor
 
-FORCE_LIMIT, EPISODE_STEPS, TIMEOUT = "force_limit", "episode_steps", "timeout"
+FORCE_LIMIT, EPISODE_STEPS = "force_limit", "episode_steps"
 
 
 @dataclasses.dataclass(slots=True)
@@ -60,13 +62,32 @@ class Execution:
             executor.policy(step.skill)
         self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
         self.blame = Blame(self.trace)
+        self.disturbance = Disturbance(self.plan.problem.entities, self.world)
         self.stage_goals = stage_goals(self.plan)
         self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
         self._mark_stage_goals(self._facts())
         self.over = ""
+        self.ending: Trace | None = None  # from the first timeout on: the episode that ends there
 
     def run(self) -> Trace:
-        """Carries the plan out to its end, or to that of the episode, and judges the goal."""
+        """Carries the plan out to its end, or to that of the episode, and judges the goal.
+
+        What the protocol makes of timeouts says which of the two readings is returned; the other
+        one, where it was run, is its `Trace.other`.
+        """
+        self._carry_out()
+        ending, ended = self.ending, self.limits.end_on_timeout
+        if ending is not None and self.over == TIMEOUT:
+            return ending
+        self._finish()
+        self._judge(self.trace)
+        if ending is None:
+            return self.trace
+        verdict, other = (ending, self.trace) if ended else (self.trace, ending)
+        verdict.other = other
+        return verdict
+
+    def _carry_out(self) -> None:
         index = 0
         while not self.over:
             if index == len(self.plan):
@@ -80,9 +101,6 @@ class Execution:
                 index = 0
                 continue
             index += 1
-        self._finish()
-        self._judge()
-        return self.trace
 
     def _new_plan(self) -> Plan:
         thresholds, rules = self.executor.predicates, self.rules
@@ -127,10 +145,11 @@ class Execution:
         self.trace.stages.append(stage)
         if self.blame.unmet(stage):
             stage.ended_by = "precondition"
+            self._part_at_timeout(step, stage, facts)
         else:
             self._run_skill(step, stage)
             self._check_effects(step, stage)
-            if not self.over and self.rules.add_arm_rest:
+            if not self.over and self._resets_arm_after(step):
                 self._reset_arm(step, stage)
         stage.after = self._handoff()
         self.blame.losses(step, stage)
@@ -151,8 +170,6 @@ class Execution:
             self._tell(step, SKILL, stage.steps, limits.steps)
         stage.ended_by = stage.ended_by or TIMEOUT
         stage.diagnosis = dict(run.policy.diagnosis())
-        if stage.ended_by == TIMEOUT and self.limits.end_on_timeout:
-            self.over = TIMEOUT
 
     def _begin(self, step: PlanStep) -> _SkillRun:
         """Starts a skill, and its policy, from the world as it is."""
@@ -198,7 +215,33 @@ class Execution:
         if self.over:
             self._blame_end(step, stage)
         else:
+            self._part_at_timeout(step, stage, facts)
             self.blame.skill_ended(step, stage, facts)
+
+    def _part_at_timeout(self, step: PlanStep, stage: Stage, facts: Facts) -> None:
+        """Where the first skill runs out of steps the two readings of that part.
+
+        One ends here and is judged; `self.trace` is from now on the other one, which goes on. A
+        robot that plans again may give a skill up: then only the steps count.
+        """
+        ran_out = stage.ended_by == TIMEOUT if self.rules.replan else stage.ran_out
+        if self.ending is not None or not ran_out:
+            return
+        self.ending = ending = self.trace.fork()
+        blame, last = Blame(ending), ending.stages[-1]
+        if last.reached:
+            blame.episode_ended(step, last, facts, last.ended_by, None)
+        ending.timeout = self.trace.timeout = ending.causes[-1]
+        ending.ended_by, last.after = TIMEOUT, self._handoff()
+        blame.losses(step, last)
+        self._judge(ending)
+        if self.limits.end_on_timeout and not self.rules.after_timeout:
+            self.over = TIMEOUT
+
+    def _resets_arm_after(self, step: PlanStep) -> bool:
+        """HAB's plan resets the arm between two steps; another plan may follow this one's last."""
+        between = step.index < len(self.plan) - 1 or self.rules.replan
+        return self.rules.add_arm_rest and between
 
     def _reset_arm(self, step: PlanStep, stage: Stage) -> None:
         """Brings the arm back to rest. The hand keeps an object, and lets go of a handle.
@@ -252,6 +295,7 @@ class Execution:
         self.world = self.executor.simulator.state([self.executor.env_id])
         self.trace.steps += 1
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
+        self.disturbance.note(self.world)
         self._mark_stage_goals(self._facts())
         if not all(margin.holds for margin in self._forces().values()):
             self.over = FORCE_LIMIT
@@ -292,16 +336,17 @@ class Execution:
                 return
         self.trace.ended_by = "stop"
 
-    def _judge(self) -> None:
+    def _judge(self, trace: Trace) -> None:
         """Full-task success: stop was called and every atom of the goal holds."""
-        trace = self.trace
+        stopped = {"stop", TIMEOUT} if self.limits.timeout_calls_stop else {"stop"}
         trace.goal = self._facts().goals()
         trace.force_total_n = float(self.world.force_total[0])
-        trace.success = trace.ended_by == "stop" and all(m.holds for m in trace.goal.values())
+        trace.success = trace.ended_by in stopped and all(m.holds for m in trace.goal.values())
+        trace.moved = self.disturbance.moved(self.world)
         if self.rules.snapshots:
             snapshot = self.executor.simulator.snapshot(self.executor.env_id)
             trace.snapshots[len(trace.stages)] = snapshot
-        self.blame.judged()
+        Blame(trace).judged()
 
     # -- what is true now ----------------------------------------------------------------------
 
@@ -309,16 +354,7 @@ class Execution:
         return Facts(self.world, self.plan, self.executor.predicates)
 
     def _forces(self) -> dict[str, Margin]:
-        limits, world = self.limits, self.world
-        pairs = {
-            "instant": (world.force, limits.force_instant_n),
-            "total": (world.force_total, limits.force_total_n),
-        }
-        return {
-            name: Margin.below(float(force[0]), limit, "N")
-            for name, (force, limit) in pairs.items()
-            if limit is not None
-        }
+        return episode_forces(self.limits, self.world)
 
     def _worst_force(self) -> Margin:
         return min(self._forces().values(), key=lambda margin: margin.margin)
@@ -335,22 +371,12 @@ class Execution:
         return same[0] if same else -1
 
     def _handoff(self) -> HandoffState:
-        world, count = self.world, len(self.episode.objects)
-        return HandoffState(
-            step=self.trace.steps,
-            base=_floats(world.base[0]),
-            arm=_floats(world.arm[0]),
-            ee_pos=_floats(world.ee_pos[0]),
-            held=int(world.held[0]),
-            held_joint=int(world.held_joint[0]),
-            objects=tuple(_floats(pos) for pos in world.object_pos[0, :count]),
-            joints=_floats(world.joints[0]),
-            goals=self._facts().goals(),
-        )
+        goals = self._facts().goals()
+        return HandoffState.of(self.world, len(self.episode.objects), self.trace.steps, goals)
 
     def _tell(self, step: PlanStep, phase: str, phase_step: int, phase_limit: int) -> None:
-        if self.on_step is None:
-            return
+        if self.on_step is None or (self.ending is not None and self.limits.end_on_timeout):
+            return  # what comes after the protocol's verdict is none of the episode
         info = StepInfo(
             index=step.index,
             total=len(self.plan),
@@ -366,7 +392,3 @@ class Execution:
             object=self.plan.problem.entities[step.args[0]].object,
         )
         self.on_step(self.world, info)
-
-
-def _floats(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
