@@ -145,14 +145,8 @@ def make_step(
     )
 
 
-def renamed_step(
-    step: PlanStep, names: dict[str, str], carried_out_by: Mapping[str, str] | None = None
-) -> PlanStep:
-    """The step as `make_step` makes it where its entities have other names.
-
-    Raises:
-        UserError: no skill carries out the action, or not the one that is named.
-    """
+def renamed_step(step: PlanStep, names: dict[str, str], skill: str) -> PlanStep:
+    """The step as `make_step` makes it where its entities have other names."""
     args = tuple(names[term] for term in step.args)
     needed = [
         tuple(literal._replace(atom=renamed(literal.atom, names)) for literal in clause)
@@ -162,7 +156,7 @@ def renamed_step(
     return dataclasses.replace(
         step,
         args=args,
-        skill=registry.carrying_out(step.action, carried_out_by).name,
+        skill=skill,
         **_ordered(needed, adds, deletes, args),
     )
 

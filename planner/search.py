@@ -28,6 +28,7 @@ from planner.plan import Plan, PlanStep, make_step, renamed_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
 from planner.structure import Structure, abridged
+from skills import registry
 from tpsrl.errors import UserError
 
 __all__ = ["DOMAIN", "HABITAT_DOMAIN", "UnsolvableError", "plan"]
@@ -55,7 +56,9 @@ def plan(
         found = _steps_once(structure, domain)
     except UnsolvableError:  # once more, to name the atom as the problem does
         return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
-    return Plan([renamed_step(step, names, carried_out_by) for step in found], problem)
+    actions = {step.action for step in found}
+    skills = {a: registry.carrying_out(a, carried_out_by).name for a in actions}
+    return Plan([renamed_step(step, names, skills[step.action]) for step in found], problem)
 
 
 @functools.lru_cache(maxsize=256)

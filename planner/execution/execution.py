@@ -10,9 +10,10 @@ from planner.execution.disturbance import Disturbance
 from planner.execution.facts import Facts
 from planner.execution.limits import episode_forces
 from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
+from planner.execution.timeouts import ran_out
 from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
-from planner.predicates import text
+from planner.predicates import Atom, Resolved, text
 from planner.problem import problem_from_episode
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
@@ -20,6 +21,7 @@ from skills.core import settings, task
 from skills.core.conditions import Margin, margins
 from skills.core.geometry import planar_distance
 from skills.core.interface import SkillGoal, SkillPolicy
+from skills.core.limits import SkillLimits
 from skills.core.skill import STOPPED, Skill
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
@@ -41,6 +43,7 @@ class _SkillRun:
     policy: SkillPolicy
     goal: SkillGoal
     state: TaskState
+    limits: SkillLimits
     settings: settings.TaskSettings
     thresholds: object
     mask: np.ndarray
@@ -56,6 +59,7 @@ class Execution:
         self.limits, self.rules = executor.limits, executor.rules
         self.episode, self.on_step = episode, on_step
         self.world = executor.simulator.state([executor.env_id])
+        self.resolved: dict[Atom, Resolved] = {}
         self.plan = self._new_plan()
         self.first_plan = self.plan
         for step in self.plan:
@@ -156,7 +160,8 @@ class Execution:
         return stage
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
-        run, limits = self._begin(step), self.limits.of(step.skill)
+        run = self._begin(step)
+        limits = run.limits
         force_before = float(self.world.force_total[0])
         while not stage.ended_by and stage.steps < limits.steps:
             action, stop = self._act(run.policy, run.mask)
@@ -166,7 +171,7 @@ class Execution:
             stage.steps += 1
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
             stage.force_sum_n = float(self.world.force_total[0]) - force_before
-            stage.ended_by = self._end_of_skill(run, step, stage, stop)
+            stage.ended_by = self._end_of_skill(run, stage, stop)
             self._tell(step, SKILL, stage.steps, limits.steps)
         stage.ended_by = stage.ended_by or TIMEOUT
         stage.diagnosis = dict(run.policy.diagnosis())
@@ -178,15 +183,18 @@ class Execution:
         thresholds = executor.thresholds.of(step.skill)
         skill, policy = spec.definition, executor.policy(step.skill)
         state = task.begin(skill, Goals.of([goal]), self.world, thresholds)
-        judged_by = settings.changed(spec.load_settings(), self.limits.of(step.skill).settings())
+        limits = self.limits.of(step.skill)
+        judged_by = settings.changed(spec.load_settings(), limits.settings())
         mask = skill.mask()
         carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
         maps = MapSensors(skill, (), 1, thresholds)
         maps.begin([0], [self.episode.layout], state.position, self.world)
         policy.begin(self.episode, goal, self.world)
-        return _SkillRun(skill, policy, goal, state, judged_by, thresholds, mask, maps, carried)
+        return _SkillRun(
+            skill, policy, goal, state, limits, judged_by, thresholds, mask, maps, carried
+        )
 
-    def _end_of_skill(self, run: _SkillRun, step: PlanStep, stage: Stage, stop: bool) -> str:
+    def _end_of_skill(self, run: _SkillRun, stage: Stage, stop: bool) -> str:
         """Why a skill ends after this control step, "" while it goes on."""
         path = run.maps.drive([0], self.world) if run.skill.follows_path else None
         verdict = task.evaluate(
@@ -199,7 +207,7 @@ class Execution:
         if run.carried >= 0 and self.world.held[0] != run.carried:
             return "dropped"
         force = float(self.world.force[0])
-        if self.limits.of(step.skill).exceeded(force, stage.force_sum_n):
+        if run.limits.exceeded(force, stage.force_sum_n):
             return "skill_force"
         if verdict.success[0]:
             return "success"
@@ -221,11 +229,9 @@ class Execution:
     def _part_at_timeout(self, step: PlanStep, stage: Stage, facts: Facts) -> None:
         """Where the first skill runs out of steps the two readings of that part.
 
-        One ends here and is judged; `self.trace` is from now on the other one, which goes on. A
-        robot that plans again may give a skill up: then only the steps count.
+        One ends here and is judged; `self.trace` is from now on the other one, which goes on.
         """
-        ran_out = stage.ended_by == TIMEOUT if self.rules.replan else stage.ran_out
-        if self.ending is not None or not ran_out:
+        if self.ending is not None or not ran_out(step, stage, self.rules.replan):
             return
         self.ending = ending = self.trace.fork()
         blame, last = Blame(ending), ending.stages[-1]
@@ -297,7 +303,7 @@ class Execution:
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
         self.disturbance.note(self.world)
         self._mark_stage_goals(self._facts())
-        if not all(margin.holds for margin in self._forces().values()):
+        if not all(margin.holds for margin in episode_forces(self.limits, self.world).values()):
             self.over = FORCE_LIMIT
         elif self.trace.steps >= self.limits.episode_steps:
             self.over = EPISODE_STEPS
@@ -351,13 +357,12 @@ class Execution:
     # -- what is true now ----------------------------------------------------------------------
 
     def _facts(self) -> Facts:
-        return Facts(self.world, self.plan, self.executor.predicates)
-
-    def _forces(self) -> dict[str, Margin]:
-        return episode_forces(self.limits, self.world)
+        return Facts(self.world, self.plan, self.executor.predicates, self.resolved)
 
     def _worst_force(self) -> Margin:
-        return min(self._forces().values(), key=lambda margin: margin.margin)
+        return min(
+            episode_forces(self.limits, self.world).values(), key=lambda margin: margin.margin
+        )
 
     def _too_far_to_stop(self, run: _SkillRun) -> bool:
         """Whether the stop of a skill that drives somewhere does not count, so far from there."""

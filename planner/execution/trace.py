@@ -15,9 +15,6 @@ from tpsrl.world.state import WorldState
 
 TIMEOUT = "timeout"  # how a skill, or an episode, ends that ran out of steps
 
-# habitat-baselines' skills end by these parts of success alone (Navigate by its stop).
-_BY_THE_HAND = ("holding", "released", "rest")
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandoffState:
@@ -91,21 +88,6 @@ class Stage:
         return self.ended_by == "success"
 
     @property
-    def ran_out(self) -> bool:
-        """Whether habitat-baselines' skill would have spent all of its steps.
-
-        A skill here may also give up, fail when the object falls, or not be run when it cannot
-        start. habitat-baselines' skills know none of that: they act until the hand is as it has to
-        be and the arm at rest, or until their steps are spent.
-        """
-        if self.ended_by == "precondition":  # driving and placing end by themselves all the same
-            return not self.action[0].startswith(("nav", "place"))
-        parts = {"skill_stop": _BY_THE_HAND, "wrong_grasp": _BY_THE_HAND, "dropped": ("holding",)}
-        asked = parts.get(self.ended_by, ())
-        missing = any(name in self.results and not self.results[name].holds for name in asked)
-        return self.ended_by == TIMEOUT or missing
-
-    @property
     def succeeded(self) -> bool:
         """Whether the plan's effects hold after it, by the predicates' wider thresholds."""
         return self.reached and bool(self.effects) and all(m.holds for m in self.effects.values())
@@ -175,10 +157,10 @@ class Trace:
     `snapshots[i]` is the home at the start of `stages[i]`; the last one, keyed by the number of
     stages, is the home after the final stop.
 
-    `timeout` is the first time that a skill ran out of steps (`Stage.ran_out`), `other` the same
-    episode by the other reading of that: one ends there, one goes on. Up to there both are the
-    same. It is None when no skill ran out, and when the protocol ends the episode and the executor
-    was not told to go on.
+    `timeout` is the first time that a skill ran out of steps (`planner.execution.timeouts`),
+    `other` the same episode by the other reading of that: one ends there, one goes on. Up to there
+    both are the same. It is None when no skill ran out, and when the protocol ends the episode and
+    the executor was not told to go on.
     """
 
     episode: Episode
