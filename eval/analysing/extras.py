@@ -21,7 +21,7 @@ _GOES_ON = "This protocol goes on; where it would have ended is judged in passin
 
 
 def timeouts(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[str, Any] | None:
-    """Success by both readings, with intervals, and in how many episodes they part.
+    """Success by both readings, with intervals, and in how many episodes they part, and why.
 
     `ignored` is None unless every episode in which a skill ran out of steps was carried on.
     """
@@ -29,11 +29,13 @@ def timeouts(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[s
     if len(known) < len(results):
         return None
     ends = bool(header.get("protocol_values", {}).get("limits.end_on_timeout"))
+    firsts = [reading.first.reason for reading in known if reading.first is not None]
     ignored = [reading.ignored for reading in known if reading.ignored is not None]
     whole = len(ignored) == len(known)
     then = "; what comes then is run all the same, and kept apart." if whole else "."
     return {
-        "episodes": sum(reading.first is not None for reading in known),
+        "episodes": len(firsts),
+        "reasons": {reason: firsts.count(reason) for reason in sorted(set(firsts))},
         "ending": _rate([reading.ending.success for reading in known]),
         "ignored": _rate([reading.success for reading in ignored]) if whole else None,
         "how": _HOW + (_ENDS + then if ends else _GOES_ON),

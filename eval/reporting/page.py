@@ -137,7 +137,9 @@ def _timeouts(report: dict[str, Any]) -> str:
         rate = found[name]
         interval = f"{percent(rate['ci_low'])} to {percent(rate['ci_high'])}" if rate else "-"
         rows.append([text, percent(rate["mean"]) if rate else "not run", interval])
-    out = f"<p>Skills ran out of steps in {found['episodes']} episodes.</p>"
+    reasons = ", ".join(f"{escape(name)} {count}" for name, count in found["reasons"].items())
+    out = f"<p>Skills ran out of steps in {found['episodes']} episodes{': ' * bool(reasons)}"
+    out += f"{reasons}.</p>"
     return table(["reading", "#full success", "#95% interval"], rows) + out
 
 
