@@ -36,7 +36,8 @@ class Protocol:
     `planner.execution.limits.ExecutionRules`.
 
     What is each skill's own comes from where the skill is registered; what is common to all is in
-    `configs/protocol/NAME.yaml`.
+    `configs/protocol/NAME.yaml`. A protocol that is `based_on` another one there has all of its
+    numbers, the skills' too, but for those that its file states.
     """
 
     name: str = ""
@@ -61,10 +62,13 @@ class Protocol:
             alone=tables.alone(name),
         )
 
-    def rules(self, replan: bool, carried_out_by: Mapping[str, str]) -> ExecutionRules:
+    def rules(
+        self, replan: bool, carried_out_by: Mapping[str, str], after_timeout: bool = False
+    ) -> ExecutionRules:
         """The executor's rules under this protocol."""
         within = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
         return ExecutionRules(
+            after_timeout=after_timeout,
             replan=replan,
             add_arm_rest=self.add_arm_rest,
             nav_stop_within_m=within,

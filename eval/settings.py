@@ -38,6 +38,10 @@ class RunSettings:
     )
     videos: int = config.option(0, "film the first so many episodes", minimum=0)
     video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
+    measure_view: bool = config.option(
+        False, "measure how often what is in the hand blocks the head camera's view"
+    )
+    view_stride: int = config.option(5, "control steps from look to look", minimum=1)
     out: str | None = config.option(None, "folder of the results (default: out/NAME)")
 
 
@@ -47,6 +51,9 @@ class AllSettings(RunSettings):
 
     agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
     replan: bool = config.option(False, "after a failure plan again from what is seen")
+    after_timeout: bool = config.option(
+        True, "where a timeout ends an episode, run on to see what would have come"
+    )
     actions: str = config.option(
         "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
     )

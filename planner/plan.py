@@ -1,16 +1,17 @@
 """A plan: its steps, what each asks for and brings about, and which feeds which."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import networkx as nx
 from pddlpy.pddl import Operator
 
 from planner.conditions import Clause, clauses, fired_effects
 from planner.entities import GOAL, Entities, Entity, short_name
 from planner.predicates import Atom, text
 from planner.problem import Problem
+from planner.structure import renamed
 from skills import registry
 from skills.core.interface import SkillGoal
 from skills.spec import Referent
@@ -70,7 +71,11 @@ class Plan:
     def __init__(self, steps: Sequence[PlanStep], problem: Problem) -> None:
         self.steps = tuple(steps)
         self.problem = problem
-        self.graph = _graph(self.steps)
+
+    @functools.cached_property
+    def graph(self) -> Any:
+        """The graph, a `networkx.DiGraph`."""
+        return _graph(self.steps)
 
     def __iter__(self) -> Iterator[PlanStep]:
         return iter(self.steps)
@@ -113,7 +118,6 @@ def make_step(
     action: Operator,
     args: tuple[str, ...],
     facts: tuple[frozenset[Atom], Iterable[Atom]],
-    entities: Entities,
     carried_out_by: Mapping[str, str] | None = None,
 ) -> PlanStep:
     """The step for pddlpy's grounded action.
@@ -137,10 +141,35 @@ def make_step(
         action=action.operator_name,
         args=args,
         skill=skill.name,
-        preconditions=tuple(sorted(needed, key=_clause_order)),
-        adds=tuple(sorted(adds, key=lambda atom: (*_purpose_order(atom, args), atom))),
-        deletes=tuple(sorted(deletes)),
+        **_ordered(needed, adds, deletes, args),
     )
+
+
+def renamed_step(step: PlanStep, names: dict[str, str], skill: str) -> PlanStep:
+    """The step as `make_step` makes it where its entities have other names."""
+    args = tuple(names[term] for term in step.args)
+    needed = [
+        tuple(literal._replace(atom=renamed(literal.atom, names)) for literal in clause)
+        for clause in step.preconditions
+    ]
+    adds, deletes = ([renamed(a, names) for a in atoms] for atoms in (step.adds, step.deletes))
+    return dataclasses.replace(
+        step,
+        args=args,
+        skill=skill,
+        **_ordered(needed, adds, deletes, args),
+    )
+
+
+def _ordered(
+    needed: Iterable[Clause], adds: Iterable[Atom], deletes: Iterable[Atom], args: tuple[str, ...]
+) -> dict[str, Any]:
+    """A step's conditions and effects in the order in which they are told."""
+    return {
+        "preconditions": tuple(sorted(needed, key=_clause_order)),
+        "adds": tuple(sorted(adds, key=lambda atom: (*_purpose_order(atom, args), atom))),
+        "deletes": tuple(sorted(deletes)),
+    }
 
 
 def skill_goal(step: PlanStep, entities: Entities, world: WorldState) -> SkillGoal:
@@ -166,6 +195,8 @@ def clause_text(clause: Clause) -> str:
 
 
 def _graph(steps: Sequence[PlanStep]) -> Any:
+    import networkx as nx  # half a second, and who only carries a plan out has no use for it
+
     graph = nx.DiGraph()
     last_change: dict[Atom, int] = {}
     for step in steps:

@@ -54,12 +54,16 @@ def holding(context: PredicateContext, obj: Entity, robot: Entity) -> Margin:
 
 
 def not_holding(context: PredicateContext, robot: Entity) -> Margin:
-    """The robot holds nothing: neither an object nor a handle."""
-    return Margin.flag(context.world.held[0] < 0 and context.world.held_joint[0] < 0)
+    """The robot holds no object; a handle is none, as in habitat-lab."""
+    return Margin.flag(context.world.held[0] < 0)
 
 
 def inside(context: PredicateContext, obj: Entity, receptacle: Entity) -> Margin:
-    """The centre of an object or goal is in the fridge's compartment or in the drawer, in m."""
+    """The centre of an object or goal is in the fridge's compartment or in the drawer, in m.
+
+    habitat-lab takes the bounding box of the whole fridge, and of the drawer's body; these boxes
+    are smaller (`docs/protocols.md`).
+    """
     boxes = containers(context.entities.episode.layout, receptacle.name)
     if not boxes:
         return Margin.flag(False)
@@ -124,15 +128,27 @@ PREDICATES: dict[str, tuple[Callable[..., Margin], int]] = {
 PLANNING_ONLY = ("reached_from_handle",)
 
 
-def evaluate(atom: Atom, context: PredicateContext) -> Margin:
-    """Whether a ground atom such as ("robot_at", "goal_0", "robot_0") holds.
+Resolved = tuple[Callable[..., Margin], tuple[Entity, ...]]  # a predicate with its arguments
+
+
+def resolve(atom: Atom, entities: Entities) -> Resolved:
+    """What a ground atom such as ("robot_at", "goal_0", "robot_0") is about.
 
     Raises:
         UserError: the predicate or an entity is unknown, or their number is wrong.
     """
     check(atom, "")
-    name, *terms = atom
-    return PREDICATES[name][0](context, *(context.entities[term] for term in terms))
+    return PREDICATES[atom[0]][0], tuple(entities[term] for term in atom[1:])
+
+
+def evaluate(atom: Atom, context: PredicateContext) -> Margin:
+    """Whether a ground atom holds.
+
+    Raises:
+        UserError: as `resolve`.
+    """
+    predicate, terms = resolve(atom, context.entities)
+    return predicate(context, *terms)
 
 
 def text(atom: Atom) -> str:

@@ -8,9 +8,13 @@ taken back, and each stretch of the plan is a shortest one.
 
 Plans are deterministic: actions are tried in the order of the domain file, then of the problem's
 entities, and breadth-first search returns the first shortest plan in that order.
+
+Parsing and grounding take a third of a second, and the episodes of a scenario are much alike: what
+was found for one serves all that have the same structure (`planner.structure`).
 """
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,10 +23,12 @@ from pddlpy.pddl import Operator
 from pddlpy.planning import BFSPlanner, GroundedTask, State
 
 from planner.conditions import Literal, clauses, possible, possible_effects, satisfied
-from planner.grounding import DOMAIN, HABITAT_DOMAIN, arguments, ground
-from planner.plan import Plan, PlanStep, make_step
+from planner.grounding import DOMAIN, HABITAT_DOMAIN, arguments, ground, problem_text
+from planner.plan import Plan, PlanStep, make_step, renamed_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
+from planner.structure import Structure, abridged
+from skills import registry
 from tpsrl.errors import UserError
 
 __all__ = ["DOMAIN", "HABITAT_DOMAIN", "UnsolvableError", "plan"]
@@ -43,23 +49,45 @@ def plan(
         UnsolvableError: no plan reaches the goal; names the atom.
         UserError: the domain or the problem is malformed.
     """
-    task = ground(problem.text(), domain, [entity.name for entity in problem.entities])
+    if domain not in (DOMAIN, HABITAT_DOMAIN):  # a file of one's own may change
+        return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
+    structure, names = abridged(problem)
+    try:
+        found = _steps_once(structure, domain)
+    except UnsolvableError:  # once more, to name the atom as the problem does
+        return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
+    actions = {step.action for step in found}
+    skills = {a: registry.carrying_out(a, carried_out_by).name for a in actions}
+    return Plan([renamed_step(step, names, skills[step.action]) for step in found], problem)
+
+
+@functools.lru_cache(maxsize=256)
+def _steps_once(structure: Structure, domain: Path) -> tuple[PlanStep, ...]:
+    return _steps(structure, domain, None)
+
+
+def _steps(
+    structure: Structure, domain: Path, carried_out_by: Mapping[str, str] | None
+) -> tuple[PlanStep, ...]:
+    """Parses, grounds and searches."""
+    problem = problem_text(
+        "episode", structure.declared, structure.init, structure.goal, "home_assistant"
+    )
+    task = ground(problem, domain, structure.names)
     reachable = _reachable(task)
     task.actions = [a for a in task.actions if possible(clauses(a.precondition), reachable)]
-    for atom in problem.goal:
+    for atom in structure.goal:
         if atom not in reachable:
             raise UnsolvableError(f"plan: no action can reach {text(atom)} from the start")
     state = task.initial
     steps: list[PlanStep] = []
-    for count in range(1, len(problem.goal) + 1):
-        for action in _achieve(task, state, problem.goal[:count], reachable):
+    for count in range(1, len(structure.goal) + 1):
+        for action in _achieve(task, state, structure.goal[:count], reachable):
             terms = arguments(task, action)
             facts = (state.atoms, reachable)
-            steps.append(
-                make_step(len(steps), action, terms, facts, problem.entities, carried_out_by)
-            )
+            steps.append(make_step(len(steps), action, terms, facts, carried_out_by))
             state = state.apply(action)
-    return Plan(steps, problem)
+    return tuple(steps)
 
 
 def _reachable(task: GroundedTask) -> set[Atom]:

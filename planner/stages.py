@@ -12,8 +12,9 @@ def stage_goals(plan: Plan) -> dict[str, tuple[Atom, ...]]:
     They are the benchmark's (habitat-lab 0.3.3, `stage_goals` of its three scenarios): "stage_K"
     after the K-th object is placed, and "stage_K_5" when the next one is in the hand. Where
     habitat-lab leaves something out it is put in: every stage with an empty hand asks for it, and
-    the last object has its "_5" too. A plan that closes what it has opened has "stage_K_closed"
-    after that.
+    the last object has its "_5" too. (habitat-lab's "stage_4_5" of Tidy House asks for all five
+    objects in their places, which is "stage_5" here, but for the empty hand.) A plan that closes
+    what it has opened has "stage_K_closed" after that.
 
     A stage asks for every atom of the goal that holds from there to the end of the plan.
     """

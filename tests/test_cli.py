@@ -38,6 +38,22 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["tidy_house", "pick", "navigate"])
+def test_a_scripted_evaluation_imports_neither_torch_nor_networkx(
+    word: str, tmp_path: Path
+) -> None:
+    limit = "limits.episode_steps" if word == "tidy_house" else f"alone.{word}.steps"
+    few = ["num_episodes=1", "processes=1", f"out={tmp_path}/out", f"protocol.{limit}=3"]
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({['eval', word, *few]}) == 0; "
+        "assert not [m for m in ('torch', 'networkx') if m in sys.modules]"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("command", ["eval", "video", "plan", "episodes", "doctor"])
 def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command, "--help"]) == 0

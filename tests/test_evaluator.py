@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from eval.protocols import Protocol
-from eval.running import agents, episodes, film
+from eval.running import agents, episodes, film, view
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
 from eval.running.several import evaluate_skills
 from eval.settings import EvalSettings, SkillSettings, SkillsSettings
@@ -150,6 +150,57 @@ def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
     assert report["success"]["mean"] == 0.0
     assert [(c["reason"], c["count"]) for c in report["first_causes"]] == [("episode_steps", 3)]
     assert report["protocol_changes"] == {"limits.episode_steps": 20}
+
+
+def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
+    dataset: Path, tmp_path: Path
+) -> None:
+    limited = "processes=1", "num_episodes=1", "protocol.limits.pick.steps=3"
+    report = evaluate(settings(dataset, tmp_path / "on", *limited, "videos=1"), quiet(), Fake)
+    found = report["timeouts"]
+    assert (found["episodes"], found["ending"]["mean"], found["ignored"]["mean"]) == (1, 0.0, 1.0)
+    (record,) = read(tmp_path / "on")
+    assert record["ended_by"] == "timeout" and record["timeouts"]["first"]["name"] == "pick obj_0"
+    assert record["timeouts"]["ignored"]["ended_by"] == "stop"
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "on" / record["video"]))
+    assert frames == math.ceil(record["steps"] / 4)  # the film ends where the episode does
+    off = settings(dataset, tmp_path / "off", *limited, "after_timeout=false")
+    assert evaluate(off, quiet(), Fake)["timeouts"]["ignored"] is None
+    (stopped,) = read(tmp_path / "off")
+    changed = {key for key in record if record[key] != stopped[key]}
+    assert changed == {"video", "timeouts"}
+
+
+def test_how_much_of_the_view_is_blocked_is_measured_when_asked(
+    dataset: Path, tmp_path: Path
+) -> None:
+    class Dark(Home):
+        """What is in the hand fills the lower part of the picture."""
+
+        def depth(self, env_ids: Any, height: int = 64, width: int = 64) -> np.ndarray:
+            self.looks = getattr(self, "looks", 0) + 1
+            picture = np.full((1, height, width), 0.5, dtype=np.float32)
+            picture[:, : 0 if self.looks > 3 else height // 2 + 1] = 0.03
+            return picture
+
+    home = Dark()
+    watch = view.ViewWatch(home, every=2)
+    info: Any = None
+    home.reset([0], [fake.make_episode()])
+    free, held = home.state([0]), home.state([0])
+    held.held[0] = 1
+    for world in (free, held, held, free, *[held] * 8):
+        watch.on_step(world, info)
+    assert (home.looks, watch.share) == (5, 3 / 5)
+    assert view.ViewWatch(home, 2).share is None
+    out = tmp_path / "out"
+    seen = evaluate(settings(dataset, out, "processes=1", "measure_view=true"), quiet(), Fake)
+    assert seen["view_blocked"] == {"mean": 0.0, "episodes": 3}
+    assert all(record["view_blocked"] == 0.0 for record in read(out))
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.slow

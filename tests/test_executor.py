@@ -29,14 +29,20 @@ from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.floor import random_base_pose
+from tpsrl.world.state import JOINTS
 
 
 def policies(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
     return {"navigate": Drive(), "pick": Grab(), "place": Put(), **changes}
 
 
+def going_on(**changes: object):
+    """habitat-lab's limits, but for timeouts, which are followed by the next step of the plan."""
+    return execution_limits(**{"end_on_timeout": False, **changes})
+
+
 def execute(home: KinematicHome | None = None, episode=None, acting=None, **options) -> Trace:
-    options = {"reset_arm": Fold(), **options}
+    options = {"reset_arm": Fold(), "limits": going_on(), **options}
     executor = Executor(home or KinematicHome(), acting or policies(), **options)
     return executor.run(episode or make_episode())
 
@@ -57,7 +63,7 @@ def test_executor_moves_every_target_to_its_goal():
 
 def test_steps_of_stages_and_the_wait_add_up_to_the_steps_of_the_simulator():
     home = KinematicHome()
-    trace = execute(home, limits=execution_limits(wait_end_steps=7))
+    trace = execute(home, limits=going_on(wait_end_steps=7))
     in_stages = sum(stage.steps + stage.reset_steps for stage in trace.stages)
     assert trace.steps == len(home.actions) == in_stages + 7 + 1
 
@@ -101,7 +107,7 @@ def test_navigation_that_never_arrives_times_out_with_its_margin():
     trace = execute(
         acting=policies(navigate=Idle()),
         episode=make_episode(1, 1, robot_start=(0.0, -1.0, 0.0)),
-        limits=execution_limits(navigate=SkillLimits(9)),
+        limits=going_on(navigate=SkillLimits(9)),
     )
     stage = trace.stages[0]
     assert (stage.ended_by, stage.steps) == ("timeout", 9)
@@ -113,7 +119,7 @@ def test_navigation_that_never_arrives_times_out_with_its_margin():
 
 
 def test_limits_are_per_skill():
-    limits = execution_limits(navigate=SkillLimits(30), pick=SkillLimits(4))
+    limits = going_on(navigate=SkillLimits(30), pick=SkillLimits(4))
     trace = execute(acting=policies(pick=Idle()), limits=limits)
     assert [s.steps for s in trace.stages if s.skill == "pick"] == [4, 4]
 
@@ -124,11 +130,11 @@ def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
 
     first_pick = execute().stages[0].steps + 1
     faults = {first_pick: hit, first_pick + 1: hit}
-    within = execution_limits(pick=SkillLimits(200, 700.0, 1500.0))
+    within = going_on(pick=SkillLimits(200, 700.0, 1500.0))
     assert execute(KinematicHome(faults), limits=within).success
-    summed = execution_limits(pick=SkillLimits(200, force_total_n=1000.0))
+    summed = going_on(pick=SkillLimits(200, force_total_n=1000.0))
     assert execute(KinematicHome(faults), limits=summed).stages[1].ended_by == "skill_force"
-    instant = execution_limits(pick=SkillLimits(200, force_instant_n=500.0))
+    instant = going_on(pick=SkillLimits(200, force_instant_n=500.0))
     trace = execute(KinematicHome(faults), limits=instant)
     assert ended(trace) == ["success", "skill_force", "success", "precondition"] + ["success"] * 4
     assert trace.stages[1].steps == 1 and trace.ended_by == "stop"
@@ -138,7 +144,7 @@ def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
 
 def test_limits_of_an_unknown_skill_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'pick'"):
-        execution_limits().of("pikc")
+        going_on().of("pikc")
 
 
 def drawer_and_fridge() -> tuple[Episode, dict[str, np.ndarray]]:
@@ -200,10 +206,6 @@ def test_stage_goals_are_marked_with_the_step_at_which_they_first_held():
 
 
 def test_stage_goal_out_of_its_turn_counts_as_held_but_not_in_turn():
-    class GrabSecondOnly(Grab):
-        def grip(self) -> float:
-            return 1.0 if self.goal.object == 1 else -1.0
-
     def put_first_in_place(home: KinematicHome) -> None:
         home.objects[0] = home.episode.targets[0].goal
 
@@ -216,10 +218,6 @@ def test_stage_goal_out_of_its_turn_counts_as_held_but_not_in_turn():
 
 
 def test_fixed_plan_skips_what_cannot_start_and_goes_on_with_the_next_object():
-    class GrabSecondOnly(Grab):
-        def grip(self) -> float:
-            return 1.0 if self.goal.object == 1 else -1.0
-
     trace = execute(acting=policies(pick=GrabSecondOnly()))
     assert trace.stages[3].ended_by == "precondition" and trace.stages[3].steps == 0
     assert [o["succeeded"] for o in trace.outcomes()] == [True, False, True, False] + [True] * 4
@@ -237,16 +235,171 @@ def test_skill_that_stops_without_success_is_named_and_diagnosed():
     assert trace.stages[1].diagnosis == {"gave_up": True}
 
 
-def test_timeout_ends_the_episode_only_when_the_limits_say_so():
+def short_of_time(**changes: object):
+    """habitat-lab's limits as they are, but that Pick has five steps."""
+    return execution_limits(pick=SkillLimits(5), **changes)
+
+
+class GrabSecondOnly(Grab):
+    """Never grasps the first object, until its steps are spent."""
+
+    def grip(self) -> float:
+        return 1.0 if self.goal.object == 1 else -1.0
+
+
+def test_timeout_ends_the_episode_unless_the_limits_say_otherwise():
     acting = policies(pick=Idle())
-    short = SkillLimits(5)
-    going_on = execute(acting=acting, limits=execution_limits(pick=short))
-    ending = execute(acting=acting, limits=execution_limits(pick=short, end_on_timeout=True))
-    assert len(going_on.stages) == 8 and going_on.ended_by == "stop"
+    on = execute(acting=acting, limits=short_of_time(end_on_timeout=False))
+    ending = execute(acting=acting, limits=short_of_time())
+    assert len(on.stages) == 8 and on.ended_by == "stop"
     assert len(ending.stages) == 2 and ending.ended_by == "timeout"
     assert ending.first_cause is not None
     assert ending.first_cause.reason == "timeout"
     assert ending.first_cause.predicate.startswith("holding")
+    assert ending.timeout == ending.first_cause and ending.steps == sum(
+        stage.steps + stage.reset_steps for stage in ending.stages
+    )
+
+
+def without_other(trace: Trace) -> dict:
+    return {**trace.to_json(), "other": None}
+
+
+def test_one_run_gives_both_readings_of_a_timeout_whichever_is_the_protocols():
+    acting = policies(pick=GrabSecondOnly())
+    ending = execute(acting=acting, limits=execution_limits())
+    ignoring = execute(acting=acting, limits=going_on())
+    both = execute(
+        acting=acting, limits=execution_limits(), rules=ExecutionRules(after_timeout=True)
+    )
+    assert ending.other is None and ending.ignoring is None and ending.ending is ending
+    assert without_other(both) == ending.to_json()
+    assert both.other is not None and both.ignoring is both.other and both.ending is both
+    assert without_other(both.other) == without_other(ignoring)
+    assert ignoring.other is not None and ignoring.ending is ignoring.other
+    assert without_other(ignoring.ending) == ending.to_json()
+
+
+def test_what_comes_after_the_verdict_never_leaks_into_it():
+    class SecondTry(Grab):
+        def grip(self) -> float:
+            return 1.0 if self.begun > 1 else -1.0
+
+    seen = []
+    rules = ExecutionRules(after_timeout=True, snapshots=True)
+    executor = Executor(
+        KinematicHome(),
+        policies(pick=SecondTry()),
+        reset_arm=Fold(),
+        limits=execution_limits(),
+        rules=rules,
+    )
+    trace = executor.run(make_episode(), lambda world, info: seen.append(info.episode_step))
+    assert (trace.ended_by, len(trace.stages), len(trace.causes)) == ("timeout", 2, 1)
+    assert seen == list(range(1, trace.steps + 1))
+    assert sorted(trace.snapshots) == [0, 1, 2]
+    assert all(mark.first is None for mark in trace.stage_goals.values())
+    later = trace.ignoring
+    assert later is not None and len(later.stages) == 8 and later.steps > trace.steps
+    assert later.stage_goals["stage_1_5"].first is None  # the first object is not in its place
+    assert later.outcomes()[7]["succeeded"] and not later.success
+
+
+def test_without_a_timeout_both_readings_are_the_same_episode():
+    trace = execute(limits=execution_limits(), rules=ExecutionRules(after_timeout=True))
+    assert trace.success and trace.timeout is None and trace.other is None
+    assert trace.ending is trace and trace.ignoring is trace
+
+
+def test_a_timeout_calls_stop_so_that_the_goal_is_judged_as_it_is_then():
+    class Leave(Put):
+        """Lets go, and stays there with the arm out."""
+
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            if self.done:
+                action[:3] = 0.0
+            return action
+
+    one = make_episode(1, 1)
+    limits = execution_limits()
+    trace = execute(acting=policies(place=Leave()), episode=one, limits=limits)
+    assert trace.ended_by == "timeout" and trace.stages[-1].ended_by == "timeout"
+    assert trace.success and trace.first_cause is None
+    strict = execution_limits(timeout_calls_stop=False)
+    failed = execute(acting=policies(place=Leave()), episode=one, limits=strict)
+    assert not failed.success and failed.first_cause is not None
+    assert (failed.first_cause.predicate, failed.first_cause.reason) == ("place.rest", "timeout")
+
+
+def test_a_skill_that_gives_up_where_habitats_would_go_on_has_run_out_of_steps():
+    trace = execute(acting=policies(pick=Quit()), limits=execution_limits())
+    assert (trace.ended_by, trace.stages[-1].ended_by) == ("timeout", "skill_stop")
+    assert trace.first_cause is not None and trace.first_cause.reason == "skill_stop"
+    # Navigate ends by its stop, wherever it is; what cannot start from there is not run at all.
+    far = make_episode(1, 1, robot_start=(0.0, -1.0, 0.0))
+    lost = execute(acting=policies(navigate=Quit()), episode=far, limits=execution_limits())
+    assert [s.ended_by for s in lost.stages] == ["skill_stop", "precondition"]
+    assert lost.ended_by == "timeout" and lost.timeout is not None
+    assert (lost.timeout.name, lost.timeout.reason) == ("pick obj_0", "precondition")
+
+
+def test_a_place_with_an_empty_hand_ends_nothing():
+    trace = execute(KinematicHome(drop_during_second_navigation()), limits=execution_limits())
+    assert [s.ended_by for s in trace.stages][2:4] == ["dropped", "precondition"]
+    assert trace.ended_by == "stop" and trace.timeout is None
+
+
+def test_a_robot_that_plans_again_may_give_a_skill_up():
+    rules = ExecutionRules(replan=True, max_replans=1)
+    trace = execute(acting=policies(pick=Quit()), limits=execution_limits(), rules=rules)
+    assert trace.plans == 2 and trace.ended_by == "stop"
+    out = execute(acting=policies(pick=Idle()), limits=short_of_time(), rules=rules)
+    assert out.plans == 1 and out.ended_by == "timeout"
+
+
+def test_objects_that_were_pushed_about_are_counted():
+    def push(home: KinematicHome) -> None:
+        home.objects[2] += [0.11, 0.0, 0.0]
+        home.objects[3] += [0.09, 0.0, 0.0]
+
+    trace = execute(KinematicHome({9: push}), make_episode(4, 2))
+    assert trace.moved is not None and trace.success
+    assert (trace.moved.clutter, trace.moved.clutter_objects, trace.moved.targets) == (1, 2, 0)
+
+
+def test_a_target_that_was_never_in_the_hand_is_pushed_about_and_a_placed_one_is_not():
+    def push(home: KinematicHome) -> None:
+        home.objects[1] += [0.3, 0.0, 0.0]
+
+    acting = policies(pick=Quit())
+    trace = execute(KinematicHome({4: push}), acting=acting, limits=going_on())
+    assert trace.moved is not None and trace.moved.targets == 1
+    handled = execute()
+    assert handled.moved is not None and handled.moved.targets == 0
+
+
+def test_the_contents_of_a_drawer_move_with_it():
+    episode, handles = drawer_and_fridge()
+    inside = episode.objects[0]
+    clutter = dataclasses.replace(inside, pos=tuple(np.add(inside.pos, (0.02, 0.0, 0.0))))
+    episode = dataclasses.replace(episode, objects=(*episode.objects, clutter))
+    (box,) = containers(LAYOUT, "cab_push_point_5")
+
+    class Drawer(KinematicHome):
+        """Its contents slide along; the target's as long as it is not in the hand."""
+
+        def step(self, env_ids, actions):
+            before = self.joints.copy()
+            super().step(env_ids, actions)
+            moved = (self.joints - before)[JOINTS.index("cab_push_point_5")] * box.slide
+            self.objects[2] += moved
+            if self.held < 0 and moved.any():
+                self.objects[0] += moved
+
+    trace = execute(Drawer(handles=handles), episode, opening())
+    assert trace.stages[1].succeeded and trace.moved is not None
+    assert (trace.moved.clutter, trace.moved.clutter_objects) == (0, 1)
 
 
 def test_wrong_object_fails_the_pick_at_once():
@@ -367,7 +520,7 @@ def test_force_over_the_accumulated_limit_ends_the_episode():
     def lean(home: KinematicHome) -> None:
         home.force = 600.0
 
-    limits = execution_limits(force_total_n=1000.0)
+    limits = going_on(force_total_n=1000.0)
     trace = execute(KinematicHome({3: lean, 6: lean}), limits=limits)
     assert trace.ended_by == "force_limit" and trace.steps == 6
     assert trace.stages[0].force_sum_n == 1200.0
@@ -375,16 +528,16 @@ def test_force_over_the_accumulated_limit_ends_the_episode():
 
 def test_episode_steps_end_the_episode_without_a_stop():
     home = KinematicHome()
-    trace = execute(home, limits=execution_limits(episode_steps=50))
+    trace = execute(home, limits=going_on(episode_steps=50))
     assert trace.ended_by == "episode_steps" and trace.steps == 50 == len(home.actions)
     assert trace.first_cause is not None and trace.first_cause.reason == "episode_steps"
 
 
 def test_final_wait_is_cut_short_to_leave_room_for_the_stop():
     needed = sum(s.steps + s.reset_steps for s in execute().stages)
-    trace = execute(limits=execution_limits(episode_steps=needed + 4))
+    trace = execute(limits=going_on(episode_steps=needed + 4))
     assert trace.success and trace.steps == needed + 4
-    late = execute(limits=execution_limits(episode_steps=needed))
+    late = execute(limits=going_on(episode_steps=needed))
     assert not late.success and late.ended_by == "episode_steps"
 
 
@@ -401,7 +554,9 @@ def test_reset_arm_costs_no_step_when_the_arm_is_at_rest():
 
     assert all(s.reset_steps == 0 for s in execute().stages)
     trace = execute(acting=policies(place=Leave()))
-    assert [s.reset_steps > 0 for s in trace.stages] == [False, False, False, True] * 2
+    # After the last step there is nothing to reset it for.
+    resets = [s.reset_steps > 0 for s in trace.stages]
+    assert resets == [False, False, False, True] + [False] * 4
     without = execute(acting=policies(place=Leave()), rules=ExecutionRules(add_arm_rest=False))
     assert all(s.reset_steps == 0 for s in without.stages)
 
@@ -468,7 +623,7 @@ def test_trace_is_strict_json_and_the_same_on_every_run():
 
 def test_hook_sees_every_control_step_with_its_predicate():
     seen = []
-    limits = execution_limits(wait_end_steps=3)
+    limits = going_on(wait_end_steps=3)
     executor = Executor(KinematicHome(), policies(), reset_arm=Fold(), limits=limits)
     trace = executor.run(
         make_episode(), lambda world, info: seen.append((int(world.step[0]), info))
@@ -542,7 +697,7 @@ def test_a_skill_that_is_judged_by_the_way_along_the_floor_may_be_a_step_of_a_pl
             episode=episode,
             rules=rules,
             thresholds=tables.thresholds(),
-            limits=execution_limits(),
+            limits=going_on(),
         )
     assert [stage.skill for stage in trace.stages][:2] == ["drive_up", "pick"]
     assert trace.stages[0].results["distance"].unit == "m"

@@ -19,7 +19,7 @@ from planner.entities import short_name
 from planner.options import PlanOptions
 from planner.plan import Plan, skill_goal
 from planner.problem import Problem, problem_from_episode, start_world
-from planner.search import DOMAIN, HABITAT_DOMAIN, UnsolvableError, plan
+from planner.search import DOMAIN, HABITAT_DOMAIN, UnsolvableError, _steps_once, plan
 from planner.stages import stage_goals
 from tpsrl.errors import UserError
 from tpsrl.world.episode import Target
@@ -197,9 +197,52 @@ def test_closing_stays_in_the_goal_of_a_later_plan():
     ]
 
 
-def test_a_held_handle_is_no_empty_hand():
+def test_a_handle_in_the_hand_is_no_object_to_put_away():
     world = dataclasses.replace(start_world(set_table()), held_joint=np.array([2]))
-    assert ("not_holding", "robot_0") not in problem_from_episode(set_table(), world).init
+    assert ("not_holding", "robot_0") in problem_from_episode(set_table(), world).init
+
+
+# What was found once.
+
+
+def test_episodes_of_one_structure_are_searched_once():
+    _steps_once.cache_clear()
+    plans = [plan(problem_from_episode(tidy_house(seed))) for seed in range(3)]
+    assert (_steps_once.cache_info().misses, _steps_once.cache_info().hits) == (1, 2)
+    assert plans[0].steps == plans[2].steps
+
+
+def test_a_plan_that_was_found_for_another_episode_names_its_own_objects():
+    _steps_once.cache_clear()
+    first, other = tidy_house(), tidy_house()
+    sugar = [dataclasses.replace(thing, name="004_sugar_box") for thing in other.objects]
+    other = dataclasses.replace(other, objects=tuple(sugar))
+    one, two = (plan(problem_from_episode(episode)) for episode in (first, other))
+    assert _steps_once.cache_info().misses == 1
+    assert one.stages == two.stages and one[1].args[0] != two[1].args[0]
+    assert two[1].args[0] == "obj_0_004_sugar_box"
+    assert two[1].purpose == ("holding", "obj_0_004_sugar_box", "robot_0")
+
+
+@pytest.mark.parametrize("episode", [tidy_house(), prepare_groceries(), set_table()])
+@pytest.mark.parametrize("options", [PlanOptions(), CLOSING])
+def test_a_plan_in_shared_names_is_the_one_that_search_finds_in_the_problems_own(
+    episode, options, tmp_path
+):
+    own = tmp_path / "domain.pddl"  # a domain of one's own is searched in the problem's names
+    own.write_text(DOMAIN.read_text())
+    problem = problem_from_episode(episode, options=options)
+    assert plan(problem).steps == plan(problem, own).steps
+
+
+def test_facts_that_differ_are_searched_anew():
+    _steps_once.cache_clear()
+    problem = problem_from_episode(set_table())
+    opened = dataclasses.replace(
+        problem, init=tuple(atom for atom in problem.init if atom[0] != "closed_fridge")
+    )
+    assert len(plan(problem)) == 12 and len(plan(opened)) == 10
+    assert _steps_once.cache_info().misses == 2
 
 
 # Stage goals.
@@ -219,6 +262,13 @@ def test_stage_goals_of_set_table_are_habs_with_the_hand_empty_at_the_end():
         "stage_1_5": ["object_at obj_0 goal_0", "holding obj_1"],
         "stage_2": ["object_at obj_0 goal_0", "object_at obj_1 goal_1", "not_holding"],
     }
+
+
+def test_the_last_half_stage_of_tidy_house_is_the_fifth_object_in_the_hand():
+    stages = reading(stage_goals(plan(problem_from_episode(tidy_house()))))
+    placed = [f"object_at obj_{number} goal_{number}" for number in range(5)]
+    assert stages["stage_4_5"] == [*placed[:4], "holding obj_4"]
+    assert stages["stage_5"] == [*placed, "not_holding"]  # habitat-lab's stage_4_5, and more
 
 
 def test_stage_goals_have_a_stage_for_closing():

@@ -89,6 +89,20 @@ def test_holding_is_about_the_very_object():
     assert evaluate(("not_holding", "robot_0"), scene()).holds
 
 
+def test_not_holding_is_about_objects_and_not_handles_as_in_habitat_lab():
+    handle = scene(held_joint=np.array([JOINTS.index("fridge_push_point")]))
+    assert evaluate(("not_holding", "robot_0"), handle).holds
+
+
+def test_in_the_fridge_is_its_compartment_and_not_the_whole_of_its_body():
+    inside = containers(LAYOUT, "fridge_push_point")
+    centre, top = inside[0].pos, max(float(box.pos[2] + box.half[2]) for box in inside)
+    here = ("in", f"obj_0_{BOX}", "fridge_push_point")
+    assert evaluate(here, with_first_object_at(centre)).holds
+    on_top = np.array([*centre[:2], top + 0.05])  # still within what the body takes up
+    assert not evaluate(here, with_first_object_at(on_top)).holds
+
+
 def test_robot_at_is_two_metres_over_the_floor():
     near = evaluate(("robot_at", "goal_1", "robot_0"), scene(base=np.array([[1.0, -0.5, 3.0]])))
     assert near.holds and near.margin == pytest.approx(0.5) and near.unit == "m"

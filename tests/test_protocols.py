@@ -14,10 +14,12 @@ from skills import registry
 from skills.core.limits import SkillLimits
 from skills.core.settings import TaskSettings
 from tpsrl import config
+from tpsrl.errors import UserError
 from tpsrl.world.layouts import resolve
 from tpsrl.world.state import JOINTS
 
 NAMES = ("habitat", "m3", "mshab")
+BASED = {"habitat_no_skill_timeout": "habitat"}
 SCENARIOS = ("tidy_house", "prepare_groceries", "set_table")
 SKILLS = (
     "navigate",
@@ -38,9 +40,57 @@ def steps(name: str) -> dict[str, int]:
     return {skill: preset(name).limits.of(skill).steps for skill in SKILLS}
 
 
-def test_there_are_three_protocols_which_are_called_what_their_files_are():
-    assert tuple(config.preset_names("protocol")) == NAMES
-    assert [preset(name).name for name in NAMES] == list(NAMES)
+def test_protocols_are_called_what_their_files_are():
+    found = config.preset_names("protocol")
+    assert sorted(found) == sorted((*NAMES, *BASED))
+    assert [preset(name).name for name in found] == found
+
+
+@pytest.mark.parametrize(("name", "base"), BASED.items())
+def test_a_protocol_that_is_based_on_another_states_only_what_differs(name: str, base: str):
+    text = (importlib.resources.files("configs") / "protocol" / f"{name}.yaml").read_text()
+    written = yaml.safe_load(text)
+    assert written.pop("based_on") == base
+    own, theirs = preset(name).values(), preset(base).values()
+    assert written["limits"] == {"end_on_timeout": False}
+    differing = {key for key in own if own[key] != theirs[key]}
+    assert differing == {"name", "limits.end_on_timeout"}
+    assert preset(name).changes() == {}
+
+
+def test_a_protocol_based_on_m3_has_the_skills_numbers_of_m3(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    presets(monkeypatch, tmp_path, mine="based_on: m3 # and more\nname: mine\nstage_rule: ever\n")
+    mine, m3 = preset("mine"), preset("m3")
+    assert (mine.skills, mine.limits, mine.alone) == (m3.skills, m3.limits, m3.alone)
+    assert (mine.name, mine.stage_rule) == ("mine", "ever")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a": "based_on: hab\nname: a\n"}, "a.yaml: based_on: .*'hab'"),
+        ({"a": "based_on: b\nname: a\n", "b": "based_on: a\nname: b\n"}, "based on this one"),
+        ({"a": "based_on: m3\nbased_on: m3\nname: a\n"}, "it stands there twice"),
+        ({"a": "based_on: m3\nname: a\nlimits:\n  wrong: 3\n"}, "a.yaml: limits.wrong"),
+    ],
+)
+def test_what_a_protocol_is_based_on_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], message: str
+):
+    presets(monkeypatch, tmp_path, **files)
+    with pytest.raises(UserError, match=message):
+        preset("a")
+
+
+def presets(monkeypatch: pytest.MonkeyPatch, folder: Path, **files: str) -> None:
+    """The folder of the protocols with further ones."""
+    for file in (importlib.resources.files("configs") / "protocol").iterdir():
+        (folder / file.name).write_text(file.read_text())
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(config, "_presets", lambda group: folder)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,6 +125,7 @@ def test_habitat_limits_skills_in_steps_and_episodes_in_steps_and_force():
     limits = protocol.limits
     assert (limits.reset_arm_steps, limits.episode_steps, limits.wait_end_steps) == (50, 3000, 30)
     assert (limits.force_instant_n, limits.force_total_n) == (1e4, 1e5)
+    assert limits.end_on_timeout and limits.timeout_calls_stop
     assert all(limits.of(skill).force_total_n is None for skill in SKILLS)
     assert protocol.alone.of("navigate") == SkillLimits(400, 1e4, 1e4)
     assert protocol.alone.of("open_fridge") == SkillLimits(200, 1e4, 2e4)
@@ -128,7 +179,7 @@ def test_mshab_asks_for_shares_of_the_joints_ranges_and_counts_sub_tasks():
     assert protocol.alone.navigate.steps == 500
     assert protocol.limits.of("open_drawer").force_total_n == 10_000.0
     assert protocol.stage_rule == "subtask" and protocol.plan.close_after
-    assert protocol.limits.end_on_timeout
+    assert protocol.limits.end_on_timeout and not protocol.limits.timeout_calls_stop
 
 
 def test_an_episode_may_take_as_long_as_its_scenario():

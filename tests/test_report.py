@@ -7,7 +7,14 @@ from rich.console import Console
 
 from eval.analysing.intervals import wilson
 from eval.analysing.report import summarise
-from eval.analysing.results import EpisodeResult, StageResult, reached_goals
+from eval.analysing.results import (
+    EpisodeResult,
+    Reading,
+    StageResult,
+    Timeouts,
+    from_trace,
+    reached_goals,
+)
 from eval.reporting import page, table
 from planner.execution.trace import Cause, Stage, StageMark, Trace
 from tpsrl.errors import UserError
@@ -198,3 +205,87 @@ def test_table_names_stages_causes_and_success(capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr().out
     assert "pick 1" in printed and "holding" in printed and "-0.1 m" in printed
     assert "full success 50.0% (1 of 2 episodes, 95% interval 9.5% to 90.5%)" in printed
+
+
+def both(index: int, ending: bool, ignored: bool | None, out: bool = True) -> EpisodeResult:
+    """An episode with both readings of timeouts, one clutter object moved in every other one."""
+    first = Cause(1, *STAGES[1], "holding", -1.0, "bool", "timeout", 9) if out else None
+    then = None if ignored is None else Reading(ignored, "stop", 900, 5)
+    found = Timeouts(first, Reading(ending, "timeout" if out else "stop", 90, 1), then)
+    moved = {"clutter_moved": index % 2, "clutter": 25, "targets_moved": 0}
+    return episode(index, 3 if ending else 1, timeouts=found, **moved)
+
+
+def test_success_stands_there_with_timeouts_ending_the_episode_and_with_timeouts_ignored() -> None:
+    results = [both(0, True, True, out=False), both(1, False, True), both(2, False, False)]
+    report = summarise(HEADER | {"protocol_values": {"limits.end_on_timeout": True}}, results)
+    found = report["timeouts"]
+    assert (found["episodes"], found["ending"]["mean"], found["ignored"]["mean"]) == (
+        2,
+        1 / 3,
+        2 / 3,
+    )
+    assert found["ignored"]["ci_low"] == wilson(2, 3).ci_low
+    assert "This protocol ends the episode; what comes then is run" in found["how"]
+    html = page.render(report, results)
+    assert 'it is ignored</td><td class="n">66.7%' in html and found["how"][:40] in html
+
+
+def test_where_the_episode_was_not_carried_on_there_is_no_rate_with_timeouts_ignored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = [both(0, True, True, out=False), both(1, False, None)]
+    report = summarise(HEADER, results)
+    assert report["timeouts"]["ignored"] is None and report["timeouts"]["ending"]["mean"] == 0.5
+    table.show(Console(width=100), report)
+    printed = capsys.readouterr().out
+    assert "timeouts ending 50.0%, ignored -; skills ran out of steps in 1 of 2 episodes" in printed
+    assert "not run" in page.render(report, results)
+
+
+def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = [both(index, True, True, out=False) for index in range(3)]
+    report = summarise(HEADER, results)
+    expected = {"mean": 1 / 3, "none": 2 / 3, "objects": 25, "targets": 0}
+    assert report["clutter_moved"] == expected
+    table.show(Console(width=100), report)
+    assert "clutter moved by over 0.1 m: 0.33 of 25 on average, none in 66.7%" in (
+        capsys.readouterr().out
+    )
+
+
+def test_blocked_views_are_averaged_over_the_episodes_that_looked() -> None:
+    results = [episode(0, 3, view_blocked=0.5), episode(1, 3, view_blocked=0.0), episode(2, 0)]
+    report = summarise(HEADER, results)
+    assert report["view_blocked"] == {"mean": 0.25, "episodes": 2}
+    assert "of looks while holding blocked" in page.render(report, results)
+
+
+def test_results_and_reports_written_before_can_still_be_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = [episode(0, 3), episode(1, 1)]
+    report = summarise(HEADER, results)
+    assert report["timeouts"] is None and report["clutter_moved"] is None
+    for key in ("timeouts", "clutter_moved", "view_blocked"):
+        del report[key]
+    page.render(report, results)
+    table.show(Console(width=100), report)
+    assert "clutter" not in capsys.readouterr().out
+
+
+def test_a_result_holds_both_readings_and_counts_the_steps_of_both() -> None:
+    later = trace(success=True, ended_by="stop", steps=50)
+    cause = Cause(1, *STAGES[1], "holding", -1.0, "bool", "timeout", 9)
+    first = trace(ended_by="timeout", steps=9, timeout=cause, other=later)
+    result = from_trace(first)
+    assert result.timeouts == Timeouts(
+        cause, Reading(False, "timeout", 9, 0), Reading(True, "stop", 50, 0)
+    )
+    assert (result.success, result.steps, result.steps_run) == (False, 9, 50)
+    assert result.to_json()["timeouts"]["first"]["reason"] == "timeout"
+    turned = from_trace(trace(success=True, ended_by="stop", timeout=cause, other=trace()))
+    assert turned.timeouts is not None and turned.timeouts.ignored is not None
+    assert turned.timeouts.ignored.success and not turned.timeouts.ending.success

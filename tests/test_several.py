@@ -50,7 +50,7 @@ def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, scenario_report)
     assert [row["name"] for row in summary["runs"]] == config.preset_names("scenario")
-    assert summary["protocol"] == "m3"
+    assert summary["protocol"] == "m3" and "4 episodes each" in console.export_text(clear=False)
     assert summary["protocol_values"]["skills.pick.rest_m"] == 0.05
     assert json.loads((tmp_path / "report.json").read_text()) == summary
     html = (tmp_path / "report.html").read_text()
@@ -58,7 +58,23 @@ def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path
     assert all(f'href="{name}/report.html"' in html for name in config.preset_names("scenario"))
     printed = console.export_text()
     row = next(line for line in printed.splitlines() if line.strip().startswith("tidy_house"))
-    assert row.split()[2:] == ["50.0%", "10-90%", "75.0%", "1.5/2", "4", "150"]
+    assert row.split()[1:] == ["50.0%", "10-90%", "75.0%", "1.5/2", "150"]
+
+
+def test_the_table_of_all_scenarios_has_both_readings_of_timeouts(tmp_path: Path) -> None:
+    def report(settings: Any, console: Console) -> dict[str, Any]:
+        both = {"ending": {"mean": 0.25}, "ignored": {"mean": 0.5}, "episodes": 1}
+        moved = {"mean": 0.75, "none": 0.5, "objects": 25, "targets": 0}
+        return scenario_report(settings, console) | {"timeouts": both, "clutter_moved": moved}
+
+    settings = config.load(AllSettings, [f"out={tmp_path}"])
+    console = Console(record=True, width=80)
+    summary = evaluate_scenarios(settings, console, report)
+    assert {row["timeouts"]["ending"]["mean"] for row in summary["runs"]} == {0.25}
+    rows = [line.split() for line in console.export_text().splitlines()]
+    (row,) = (cells for cells in rows if cells[:1] == ["prepare_groceries"])
+    assert row[1:] == ["25.0%", "10-90%", "25/50%", "75.0%", "1.5/2", "150", "0.8"]
+    assert '<th class="n">ignored</th>' in (tmp_path / "report.html").read_text()
 
 
 def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:

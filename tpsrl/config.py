@@ -3,7 +3,7 @@
 A schema is a dataclass whose fields are made by `option` and `preset`. The value of a preset field
 is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another one, and
 `GROUP.key=value` changes one entry of it. Some groups also take a file of the user's own:
-`GROUP=path/to/mine.yaml`.
+`GROUP=path/to/mine.yaml`. A preset that says `based_on: OTHER` states only what differs from that.
 """
 
 import dataclasses
@@ -185,13 +185,32 @@ def _presets(group: str) -> Traversable:
     return importlib.resources.files("configs") / group
 
 
-def _read_preset(group: str, name: str, schema: type) -> Any:
+def _read_preset(group: str, name: str, schema: type, above: tuple[str, ...] = ()) -> Any:
+    """A preset's file over the preset that it is `based_on`, or else over the schema."""
     if name not in preset_names(group):
         raise unknown(group, name, preset_names(group))
-    text = (_presets(group) / f"{name}.yaml").read_text()
+    where = f"configs/{group}/{name}.yaml"
+    text, base = _split_base((_presets(group) / f"{name}.yaml").read_text(), where)
+    if base:
+        if base not in preset_names(group):
+            raise unknown(f"{where}: based_on", base, preset_names(group))
+        if base in (*above, name):
+            raise UserError(f"{where}: based_on: '{base}' is based on this one itself")
+        return _merged(_read_preset(group, base, schema, (*above, name)), text, where)
     # A schema may know values of a preset that do not stand in its file.
-    base = schema.for_preset(name) if hasattr(schema, "for_preset") else schema
-    return _filled(base, text, f"configs/{group}/{name}.yaml")
+    filled = schema.for_preset(name) if hasattr(schema, "for_preset") else schema
+    return _filled(filled, text, where)
+
+
+def _split_base(text: str, where: str) -> tuple[str, str]:
+    """The text of a preset without its entry `based_on`, and that entry, "" for none."""
+    lines = [line for line in text.splitlines() if line.startswith("based_on:")]
+    if not lines:
+        return text, ""
+    if len(lines) > 1:
+        raise UserError(f"{where}: based_on: it stands there twice")
+    base = lines[0].partition(":")[2].partition("#")[0].strip()
+    return text.replace(lines[0], "", 1), base
 
 
 def _read_own(group: str, path: Path, schema: type) -> Any:
@@ -211,9 +230,14 @@ def _read_own(group: str, path: Path, schema: type) -> Any:
 
 def _filled(schema: Any, text: str, where: str) -> Any:
     """A schema, or an object of one, with what the text of a YAML file says of it."""
+    filled = OmegaConf.structured(schema)
+    OmegaConf.set_readonly(filled, False)
+    return _merged(filled, text, where)
+
+
+def _merged(filled: Any, text: str, where: str) -> Any:
+    """Settings with what the text of a YAML file says of them."""
     try:
-        filled = OmegaConf.structured(schema)
-        OmegaConf.set_readonly(filled, False)
         return OmegaConf.merge(filled, OmegaConf.create(text))
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from eval.analysing import extras
 from eval.analysing.intervals import wilson
 from eval.analysing.results import EpisodeResult, StageResult, generic
 from planner.execution.trace import Cause
@@ -30,9 +31,10 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
     """The report of at least one episode, as JSON types.
 
     Keys beside the header's: `success`, `goals_met` (share of the objects that are at their goals
-    at the end), `stages`, `stage_goals`, `handoffs`, `propagation`, `first_causes`, `steps` and
-    `force`. What needs skills run in isolation (`rate_isolated`, `tax` and its interval,
-    `product_isolated`, `loss`) is None here: a chain alone cannot measure it.
+    at the end), `timeouts`, `stages`, `stage_goals`, `handoffs`, `propagation`, `first_causes`,
+    `steps`, `force`, `clutter_moved` and `view_blocked` (see `eval.analysing.extras`). What needs
+    skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`, `loss`) is
+    None here: a chain alone cannot measure it.
     """
     stages, links = stage_rates(results), handoffs(results)
     successes = [r.success for r in results]
@@ -41,6 +43,7 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
         "num_episodes": len(results),
         "success": dataclasses.asdict(wilson(sum(successes), len(successes))),
         "goals_met": sum(r.goals_met for r in results) / max(1, sum(r.goals for r in results)),
+        "timeouts": extras.timeouts(header, results),
         "stages": stages,
         "stage_goals": goal_rates(results),
         "handoffs": links,
@@ -56,6 +59,8 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
             "peak_n": spread([r.force_peak_n for r in results]),
             "total_n": spread([r.force_total_n for r in results]),
         },
+        "clutter_moved": extras.clutter_moved(results),
+        "view_blocked": extras.view_blocked([r.view_blocked for r in results]),
     }
 
 

@@ -30,12 +30,39 @@ class StageResult:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """How an episode ended by one reading of timeouts."""
+
+    success: bool
+    ended_by: str
+    steps: int
+    goals_met: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timeouts:
+    """An episode that ends where a skill first runs out of steps, and the same with that ignored.
+
+    `first` says where that was, None where it never happened: then both are the same. `ignored` is
+    None where the episode was not carried on.
+    """
+
+    first: Cause | None
+    ending: Reading
+    ignored: Reading | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeResult:
     """One evaluated episode.
 
     `goals` are the atoms of the scenario's goal, of which `goals_met` hold at the end.
     `stage_goals` says of each named stage goal whether it was reached, by the protocol's rule.
     Forces in newton: the largest of a control step, and the sum over control steps.
+    `clutter_moved` of `clutter` objects that are no targets ended more than 0.1 m from where they
+    were at the start, and `targets_moved` targets that were never in the hand. `view_blocked` is
+    the share of the looks, with an object in the hand, in which it hid what is ahead
+    (`eval.running.view`). What was not measured is None.
     """
 
     id: str
@@ -52,21 +79,38 @@ class EpisodeResult:
     force_total_n: float
     stage_goals: dict[str, bool] = dataclasses.field(default_factory=dict)
     video: str | None = None
+    timeouts: Timeouts | None = None
+    clutter_moved: int | None = None
+    clutter: int | None = None
+    targets_moved: int | None = None
+    view_blocked: float | None = None
+
+    @property
+    def steps_run(self) -> int:
+        """The control steps that were made, those after a timeout too."""
+        ignored = None if self.timeouts is None else self.timeouts.ignored
+        return self.steps if ignored is None else max(self.steps, ignored.steps)
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
-        cause = self.first_cause
+        cause, timeouts = self.first_cause, self.timeouts and dataclasses.asdict(self.timeouts)
         stages = [dataclasses.asdict(stage) for stage in self.stages]
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return record | {"stages": stages, "first_cause": cause and cause.to_json()}
+        record |= {"stages": stages, "first_cause": cause and cause.to_json()}
+        return record | {"timeouts": timeouts}
 
 
-def from_trace(trace: Trace, video: str | None = None, stage_rule: str = "ever") -> EpisodeResult:
+def from_trace(
+    trace: Trace,
+    video: str | None = None,
+    stage_rule: str = "ever",
+    view_blocked: float | None = None,
+) -> EpisodeResult:
     """What is kept of a trace; `stage_rule` is as in `eval.protocols.Protocol`.
 
     Only placements count as goals, not that the hand is empty or a drawer closed again.
     """
-    placed = [margin.holds for atom, margin in trace.goal.items() if atom.startswith("object_at")]
+    placed, moved = _placed(trace), trace.moved
     outcomes = [{k: v for k, v in o.items() if k != "index"} for o in trace.outcomes()]
     return EpisodeResult(
         id=trace.episode.id,
@@ -83,7 +127,27 @@ def from_trace(trace: Trace, video: str | None = None, stage_rule: str = "ever")
         force_total_n=trace.force_total_n,
         stage_goals=reached_goals(trace, stage_rule),
         video=video,
+        timeouts=_timeouts(trace),
+        clutter_moved=None if moved is None else moved.clutter,
+        clutter=None if moved is None else moved.clutter_objects,
+        targets_moved=None if moved is None else moved.targets,
+        view_blocked=view_blocked,
     )
+
+
+def _placed(trace: Trace) -> list[bool]:
+    return [margin.holds for atom, margin in trace.goal.items() if atom.startswith("object_at")]
+
+
+def _timeouts(trace: Trace) -> Timeouts:
+    ignoring = trace.ignoring
+    return Timeouts(
+        trace.timeout, _reading(trace.ending), None if ignoring is None else _reading(ignoring)
+    )
+
+
+def _reading(trace: Trace) -> Reading:
+    return Reading(trace.success, trace.ended_by, trace.steps, sum(_placed(trace)))
 
 
 def reached_goals(trace: Trace, stage_rule: str) -> dict[str, bool]:

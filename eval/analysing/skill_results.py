@@ -14,8 +14,8 @@ class SkillResult:
     `ended_by` is "success", "timeout", "skill_stop" where a policy gave up that has no stop to
     call, or one of `Skill.failures`. `parts` are the parts of success at the end, by
     name, `reward` is the sum over the run, `path` the metrics of `skills.core.path_metrics` where
-    the skill is to drive somewhere. Forces in newton: the largest of a control step, and the sum
-    over the run.
+    the skill is to drive somewhere, `view_blocked` as in `EpisodeResult`. Forces in newton:
+    the largest of a control step, and the sum over the run.
     """
 
     id: str
@@ -30,6 +30,12 @@ class SkillResult:
     force_total_n: float
     path: dict[str, float] | None = None
     video: str | None = None
+    view_blocked: float | None = None
+
+    @property
+    def steps_run(self) -> int:
+        """The control steps that were made."""
+        return self.steps
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eval.reporting import page
-from eval.reporting.page import percent
+from eval.reporting import extras, page
+from eval.reporting.words import percent
 
-_SCENARIOS_NOTE = """Full success with its 95% Wilson interval; objects at their goals at the end;
+_SCENARIOS_NOTE = """Full success with its 95% Wilson interval; success with timeouts ending the
+episode, and with timeouts ignored; objects at their goals at the end;
 the mean number of the plan's steps that succeeded before the first one failed; how many steps were
 run in which the skill's own thresholds and the plan's predicates disagree; the mean number of
-control steps."""
+control steps, and of clutter moved by more than 0.1 m."""
 _SKILLS_NOTE = """Success with its 95% Wilson interval; means of control steps and of the reward;
 the median of the largest force of a run."""
 
@@ -25,7 +26,8 @@ def scenario_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]
 
     `stages` is the mean number of steps of the plan that succeeded before the first one failed, of
     `num_stages`; `disagree` counts the stages run in which the skill's own thresholds and the
-    plan's predicates disagree, of `stages_run`.
+    plan's predicates disagree, of `stages_run`. `timeouts`, `clutter_moved` and `view_blocked` are
+    the reports', None where they do not have them.
     """
     rows = []
     for name, report in reports.items():
@@ -36,7 +38,9 @@ def scenario_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]
         row |= {"num_stages": 1 + max((stage["index"] for stage in stages), default=-1)}
         row |= {"disagree": sum(s["only_predicates"] + s["only_skill"] for s in stages)}
         row |= {"stages_run": sum(stage["reached"] for stage in stages)}
-        rows.append(row | {"steps": report["steps"], "force": report["force"]})
+        row |= {"steps": report["steps"], "force": report["force"]}
+        both = {key: report.get(key) for key in ("timeouts", "clutter_moved", "view_blocked")}
+        rows.append(row | both)
     return rows
 
 
@@ -52,15 +56,31 @@ def skill_rows(reports: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 def show(console: Console, summary: dict[str, Any]) -> None:
     """Prints the table."""
     style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
-    style |= {"collapse_padding": True}  # or some rows would be cut off at 80 columns
-    title = f"{summary['title']}, protocol {summary['protocol']}, {summary['agent']} agent"
+    style |= {
+        "caption_justify": "left",
+        "collapse_padding": True,
+    }  # or some rows would be cut off at 80 columns
+    count = f"{summary['runs'][0]['num_episodes']} episodes each"
+    title = f"{summary['title']}, {count}, protocol {summary['protocol']}, {summary['agent']} agent"
     table = Table(title=Text(title), box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]
-    cells = [_cells(row) for row in summary["runs"]]
+    cells = [_narrow(_cells(row)) for row in summary["runs"]]
     for place, head in enumerate(cells[0]):
         table.add_column(head, justify="right" if place else "left", no_wrap=True)
     for row in cells:
         table.add_row(*(Text(cell) for cell in row.values()))
+    if "timeouts" in cells[0]:
+        table.caption = "timeouts: success where they end the episode / where they are ignored"
     console.print(table)
+
+
+def _narrow(cells: dict[str, str]) -> dict[str, str]:
+    """A row that fits into 80 columns: both readings share one, some are on the page alone."""
+    both = f"{cells.pop('ending', '')}/{cells.pop('ignored', '')}"
+    row = {head: text for head, text in cells.items() if head not in ("runs", "differ")}
+    if both == "/":
+        return row
+    first = {head: row.pop(head) for head in ("name", "success", "95%")}
+    return {**first, "timeouts": both.replace(".0%", "").replace("%", "") + "%", **row}
 
 
 def render(summary: dict[str, Any]) -> str:
@@ -87,11 +107,15 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "success": percent(success["mean"]),
         "95%": f"{100 * success['ci_low']:.0f}-{100 * success['ci_high']:.0f}%",
     }
+    if row.get("timeouts"):
+        cells |= {"ending": extras.ending(row), "ignored": extras.ignored(row)}
     if "stages" in row:
         cells["goals"] = percent(row["goals_met"])
         cells["stages"] = f"{row['stages']:.1f}/{row['num_stages']}"
         cells["differ"] = str(row["disagree"])
     cells["steps"] = f"{row['steps']['mean']:.0f}"
+    if row.get("clutter_moved"):
+        cells["moved"] = f"{row['clutter_moved']['mean']:.1f}"
     if "reward" in row:
         cells["reward"] = f"{row['reward']['mean']:.2f}"
         cells["peak force"] = f"{row['force']['peak_n']['median'] / 1000:.2f} kN"

@@ -8,6 +8,8 @@ from html import escape
 from typing import Any, Protocol
 
 from eval.analysing.results import EpisodeResult, generic
+from eval.reporting import extras
+from eval.reporting.words import percent, signed
 
 _WIDTH, _COUNTS, _ROW, _TOP = 960, 250, 26, 26  # pixels of the chart
 _LEAST_LABEL, _LETTER = 150, 7.2
@@ -18,7 +20,9 @@ plan's predicates; then come the success by the skill's own thresholds, which ar
 the number of runs in which the two disagree."""
 _CAUSES_NOTE = """What went wrong first in each failed episode. The margin is what was missing, the
 median over the episodes."""
-_EPISODES_NOTE = "Forces are the largest and the summed contact force on the robot."
+_EPISODES_NOTE = """Forces are the largest and the summed contact force on the robot; moved is the
+clutter that ended more than 0.1 m from where it was. Where a skill ran out of steps, the fourth
+column says what came with that ignored. A video ends where the episode does."""
 _STAGE_RULES = {
     "ever": "Episodes in which the goal's facts held together at some step, whatever came later.",
     "cumulative": "Episodes in which the goal's facts held together at some step after all goals"
@@ -50,6 +54,7 @@ def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
     """The page of a scenario; links to videos are relative to the folder it lies in."""
     sections = [
         headline(_figures(report, results)),
+        section("Timeouts", (report.get("timeouts") or {}).get("how", ""), _timeouts(report)),
         section("Stages of the plan", _STAGES_NOTE, _chart(report["stages"])),
         section("Stage goals", _STAGE_RULES[report["stage_rule"]], _stage_goals(report)),
         section("First causes of failure", _CAUSES_NOTE, causes(report["first_causes"])),
@@ -87,16 +92,6 @@ def headline(figures: Sequence[tuple[str, str]]) -> str:
     return f'<section>\n<div class="headline">{"".join(parts)}</div>\n</section>'
 
 
-def percent(value: float | None) -> str:
-    """A share as a percentage, "-" when it was not measured."""
-    return "-" if value is None else f"{100 * value:.1f}%"
-
-
-def signed(margin: float | None, unit: str) -> str:
-    """A margin with its unit; yes-or-no facts have no size to show."""
-    return "" if margin is None or unit == "bool" else f"{margin:+.3g} {unit}"
-
-
 def common_facts(report: dict[str, Any]) -> list[str]:
     """What was run, in short."""
     count = f"{report['num_episodes']} episodes"
@@ -128,7 +123,24 @@ def _figures(report: dict[str, Any], results: Sequence[EpisodeResult]) -> list[t
         (f"{goals * report['goals_met']:.2f} of {goals}", "objects at their goals, mean"),
         (f"{report['steps']['mean']:.0f}", "control steps, mean"),
         (f"{report['force']['peak_n']['median'] / 1000:.2f} kN", "peak force, median"),
+        *extras.figures(report),
     ]
+
+
+def _timeouts(report: dict[str, Any]) -> str:
+    """Success by both readings of timeouts."""
+    found = report.get("timeouts")
+    if not found:
+        return "<p>Not measured.</p>"
+    rows = []
+    for name, text in (("ending", "a timeout ends the episode"), ("ignored", "it is ignored")):
+        rate = found[name]
+        interval = f"{percent(rate['ci_low'])} to {percent(rate['ci_high'])}" if rate else "-"
+        rows.append([text, percent(rate["mean"]) if rate else "not run", interval])
+    reasons = ", ".join(f"{escape(name)} {count}" for name, count in found["reasons"].items())
+    out = f"<p>Skills ran out of steps in {found['episodes']} episodes{': ' * bool(reasons)}"
+    out += f"{reasons}.</p>"
+    return table(["reading", "#full success", "#95% interval"], rows) + out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -258,15 +270,27 @@ def videos(results: Sequence[Filmed]) -> str:
 
 
 def _episodes(results: Sequence[EpisodeResult]) -> str:
-    heads = ["episode", "layout", "result", "#goals", "#steps", "#peak", "#total", "first cause"]
+    heads = ["episode", "layout", "result", "timeouts ignored", "#goals", "#steps", "#peak"]
+    heads += ["#total", "#moved", "first cause"]
     rows = []
     for r in results:
         name = f'<a href="{escape(r.video)}">{escape(r.id)}</a>' if r.video else escape(r.id)
         mark = span("good", "success") if r.success else span("bad", "failed")
         forces = [f"{r.force_peak_n / 1000:.2f} kN", f"{r.force_total_n / 1000:.1f} kN"]
         goals, steps = f"{r.goals_met}/{r.goals}", str(r.steps)
-        rows.append([name, escape(r.layout), mark, goals, steps, *forces, _cause_text(r)])
+        moved = "-" if r.clutter_moved is None else str(r.clutter_moved)
+        cells = [name, escape(r.layout), mark, _if_ignored(r), goals, steps, *forces, moved]
+        rows.append([*cells, _cause_text(r)])
     return table(heads, rows)
+
+
+def _if_ignored(result: EpisodeResult) -> str:
+    """What came with timeouts ignored, where that is another run of events."""
+    parted = result.timeouts is not None and result.timeouts.first is not None
+    if not parted or result.timeouts is None:
+        return ""
+    ignored = result.timeouts.ignored
+    return "not run" if ignored is None else "success" if ignored.success else "failed"
 
 
 def span(kind: str, text: str) -> str:

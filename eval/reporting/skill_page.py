@@ -5,8 +5,8 @@ from html import escape
 from typing import Any
 
 from eval.analysing.skill_results import SkillResult
-from eval.reporting import page
-from eval.reporting.page import percent, signed
+from eval.reporting import extras, page
+from eval.reporting.words import percent, signed
 
 _PARTS_NOTE = """In how many runs each part of success held at the end, and by how much it was
 missed where it did not, the median. Success asks for all of them in one step."""
@@ -41,6 +41,7 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
         (f"{report['reward']['mean']:.2f}", "reward, mean"),
         *driving,
         (f"{report['force']['peak_n']['median'] / 1000:.2f} kN", "peak force, median"),
+        *extras.figures(report),
     ]
 
 

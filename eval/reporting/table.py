@@ -8,7 +8,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from eval.reporting.page import percent, signed
+from eval.reporting import extras
+from eval.reporting.words import percent, signed
 
 
 def show(console: Console, report: dict[str, Any]) -> None:
@@ -26,6 +27,8 @@ def show(console: Console, report: dict[str, Any]) -> None:
         parts.append(_causes(report["first_causes"]))
     console.print(Group(*parts))
     console.print(_overall(report))
+    for line in extras.lines(report):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def show_skill(console: Console, report: dict[str, Any]) -> None:
@@ -43,6 +46,8 @@ def show_skill(console: Console, report: dict[str, Any]) -> None:
     if report["path"]:
         figures += f", SPL {report['path']['spl']:.2f}"
     console.print(Text.assemble(_overall(report, "success"), f"; mean {figures}"))
+    for line in extras.lines(report):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:

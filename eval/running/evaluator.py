@@ -15,6 +15,7 @@ from eval.analysing.results import EpisodeResult, from_trace
 from eval.reporting import page, table
 from eval.running import agents, runs
 from eval.running.episodes import digest, obtain
+from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
 from tpsrl import files, machine, pool
@@ -146,24 +147,27 @@ def run_episode(
         policies,
         reset_arm=reset_arm,
         limits=protocol.limits_for(settings.scenario.name),
-        rules=protocol.rules(settings.replan, settings.carried_out_by()),
+        rules=protocol.rules(settings.replan, settings.carried_out_by(), settings.after_timeout),
         thresholds=protocol.skills,
         predicates=protocol.predicates,
     )
+    view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
+    look = None if view is None else view.on_step
     try:
         if job.video is None:
-            trace, video = executor.run(episode), None
+            trace, video = executor.run(episode, look), None
         else:
             from eval.running.film import Film
 
             with Film(simulator, episode, job.video, settings.video_stride) as film:
-                trace = executor.run(episode, film.on_step)
+                trace = executor.run(episode, in_turn(look, film.on_step))
             video = f"videos/{job.video.name}"
     except UserError as error:
         prefix = f"episode {episode.id}: "
         message = str(error)
         raise UserError(message if message.startswith(prefix) else prefix + message) from None
-    result = from_trace(trace, video, protocol.stage_rule)
+    blocked = None if view is None else view.share
+    result = from_trace(trace, video, protocol.stage_rule, blocked)
     return EpisodeOutcome(result, time.perf_counter() - started)
 
 

@@ -62,7 +62,7 @@ def move_videos(films: Path, videos: Path) -> None:
 
 def timing(processes: int | None, outcomes: Sequence[Any], seconds: float) -> dict[str, Any]:
     """How long a run took; kept apart from the report, which is the same on every machine."""
-    steps = sum(outcome.result.steps for outcome in outcomes)
+    steps = sum(outcome.result.steps_run for outcome in outcomes)
     return {
         "processes": processes,
         "seconds": round(seconds, 2),

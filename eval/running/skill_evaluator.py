@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from eval.analysing import report
+from eval.analysing import extras, report
 from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
 from eval.reporting import skill_page, table
@@ -109,8 +109,8 @@ def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[st
 
     Keys beside the header's: `success`, `ends` (how many runs ended how), `parts` (for each part of
     success in how many runs it held at the end, and the median margin of those in which it did
-    not), `first_causes`, `steps`, `force`, `reward`, and `path` (means of the path metrics, None
-    for skills that do not drive somewhere).
+    not), `first_causes`, `steps`, `force`, `reward`, `path` (means of the path metrics, None for
+    skills that do not drive somewhere) and `view_blocked` (None unless it was measured).
     """
     good = sum(r.success for r in results)
     ends = [r.ended_by for r in results]
@@ -128,6 +128,7 @@ def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[st
         },
         "reward": report.spread([r.reward for r in results]),
         "path": path([r.path for r in results if r.path is not None]),
+        "view_blocked": extras.view_blocked([r.view_blocked for r in results]),
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eval.analysing.skill_results import SkillResult, cause_of, lacking
 from eval.running import agents
+from eval.running.view import ViewWatch, in_turn
 from eval.settings import SkillSettings
 from planner.execution.progress import SKILL, OnStep, StepInfo
 from skills.core.interface import SkillGoal, SkillPolicy
@@ -99,7 +100,9 @@ def _run(
     on_step: OnStep | None,
 ) -> SkillResult:
     env = environment(settings, simulator, job.start, policy.depth_size)
-    watch = _Watch(settings, job.start.goal, on_step)
+    view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
+    look = None if view is None else view.on_step
+    watch = _Watch(settings, job.start.goal, in_turn(look, on_step))
     (done,) = episodes.run(env, policy, [0], watch)
     parts = {name: margin for name, margin in done.results.items() if name != "success"}
     cause = None if done.success else cause_of(settings.skill, parts, done.ended_by, done.steps)
@@ -115,6 +118,7 @@ def _run(
         force_peak_n=done.force_peak_n,
         force_total_n=float(env.world.force_total[0]) - watch.force_before_n,
         path=done.path,
+        view_blocked=None if view is None else view.share,
     )
 
 

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.execution.blame import Blame
+from planner.execution.disturbance import Disturbance
 from planner.execution.facts import Facts
+from planner.execution.limits import episode_forces
 from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
-from planner.execution.trace import HandoffState, Stage, StageMark, Trace
+from planner.execution.timeouts import ran_out
+from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
-from planner.predicates import text
+from planner.predicates import Atom, Resolved, text
 from planner.problem import problem_from_episode
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
@@ -18,6 +21,7 @@ from skills.core import settings, task
 from skills.core.conditions import Margin, margins
 from skills.core.geometry import planar_distance
 from skills.core.interface import SkillGoal, SkillPolicy
+from skills.core.limits import SkillLimits
 from skills.core.skill import STOPPED, Skill
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
@@ -28,7 +32,7 @@ from tpsrl.world.episode import Episode
 if TYPE_CHECKING:
     from planner.execution.executor import Executor
 
-FORCE_LIMIT, EPISODE_STEPS, TIMEOUT = "force_limit", "episode_steps", "timeout"
+FORCE_LIMIT, EPISODE_STEPS = "force_limit", "episode_steps"
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,6 +43,7 @@ class _SkillRun:
     policy: SkillPolicy
     goal: SkillGoal
     state: TaskState
+    limits: SkillLimits
     settings: settings.TaskSettings
     thresholds: object
     mask: np.ndarray
@@ -54,19 +59,39 @@ class Execution:
         self.limits, self.rules = executor.limits, executor.rules
         self.episode, self.on_step = episode, on_step
         self.world = executor.simulator.state([executor.env_id])
+        self.resolved: dict[Atom, Resolved] = {}
         self.plan = self._new_plan()
         self.first_plan = self.plan
         for step in self.plan:
             executor.policy(step.skill)
         self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
         self.blame = Blame(self.trace)
+        self.disturbance = Disturbance(self.plan.problem.entities, self.world)
         self.stage_goals = stage_goals(self.plan)
         self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
         self._mark_stage_goals(self._facts())
         self.over = ""
+        self.ending: Trace | None = None  # from the first timeout on: the episode that ends there
 
     def run(self) -> Trace:
-        """Carries the plan out to its end, or to that of the episode, and judges the goal."""
+        """Carries the plan out to its end, or to that of the episode, and judges the goal.
+
+        What the protocol makes of timeouts says which of the two readings is returned; the other
+        one, where it was run, is its `Trace.other`.
+        """
+        self._carry_out()
+        ending, ended = self.ending, self.limits.end_on_timeout
+        if ending is not None and self.over == TIMEOUT:
+            return ending
+        self._finish()
+        self._judge(self.trace)
+        if ending is None:
+            return self.trace
+        verdict, other = (ending, self.trace) if ended else (self.trace, ending)
+        verdict.other = other
+        return verdict
+
+    def _carry_out(self) -> None:
         index = 0
         while not self.over:
             if index == len(self.plan):
@@ -80,9 +105,6 @@ class Execution:
                 index = 0
                 continue
             index += 1
-        self._finish()
-        self._judge()
-        return self.trace
 
     def _new_plan(self) -> Plan:
         thresholds, rules = self.executor.predicates, self.rules
@@ -127,17 +149,19 @@ class Execution:
         self.trace.stages.append(stage)
         if self.blame.unmet(stage):
             stage.ended_by = "precondition"
+            self._part_at_timeout(step, stage, facts)
         else:
             self._run_skill(step, stage)
             self._check_effects(step, stage)
-            if not self.over and self.rules.add_arm_rest:
+            if not self.over and self._resets_arm_after(step):
                 self._reset_arm(step, stage)
         stage.after = self._handoff()
         self.blame.losses(step, stage)
         return stage
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
-        run, limits = self._begin(step), self.limits.of(step.skill)
+        run = self._begin(step)
+        limits = run.limits
         force_before = float(self.world.force_total[0])
         while not stage.ended_by and stage.steps < limits.steps:
             action, stop = self._act(run.policy, run.mask)
@@ -147,12 +171,10 @@ class Execution:
             stage.steps += 1
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
             stage.force_sum_n = float(self.world.force_total[0]) - force_before
-            stage.ended_by = self._end_of_skill(run, step, stage, stop)
+            stage.ended_by = self._end_of_skill(run, stage, stop)
             self._tell(step, SKILL, stage.steps, limits.steps)
         stage.ended_by = stage.ended_by or TIMEOUT
         stage.diagnosis = dict(run.policy.diagnosis())
-        if stage.ended_by == TIMEOUT and self.limits.end_on_timeout:
-            self.over = TIMEOUT
 
     def _begin(self, step: PlanStep) -> _SkillRun:
         """Starts a skill, and its policy, from the world as it is."""
@@ -161,15 +183,18 @@ class Execution:
         thresholds = executor.thresholds.of(step.skill)
         skill, policy = spec.definition, executor.policy(step.skill)
         state = task.begin(skill, Goals.of([goal]), self.world, thresholds)
-        judged_by = settings.changed(spec.load_settings(), self.limits.of(step.skill).settings())
+        limits = self.limits.of(step.skill)
+        judged_by = settings.changed(spec.load_settings(), limits.settings())
         mask = skill.mask()
         carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
         maps = MapSensors(skill, (), 1, thresholds)
         maps.begin([0], [self.episode.layout], state.position, self.world)
         policy.begin(self.episode, goal, self.world)
-        return _SkillRun(skill, policy, goal, state, judged_by, thresholds, mask, maps, carried)
+        return _SkillRun(
+            skill, policy, goal, state, limits, judged_by, thresholds, mask, maps, carried
+        )
 
-    def _end_of_skill(self, run: _SkillRun, step: PlanStep, stage: Stage, stop: bool) -> str:
+    def _end_of_skill(self, run: _SkillRun, stage: Stage, stop: bool) -> str:
         """Why a skill ends after this control step, "" while it goes on."""
         path = run.maps.drive([0], self.world) if run.skill.follows_path else None
         verdict = task.evaluate(
@@ -182,7 +207,7 @@ class Execution:
         if run.carried >= 0 and self.world.held[0] != run.carried:
             return "dropped"
         force = float(self.world.force[0])
-        if self.limits.of(step.skill).exceeded(force, stage.force_sum_n):
+        if run.limits.exceeded(force, stage.force_sum_n):
             return "skill_force"
         if verdict.success[0]:
             return "success"
@@ -198,7 +223,31 @@ class Execution:
         if self.over:
             self._blame_end(step, stage)
         else:
+            self._part_at_timeout(step, stage, facts)
             self.blame.skill_ended(step, stage, facts)
+
+    def _part_at_timeout(self, step: PlanStep, stage: Stage, facts: Facts) -> None:
+        """Where the first skill runs out of steps the two readings of that part.
+
+        One ends here and is judged; `self.trace` is from now on the other one, which goes on.
+        """
+        if self.ending is not None or not ran_out(step, stage, self.rules.replan):
+            return
+        self.ending = ending = self.trace.fork()
+        blame, last = Blame(ending), ending.stages[-1]
+        if last.reached:
+            blame.episode_ended(step, last, facts, last.ended_by, None)
+        ending.timeout = self.trace.timeout = ending.causes[-1]
+        ending.ended_by, last.after = TIMEOUT, self._handoff()
+        blame.losses(step, last)
+        self._judge(ending)
+        if self.limits.end_on_timeout and not self.rules.after_timeout:
+            self.over = TIMEOUT
+
+    def _resets_arm_after(self, step: PlanStep) -> bool:
+        """HAB's plan resets the arm between two steps; another plan may follow this one's last."""
+        between = step.index < len(self.plan) - 1 or self.rules.replan
+        return self.rules.add_arm_rest and between
 
     def _reset_arm(self, step: PlanStep, stage: Stage) -> None:
         """Brings the arm back to rest. The hand keeps an object, and lets go of a handle.
@@ -252,8 +301,9 @@ class Execution:
         self.world = self.executor.simulator.state([self.executor.env_id])
         self.trace.steps += 1
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
+        self.disturbance.note(self.world)
         self._mark_stage_goals(self._facts())
-        if not all(margin.holds for margin in self._forces().values()):
+        if not all(margin.holds for margin in episode_forces(self.limits, self.world).values()):
             self.over = FORCE_LIMIT
         elif self.trace.steps >= self.limits.episode_steps:
             self.over = EPISODE_STEPS
@@ -292,36 +342,27 @@ class Execution:
                 return
         self.trace.ended_by = "stop"
 
-    def _judge(self) -> None:
+    def _judge(self, trace: Trace) -> None:
         """Full-task success: stop was called and every atom of the goal holds."""
-        trace = self.trace
+        stopped = {"stop", TIMEOUT} if self.limits.timeout_calls_stop else {"stop"}
         trace.goal = self._facts().goals()
         trace.force_total_n = float(self.world.force_total[0])
-        trace.success = trace.ended_by == "stop" and all(m.holds for m in trace.goal.values())
+        trace.success = trace.ended_by in stopped and all(m.holds for m in trace.goal.values())
+        trace.moved = self.disturbance.moved(self.world)
         if self.rules.snapshots:
             snapshot = self.executor.simulator.snapshot(self.executor.env_id)
             trace.snapshots[len(trace.stages)] = snapshot
-        self.blame.judged()
+        Blame(trace).judged()
 
     # -- what is true now ----------------------------------------------------------------------
 
     def _facts(self) -> Facts:
-        return Facts(self.world, self.plan, self.executor.predicates)
-
-    def _forces(self) -> dict[str, Margin]:
-        limits, world = self.limits, self.world
-        pairs = {
-            "instant": (world.force, limits.force_instant_n),
-            "total": (world.force_total, limits.force_total_n),
-        }
-        return {
-            name: Margin.below(float(force[0]), limit, "N")
-            for name, (force, limit) in pairs.items()
-            if limit is not None
-        }
+        return Facts(self.world, self.plan, self.executor.predicates, self.resolved)
 
     def _worst_force(self) -> Margin:
-        return min(self._forces().values(), key=lambda margin: margin.margin)
+        return min(
+            episode_forces(self.limits, self.world).values(), key=lambda margin: margin.margin
+        )
 
     def _too_far_to_stop(self, run: _SkillRun) -> bool:
         """Whether the stop of a skill that drives somewhere does not count, so far from there."""
@@ -335,22 +376,12 @@ class Execution:
         return same[0] if same else -1
 
     def _handoff(self) -> HandoffState:
-        world, count = self.world, len(self.episode.objects)
-        return HandoffState(
-            step=self.trace.steps,
-            base=_floats(world.base[0]),
-            arm=_floats(world.arm[0]),
-            ee_pos=_floats(world.ee_pos[0]),
-            held=int(world.held[0]),
-            held_joint=int(world.held_joint[0]),
-            objects=tuple(_floats(pos) for pos in world.object_pos[0, :count]),
-            joints=_floats(world.joints[0]),
-            goals=self._facts().goals(),
-        )
+        goals = self._facts().goals()
+        return HandoffState.of(self.world, len(self.episode.objects), self.trace.steps, goals)
 
     def _tell(self, step: PlanStep, phase: str, phase_step: int, phase_limit: int) -> None:
-        if self.on_step is None:
-            return
+        if self.on_step is None or (self.ending is not None and self.limits.end_on_timeout):
+            return  # what comes after the protocol's verdict is none of the episode
         info = StepInfo(
             index=step.index,
             total=len(self.plan),
@@ -366,7 +397,3 @@ class Execution:
             object=self.plan.problem.entities[step.args[0]].object,
         )
         self.on_step(self.world, info)
-
-
-def _floats(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)

@@ -4,25 +4,46 @@ from collections.abc import Iterable
 
 from planner.conditions import Clause
 from planner.plan import Plan
-from planner.predicates import Atom, PredicateContext, PredicateThresholds, evaluate, text
+from planner.predicates import (
+    Atom,
+    PredicateContext,
+    PredicateThresholds,
+    Resolved,
+    resolve,
+    text,
+)
 from skills.core.conditions import Margin
 from tpsrl.world.state import WorldState
 
 
 class Facts:
-    """The facts of one moment; each atom is evaluated once."""
+    """The facts of one moment; each atom is evaluated once.
 
-    def __init__(self, world: WorldState, plan: Plan, thresholds: PredicateThresholds) -> None:
+    `resolved` is what atoms are about; it is filled here, and the moments of an episode share it.
+    """
+
+    def __init__(
+        self,
+        world: WorldState,
+        plan: Plan,
+        thresholds: PredicateThresholds,
+        resolved: dict[Atom, Resolved] | None = None,
+    ) -> None:
         self.world, self.entities = world, plan.problem.entities
         self._goal = plan.problem.goal
         self._scene = PredicateContext(world, self.entities, thresholds)
+        self._resolved = {} if resolved is None else resolved
         self._known: dict[Atom, Margin] = {}
 
     def atom(self, atom: Atom) -> Margin:
         """Whether an atom holds, and by how much."""
-        if atom not in self._known:
-            self._known[atom] = evaluate(atom, self._scene)
-        return self._known[atom]
+        margin = self._known.get(atom)
+        if margin is None:
+            found = self._resolved.get(atom)
+            if found is None:
+                found = self._resolved[atom] = resolve(atom, self.entities)
+            margin = self._known[atom] = found[0](self._scene, *found[1])
+        return margin
 
     def atoms(self, atoms: Iterable[Atom]) -> dict[str, Margin]:
         """Atoms as they read, with their margins."""

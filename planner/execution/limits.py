@@ -7,18 +7,22 @@ from typing import Any
 
 from planner.options import PlanOptions
 from skills import registry
+from skills.core.conditions import Margin
 from skills.spec import DEFAULT_PROTOCOL
 from skills.tables import SkillTable, limit_entries, make
 from tpsrl import config
+from tpsrl.world.state import WorldState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeLimits:
     """The limits of a whole episode, in steps of 1/30 s and newtons; None is none.
 
-    The defaults are habitat-lab's full task (0.3.3). `end_on_timeout` ends the episode when a skill
-    runs out of steps. habitat-baselines does so (`force_end_on_timeout`) unless told otherwise;
-    here the plan goes on, so that later stages are seen too.
+    The defaults are habitat-lab's full task (0.3.3) as habitat-baselines runs it. `end_on_timeout`
+    ends the episode when a skill runs out of steps (its `force_end_on_timeout`); otherwise the next
+    step of the plan follows. `timeout_calls_stop` has such an end call stop, so that the goal is
+    judged as it is then (habitat-baselines); otherwise such an episode has failed. The step limits
+    of resetting the arm and of the wait end nothing.
     """
 
     reset_arm_steps: int = 50
@@ -26,7 +30,8 @@ class EpisodeLimits:
     wait_end_steps: int = 30
     force_instant_n: float | None = 10_000.0
     force_total_n: float | None = 100_000.0
-    end_on_timeout: bool = False
+    end_on_timeout: bool = True
+    timeout_calls_stop: bool = True
 
 
 def execution_limits_table() -> type:
@@ -41,18 +46,37 @@ def execution_limits(protocol: str = DEFAULT_PROTOCOL, **changes: Any) -> Any:
     return execution_limits_table()(**own | changes)
 
 
+def episode_forces(limits: Any, world: WorldState) -> dict[str, Margin]:
+    """How the forces in a world of batch one stand to the limits of the episode, where it has any.
+
+    "instant" is the force of the last control step, "total" the sum over all of them, in newtons.
+    """
+    pairs = {
+        "instant": (world.force, limits.force_instant_n),
+        "total": (world.force_total, limits.force_total_n),
+    }
+    return {
+        name: Margin.below(float(force[0]), limit, "N")
+        for name, (force, limit) in pairs.items()
+        if limit is not None
+    }
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExecutionRules:
     """How a plan is carried out.
 
-    `replan` asks for a new plan after a failure, at most `max_replans` times. `add_arm_rest` runs
-    the policy that resets the arm after each skill, as HAB's fixed plan does. `nav_stop_within_m`
+    `after_timeout` goes on after a skill that ran out of steps has ended the episode, to see what
+    would have come with timeouts ignored (`Trace.other`). `replan` asks for a new plan after a
+    failure, at most `max_replans` times. `add_arm_rest` runs the policy that resets the arm between
+    two skills, as HAB's fixed plan does. `nav_stop_within_m`
     ignores the stop of a skill that drives somewhere while it is farther away from its goal (VER
     deploys with 2 m). `snapshots` keeps the home's state at every handoff. `plan` is how the
     scenario is planned; `carried_out_by` names the skill for some actions of the domain, where
     several can (see `skills.registry.carrying_out`).
     """
 
+    after_timeout: bool = False
     replan: bool = False
     max_replans: int = 20
     add_arm_rest: bool = True

@@ -1,5 +1,6 @@
 """What happened in an episode, handoff by handoff, and where its failure began."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,9 @@ import numpy as np
 from skills.core.conditions import Margin
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+TIMEOUT = "timeout"  # how a skill, or an episode, ends that ran out of steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,6 +29,23 @@ class HandoffState:
     objects: tuple[tuple[float, ...], ...]  # positions in the order of Episode.objects
     joints: tuple[float, ...]  # order of tpsrl.world.state.JOINTS
     goals: dict[str, Margin]
+
+    @staticmethod
+    def of(
+        world: WorldState, num_objects: int, step: int, goals: dict[str, Margin]
+    ) -> "HandoffState":
+        """That of a world of batch one, after so many control steps."""
+        return HandoffState(
+            step=step,
+            base=tuple(world.base[0].tolist()),
+            arm=tuple(world.arm[0].tolist()),
+            ee_pos=tuple(world.ee_pos[0].tolist()),
+            held=int(world.held[0]),
+            held_joint=int(world.held_joint[0]),
+            objects=tuple(map(tuple, world.object_pos[0, :num_objects].tolist())),
+            joints=tuple(world.joints[0].tolist()),
+            goals=goals,
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -116,12 +137,30 @@ class StageMark:
     in_turn: int | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """What was pushed about: objects that ended more than 0.1 m from where they were.
+
+    `clutter` are those that are no targets, of `clutter_objects`. `targets` are those that were
+    never in the hand. What was in a drawer and still is in it does not count.
+    """
+
+    clutter: int
+    clutter_objects: int
+    targets: int
+
+
 @dataclasses.dataclass(slots=True)
 class Trace:
     """Everything that the executor saw of one episode.
 
     `snapshots[i]` is the home at the start of `stages[i]`; the last one, keyed by the number of
     stages, is the home after the final stop.
+
+    `timeout` is the first time that a skill ran out of steps (`planner.execution.timeouts`),
+    `other` the same episode by the other reading of that: one ends there, one goes on. Up to there
+    both are the same. It is None when no skill ran out, and when the protocol ends the episode and
+    the executor was not told to go on.
     """
 
     episode: Episode
@@ -138,6 +177,30 @@ class Trace:
     force_peak_n: float = 0.0
     force_total_n: float = 0.0
     snapshots: dict[int, Snapshot] = dataclasses.field(default_factory=dict)
+    moved: Moved | None = None
+    timeout: Cause | None = None
+    other: "Trace | None" = None
+
+    @property
+    def ending(self) -> "Trace":
+        """The episode with the first timeout as its end."""
+        ended = self.timeout is None or self.ended_by == TIMEOUT or self.other is None
+        return self if ended else self.other  # type: ignore[return-value]
+
+    @property
+    def ignoring(self) -> "Trace | None":
+        """The episode with timeouts ignored; None when that was not run."""
+        return self.other if self.timeout is not None and self.ended_by == TIMEOUT else self
+
+    def fork(self) -> "Trace":
+        """A trace of the same past, whose future is its own."""
+        return dataclasses.replace(
+            self,
+            stages=[*self.stages[:-1], *map(copy.copy, self.stages[-1:])],
+            causes=[copy.copy(cause) for cause in self.causes],
+            stage_goals={name: copy.copy(mark) for name, mark in self.stage_goals.items()},
+            snapshots=dict(self.snapshots),
+        )
 
     @property
     def first_cause(self) -> Cause | None:
@@ -170,7 +233,15 @@ class Trace:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The trace as JSON types, without snapshots."""
+        """The trace as JSON types, without snapshots; `other` from the timeout on."""
+        other = None
+        if self.other is not None:
+            whole = self.other.to_json()
+            common = min(len(self.stages), len(self.other.stages)) - 1
+            other = {**whole, "stages": whole["stages"][common:]}
+        return {**self._to_json(), "other": other}
+
+    def _to_json(self) -> dict[str, Any]:
         cause = self.first_cause
         return {
             "episode": self.episode.id,
@@ -184,6 +255,8 @@ class Trace:
             "plans": self.plans,
             "force_peak_n": self.force_peak_n,
             "force_total_n": self.force_total_n,
+            "moved": None if self.moved is None else dataclasses.asdict(self.moved),
+            "timeout": None if self.timeout is None else self.timeout.to_json(),
             "goal": _plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
             "stage_goals": {n: dataclasses.asdict(m) for n, m in self.stage_goals.items()},
             "outcomes": self.outcomes(),
