@@ -22,8 +22,6 @@ from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
-_FORCE_RISE_N = 20.0  # habitat-lab's RobotForce does not count smaller rises
-
 
 class RewardTerms(Mapping[str, Any]):
     """The reward's terms (n,) by name: `amounts` (t, n) times `weights` (t,), when asked for."""
@@ -82,7 +80,7 @@ def begin(skill: Skill, goals: Goals, world: WorldState, thresholds: Any) -> Tas
         joint=goals.joint,
         position=goals.position,
         steps=xp.zeros_like(world.step),
-        force=world.force,
+        force_total=world.force_total,
         force_sum=xp.zeros_like(world.force),
         memory=skill.remember(goals, measures, world),
     )
@@ -119,9 +117,8 @@ def step(
 ) -> tuple[TaskState, Measures, StepOutcome]:
     """Judges and rewards the control step that led to `world` under masked actions (n, 11).
 
-    Force is counted as habitat-lab's RobotForce does: the rises of the step's force by more than
-    20 N are summed, and the sum is held against `force_total_n`, the force itself against
-    `force_instant_n`.
+    The rises of force (`WorldState.force_total`) are summed, and the sum is held against
+    `force_total_n`, the force itself against `force_instant_n`.
     """
     xp = array_namespace(world.base)
     stop = actions[:, act.STOP] > 0
@@ -132,10 +129,7 @@ def step(
     failure = found.failure
 
     rules = _rules(skill, settings)
-    change = world.force - task.force
-    rises = change > _FORCE_RISE_N
-    rise = xp.where(rises, change, 0.0)
-    level = xp.where(rises | (change < 0.0), world.force, task.force)
+    rise = world.force_total - task.force_total
     force_sum = task.force_sum + rise
     too_much = _too_much(world.force, force_sum, settings)
 
@@ -161,7 +155,7 @@ def step(
         joint=task.joint,
         position=task.position,
         steps=steps,
-        force=level,
+        force_total=world.force_total,
         force_sum=force_sum,
         memory=found.memory,
     )

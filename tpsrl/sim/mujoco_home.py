@@ -7,7 +7,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.contacts import robot_force, touched, worst_overlap
+from tpsrl.sim.contacts import largest_force, touched, worst_overlap
 from tpsrl.sim.control import command
 from tpsrl.sim.home_model import MUTABLE_FIELDS, HomeModel
 from tpsrl.sim.mjcf.home import SUBSTEPS
@@ -20,9 +20,9 @@ from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
 
-ENGINE = f"mujoco-{mujoco.__version__}/2"
+ENGINE = f"mujoco-{mujoco.__version__}/3"
 
-_FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
+_FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
 # A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
 _OFF_M, _FAR_OFF_M = 0.03, 0.15
@@ -62,6 +62,7 @@ class MujocoHome:
         self._leaving = -1  # index into JOINTS of the face that the cup has let go but is still on
         self.force = 0.0
         self.force_total = 0.0
+        self._force_level = 0.0  # from which the next rise is counted
         self.violation = False
         self.steps = 0
 
@@ -172,7 +173,7 @@ class MujocoHome:
             mujoco.mj_step(model, data)
             if data.ncon:
                 contact = data.contact
-                force = robot_force(
+                force = largest_force(
                     contact.geom,
                     contact.dim,
                     contact.efc_address,
@@ -180,12 +181,10 @@ class MujocoHome:
                     home.robot_geom,
                     home.floor_geom,
                     held_geom,
-                    _FORCE_FLOOR_N,
                 )
                 peak = max(peak, force)
         mujoco.mj_kinematics(model, data)  # poses lag the state by a substep otherwise
-        self.force = peak
-        self.force_total += peak
+        self._count_force(peak)
         self.steps += 1
         if self.held >= 0 or self.held_joint >= 0:
             self._watch_hold()
@@ -193,6 +192,15 @@ class MujocoHome:
             self._leave(grip=bool(action[act.GRIP] >= 0.0))
         elif action[act.GRIP] >= 0.0 and data.ncon:
             self._grasp()
+
+    def _count_force(self, force: float) -> None:
+        """Sums the rises of the force (N) from step to step, as habitat-lab's RobotForce does."""
+        rise = force - self._force_level
+        if rise > _FORCE_RISE_N:
+            self.force_total += rise
+        if rise > _FORCE_RISE_N or rise < 0.0:
+            self._force_level = force
+        self.force = force
 
     def _grasp(self) -> None:
         home, contact = self._home, self.data.contact
@@ -307,7 +315,9 @@ class MujocoHome:
         arrays["home/integers"] = np.array(
             [self.held, self.held_joint, self._leaving, self.steps, int(self.violation)]
         )
-        arrays["home/forces"] = np.array([self.force, self.force_total])
+        arrays["home/forces"] = np.array(
+            [self.force, self.force_total, self._force_level]
+        )
         return Snapshot(ENGINE, self.episode, arrays)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -338,7 +348,8 @@ class MujocoHome:
         held, held_joint, leaving, steps, violation = snapshot.arrays["home/integers"].tolist()
         self.held, self.held_joint, self._leaving = held, held_joint, leaving
         self.steps, self.violation = steps, bool(violation)
-        self.force, self.force_total = snapshot.arrays["home/forces"].tolist()
+        forces = snapshot.arrays["home/forces"].tolist()
+        self.force, self.force_total, self._force_level = forces
 
 
 def _run(values: np.ndarray, entries: np.ndarray) -> np.ndarray:
