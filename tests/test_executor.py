@@ -510,7 +510,7 @@ def test_action_that_is_not_finite_is_a_user_error():
         execute(acting=policies(navigate=Broken()))
 
 
-def test_letting_go_of_a_picked_object_fails_the_pick_as_in_training():
+def test_within_a_plan_pick_does_not_let_go_of_what_it_holds():
     class Release(Grab):
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -518,8 +518,20 @@ def test_letting_go_of_a_picked_object_fails_the_pick_as_in_training():
                 action[layout.GRIP] = -1.0
             return action
 
-    trace = execute(acting=policies(pick=Release()))
-    assert trace.stages[1].ended_by == "dropped"
+    assert execute(acting=policies(pick=Release())).stages[1].ended_by == "success"
+
+
+def test_within_a_plan_place_does_not_take_again_what_it_has_let_go():
+    class Retake(Put):
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            if world.held[0] < 0:
+                action[layout.GRIP] = 1.0
+            return action
+
+    home = KinematicHome()
+    assert execute(home, acting=policies(place=Retake())).stages[3].ended_by == "success"
+    assert np.allclose(home.objects[0], [0, -2, 0.8], atol=0.03)
 
 
 def test_a_skill_that_is_judged_by_the_way_along_the_floor_may_be_a_step_of_a_plan():

@@ -397,7 +397,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
     state = task.begin(skill, goals, worlds[0], limits)
     found: dict[str, Any] = {}
     for number, (world_, action) in enumerate(zip(worlds[1:], actions, strict=True)):
-        masked = task.masked(action, skill.mask(), world_.held)
+        held, joint = world_.held, world_.held_joint
+        masked = task.masked(action, skill.mask(), held, joint, skill.grip)
         state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
         # In place of the way along the floor and the scan, which these worlds do not have.
         maps = MapReadings(way=world_.ee_pos, scan=world_.ee_pos)
@@ -464,12 +465,38 @@ def test_random_worlds_bring_every_skill_to_success_and_to_failure(name: str):
 
 def test_masking_leaves_what_the_skill_may_not_use_at_rest():
     actions = np.ones((2, act.SIZE))
-    masked = task.masked(actions, get("navigate").definition.mask(), np.array([-1, 3]))
+    held, joint = np.array([-1, 3]), np.array([-1, -1])
+    masked = task.masked(actions, get("navigate").definition.mask(), held, joint)
     assert (masked[:, act.ARM] == 0).all() and (masked[:, act.BASE] == 1).all()
     assert masked[:, act.GRIP].tolist() == [-1.0, 1.0]  # keeps what it holds
-    pick = task.masked(-actions, get("pick").definition.mask(), np.array([-1, 3]))
+    pick = task.masked(-actions, get("pick").definition.mask(), held, joint)
     assert (pick[:, : act.STOP] == -1).all() and (pick[:, act.STOP] == -1).all()
     assert (actions == 1.0).all()
+
+
+def grips(name: str, wanted: float) -> list[float]:
+    """The grip of a skill's action with an empty cup, an object in it, and a handle."""
+    held, joint = np.array([-1, 3, -1]), np.array([-1, -1, 0])
+    skill, actions = get(name).definition, np.full((3, act.SIZE), wanted)
+    return task.masked(actions, skill.mask(), held, joint, skill.grip)[:, act.GRIP].tolist()
+
+
+def test_pick_does_not_let_go_of_what_it_holds():
+    assert grips("pick", -0.5) == [-0.5, 1.0, 1.0]
+    assert grips("pick", 0.5) == [0.5, 1.0, 1.0]
+
+
+def test_place_takes_nothing_once_its_hand_is_empty():
+    assert grips("place", 0.5) == [-1.0, 0.5, 0.5]
+    assert grips("place", -0.5) == [-1.0, -0.5, -0.5]
+
+
+def test_opening_may_do_all_with_its_grip():
+    assert grips("open_drawer", 0.5) == [0.5] * 3 and grips("open_drawer", -0.5) == [-0.5] * 3
+
+
+def test_a_skill_without_a_grip_keeps_an_object_and_lets_go_of_a_handle():
+    assert grips("navigate", 0.5) == grips("navigate", -0.5) == [-1.0, 1.0, -1.0]
 
 
 def seen_by(

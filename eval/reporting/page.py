@@ -18,7 +18,9 @@ plan's predicates; then come the success by the skill's own thresholds, which ar
 the number of runs in which the two disagree."""
 _CAUSES_NOTE = """What went wrong first in each failed episode. The margin is what was missing, the
 median over the episodes."""
-_EPISODES_NOTE = "Forces are the largest of one contact, and the sum of its rises by more than 20 N."
+_EPISODES_NOTE = (
+    "Forces are the largest of one contact, and the sum of its rises by more than 20 N."
+)
 _STAGE_RULES = {
     "ever": "Episodes in which the goal's facts held together at some step, whatever came later.",
     "cumulative": "Episodes in which the goal's facts held together at some step after all goals"

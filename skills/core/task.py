@@ -17,7 +17,7 @@ from skills.core.geometry import Constant, array_namespace, in_each
 from skills.core.measures import Measures
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, TaskSettings
-from skills.core.skill import FORCE_LIMIT, Evaluation, Skill
+from skills.core.skill import FORCE_LIMIT, Evaluation, Grip, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
@@ -198,10 +198,11 @@ def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:
     return force_sum > total if instant is None else (force_sum > total) | (force > instant)
 
 
-def masked(actions: Any, mask: np.ndarray, held: Any) -> Any:
+def masked(actions: Any, mask: np.ndarray, held: Any, held_joint: Any, grip: Grip = "free") -> Any:
     """Actions (n, 11) with the parts that a skill may not use at their neutral values.
 
-    `mask` (11,) bool is numpy; `held` (n,) are the indices of the held objects, -1 for none.
+    `mask` (11,) bool is numpy; `held` and `held_joint` (n,) are those of the world before the
+    step; `grip` is the skill's.
 
     Arm and base stand still, stop is not called, and the grip keeps an object that it holds and is
     open otherwise, as in the executor.
@@ -211,6 +212,10 @@ def masked(actions: Any, mask: np.ndarray, held: Any) -> Any:
     result = xp.where(allowed, actions, 0.0)
     if not mask[act.GRIP]:
         result[:, act.GRIP] = xp.where(held >= 0, 1.0, 0.0 * result[:, act.GRIP] - 1.0)
+    elif grip != "free":
+        holding = (held >= 0) | (held_joint >= 0)
+        fixed, at = (holding, 1.0) if grip == "keep" else (~holding, -1.0)
+        result[:, act.GRIP] = xp.where(fixed, at, result[:, act.GRIP])
     if not mask[act.STOP]:
         result[:, act.STOP] = -1.0
     return result

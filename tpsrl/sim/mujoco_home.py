@@ -315,9 +315,7 @@ class MujocoHome:
         arrays["home/integers"] = np.array(
             [self.held, self.held_joint, self._leaving, self.steps, int(self.violation)]
         )
-        arrays["home/forces"] = np.array(
-            [self.force, self.force_total, self._force_level]
-        )
+        arrays["home/forces"] = np.array([self.force, self.force_total, self._force_level])
         return Snapshot(ENGINE, self.episode, arrays)
 
     def restore(self, snapshot: Snapshot) -> None:
