@@ -321,7 +321,18 @@ def test_a_broken_hold_costs_one_when_opening_and_ten_when_closing():
     for name, penalty in (("open_drawer", -1.0), ("close_drawer", -10.0)):
         _, outcome = run(name, SkillGoal(marker="cab_push_point_5"), world(), broken)
         assert outcome.reward_terms["constraint"][0] == penalty
-        assert outcome.failure[0] == 0
+
+
+def test_a_broken_hold_ends_opening_and_closing_in_training_and_not_within_a_plan():
+    broken, goal = world(violation=np.array([True])), SkillGoal(marker="cab_push_point_5")
+    for name in ("open_drawer", "close_drawer"):
+        spec = get(name)
+        assert failure(name, goal, world(), broken) == "hold_broken"
+        assert failure(name, goal, world(), broken, broken_hold="goes_on") == ""
+        assert run(name, goal, world(), broken)[1].terminated[0]
+        habitat = spec.values("habitat")
+        assert (habitat.alone.broken_hold, habitat.limits.broken_hold) == ("fails", "goes_on")
+        assert {v.limits.broken_hold for v in spec.protocols.values()} == {"goes_on"}
 
 
 # -- What all skills share ---------------------------------------------------------------------
@@ -642,7 +653,8 @@ def test_settings_files_give_every_entry_and_fit(name: str):
     kind = get(name).definition.settings_type
     text = (config._presets("skill") / f"{name}.yaml").read_text()
     expected = {field.name for field in dataclasses.fields(kind)}
-    assert set(yaml.safe_load(text)) == expected - {"wrong_drop"}  # which is the protocol's
+    of_the_protocol = {"wrong_drop", "broken_hold"}
+    assert set(yaml.safe_load(text)) == expected - of_the_protocol
     assert isinstance(get(name).load_settings(), kind)
 
 

@@ -31,8 +31,9 @@ FAILURES = (
     "wrong_grasp",
     "stopped",
     "force_limit",
+    "hold_broken",
 )
-DROPPED, WRONG_OBJECT, WRONG_DROP, WRONG_GRASP, STOPPED, FORCE_LIMIT = range(1, 7)
+DROPPED, WRONG_OBJECT, WRONG_DROP, WRONG_GRASP, STOPPED, FORCE_LIMIT, HOLD_BROKEN = range(1, 8)
 
 # What the grip may do where a skill has one: all; never let go of what the cup holds; never take
 # anything once the cup is empty.
