@@ -23,7 +23,7 @@ from tpsrl.world.state import JOINTS
 ENGINE = f"mujoco-{mujoco.__version__}/3"
 
 _FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
-_HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
+_HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost
 # A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
 _OFF_M, _FAR_OFF_M = 0.03, 0.15
 _HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
@@ -267,7 +267,7 @@ class MujocoHome:
             self.held_joint, self._leaving = self._leaving, -1
 
     def _watch_hold(self) -> None:
-        if self._hold_error() > _HOLD_LIMIT_M:
+        if self._hold_error() >= _HOLD_LIMIT_M:
             self.violation = True
             self._release()
 
@@ -284,14 +284,11 @@ class MujocoHome:
         return (away > _OFF_M and bool(local[0] > 0.0)) or away > _FAR_OFF_M
 
     def _hold_error(self) -> float:
-        """How far (m) what the cup holds is from where it was taken."""
+        """How far (m) the cup's tip is from an object's centre, or from where it took a handle."""
         if self.held_joint >= 0:
             return self._handle_error(self.held_joint)
-        home, data = self._home, self.data
-        body, cup = home.slot_body[self.held], home.cup_body
-        anchor = self.model.eq_data[home.slot_weld[self.held]][3:6]
-        expected = data.xpos[cup] + data.xmat[cup].reshape(3, 3) @ anchor
-        return float(np.linalg.norm(expected - data.xpos[body]))
+        centre = self.data.xpos[self._home.slot_body[self.held]]
+        return float(np.linalg.norm(self.cup_pos - centre))
 
     def _handle_error(self, joint: int) -> float:
         """How far (m) the cup's tip is from where it took hold of a door or drawer."""
