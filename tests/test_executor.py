@@ -22,6 +22,7 @@ from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
 from planner.options import PlanOptions
 from skills import registry, tables
+from skills.articulated.task import ArticulatedLimits
 from skills.core.interface import SkillPolicy
 from skills.core.limits import SkillLimits
 from tpsrl.errors import UserError
@@ -167,6 +168,37 @@ def test_set_table_is_opened_by_skills_that_end_with_a_stop():
     assert set(ended(trace)) == {"success"}
     opened = [s for s in trace.stages if s.skill.startswith("open")]
     assert all(s.results["stop"].holds and s.results["released"].holds for s in opened)
+
+
+def test_opening_within_a_plan_ends_by_stop_and_not_by_the_arm_at_rest():
+    class Mute(Pull):
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            action[layout.STOP] = -1.0
+            return action
+
+    episode, handles = drawer_and_fridge()
+    trace = execute(KinematicHome(handles=handles), episode, opening(open_drawer=Mute(0.46)))
+    stage = trace.stages[1]
+    assert (stage.skill, stage.ended_by) == ("open_drawer", "timeout")
+    assert stage.results["rest"].holds and stage.results["joint"].holds
+
+
+def test_opening_within_a_plan_goes_on_when_its_hold_breaks():
+    def slip(home: KinematicHome) -> None:
+        home.held_joint, home.violation = -1, True
+
+    episode, handles = drawer_and_fridge()
+    drive, pull = execute(KinematicHome(handles=handles), episode, opening()).stages[:2]
+    halfway = {drive.steps + drive.reset_steps + pull.steps // 2: slip}
+
+    def end(**options: object) -> str:
+        home = KinematicHome(halfway, handles=handles)
+        return execute(home, episode, opening(), **options).stages[1].ended_by
+
+    assert end() == "success"
+    strict = execution_limits(open_drawer=ArticulatedLimits(200, broken_hold="fails"))
+    assert end(limits=strict) == "hold_broken"
 
 
 def test_plan_options_leave_out_the_navigation_after_opening_the_drawer():

@@ -323,6 +323,22 @@ def test_a_broken_hold_costs_one_when_opening_and_ten_when_closing():
         assert outcome.reward_terms["constraint"][0] == penalty
 
 
+def test_pick_pays_for_a_broken_hold_beside_the_drop_unless_told_otherwise():
+    before, broken = world(held=np.array([1])), world(violation=np.array([True]))
+    _, ours = run("pick", PICK, before, broken)
+    assert (ours.reward_terms["constraint"][0], ours.reward_terms["drop"][0]) == (-1.0, -0.5)
+    assert FAILURES[ours.failure[0]] == "dropped"
+    _, habitat = run("pick", PICK, before, broken, constraint=0.0)
+    assert habitat.reward[0] == pytest.approx(-0.5 - 0.005)
+
+
+def test_opening_goes_on_with_the_arm_at_rest_until_stop_is_called():
+    back = [world(), cup_at(1, 2.9, 1), world()]
+    assert failure("open_fridge", OPEN, *back) == ""
+    assert failure("open_fridge", OPEN, *back, stop=True) == "stopped"
+    assert not judged("open_fridge", OPEN, *back, opened(FRIDGE, 1.3)).success[0]
+
+
 def test_a_broken_hold_ends_opening_and_closing_in_training_and_not_within_a_plan():
     broken, goal = world(violation=np.array([True])), SkillGoal(marker="cab_push_point_5")
     for name in ("open_drawer", "close_drawer"):

@@ -450,6 +450,18 @@ def test_contacts_of_objects_count_the_held_one_s_too() -> None:
     assert force([(3, 5), (1, 4)], [400.0, 300.0], held=5) == pytest.approx(400.0)
 
 
+def test_force_of_a_control_step_is_the_largest_of_its_physics_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulator = make()
+    x, y = roomiest(LAYOUT_A)
+    simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), on_floor("024_bowl", x + 0.7, y))])
+    forces = iter([5.0, 700.0, 3.0, 1.0])
+    monkeypatch.setattr("tpsrl.sim.mujoco_home.largest_force", lambda *args: next(forces))
+    simulator.step([0], IDLE[None])
+    assert simulator.state([0]).force[0] == 700.0
+
+
 def test_rises_of_force_by_more_than_20_newtons_are_summed() -> None:
     def total(*forces: float) -> float:
         home = make().homes[0]
