@@ -54,7 +54,7 @@ def evaluate_skill(
         settings = dataclasses.replace(settings, num_objects=most)
     elif settings.num_objects is None:
         own = registry.get(settings.skill).start_states().num_objects
-        settings = dataclasses.replace(settings, num_objects=own)
+        settings = dataclasses.replace(settings, num_objects=own or None)
     settings = dataclasses.replace(
         settings,
         num_episodes=len(starts),
