@@ -84,7 +84,12 @@ class SkillsSettings(RunSettings):
         "who acts: scripted (if there is one), zero, random, or the path of a checkpoint or "
         "training; a skill may have agents of its own",
     )
-    num_objects: int = config.option(30, "objects of an episode, 1 to 30", minimum=1, maximum=30)
+    num_objects: int | None = config.option(
+        None,
+        "objects of an episode, 1 to 30 (default: as in the skill's dataset)",
+        minimum=1,
+        maximum=30,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

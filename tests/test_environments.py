@@ -14,7 +14,7 @@ from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.envs import episodes
 from skills.envs.batch import SkillBatch
-from skills.envs.environment import SkillEnv
+from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.map_sensors import MapSensors
 from skills.envs.vector import SkillVectorEnv
 from skills.navigate.task import NavigateThresholds
@@ -23,10 +23,12 @@ from skills.registry import get, names, planned
 from skills.starts.recorded import load_starts, save_starts
 from skills.starts.source import StartSource
 from skills.starts.start import Start
+from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
+from tpsrl.world.slots import POOLS
 from tpsrl.world.state import JOINTS, WorldState
 
 GOALS = {
@@ -503,6 +505,27 @@ def test_a_rollout_ends_when_a_policy_gives_up_on_a_skill_without_stop(one: Simu
 
     (result,) = episodes.run(env_of("pick", one), Quit(), [0])
     assert result.ended_by == "skill_stop" and result.steps == 2
+
+
+def test_homes_have_the_slots_that_the_skills_own_objects_need():
+    def slots(skill: str, **options: object) -> int:
+        simulator = EnvOptions(**options).simulator(skill, 1)
+        assert isinstance(simulator, MujocoSimulator)
+        return simulator.home.pools.total
+
+    few, many = POOLS[12].total, POOLS[30].total
+    assert (slots("pick"), slots("pick", num_objects=12)) == (many, few)
+    assert (slots("open_drawer"), slots("open_drawer", num_objects=30)) == (few, many)
+    assert slots("open_drawer", starts="exit_states.npz") == many  # which may have any number
+    assert slots("pointnav", num_objects=30) == few
+
+
+def test_a_training_has_at_most_12_objects_unless_asked_for_more():
+    def objects(*words: str) -> int:
+        return train._objects(train.load(words))
+
+    assert objects("skill=pick") == 12 and objects("skill=pick", "num_objects=30") == 30
+    assert objects("skill=open_drawer") == 1 and objects("skill=open_drawer", "num_objects=5") == 5
 
 
 def test_a_rollout_shows_depth_to_the_policy_and_every_step_to_the_watcher(one: Simulator):

@@ -22,6 +22,7 @@ from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
 from planner.options import PlanOptions
 from skills import registry, tables
+from skills.articulated.task import ArticulatedLimits
 from skills.core.interface import SkillPolicy
 from skills.core.limits import SkillLimits
 from tpsrl.errors import UserError
@@ -173,6 +174,37 @@ def test_set_table_is_opened_by_skills_that_end_with_a_stop():
     assert set(ended(trace)) == {"success"}
     opened = [s for s in trace.stages if s.skill.startswith("open")]
     assert all(s.results["stop"].holds and s.results["released"].holds for s in opened)
+
+
+def test_opening_within_a_plan_ends_by_stop_and_not_by_the_arm_at_rest():
+    class Mute(Pull):
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            action[layout.STOP] = -1.0
+            return action
+
+    episode, handles = drawer_and_fridge()
+    trace = execute(KinematicHome(handles=handles), episode, opening(open_drawer=Mute(0.46)))
+    stage = trace.stages[1]
+    assert (stage.skill, stage.ended_by) == ("open_drawer", "timeout")
+    assert stage.results["rest"].holds and stage.results["joint"].holds
+
+
+def test_opening_within_a_plan_goes_on_when_its_hold_breaks():
+    def slip(home: KinematicHome) -> None:
+        home.held_joint, home.violation = -1, True
+
+    episode, handles = drawer_and_fridge()
+    drive, pull = execute(KinematicHome(handles=handles), episode, opening()).stages[:2]
+    halfway = {drive.steps + drive.reset_steps + pull.steps // 2: slip}
+
+    def end(**options: object) -> str:
+        home = KinematicHome(halfway, handles=handles)
+        return execute(home, episode, opening(), **options).stages[1].ended_by
+
+    assert end() == "success"
+    strict = execution_limits(open_drawer=ArticulatedLimits(200, broken_hold="fails"))
+    assert end(limits=strict) == "hold_broken"
 
 
 def test_plan_options_leave_out_the_navigation_after_opening_the_drawer():
@@ -665,7 +697,7 @@ def test_action_that_is_not_finite_is_a_user_error():
         execute(acting=policies(navigate=Broken()))
 
 
-def test_letting_go_of_a_picked_object_fails_the_pick_as_in_training():
+def test_within_a_plan_pick_does_not_let_go_of_what_it_holds():
     class Release(Grab):
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -673,8 +705,20 @@ def test_letting_go_of_a_picked_object_fails_the_pick_as_in_training():
                 action[layout.GRIP] = -1.0
             return action
 
-    trace = execute(acting=policies(pick=Release()))
-    assert trace.stages[1].ended_by == "dropped"
+    assert execute(acting=policies(pick=Release())).stages[1].ended_by == "success"
+
+
+def test_within_a_plan_place_does_not_take_again_what_it_has_let_go():
+    class Retake(Put):
+        def act(self, world, depth=None):
+            action = super().act(world, depth)
+            if world.held[0] < 0:
+                action[layout.GRIP] = 1.0
+            return action
+
+    home = KinematicHome()
+    assert execute(home, acting=policies(place=Retake())).stages[3].ended_by == "success"
+    assert np.allclose(home.objects[0], [0, -2, 0.8], atol=0.03)
 
 
 def test_a_skill_that_is_judged_by_the_way_along_the_floor_may_be_a_step_of_a_plan():

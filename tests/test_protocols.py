@@ -11,6 +11,7 @@ from planner.execution.limits import EpisodeLimits
 from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
 from skills import registry
+from skills.articulated.task import ArticulatedLimits
 from skills.core.limits import SkillLimits
 from skills.core.settings import TaskSettings
 from tpsrl import config
@@ -128,9 +129,9 @@ def test_habitat_limits_skills_in_steps_and_episodes_in_steps_and_force():
     assert limits.end_on_timeout and limits.timeout_calls_stop
     assert all(limits.of(skill).force_total_n is None for skill in SKILLS)
     assert protocol.alone.of("navigate") == SkillLimits(400, 1e4, 1e4)
-    assert protocol.alone.of("open_fridge") == SkillLimits(200, 1e4, 2e4)
-    assert protocol.alone.of("open_drawer") == SkillLimits(200, 1e4, None)
-    assert protocol.alone.of("close_drawer") == SkillLimits(200, None, None)
+    assert protocol.alone.of("open_fridge") == ArticulatedLimits(200, 1e4, 2e4)
+    assert protocol.alone.of("open_drawer") == ArticulatedLimits(200, 1e4, None)
+    assert protocol.alone.of("close_drawer") == ArticulatedLimits(200, None, None)
     assert protocol.stage_rule == "ever" and not protocol.plan.close_after
 
 

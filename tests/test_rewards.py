@@ -54,8 +54,9 @@ def carrying(x: float, y: float, z: float, held: int = 0, **changes: object) -> 
     )
 
 
-def pushed(force: float) -> WorldState:
-    return world(force=np.array([force]))
+def pushed(force: float, total: float = 0.0) -> WorldState:
+    """With a force (N), and the rises of it so far."""
+    return world(force=np.array([force]), force_total=np.array([total]))
 
 
 # -- Navigate ----------------------------------------------------------------------------------
@@ -320,37 +321,58 @@ def test_a_broken_hold_costs_one_when_opening_and_ten_when_closing():
     for name, penalty in (("open_drawer", -1.0), ("close_drawer", -10.0)):
         _, outcome = run(name, SkillGoal(marker="cab_push_point_5"), world(), broken)
         assert outcome.reward_terms["constraint"][0] == penalty
-        assert outcome.failure[0] == 0
+
+
+def test_pick_pays_for_a_broken_hold_beside_the_drop_unless_told_otherwise():
+    before, broken = world(held=np.array([1])), world(violation=np.array([True]))
+    _, ours = run("pick", PICK, before, broken)
+    assert (ours.reward_terms["constraint"][0], ours.reward_terms["drop"][0]) == (-1.0, -0.5)
+    assert FAILURES[ours.failure[0]] == "dropped"
+    _, habitat = run("pick", PICK, before, broken, constraint=0.0)
+    assert habitat.reward[0] == pytest.approx(-0.5 - 0.005)
+
+
+def test_opening_goes_on_with_the_arm_at_rest_until_stop_is_called():
+    back = [world(), cup_at(1, 2.9, 1), world()]
+    assert failure("open_fridge", OPEN, *back) == ""
+    assert failure("open_fridge", OPEN, *back, stop=True) == "stopped"
+    assert not judged("open_fridge", OPEN, *back, opened(FRIDGE, 1.3)).success[0]
+
+
+def test_a_broken_hold_ends_opening_and_closing_in_training_and_not_within_a_plan():
+    broken, goal = world(violation=np.array([True])), SkillGoal(marker="cab_push_point_5")
+    for name in ("open_drawer", "close_drawer"):
+        spec = get(name)
+        assert failure(name, goal, world(), broken) == "hold_broken"
+        assert failure(name, goal, world(), broken, broken_hold="goes_on") == ""
+        assert run(name, goal, world(), broken)[1].terminated[0]
+        habitat = spec.values("habitat")
+        assert (habitat.alone.broken_hold, habitat.limits.broken_hold) == ("fails", "goes_on")
+        assert {v.limits.broken_hold for v in spec.protocols.values()} == {"goes_on"}
 
 
 # -- What all skills share ---------------------------------------------------------------------
 
 
 def test_rises_of_force_cost_up_to_the_cap_and_falls_nothing():
-    costs = {30.0: 0.003, 90.0: 0.009, 500.0: 0.01, 20.0: 0.0}
-    for force, cost in costs.items():
-        _, outcome = run("pick", PICK, pushed(0.0), pushed(force))
+    costs = {30.0: 0.003, 90.0: 0.009, 500.0: 0.01, 0.0: 0.0}
+    for rise, cost in costs.items():
+        _, outcome = run("pick", PICK, pushed(0.0, 70.0), pushed(rise, 70.0 + rise))
         assert outcome.reward_terms["force"][0] == pytest.approx(-cost)
-    _, falling = run("pick", PICK, pushed(500.0), pushed(30.0))
+    _, falling = run("pick", PICK, pushed(500.0, 500.0), pushed(30.0, 500.0))
     assert falling.reward_terms["force"][0] == 0.0
 
 
-def test_force_is_summed_by_rises_of_more_than_20_newtons():
-    def total(*forces: float) -> float:
-        state, _ = run("pick", PICK, *(pushed(force) for force in forces))
-        return float(state.force_sum[0])
-
-    assert total(0, 50, 50, 50) == pytest.approx(50.0)
-    assert total(0, 50, 10, 60) == pytest.approx(100.0)
-    assert total(0, 15, 30, 45) == pytest.approx(30.0 + 0.0)  # from 0 to 30, then 15 more
-    assert total(100, 100, 130) == pytest.approx(30.0)  # what is there at the start is no rise
+def test_a_task_sums_the_rises_of_force_since_it_began():
+    state, _ = run("pick", PICK, pushed(0.0, 100.0), pushed(30.0, 130.0), pushed(0.0, 130.0))
+    assert state.force_sum[0] == pytest.approx(30.0)
 
 
 def test_exceeding_a_limit_on_force_ends_the_episode_at_a_price():
     _, instant = run("navigate", AHEAD, pushed(9000.0), pushed(10001.0))
     assert instant.reward_terms["force_end"][0] == -1.0
     assert instant.terminated[0] and FAILURES[instant.failure[0]] == "force_limit"
-    bumps = [pushed(f) for f in (0.0, 6000.0, 0.0, 6000.0)]
+    bumps = [pushed(f, t) for f, t in ((0.0, 0.0), (6e3, 6e3), (0.0, 6e3), (6e3, 12e3))]
     _, summed = run("navigate", AHEAD, *bumps)
     assert FAILURES[summed.failure[0]] == "force_limit"
     _, drawer = run("open_drawer", SkillGoal(marker="cab_push_point_5"), *bumps)
@@ -402,7 +424,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
     state = task.begin(skill, goals, worlds[0], limits)
     found: dict[str, Any] = {}
     for number, (world_, action) in enumerate(zip(worlds[1:], actions, strict=True)):
-        masked = task.masked(action, skill.mask(), world_.held)
+        held, joint = world_.held, world_.held_joint
+        masked = task.masked(action, skill.mask(), held, joint, skill.grip)
         state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
         # In place of the way along the floor and the scan, which these worlds do not have.
         maps = MapReadings(way=world_.ee_pos, scan=world_.ee_pos)
@@ -469,12 +492,38 @@ def test_random_worlds_bring_every_skill_to_success_and_to_failure(name: str):
 
 def test_masking_leaves_what_the_skill_may_not_use_at_rest():
     actions = np.ones((2, act.SIZE))
-    masked = task.masked(actions, get("navigate").definition.mask(), np.array([-1, 3]))
+    held, joint = np.array([-1, 3]), np.array([-1, -1])
+    masked = task.masked(actions, get("navigate").definition.mask(), held, joint)
     assert (masked[:, act.ARM] == 0).all() and (masked[:, act.BASE] == 1).all()
     assert masked[:, act.GRIP].tolist() == [-1.0, 1.0]  # keeps what it holds
-    pick = task.masked(-actions, get("pick").definition.mask(), np.array([-1, 3]))
+    pick = task.masked(-actions, get("pick").definition.mask(), held, joint)
     assert (pick[:, : act.STOP] == -1).all() and (pick[:, act.STOP] == -1).all()
     assert (actions == 1.0).all()
+
+
+def grips(name: str, wanted: float) -> list[float]:
+    """The grip of a skill's action with an empty cup, an object in it, and a handle."""
+    held, joint = np.array([-1, 3, -1]), np.array([-1, -1, 0])
+    skill, actions = get(name).definition, np.full((3, act.SIZE), wanted)
+    return task.masked(actions, skill.mask(), held, joint, skill.grip)[:, act.GRIP].tolist()
+
+
+def test_pick_does_not_let_go_of_what_it_holds():
+    assert grips("pick", -0.5) == [-0.5, 1.0, 1.0]
+    assert grips("pick", 0.5) == [0.5, 1.0, 1.0]
+
+
+def test_place_takes_nothing_once_its_hand_is_empty():
+    assert grips("place", 0.5) == [-1.0, 0.5, 0.5]
+    assert grips("place", -0.5) == [-1.0, -0.5, -0.5]
+
+
+def test_opening_may_do_all_with_its_grip():
+    assert grips("open_drawer", 0.5) == [0.5] * 3 and grips("open_drawer", -0.5) == [-0.5] * 3
+
+
+def test_a_skill_without_a_grip_keeps_an_object_and_lets_go_of_a_handle():
+    assert grips("navigate", 0.5) == grips("navigate", -0.5) == [-1.0, 1.0, -1.0]
 
 
 def seen_by(
@@ -620,7 +669,8 @@ def test_settings_files_give_every_entry_and_fit(name: str):
     kind = get(name).definition.settings_type
     text = (config._presets("skill") / f"{name}.yaml").read_text()
     expected = {field.name for field in dataclasses.fields(kind)}
-    assert set(yaml.safe_load(text)) == expected - {"wrong_drop"}  # which is the protocol's
+    of_the_protocol = {"wrong_drop", "broken_hold"}
+    assert set(yaml.safe_load(text)) == expected - of_the_protocol
     assert isinstance(get(name).load_settings(), kind)
 
 

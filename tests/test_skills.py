@@ -31,6 +31,7 @@ from skills.navigate.task import NavigateThresholds
 from skills.pick.task import PickThresholds
 from skills.pointnav.task import PointNavThresholds
 from skills.registry import get, names
+from skills.spec import Referent
 from tpsrl.errors import UserError
 from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM
@@ -268,6 +269,13 @@ def test_success_of_moving_a_joint_has_the_truth_table_of_its_conditions(name: s
         now = opened(DRAWER, short if far else there, ee_pos=cup, held_joint=held)
         found = results(name, goal, now, stop)
         assert found["success"].holds == ((far, away, holding, stop) == (False, False, False, True))
+
+
+def test_navigate_to_a_receptacle_goes_to_its_handle_and_not_to_the_object_in_it():
+    marker = Referent("handle", -1, "cab_push_point_5", (1.0, 2.0, 0.6))
+    bowl = Referent("object", 1, "", (1.0, 1.5, 0.6))
+    goal = get("navigate").goal_of([marker, bowl])
+    assert goal == SkillGoal(-1, (1.0, 2.0, 0.6), "cab_push_point_5")
 
 
 def test_opening_fails_with_another_thing_in_the_cup():

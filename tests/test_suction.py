@@ -36,7 +36,7 @@ from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.handles import handle
 from tpsrl.world.layouts import placed_receptacles, resolve
-from tpsrl.world.objects import object_kind
+from tpsrl.world.objects import object_kind, object_kinds
 from tpsrl.world.state import JOINTS
 
 INDEX = JOINTS.index(DRAWER)
@@ -119,6 +119,29 @@ def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> 
     home.data.xfrc_applied[body] = 0.0
     repeat(simulator, IDLE, 1)
     assert not simulator.state([0]).violation[0]
+
+
+def test_a_hold_breaks_15_centimetres_from_the_objects_centre(simulator: MujocoSimulator) -> None:
+    holding(simulator)
+    home = simulator.homes[0]
+    body = simulator.home.slot_body[home.slots[0]]
+    grip = IDLE.copy()
+    grip[act.GRIP] = 1.0
+    away = []
+    for newton in range(0, 20_000, 100):
+        home.data.xfrc_applied[body, 2] = -newton
+        simulator.step([0], grip[None])
+        state = simulator.state([0])
+        away.append(np.linalg.norm(state.ee_pos[0] - state.object_pos[0, 0]))
+        if state.violation[0]:
+            break
+    assert state.violation[0]
+    # Taken at its upper face, 0.105 m from its centre, it came off by 5 cm.
+    assert max(away[:-1]) < 0.15 <= away[-1] < 0.2
+
+
+def test_every_object_can_be_held_at_every_point_of_its_surface() -> None:
+    assert max(kind.bounding_radius for kind in object_kinds().values()) < 0.14
 
 
 def test_the_cup_takes_the_object_that_it_touches_most_deeply() -> None:

@@ -12,7 +12,7 @@ _PARTS_NOTE = """In how many runs each part of success held at the end, and by h
 missed where it did not, the median. Success asks for all of them in one step."""
 _CAUSES_NOTE = """The first part that was missing in each failed run, and how the run ended. The
 margin is what was missing, the median over the runs."""
-_RUNS_NOTE = "Forces are the largest and the summed contact force on the robot."
+_RUNS_NOTE = "Forces are the largest of one contact, and the sum of its rises by more than 20 N."
 
 
 def render(report: dict[str, Any], results: Sequence[SkillResult]) -> str:

@@ -20,6 +20,7 @@ from eval.running import agents, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
+from skills import registry
 from skills.starts.recorded import load_starts
 from skills.starts.source import start_episodes
 from skills.starts.start import Start
@@ -51,6 +52,9 @@ def evaluate_skill(
     if settings.starts is not None:
         most = max(len(start.episode.objects) for start in starts)
         settings = dataclasses.replace(settings, num_objects=most)
+    elif settings.num_objects is None:
+        own = registry.get(settings.skill).start_states().num_objects
+        settings = dataclasses.replace(settings, num_objects=own or None)
     settings = dataclasses.replace(
         settings,
         num_episodes=len(starts),

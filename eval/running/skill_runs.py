@@ -56,7 +56,7 @@ class SkillFactory:
         simulator = sim.make(
             settings.engine,
             num_envs=1,
-            slots=capacity_for(settings.num_objects),
+            slots=capacity_for(settings.num_objects or 0),
             filter_base=settings.protocol.filter_base,
         )
 

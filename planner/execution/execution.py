@@ -22,7 +22,7 @@ from skills.core.conditions import Margin, margins
 from skills.core.geometry import planar_distance
 from skills.core.interface import SkillGoal, SkillPolicy
 from skills.core.limits import SkillLimits
-from skills.core.skill import STOPPED, Skill
+from skills.core.skill import STOPPED, Grip, Skill
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
@@ -164,7 +164,7 @@ class Execution:
         limits = run.limits
         force_before = float(self.world.force_total[0])
         while not stage.ended_by and stage.steps < limits.steps:
-            action, stop = self._act(run.policy, run.mask)
+            action, stop = self._act(run.policy, run.mask, run.skill.grip)
             if stop and self._too_far_to_stop(run):
                 action[action_layout.STOP], stop = -1.0, False
             self._step(action)
@@ -281,7 +281,9 @@ class Execution:
 
     # -- control steps -------------------------------------------------------------------------
 
-    def _act(self, policy: SkillPolicy, mask: np.ndarray) -> tuple[np.ndarray, bool]:
+    def _act(
+        self, policy: SkillPolicy, mask: np.ndarray, grip: Grip = "free"
+    ) -> tuple[np.ndarray, bool]:
         """The policy's masked action, and whether it calls stop, masked or not."""
         depth = None
         if policy.depth_size is not None:
@@ -292,8 +294,9 @@ class Execution:
                 f"policy: {type(policy).__name__} returned {action.shape} {action}; "
                 f"an action is ({action_layout.SIZE},) finite numbers"
             )
-        allowed = task.masked(np.clip(action, -1.0, 1.0)[None], mask, self.world.held)[0]
-        return allowed, bool(action[action_layout.STOP] > 0)
+        world, wanted = self.world, np.clip(action, -1.0, 1.0)[None]
+        allowed = task.masked(wanted, mask, world.held, world.held_joint, grip)
+        return allowed[0], bool(action[action_layout.STOP] > 0)
 
     def _step(self, action: np.ndarray) -> None:
         """One control step; sets `over` when a limit of the episode is reached."""

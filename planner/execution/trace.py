@@ -54,9 +54,9 @@ class Stage:
 
     `index` is the step's place in the first plan, which a repeated step keeps; -1 for a step that
     only a later plan has. `ended_by` is "success", or why the skill stopped: "timeout",
-    "skill_stop", the skill's own failure ("dropped", "wrong_object", "wrong_drop"), "skill_force"
-    beyond the skill's limits on force, "force_limit" or "episode_steps" of the episode;
-    "precondition" when it was not run at all. Preconditions are as of the start, effects as of the
+    "skill_stop", the skill's own failure (`skills.core.skill.FAILURES`), "skill_force" beyond the
+    skill's limits on force, "force_limit" or "episode_steps" of the episode; "precondition" when
+    it was not run at all. Preconditions are as of the start, effects as of the
     skill's end, `after` as of the next handoff, with the arm reset.
     """
 

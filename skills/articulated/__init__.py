@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 
-from skills.articulated.task import Close, CloseThresholds, Open, OpenThresholds
+from skills.articulated.task import (
+    ArticulatedLimits,
+    Close,
+    CloseThresholds,
+    Open,
+    OpenThresholds,
+)
 from skills.core.interface import SkillGoal
-from skills.core.limits import SkillLimits
 from skills.registry import register
 from skills.spec import ProtocolValues, Referent, SkillSpec
 
@@ -14,27 +19,28 @@ def goal_of(things: Sequence[Referent]) -> SkillGoal:
     return SkillGoal(marker=things[0].marker)
 
 
-_SUMMED_10_KN = SkillLimits(200, force_total_n=10_000.0)
+_IN_PLAN = ArticulatedLimits(200, broken_hold="goes_on")
+_SUMMED_10_KN = ArticulatedLimits(200, force_total_n=10_000.0, broken_hold="goes_on")
 _SCRIPTED_OPEN = "skills.articulated.scripted:ScriptedOpen"
 _SCRIPTED_CLOSE = "skills.articulated.scripted:ScriptedClose"
 
 
-def _closing(habitat_alone: SkillLimits) -> dict[str, ProtocolValues]:
+def _closing(habitat_alone: ArticulatedLimits) -> dict[str, ProtocolValues]:
     """MS-HAB's tolerance is a share of the joint's range."""
     return {
-        "habitat": ProtocolValues(CloseThresholds(), alone=habitat_alone),
-        "m3": ProtocolValues(CloseThresholds()),
+        "habitat": ProtocolValues(CloseThresholds(), _IN_PLAN, habitat_alone),
+        "m3": ProtocolValues(CloseThresholds(), _IN_PLAN, _IN_PLAN),
         "mshab": ProtocolValues(
             CloseThresholds(tolerance=0.01, rest_m=0.05), _SUMMED_10_KN, _SUMMED_10_KN
         ),
     }
 
 
-def _opening(target: float, mshab: float, alone: SkillLimits) -> dict[str, ProtocolValues]:
+def _opening(target: float, mshab: float, alone: ArticulatedLimits) -> dict[str, ProtocolValues]:
     """MS-HAB's target is a share of the joint's range, and to be reached."""
     return {
-        "habitat": ProtocolValues(OpenThresholds(target), alone=alone),
-        "m3": ProtocolValues(OpenThresholds(target)),
+        "habitat": ProtocolValues(OpenThresholds(target), _IN_PLAN, alone),
+        "m3": ProtocolValues(OpenThresholds(target), _IN_PLAN, _IN_PLAN),
         "mshab": ProtocolValues(
             OpenThresholds(mshab, tolerance=0.0, rest_m=0.05), _SUMMED_10_KN, _SUMMED_10_KN
         ),
@@ -51,7 +57,7 @@ OPEN_FRIDGE = register(
         goal_of=goal_of,
         seed=3,
         # MS-HAB: 0.75 of the joint's 2.3 rad.
-        protocols=_opening(1.2208, 1.725, SkillLimits(200, 10_000.0, 20_000.0)),
+        protocols=_opening(1.2208, 1.725, ArticulatedLimits(200, 10_000.0, 20_000.0)),
     )
 )
 CLOSE_FRIDGE = register(
@@ -63,7 +69,7 @@ CLOSE_FRIDGE = register(
         actions=("close_fridge", "close_fridge_by_name"),
         goal_of=goal_of,
         seed=4,
-        protocols=_closing(SkillLimits(200)),
+        protocols=_closing(ArticulatedLimits(200)),
     )
 )
 OPEN_DRAWER = register(
@@ -76,7 +82,7 @@ OPEN_DRAWER = register(
         goal_of=goal_of,
         seed=5,
         # MS-HAB: 0.9 of the joint's 0.49 m.
-        protocols=_opening(0.45, 0.441, SkillLimits(200, 10_000.0)),
+        protocols=_opening(0.45, 0.441, ArticulatedLimits(200, 10_000.0)),
     )
 )
 CLOSE_DRAWER = register(
@@ -88,6 +94,6 @@ CLOSE_DRAWER = register(
         actions=("close_cab", "close_cab_by_name"),
         goal_of=goal_of,
         seed=6,
-        protocols=_closing(SkillLimits(200)),
+        protocols=_closing(ArticulatedLimits(200)),
     )
 )

@@ -3,22 +3,29 @@
 Opening succeeds when the joint has come to within 0.05 (m or rad) of its target or beyond, closing
 when it is within 0.05 of zero; both ask for the end effector within 0.15 m of the resting point,
 an empty cup, and stop. Closing is done without the grip: the door or drawer is pushed.
+
+What follows when the hold of the handle breaks is a setting of the protocol, `broken_hold`: it
+"fails" the skill, as in habitat-lab's skill tasks, or the skill "goes_on" with an empty cup, as in
+habitat-lab's full task.
 """
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, each, length
+from skills.core.limits import SkillLimits
 from skills.core.measures import Measures, Memory, common
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
-from skills.core.skill import STOPPED, WRONG_GRASP, Evaluation, Line, Skill
+from skills.core.skill import HOLD_BROKEN, STOPPED, WRONG_GRASP, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
+
+BrokenHold = Literal["fails", "goes_on"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,6 +38,14 @@ class ArticulatedSettings(TaskSettings):
     reached: float = config.option(5.0, "reward for the joint at its target, once")
     rest: float = config.option(1.0, "reward for each metre nearer to rest, the joint at target")
     wrong_grasp: float = config.option(5.0, "penalty for holding another thing, which ends it")
+    broken_hold: BrokenHold = config.option("fails", "what becomes of a skill whose hold breaks")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArticulatedLimits(SkillLimits):
+    """The limits of opening and closing, and whether a broken hold fails the skill."""
+
+    broken_hold: BrokenHold = config.option("fails", "what becomes of a skill whose hold breaks")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,8 +159,11 @@ class Articulated(Skill):
         done = measures.gap <= thresholds.tolerance
         nearer = before.distance - measures.distance
         opened = xp.abs(before.gap) - xp.abs(measures.gap)
+        failure = xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0))
+        if settings.broken_hold == "fails":
+            failure = xp.where(world.violation & ~success, HOLD_BROKEN, failure)
         return Evaluation(
-            failure=xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0)),
+            failure=failure,
             amounts={
                 "handle": xp.where(done | measures.holding, 0.0, nearer),
                 "grasp": grasped & ~before.grasped,

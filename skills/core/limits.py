@@ -19,7 +19,7 @@ class SkillLimits:
     force_total_n: float | None = None
 
     def exceeded(self, force_n: float, force_sum_n: float) -> bool:
-        """Whether the force of a control step, or the sum over the skill's steps, is too much."""
+        """Whether the force of a control step, or the sum of its rises, is too much."""
         instant, total = self.force_instant_n, self.force_total_n
         return (instant is not None and force_n > instant) or (
             total is not None and force_sum_n > total

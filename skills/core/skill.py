@@ -7,7 +7,7 @@ in a worker and torch on a GPU give the same numbers.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,8 +31,13 @@ FAILURES = (
     "wrong_grasp",
     "stopped",
     "force_limit",
+    "hold_broken",
 )
-DROPPED, WRONG_OBJECT, WRONG_DROP, WRONG_GRASP, STOPPED, FORCE_LIMIT = range(1, 7)
+DROPPED, WRONG_OBJECT, WRONG_DROP, WRONG_GRASP, STOPPED, FORCE_LIMIT, HOLD_BROKEN = range(1, 8)
+
+# What the grip may do where a skill has one: all; never let go of what the cup holds; never take
+# anything once the cup is empty.
+Grip = Literal["free", "keep", "release"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -74,6 +79,7 @@ class Skill(abc.ABC):
     penalties: ClassVar[tuple[str, ...]] = ()  # the skill's own weights that are taken off
     needs: ClassVar[tuple[str, ...]]  # fields of SkillGoal that must be given
     parts: ClassVar[tuple[int | slice, ...]]  # of the action, that the skill may use
+    grip: ClassVar[Grip] = "free"
     sensors: ClassVar[tuple[str, ...]]  # habitat-lab's, see `skills.core.sensors`
     full_sensors: ClassVar[tuple[str, ...]] = ()  # where they are others than all skills have
     own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # that only this skill knows, by name

@@ -53,8 +53,8 @@ class TaskState(Struct):
     joint: Any  # (n,) int
     position: Any  # (n, 3)
     steps: Any  # (n,) int
-    force: Any  # (n,) newton, the level from which the next rise is counted
-    force_sum: Any  # (n,) newton, rises so far
+    force_total: Any  # (n,) newton, the world's after the step before
+    force_sum: Any  # (n,) newton, rises of force since the task began
     memory: Memory
 
     @property

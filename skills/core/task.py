@@ -17,12 +17,10 @@ from skills.core.geometry import Constant, array_namespace, in_each
 from skills.core.measures import Measures
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, TaskSettings
-from skills.core.skill import FORCE_LIMIT, Evaluation, Skill
+from skills.core.skill import FORCE_LIMIT, Evaluation, Grip, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
-
-_FORCE_RISE_N = 20.0  # habitat-lab's RobotForce does not count smaller rises
 
 
 class RewardTerms(Mapping[str, Any]):
@@ -82,7 +80,7 @@ def begin(skill: Skill, goals: Goals, world: WorldState, thresholds: Any) -> Tas
         joint=goals.joint,
         position=goals.position,
         steps=xp.zeros_like(world.step),
-        force=world.force,
+        force_total=world.force_total,
         force_sum=xp.zeros_like(world.force),
         memory=skill.remember(goals, measures, world),
     )
@@ -119,9 +117,8 @@ def step(
 ) -> tuple[TaskState, Measures, StepOutcome]:
     """Judges and rewards the control step that led to `world` under masked actions (n, 11).
 
-    Force is counted as habitat-lab's RobotForce does: the rises of the step's force by more than
-    20 N are summed, and the sum is held against `force_total_n`, the force itself against
-    `force_instant_n`.
+    The rises of force (`WorldState.force_total`) are summed, and the sum is held against
+    `force_total_n`, the force itself against `force_instant_n`.
     """
     xp = array_namespace(world.base)
     stop = actions[:, act.STOP] > 0
@@ -132,10 +129,7 @@ def step(
     failure = found.failure
 
     rules = _rules(skill, settings)
-    change = world.force - task.force
-    rises = change > _FORCE_RISE_N
-    rise = xp.where(rises, change, 0.0)
-    level = xp.where(rises | (change < 0.0), world.force, task.force)
+    rise = world.force_total - task.force_total
     force_sum = task.force_sum + rise
     too_much = _too_much(world.force, force_sum, settings)
 
@@ -161,7 +155,7 @@ def step(
         joint=task.joint,
         position=task.position,
         steps=steps,
-        force=level,
+        force_total=world.force_total,
         force_sum=force_sum,
         memory=found.memory,
     )
@@ -204,10 +198,11 @@ def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:
     return force_sum > total if instant is None else (force_sum > total) | (force > instant)
 
 
-def masked(actions: Any, mask: np.ndarray, held: Any) -> Any:
+def masked(actions: Any, mask: np.ndarray, held: Any, held_joint: Any, grip: Grip = "free") -> Any:
     """Actions (n, 11) with the parts that a skill may not use at their neutral values.
 
-    `mask` (11,) bool is numpy; `held` (n,) are the indices of the held objects, -1 for none.
+    `mask` (11,) bool is numpy; `held` and `held_joint` (n,) are those of the world before the
+    step; `grip` is the skill's.
 
     Arm and base stand still, stop is not called, and the grip keeps an object that it holds and is
     open otherwise, as in the executor.
@@ -217,6 +212,10 @@ def masked(actions: Any, mask: np.ndarray, held: Any) -> Any:
     result = xp.where(allowed, actions, 0.0)
     if not mask[act.GRIP]:
         result[:, act.GRIP] = xp.where(held >= 0, 1.0, 0.0 * result[:, act.GRIP] - 1.0)
+    elif grip != "free":
+        holding = (held >= 0) | (held_joint >= 0)
+        fixed, at = (holding, 1.0) if grip == "keep" else (~holding, -1.0)
+        result[:, act.GRIP] = xp.where(fixed, at, result[:, act.GRIP])
     if not mask[act.STOP]:
         result[:, act.STOP] = -1.0
     return result

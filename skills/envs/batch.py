@@ -94,7 +94,7 @@ class SkillBatch:
         self.depth_s = 0.0
         self._task: TaskState | None = None
         self._all = list(range(simulator.num_envs))
-        self._held = np.full(simulator.num_envs, -1)
+        self._held = np.full((2, simulator.num_envs), -1)  # object and joint in each cup
         self._worlds: dict[int, tuple[WorldState, int]] = {}
         self._maps = MapSensors(self.skill, self.sensors, simulator.num_envs, self.thresholds)
 
@@ -140,7 +140,10 @@ class SkillBatch:
         # All homes in their order, the usual case, need no copies, and one home is a view.
         whole = list(env_ids) == self._all
         rows = _rows(env_ids)
-        actions = task.masked(self._checked(env_ids, actions), self.mask, self._held[rows])
+        held, held_joint = self._held[:, rows]
+        actions = task.masked(
+            self._checked(env_ids, actions), self.mask, held, held_joint, self.skill.grip
+        )
         tasks = self._tasks(env_ids)
         before = tasks if whole else tasks.take(rows)
         self.simulator.step(env_ids, actions)
@@ -249,7 +252,7 @@ class SkillBatch:
         return self._task
 
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
-        self._held[_rows(env_ids)] = world.held
+        self._held[:, _rows(env_ids)] = world.held, world.held_joint
         for row, env in enumerate(env_ids):
             self._worlds[env] = (world, row)
 

@@ -108,7 +108,7 @@ def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) ->
     actions = np.zeros((homes, act.SIZE))
 
     def judge(i: int) -> None:
-        masked = task.masked(actions, batch.mask, world.held)
+        masked = task.masked(actions, batch.mask, world.held, world.held_joint, skill.grip)
         after, measures, _ = task.step(skill, state, masked, world, chosen, limits)
         batch.sense(env_ids, after, measures, world)
 

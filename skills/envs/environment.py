@@ -25,7 +25,10 @@ from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.slots import capacity_for
 from tpsrl.world.state import WorldState
+
+_MOST_OBJECTS = 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class EnvOptions:
     starts: str | os.PathLike[str] | Sequence[Start] | None = None
     split: str = "train"
     dataset_seed: int = 0
-    num_objects: int = 30
+    num_objects: int | None = None
     num_episodes: int = 63
     slots: int | None = None
     filter_base: bool = True
@@ -69,8 +72,11 @@ class EnvOptions:
 
     def simulator(self, skill: str, num_envs: int) -> Simulator:
         """The homes that these options ask for."""
-        few = not registry.get(skill).start_states().uses_objects or self.num_objects <= 12
-        slots = self.slots or (12 if few else 30)
+        own = registry.get(skill).start_states().num_objects
+        count = own if own == 0 else self.num_objects
+        if count is None:  # given starts say how many only when they are read
+            count = own if self.starts is None else _MOST_OBJECTS
+        slots = self.slots or capacity_for(count)
         return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
 
     def batch(self, skill: str, simulator: Simulator) -> SkillBatch:

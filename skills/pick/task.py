@@ -78,6 +78,7 @@ class Pick(Skill):
     penalties = ("drop", "wrong_pick")
     needs = ("object",)
     parts = (action.ARM, action.GRIP, action.BASE)
+    grip = "keep"
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
 
     def measure(

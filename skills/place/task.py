@@ -85,6 +85,7 @@ class Place(Skill):
     penalties = ("drop",)
     needs = ("object", "position")
     parts = (action.ARM, action.GRIP, action.BASE)
+    grip = "release"
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
     begins_holding = True
 

@@ -98,7 +98,7 @@ def _arm_free(layout: str, base: tuple[float, float, float]) -> bool:
 class PointNavStarts:
     """`pointnav_start` as a `skills.starts.source.StartStates`; there are no loose objects."""
 
-    uses_objects: bool = False
+    num_objects: int = 0
 
     def prepare(
         self,
@@ -106,7 +106,7 @@ class PointNavStarts:
         count: int,
         split: str,
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         processes: int | None = None,
     ) -> None:
         """Nothing takes long enough to be made beforehand."""
@@ -117,7 +117,7 @@ class PointNavStarts:
         indices: Iterable[int],
         split: str,
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         processes: int | None = None,
     ) -> list[Start]:
         """See `pointnav_start`."""

@@ -93,7 +93,9 @@ class LearnedPolicy:
         self._memory, self._previous = step.memory, action
         self._start = torch.zeros(1, dtype=torch.bool)
         result = np.clip(action[0].numpy().astype(np.float64), -1.0, 1.0)
-        self._done = task.masked(result[None], network.mask, world.held)
+        self._done = task.masked(
+            result[None], network.mask, world.held, world.held_joint, self._skill.grip
+        )
         if not network.mask[act.STOP]:
             result[act.STOP] = -1.0
         return result

@@ -40,7 +40,11 @@ class DatasetStarts:
 
     dataset: str
     draw: Callable[[Episode, np.random.Generator], Draw]
-    uses_objects: bool = True
+
+    @property
+    def num_objects(self) -> int:
+        """Those of the dataset."""
+        return load_scenario(self.dataset).num_objects
 
     def prepare(
         self,
@@ -48,12 +52,11 @@ class DatasetStarts:
         count: int,
         split: str,
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         processes: int | None = None,
     ) -> None:
         """See `skills.starts.source.StartStates.prepare`."""
-        source = Source(load_scenario(self.dataset), split, seed, num_objects)
-        self._base_episodes(source, count, processes)
+        self._base_episodes(self._source(split, seed, num_objects), count, processes)
 
     def obtain(
         self,
@@ -61,18 +64,22 @@ class DatasetStarts:
         indices: Iterable[int],
         split: str,
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         processes: int | None = None,
     ) -> list[Start]:
         """See `skills.starts.source.StartStates.obtain`."""
         indices = list(indices)
         if min(indices, default=0) < 0:
             raise UserError(f"index: must be at least 0, got {min(indices)}")
-        source = Source(load_scenario(self.dataset), split, seed, num_objects)
+        source = self._source(split, seed, num_objects)
         rows = [index % BASE_EPISODES for index in indices]
         base = self._base_episodes(source, max(rows, default=-1) + 1, processes)
         pairs = zip(indices, rows, strict=True)
         return [self._start(skill, index, base[row]) for index, row in pairs]
+
+    def _source(self, split: str, seed: int, num_objects: int | None) -> Source:
+        count = self.num_objects if num_objects is None else num_objects
+        return Source(load_scenario(self.dataset), split, seed, count)
 
     def _base_episodes(self, source: Source, count: int, processes: int | None) -> list[Episode]:
         """The first `count` episodes or more, from memory, the cache, or made now."""

@@ -30,7 +30,8 @@ from tpsrl.world.reach import static_bodies
 from tpsrl.world.state import JOINTS
 
 SPAWN_M = 2.0  # Pick and Place start within this of object and goal,
-SPAWN_GROWTH_M = 0.02  # and so much farther for every try that failed
+SPAWN_GROWTH_M = 0.02  # and so much farther for every
+_TRIES_EACH = 20  # tries that failed
 HEADING_NOISE_RAD = 0.523599  # standard deviation
 MARGIN_M = 0.02  # of arm and held object
 
@@ -53,10 +54,13 @@ def near(
     room = Room(base, held)
 
     def draw(attempt: int) -> Start | None:
-        near = cells[away <= SPAWN_M + attempt * SPAWN_GROWTH_M]
+        reach = SPAWN_M + attempt // _TRIES_EACH * SPAWN_GROWTH_M
+        near = cells[away <= reach]
         if not len(near):
             return None
         x, y = in_cell(near[rng.integers(len(near))], rng)
+        if math.dist((x, y), point[:2]) > reach:
+            return None
         heading = math.atan2(point[1] - y, point[0] - x)
         return room.start_at((x, y, heading + float(rng.normal(0.0, HEADING_NOISE_RAD))), goal)
 

@@ -21,12 +21,12 @@ _VARIANTS = 1000  # starts that are drawn of each base episode
 class StartStates(Protocol):
     """A distribution of start states; start `index` is the same whatever others are drawn.
 
-    Episodes have loose objects if it `uses_objects`.
+    Episodes have `num_objects` loose objects unless another number is asked for.
     """
 
     @property
-    def uses_objects(self) -> bool:
-        """Whether `num_objects` means anything."""
+    def num_objects(self) -> int:
+        """Objects of an episode; 0: there are none, and asking for another number means nothing."""
         ...
 
     def prepare(
@@ -35,7 +35,7 @@ class StartStates(Protocol):
         count: int,
         split: str,
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         processes: int | None = None,
     ) -> None:
         """Makes what the first `count` starts need and what takes long, by so many processes.
@@ -52,7 +52,7 @@ class StartStates(Protocol):
         indices: Iterable[int],
         split: str,
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         processes: int | None = None,
     ) -> list[Start]:
         """Starts of a skill, in the order of `indices`.
@@ -69,7 +69,7 @@ def start_episodes(
     indices: Iterable[int],
     split: str,
     seed: int = 0,
-    num_objects: int = 30,
+    num_objects: int | None = None,
     processes: int | None = None,
 ) -> list[Start]:
     """Starts of a skill by its name, see `StartStates.obtain`."""
@@ -94,7 +94,7 @@ class StartSource:
         *,
         split: str = "train",
         seed: int = 0,
-        num_objects: int = 30,
+        num_objects: int | None = None,
         num_episodes: int = 63,
     ) -> None:
         if not 1 <= num_episodes <= BASE_EPISODES:

@@ -18,6 +18,7 @@ output folder.
 SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
 a training was stopped or killed, with its own settings; others given beside it change them."""
 _CONFIG = "config.yaml"
+_FEW_OBJECTS = 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +39,12 @@ class TrainingSettings:
     base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
     delay: bool = config.option(False, "act on the observation before, as the VER paper does")
     starts: str | None = config.option(None, "a file of recorded start states")
-    num_objects: int = config.option(12, "objects in a home, 1 to 30", minimum=1, maximum=30)
+    num_objects: int | None = config.option(
+        None,
+        "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
+        minimum=1,
+        maximum=30,
+    )
     num_episodes: int = config.option(
         63, "base episodes that starts are drawn from", minimum=1, maximum=1008
     )
@@ -164,6 +170,14 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
     return min(machine.cores() if processes is None else processes, preset.num_envs), threads
 
 
+def _objects(settings: TrainingSettings) -> int:
+    """Fewer objects simulate faster, so that no more than 12 are taken unless asked for."""
+    from skills import registry
+
+    own = registry.get(settings.skill).start_states().num_objects
+    return min(own, _FEW_OBJECTS) if settings.num_objects is None else settings.num_objects
+
+
 def _task(settings: TrainingSettings) -> Any:
     """The environments to learn in, those of a validation, and what checkpoints say of them."""
     from skills.envs.environment import EnvOptions
@@ -180,7 +194,7 @@ def _task(settings: TrainingSettings) -> Any:
         sensors=settings.sensors,
         base_movement=settings.base_movement,
         starts=settings.starts,
-        num_objects=settings.num_objects,
+        num_objects=_objects(settings),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )

@@ -6,7 +6,7 @@ from tpsrl.compiled import njit
 
 
 @njit(cache=True)
-def robot_force(
+def largest_force(
     geom: np.ndarray,
     dim: np.ndarray,
     address: np.ndarray,
@@ -14,13 +14,13 @@ def robot_force(
     robot: np.ndarray,
     floor: int,
     held: int,
-    threshold: float,
 ) -> float:
-    """Summed normal force on the robot's links, newton.
+    """The largest normal force of one contact in the home, objects included, newton.
 
-    Contacts with the floor, between links and with the held object's geom do not count, nor do
-    contributions under `threshold` (HAB: 20 N). With pyramidal cones the normal force of a
-    contact is the sum over the edges of its pyramid.
+    This is habitat-lab's measure (`RearrangeTask.get_coll_forces` with `count_obj_collisions`; its
+    engine has no contacts of the robot with the floor, with itself or with what it holds, and here
+    they do not count). With pyramidal cones the normal force of a contact is the sum over the edges
+    of its pyramid.
 
     Args:
         geom: (n, 2) geoms of the contacts.
@@ -28,23 +28,23 @@ def robot_force(
         address: (n,) first constraint row, -1 where the contact is inside its gap.
         efc_force: forces of all constraint rows.
         robot: (ngeom,) whether a geom is the robot's.
+        floor: the floor's geom.
+        held: that of the held object, -1 for none.
     """
-    total = 0.0
+    largest = 0.0
     for i in range(address.shape[0]):
         start = address[i]
         a, b = geom[i, 0], geom[i, 1]
-        if start < 0 or robot[a] == robot[b]:
+        if start < 0 or (robot[a] and robot[b]):
             continue
-        other = b if robot[a] else a
-        if other in (floor, held):
+        if (robot[a] and b in (floor, held)) or (robot[b] and a in (floor, held)):
             continue
         rows = 1 if dim[i] == 1 else 2 * (dim[i] - 1)
         force = 0.0
         for r in range(start, start + rows):
             force += efc_force[r]
-        if force >= threshold:
-            total += force
-    return total
+        largest = max(largest, force)
+    return largest
 
 
 @njit(cache=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.contacts import robot_force, touched, worst_overlap
+from tpsrl.sim.contacts import largest_force, touched, worst_overlap
 from tpsrl.sim.control import command
 from tpsrl.sim.home_model import MUTABLE_FIELDS, HomeModel
 from tpsrl.sim.mjcf.home import SUBSTEPS
@@ -20,10 +20,10 @@ from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
 
-ENGINE = f"mujoco-{mujoco.__version__}/2"
+ENGINE = f"mujoco-{mujoco.__version__}/3"
 
-_FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
-_HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
+_FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
+_HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost
 # A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
 _OFF_M, _FAR_OFF_M = 0.03, 0.15
 _HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
@@ -62,6 +62,7 @@ class MujocoHome:
         self._leaving = -1  # index into JOINTS of the face that the cup has let go but is still on
         self.force = 0.0
         self.force_total = 0.0
+        self._force_level = 0.0  # from which the next rise is counted
         self.violation = False
         self.steps = 0
 
@@ -172,7 +173,7 @@ class MujocoHome:
             mujoco.mj_step(model, data)
             if data.ncon:
                 contact = data.contact
-                force = robot_force(
+                force = largest_force(
                     contact.geom,
                     contact.dim,
                     contact.efc_address,
@@ -180,12 +181,10 @@ class MujocoHome:
                     home.robot_geom,
                     home.floor_geom,
                     held_geom,
-                    _FORCE_FLOOR_N,
                 )
                 peak = max(peak, force)
         mujoco.mj_kinematics(model, data)  # poses lag the state by a substep otherwise
-        self.force = peak
-        self.force_total += peak
+        self._count_force(peak)
         self.steps += 1
         if self.held >= 0 or self.held_joint >= 0:
             self._watch_hold()
@@ -193,6 +192,15 @@ class MujocoHome:
             self._leave(grip=bool(action[act.GRIP] >= 0.0))
         elif action[act.GRIP] >= 0.0 and data.ncon:
             self._grasp()
+
+    def _count_force(self, force: float) -> None:
+        """Sums the rises of the force (N) from step to step, as habitat-lab's RobotForce does."""
+        rise = force - self._force_level
+        if rise > _FORCE_RISE_N:
+            self.force_total += rise
+        if rise > _FORCE_RISE_N or rise < 0.0:
+            self._force_level = force
+        self.force = force
 
     def _grasp(self) -> None:
         home, contact = self._home, self.data.contact
@@ -259,7 +267,7 @@ class MujocoHome:
             self.held_joint, self._leaving = self._leaving, -1
 
     def _watch_hold(self) -> None:
-        if self._hold_error() > _HOLD_LIMIT_M:
+        if self._hold_error() >= _HOLD_LIMIT_M:
             self.violation = True
             self._release()
 
@@ -276,14 +284,11 @@ class MujocoHome:
         return (away > _OFF_M and bool(local[0] > 0.0)) or away > _FAR_OFF_M
 
     def _hold_error(self) -> float:
-        """How far (m) what the cup holds is from where it was taken."""
+        """How far (m) the cup's tip is from an object's centre, or from where it took a handle."""
         if self.held_joint >= 0:
             return self._handle_error(self.held_joint)
-        home, data = self._home, self.data
-        body, cup = home.slot_body[self.held], home.cup_body
-        anchor = self.model.eq_data[home.slot_weld[self.held]][3:6]
-        expected = data.xpos[cup] + data.xmat[cup].reshape(3, 3) @ anchor
-        return float(np.linalg.norm(expected - data.xpos[body]))
+        centre = self.data.xpos[self._home.slot_body[self.held]]
+        return float(np.linalg.norm(self.cup_pos - centre))
 
     def _handle_error(self, joint: int) -> float:
         """How far (m) the cup's tip is from where it took hold of a door or drawer."""
@@ -307,7 +312,7 @@ class MujocoHome:
         arrays["home/integers"] = np.array(
             [self.held, self.held_joint, self._leaving, self.steps, int(self.violation)]
         )
-        arrays["home/forces"] = np.array([self.force, self.force_total])
+        arrays["home/forces"] = np.array([self.force, self.force_total, self._force_level])
         return Snapshot(ENGINE, self.episode, arrays)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -338,7 +343,8 @@ class MujocoHome:
         held, held_joint, leaving, steps, violation = snapshot.arrays["home/integers"].tolist()
         self.held, self.held_joint, self._leaving = held, held_joint, leaving
         self.steps, self.violation = steps, bool(violation)
-        self.force, self.force_total = snapshot.arrays["home/forces"].tolist()
+        forces = snapshot.arrays["home/forces"].tolist()
+        self.force, self.force_total, self._force_level = forces
 
 
 def _run(values: np.ndarray, entries: np.ndarray) -> np.ndarray:

@@ -76,7 +76,7 @@ def _complaint(
     if np.linalg.norm(pos - almost.object_pos[0, :count], axis=1).max() > _SPEED_M:
         return "an object did not come to rest"
     if float(state.force_total[0]) > 0.0:
-        return "the robot touches something"
+        return "something is struck"
     if np.abs(state.base - before.base).max() > _BASE_M:
         return "the base was pushed"
     if np.abs(state.arm - before.arm).max() > _ARM_RAD:

@@ -34,8 +34,8 @@ class WorldState:
     held_joint: Any  # (n,) index into JOINTS of the handle that the cup holds, -1 for none
     joints: Any  # (n, 5) fridge door (rad) and drawers (m), order of JOINTS
     marker_pos: Any  # (n, 5, 3) handle points of JOINTS
-    force: Any  # (n,) newton, peak over the substeps of the last control step
-    force_total: Any  # (n,) newton, `force` summed over the control steps since reset
+    force: Any  # (n,) newton, largest normal force of a contact during the last control step
+    force_total: Any  # (n,) newton, rises of `force` by more than 20 N, summed since reset
     violation: Any  # (n,) bool, the last step broke the hold constraint and dropped the object
     step: Any  # (n,) control steps since reset
 
