@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.sim.base import Snapshot
+from tpsrl.sim.base import Overlap, Snapshot
 from tpsrl.sim.contacts import robot_force, touched, worst_overlap
 from tpsrl.sim.control import command
 from tpsrl.sim.home_model import MUTABLE_FIELDS, HomeModel
@@ -131,19 +131,23 @@ class MujocoHome:
         self._floor = floor_map(episode.layout) if self._filter_base else _NO_FLOOR
 
     def _refuse_overlap(self, episode: Episode) -> None:
-        contact = self.data.contact
-        depth, slot, other = worst_overlap(contact.geom, contact.dist, self._home.geom_slot)
+        home, contact = self._home, self.data.contact
+        loose = home.robot_geom | (home.geom_slot >= 0)
+        depth, one, other = worst_overlap(contact.geom, contact.dist, loose)
         if depth < -_OVERLAP_LIMIT_M:
-            index = int(np.flatnonzero(self.slots == slot)[0])
-            raise UserError(
-                f"episode {episode.id}: objects[{index}] ({episode.objects[index].name}) overlaps "
-                f"{self._name(other)} by {-depth:.3f} m (at most {_OVERLAP_LIMIT_M} m)"
+            raise Overlap(
+                episode.id,
+                f"{self._name(one)} overlaps {self._name(other)} by {-depth:.3f} m "
+                f"(at most {_OVERLAP_LIMIT_M} m)",
             )
 
     def _name(self, geom: int) -> str:
         slot = int(self._home.geom_slot[geom])
         if slot >= 0 and self.episode is not None:
-            return f"objects[{int(np.flatnonzero(self.slots == slot)[0])}]"
+            index = int(np.flatnonzero(self.slots == slot)[0])
+            return f"objects[{index}] ({self.episode.objects[index].name})"
+        if self._home.robot_geom[geom]:
+            return f"the robot ({self.model.body(self.model.geom_bodyid[geom]).name})"
         return str(self.model.geom(geom).name)
 
     # -- step ----------------------------------------------------------------------------------

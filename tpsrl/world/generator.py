@@ -21,7 +21,6 @@ from tpsrl.world.floor import CLOSED, Joints, random_base_pose
 from tpsrl.world.geometry import yaw_quat
 from tpsrl.world.handles import handle
 from tpsrl.world.layouts import (
-    LayoutSet,
     PlacedReceptacle,
     load_layout_set,
     placed_receptacles,
@@ -89,7 +88,6 @@ def make_episode(
         RunError: no draft was good after many tries.
     """
     source.check()
-    layout_set = load_layout_set(source.layout_set)
     layout = _layout(source, index)
     scenario = source.scenario
     seeds = (source.seed, scenario.own_seed, _SPLITS[source.split], source.num_objects, index)
@@ -98,13 +96,13 @@ def make_episode(
     name = f"{scenario.name}_{source.split}_{source.seed}_{index:05d}"
     for _ in range(_EPISODE_TRIES):
         try:
-            draft = _Draft(layout_set, layout, scenario, rng, reasons)
+            draft = _Draft(layout, scenario, rng, reasons)
             settled = settle(draft.episode(name, source))
         except Rejected as rejected:
             settled = str(rejected)
         if isinstance(settled, Episode):
             return settled, reasons
-        reasons[settled] += 1
+        reasons[settled.partition(" (")[0]] += 1
     worst = ", ".join(f"{why} {count}" for why, count in reasons.most_common(3))
     raise RunError(f"episode {name}: none of {_EPISODE_TRIES} drafts was good ({worst})")
 
@@ -129,7 +127,6 @@ class _Draft:
 
     def __init__(
         self,
-        layout_set: LayoutSet,
         layout: str,
         scenario: Scenario,
         rng: np.random.Generator,
@@ -137,11 +134,8 @@ class _Draft:
     ) -> None:
         self._layout, self._scenario, self._rng = layout, scenario, rng
         self._reasons = reasons
-        chosen = layout_set.layout(layout.partition("/")[2])
         joints = joints_at(scenario.articulation)
-        self._receptacles = [
-            _moved(layout, r, joints) for r in placed_receptacles(layout_set, chosen)
-        ]
+        self._receptacles = moved_receptacles(layout, joints)
         self._joints = joints
         self._furniture = furniture(layout, joints)
         self._crowd = Crowd([])
@@ -290,12 +284,23 @@ class _Draft:
     def _robot(self) -> tuple[float, float, float]:
         """A base pose on the main floor at which the resting arm is clear of furniture."""
         for _ in range(_PLACEMENT_TRIES):
-            base = random_base_pose(self._layout, self._rng, self._joints)
-            near, _ = static_bodies(self._layout, self._joints).seen_from(np.array(base))
-            if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M):
+            base = robot_pose(self._layout, self._joints, self._rng)
+            if base is not None:
                 return base
             self._reasons["robot's arm in furniture"] += 1
         raise Rejected("no free robot start")
+
+
+def robot_pose(
+    layout: str, joints: Joints, rng: np.random.Generator
+) -> tuple[float, float, float] | None:
+    """A base pose on the main floor of "SET/NAME"; None: its resting arm is not clear of furniture.
+
+    `joints` says where doors and drawers are.
+    """
+    base = random_base_pose(layout, rng, joints)
+    near, _ = static_bodies(layout, joints).seen_from(np.array(base))
+    return base if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M) else None
 
 
 def joints_at(opened: Mapping[str, float]) -> Joints:
@@ -310,6 +315,11 @@ def travel(layout: str, marker: str, start: Joints, end: Joints) -> np.ndarray:
     moving = handle(layout, marker)
     change = end[moving.index] - start[moving.index]
     return change * moving.motion(0.0, moving.point(0.0))
+
+
+def moved_receptacles(layout: str, joints: Joints) -> list[PlacedReceptacle]:
+    """The receptacles of "SET/NAME" with its drawers where the joints have them."""
+    return [_moved(layout, r, joints) for r in placed_receptacles(*resolve(layout))]
 
 
 def _moved(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> PlacedReceptacle:
