@@ -12,11 +12,9 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.settle import HABITAT, settle_goals, settle_starts
 from tpsrl.world.episode import Episode
-from tpsrl.world.generator import joints_at, robot_pose
+from tpsrl.world.generator import Rejected, joints_at, robot_start
 from tpsrl.world.habitat import Imported
-from tpsrl.world.slots import POOLS
-
-_ROBOT_TRIES = 100
+from tpsrl.world.slots import CAPACITIES
 
 
 def settled(
@@ -27,7 +25,7 @@ def settled(
     Where habitat-lab draws the robot's start itself, it is drawn here as for our own episodes,
     from `seed` and the episode's name. `progress` is called with the number of episodes done.
     """
-    simulator = tpsrl.sim.make(slots=max(POOLS))
+    simulator = tpsrl.sim.make(slots=max(CAPACITIES))
     episodes: list[Episode] = []
     changed, refused = imported.changed.copy(), dict(imported.refused)
     for number, draft in enumerate(imported.drafts):
@@ -69,11 +67,11 @@ def _with_start(
     """The settled draft with a start of the robot where it touches nothing."""
     rng = np.random.default_rng((seed, zlib.crc32(draft.id.encode())))
     joints = joints_at(draft.articulation)
-    for _ in range(_ROBOT_TRIES):
-        base = robot_pose(draft.layout, joints, rng)
-        if base is not None:
-            return _settled(simulator, dataclasses.replace(draft, robot_start=base), changed)
-    return "no free start for the robot"
+    try:
+        start = robot_start(draft.layout, joints, rng)
+    except Rejected as reason:
+        return str(reason)
+    return _settled(simulator, dataclasses.replace(draft, robot_start=start), changed)
 
 
 def _moved(draft: Episode, result: Episode) -> collections.Counter[str]:

@@ -30,7 +30,7 @@ from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, furniture
 from tpsrl.world.reach import reachable, stances, static_bodies
 from tpsrl.world.scenarios import Scenario, TargetDraw
-from tpsrl.world.slots import POOLS, SlotPools, capacity_for
+from tpsrl.world.slots import CAPACITIES
 from tpsrl.world.state import JOINTS
 
 VERSION = 3  # of what comes out; part of the cache's key
@@ -66,7 +66,7 @@ class Source:
             raise unknown("split", self.split, _SPLITS)
         if self.seed < 0:
             raise UserError(f"seed: must be at least 0, got {self.seed}")
-        least, most = self.scenario.num_targets, max(POOLS)
+        least, most = self.scenario.num_targets, max(CAPACITIES)
         if not least <= self.num_objects <= most:
             raise UserError(
                 f"num_objects: must be between {least} and {most}, got {self.num_objects}"
@@ -158,42 +158,21 @@ class _Draft:
             scenario=source.scenario.name,
             split=source.split,
             layout=self._layout,
-            robot_start=self._robot(),
+            robot_start=robot_start(self._layout, self._joints, self._rng, self._reasons),
             objects=tuple(objects),
             targets=tuple(targets),
             articulation=dict(self._scenario.articulation),
         )
 
     def _kinds(self, count: int) -> list[ObjectKind]:
-        """Objects drawn uniformly, so that a home has slots for their mix of primitives."""
-        pools = POOLS[capacity_for(count)]
+        """Objects drawn uniformly."""
         pick_from = [draw.objects for draw in self._scenario.targets]
         pick_from += [self._scenario.clutter] * (count - len(pick_from))
-        for _ in range(_PLACEMENT_TRIES):
-            kinds = [
-                object_kind(names[i])
-                for names, alike in itertools.groupby(pick_from)
-                for i in self._rng.integers(len(names), size=len(list(alike)))
-            ]
-            if self._scenario.swap_scarce:
-                kinds = self._swapped(kinds, pick_from, pools)
-            if _slots_suffice(pools, kinds):
-                return kinds
-            self._reasons["no slot for the mix of objects"] += 1
-        raise Rejected("no mix of objects fits the slots")
-
-    def _swapped(
-        self, kinds: list[ObjectKind], pick_from: list[list[str]], pools: SlotPools
-    ) -> list[ObjectKind]:
-        """The objects, those that find no slot left exchanged for others, in order."""
-        kept: list[ObjectKind] = []
-        for kind, names in zip(kinds, pick_from, strict=True):
-            for _ in range(_PLACEMENT_TRIES):
-                if _slots_suffice(pools, [*kept, kind]):
-                    break
-                kind = object_kind(names[self._rng.integers(len(names))])
-            kept.append(kind)
-        return kept
+        return [
+            object_kind(names[i])
+            for names, alike in itertools.groupby(pick_from)
+            for i in self._rng.integers(len(names), size=len(list(alike)))
+        ]
 
     def _start(self, kind: ObjectKind, draw: TargetDraw | None) -> ObjectPlacement:
         """A spot for one of the targets (`draw` says which) or for clutter."""
@@ -232,7 +211,7 @@ class _Draft:
         What belongs to a target (`draw`) is kept in the receptacle's region and in reach.
         """
         name, key = receptacle.name, (receptacle.name, receptacle.body)
-        if self._taken[key] >= self._scenario.at_most.get(name, len(POOLS) * max(POOLS)):
+        if self._taken[key] >= self._scenario.at_most.get(name, 2 * max(CAPACITIES)):
             self._reasons[f"{what} on {name}, which is full"] += 1
             return None
         region = 1.0 if draw is None else self._scenario.target_region.get(name, 1.0)
@@ -281,26 +260,28 @@ class _Draft:
             if not reachable(self._layout, _top(moved[place], standing[place]), others, joints):
                 raise Rejected("start blocked" if place < len(kinds) else "goal blocked")
 
-    def _robot(self) -> tuple[float, float, float]:
-        """A base pose on the main floor at which the resting arm is clear of furniture."""
-        for _ in range(_PLACEMENT_TRIES):
-            base = robot_pose(self._layout, self._joints, self._rng)
-            if base is not None:
-                return base
-            self._reasons["robot's arm in furniture"] += 1
-        raise Rejected("no free robot start")
 
+def robot_start(
+    layout: str,
+    joints: Joints,
+    rng: np.random.Generator,
+    reasons: collections.Counter[str] | None = None,
+) -> tuple[float, float, float]:
+    """A base pose on the main floor of "SET/NAME" at which the resting arm is clear of furniture.
 
-def robot_pose(
-    layout: str, joints: Joints, rng: np.random.Generator
-) -> tuple[float, float, float] | None:
-    """A base pose on the main floor of "SET/NAME"; None: its resting arm is not clear of furniture.
+    `joints` says where doors and drawers are; poses that are drawn again are counted in `reasons`.
 
-    `joints` says where doors and drawers are.
+    Raises:
+        Rejected: there seems to be none.
     """
-    base = random_base_pose(layout, rng, joints)
-    near, _ = static_bodies(layout, joints).seen_from(np.array(base))
-    return base if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M) else None
+    for _ in range(_PLACEMENT_TRIES):
+        base = random_base_pose(layout, rng, joints)
+        near, _ = static_bodies(layout, joints).seen_from(np.array(base))
+        if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M):
+            return base
+        if reasons is not None:
+            reasons["robot's arm in furniture"] += 1
+    raise Rejected("no free robot start")
 
 
 def joints_at(opened: Mapping[str, float]) -> Joints:
@@ -331,11 +312,6 @@ def _moved(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> PlacedR
 def _top(centre: Sequence[float] | np.ndarray, kind: ObjectKind) -> np.ndarray:
     """Where the cup touches an upright object (3,)."""
     return np.array([centre[0], centre[1], centre[2] + kind.half[2]])
-
-
-def _slots_suffice(pools: SlotPools, kinds: list[ObjectKind]) -> bool:
-    counts = collections.Counter(kind.primitive for kind in kinds)
-    return all(count <= getattr(pools, primitive) for primitive, count in counts.items())
 
 
 @functools.lru_cache(maxsize=512)

@@ -69,8 +69,7 @@ class Scenario:
     `articulation` is the start of doors and drawers by marker (rad, m; absent: closed).
     `target_region` is the middle share of a receptacle's sides in which starts and goals of
     targets have their centres (HAB's sample_region_ratio; 1 where none is given), `at_most` how
-    many objects a receptacle takes. Where `swap_scarce` is set, an object for which the home has
-    no slot of its primitive left gives way to another draw; else the whole mix is drawn anew.
+    many objects a receptacle takes.
     `seed_number` is part of the seed, by default made of the name.
 
     Once made, names of sets have become what they stand for, and every target has an entry of its
@@ -90,7 +89,6 @@ class Scenario:
     articulation: dict[str, float] = dataclasses.field(default_factory=dict)
     target_region: dict[str, float] = dataclasses.field(default_factory=dict)
     at_most: dict[str, int] = dataclasses.field(default_factory=dict)
-    swap_scarce: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
