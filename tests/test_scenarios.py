@@ -12,9 +12,11 @@ from tpsrl.config import preset_names
 from tpsrl.errors import UserError
 from tpsrl.sim import datasets
 from tpsrl.world import scenarios
+from tpsrl.world.access import layout_suits
+from tpsrl.world.doors import joints_at, travel
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import CLOSED, floor_map
-from tpsrl.world.generator import Source, joints_at, layout_suits, travel
+from tpsrl.world.generator import Source
 from tpsrl.world.handles import handle
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import REARRANGE_EASY, object_kind

@@ -9,9 +9,9 @@ from skills.core.interface import SkillGoal
 from skills.starts.dataset import BASE_EPISODES, DatasetStarts
 from skills.starts.room import Draw, Room, free_cells, in_cell
 from skills.starts.start import Start
+from tpsrl.world.doors import joints_at
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import Joints, rounded
-from tpsrl.world.generator import joints_at
 from tpsrl.world.geodesic import distance_field, free_floor
 
 HELD_SHARE = 1 / 6  # of the starts have the object in hand, and go to its goal

@@ -11,8 +11,9 @@ import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.settle import HABITAT, settle_goals, settle_starts
+from tpsrl.world.doors import joints_at
 from tpsrl.world.episode import Episode
-from tpsrl.world.generator import Rejected, joints_at, robot_start
+from tpsrl.world.generator import Rejected, robot_start
 from tpsrl.world.habitat import Imported
 from tpsrl.world.slots import CAPACITIES
 

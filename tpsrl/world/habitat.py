@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import UserError
+from tpsrl.world.doors import joints_at, moved_receptacles
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
-from tpsrl.world.generator import DROP_M, joints_at, moved_receptacles
+from tpsrl.world.generator import DROP_M
 from tpsrl.world.geometry import matrix_quat, quat_matrix, yaw_quat
 from tpsrl.world.layouts import PlacedReceptacle, load_layout_set
 from tpsrl.world.objects import ObjectKind, object_kind, object_kinds
