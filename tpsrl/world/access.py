@@ -45,8 +45,9 @@ def blocked(
     pos = np.array([o.pos for o in objects] + [t.goal for t in targets])
     quat = np.array([o.quat for o in objects] + [(1.0, 0.0, 0.0, 0.0)] * len(targets))
     standing = [*kinds, *(kinds[t.object] for t in targets)]
-    for place in [*(t.object for t in targets), *range(len(kinds), len(standing))]:
-        draw = scenario.targets[place if place < len(kinds) else place - len(kinds)]
+    places = [*(t.object for t in targets), *range(len(kinds), len(standing))]
+    draws = scenario.targets[: len(targets)] * 2
+    for place, draw in zip(places, draws, strict=True):
         end = joints_at(scenario.opened(draw))
         there = pos + [travel(layout, marker.get(name, ""), joints, end) for name in names]
         rows = [i for i in range(len(standing)) if i != place]
@@ -57,11 +58,14 @@ def blocked(
 
 
 def faults(scenario: Scenario, episode: Episode) -> list[str]:
-    """What of an episode a scenario that is `reachable` would not have taken, in a few words."""
+    """What of an episode a scenario that is `reachable` would not have taken, in a few words.
+
+    Its targets are in the order of the scenario's, of which it may have fewer.
+    """
     found = []
     joints = joints_at(scenario.articulation)
     marker = {r.name: r.marker for r in moved_receptacles(episode.layout, joints)}
-    for target, draw in zip(episode.targets, scenario.targets, strict=True):
+    for target, draw in zip(episode.targets, scenario.targets, strict=False):
         thing = episode.objects[target.object]
         kind = object_kind(thing.name)
         for what, pos, name in (

@@ -29,10 +29,12 @@ from tpsrl.world.slots import CAPACITIES
 VERSION = 4  # of what comes out; part of the cache's key
 DROP_M = 0.001  # objects are put this high over a surface before they settle
 _MARGIN_M = 0.002  # between objects, and from furniture; habitat-lab's generator lets none touch
+_INTO_M = (
+    0.008  # into what carries an object: habitat-lab's snap_down lets it reach 0.01 m into that
+)
 _ARM_MARGIN_M = 0.02  # of the rest arm from furniture at the robot's start
 # Of habitat-lab's ObjectSampler: places tried for an object, and objects tried.
 _PLACEMENTS, _PAIRINGS = 50, 100
-_LEAST_WAY_M = 0.5  # habitat-lab's min_dist_from_start_to_goal
 _ROBOT_TRIES = 300
 _EPISODE_TRIES = 60
 _SPLITS = {"train": 0, "val": 1}
@@ -218,8 +220,8 @@ class _Draft:
         for _ in range(_PLACEMENTS):
             spot = self._free_spot(on, kind, yaw, draw, "goal")
             if spot is not None:
-                if math.dist(spot, start.pos) < _LEAST_WAY_M:
-                    raise Rejected(f"goal within {_LEAST_WAY_M} m of its start")
+                if math.dist(spot, start.pos) < self._scenario.apart_m:
+                    raise Rejected(f"goal within {self._scenario.apart_m} m of its start")
                 return Target(index, spot, on.name)
         raise Rejected(f"no free goal on {on.name}")
 
@@ -238,7 +240,9 @@ class _Draft:
         region = 1.0 if draw is None else self._scenario.target_region.get(on.name, 1.0)
         x, y = (float(v) for v in draw_on(on, self._rng, region))
         prism = footprint(kind, x, y, yaw, on.surface)
-        if not self._furniture.fits(prism, _MARGIN_M):
+        others = furniture(self._layout, self._joints, without=on.body)
+        fits = others.fits(prism, _MARGIN_M) and self._furniture.fits(prism, -_INTO_M)
+        if not fits:
             self._reasons[f"{what} in furniture on {on.name}"] += 1
             return None
         if not self._crowd.fits(prism, _MARGIN_M):

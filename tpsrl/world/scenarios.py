@@ -1,7 +1,8 @@
 """Scenarios: what the episodes of a task are drawn from, one YAML file each.
 
 `configs/scenario` has those of the benchmark, as facts of habitat-lab's dataset configurations
-(0.3.3, hab/*.yaml), and the same with `reachable`; `configs/dataset` those from which the start states of single skills are drawn.
+(0.3.3, hab/*.yaml), and the same with `reachable`; `configs/dataset` those from which the start
+states of single skills are drawn.
 """
 
 import dataclasses
@@ -72,7 +73,9 @@ class Scenario:
     many objects a receptacle takes beside targets. `clutter_first` says that targets find their
     place among the clutter, not the other way round, `floor_within_m` how near starts and goals of
     targets are to floor on which the base can stand (HAB's nav_to_min_distance; any distance where
-    none is given). `reachable` keeps only what the arm can get at: no counterpart in HAB.
+    none is given), `apart_m` how far a goal is at least from its start (0.5 in habitat-lab's
+    generator, but published episodes have less). `reachable` keeps only what the arm can get at: no
+    counterpart in HAB.
     `seed_number` is part of the seed, by default made of the name.
 
     Once made, names of sets have become what they stand for, and every target has an entry of its
@@ -94,6 +97,7 @@ class Scenario:
     at_most: dict[str, int] = dataclasses.field(default_factory=dict)
     clutter_first: bool = False
     floor_within_m: float | None = None
+    apart_m: float = 0.0
     reachable: bool = False
 
     def __post_init__(self) -> None:
@@ -135,6 +139,8 @@ class Scenario:
                 )
         if self.floor_within_m is not None and self.floor_within_m <= 0.0:
             raise UserError(f"{where}floor_within_m: must be above 0, got {self.floor_within_m}")
+        if self.apart_m < 0.0:
+            raise UserError(f"{where}apart_m: must be at least 0, got {self.apart_m}")
         for name, count in self.at_most.items():
             if count < 0:
                 raise UserError(f"{where}at_most.{name}: must be at least 0, got {count}")
