@@ -78,7 +78,7 @@ class Protocol:
 
     def limits_for(self, scenario: str) -> Any:
         """The limits of an episode of a scenario."""
-        own: int | None = getattr(self.episode_steps, scenario, None)
+        own: int | None = getattr(self.episode_steps, scenario.removesuffix("_reachable"), None)
         steps = self.limits.episode_steps if own is None else min(self.limits.episode_steps, own)
         return dataclasses.replace(self.limits, episode_steps=steps)
 

@@ -28,7 +28,7 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
-from tpsrl.world.slots import POOLS
+from tpsrl.world.slots import CAPACITIES
 from tpsrl.world.state import JOINTS, WorldState
 
 GOALS = {
@@ -511,9 +511,9 @@ def test_homes_have_the_slots_that_the_skills_own_objects_need():
     def slots(skill: str, **options: object) -> int:
         simulator = EnvOptions(**options).simulator(skill, 1)
         assert isinstance(simulator, MujocoSimulator)
-        return simulator.home.pools.total
+        return simulator.home.capacity
 
-    few, many = POOLS[12].total, POOLS[30].total
+    few, many = CAPACITIES
     assert (slots("pick"), slots("pick", num_objects=12)) == (many, few)
     assert (slots("open_drawer"), slots("open_drawer", num_objects=30)) == (few, many)
     assert slots("open_drawer", starts="exit_states.npz") == many  # which may have any number

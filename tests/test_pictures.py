@@ -15,6 +15,7 @@ from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.sim.pictures import _cutaway_groups
 from tpsrl.world.action import BASE
 from tpsrl.world.episode import Target
+from tpsrl.world.objects import object_kind
 
 SIZE = {"height": 90, "width": 120}
 
@@ -87,8 +88,9 @@ def test_the_camera_follows_smoothly_and_a_reset_is_a_cut(simulator):
 def test_what_is_held_is_drawn_at_the_cup(simulator):
     simulator.reset([0], [box_in_front()])
     pick_up(simulator)
-    home, one = simulator.home, simulator.homes[0]
-    geom = home.slot_geom[one.slots[0]]
+    one = simulator.homes[0]
+    kind = object_kind(one.episode.objects[0].name)
+    geom = simulator.home.object_geom(0, kind)
     height, width = 180, 240
     shown = simulator.render(0, height=height, width=width).astype(int)
     one.model.geom_rgba[geom, 3] = 0.0
@@ -105,7 +107,7 @@ def test_what_is_held_is_drawn_at_the_cup(simulator):
 def test_parked_objects_are_not_drawn(simulator):
     simulator.reset([0], [box_in_front()])
     one = simulator.homes[0]
-    parked = simulator.home.slot_geom[[s for s in range(19) if s not in one.slots]]
+    parked = simulator.home.slot_geom[one.num_objects :]
     before = simulator.render(0, **SIZE)
     one.data.geom_xpos[parked] = (*one.base[:2], 1.3)
     assert np.array_equal(simulator.render(0, **SIZE), before)

@@ -11,6 +11,7 @@ from eval.settings import AllSettings, SkillsSettings
 from skills.registry import planned
 from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.world.scenarios import benchmark_names
 
 SPREAD = {"mean": 150.0, "median": 140.0, "p90": 200, "max": 210}
 FORCE = {"peak_n": SPREAD, "total_n": SPREAD}
@@ -49,13 +50,13 @@ def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path
     settings = config.load(AllSettings, ["protocol=m3", f"out={tmp_path}"])
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, scenario_report)
-    assert [row["name"] for row in summary["runs"]] == config.preset_names("scenario")
+    assert [row["name"] for row in summary["runs"]] == benchmark_names()
     assert summary["protocol"] == "m3" and "4 episodes each" in console.export_text(clear=False)
     assert summary["protocol_values"]["skills.pick.rest_m"] == 0.05
     assert json.loads((tmp_path / "report.json").read_text()) == summary
     html = (tmp_path / "report.html").read_text()
     xml.etree.ElementTree.fromstring(html[html.index("<main>") : html.index("</main>") + 7])
-    assert all(f'href="{name}/report.html"' in html for name in config.preset_names("scenario"))
+    assert all(f'href="{name}/report.html"' in html for name in benchmark_names())
     printed = console.export_text()
     row = next(line for line in printed.splitlines() if line.strip().startswith("tidy_house"))
     assert row.split()[1:] == ["50.0%", "10-90%", "75.0%", "1.5/2", "150"]
@@ -86,7 +87,7 @@ def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
         return scenario_report(settings, console)
 
     evaluate_scenarios(config.load(AllSettings, overrides), Console(quiet=True), run)
-    expected = config.preset_names("scenario")
+    expected = benchmark_names()
     assert seen == [(name, str(tmp_path / name), 3, 5) for name in expected]
 
 

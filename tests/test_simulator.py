@@ -33,7 +33,8 @@ from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import BASE_RADIUS, REST_ARM, REST_EE
-from tpsrl.world.floor import floor_map, random_base_pose
+from tpsrl.world.floor import CLOSED, floor_map
+from tpsrl.world.generator import robot_start
 from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.reach import point_to_base
 
@@ -282,6 +283,31 @@ def test_an_object_inside_furniture_is_refused_by_name(simulator: MujocoSimulato
         simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), buried)])
 
 
+def test_a_robot_inside_furniture_is_refused_by_name(simulator: MujocoSimulator) -> None:
+    just_reset(simulator)
+    sofa = simulator.homes[0].data.geom("sofa/seat").xpos
+    with pytest.raises(UserError, match=r"the robot \(.*\) overlaps sofa/"):
+        simulator.reset([0], [episode(LAYOUT_A, (sofa[0], sofa[1], 0.0))])
+
+
+def test_more_objects_than_slots_are_refused(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    bowls = [ObjectPlacement("024_bowl", (i, 50.0, 1.0), (1, 0, 0, 0), "") for i in range(13)]
+    with pytest.raises(UserError, match="objects: 13, more than a home of 12 holds"):
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *bowls)])
+
+
+def test_a_home_takes_any_mixture_of_shapes(simulator: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    for name in ("004_sugar_box", "005_tomato_soup_can", "013_apple"):
+        row = [on_floor(name, x + 0.5, y - 0.6 + 0.1 * i) for i in range(12)]
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *row)])
+        for _ in range(20):
+            simulator.step([0], IDLE[None])
+        placed = np.array([o.pos for o in row])
+        assert np.abs(simulator.state([0]).object_pos[0, :12] - placed).max() < 0.005
+
+
 def test_an_unknown_object_names_the_nearest(simulator: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     strange = ObjectPlacement("024_bow", (x, y, 1.0), (1, 0, 0, 0), "floor")
@@ -398,7 +424,7 @@ def wild_drives(simulator: MujocoSimulator, count: int) -> tuple[float, float]:
     floor = floor_map(LAYOUT_A)
     least, most = np.inf, 0.0
     for _ in range(count):
-        start = episode(LAYOUT_A, random_base_pose(LAYOUT_A, rng))
+        start = episode(LAYOUT_A, robot_start(LAYOUT_A, CLOSED, rng))
         simulator.reset([0], [start])
         drive = IDLE.copy()
         drive[act.BASE] = rng.uniform(-1, 1), rng.uniform(-0.3, 0.3)

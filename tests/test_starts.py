@@ -17,7 +17,7 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.snapshots import save_snapshots
 from tpsrl.world import action as act
-from tpsrl.world.generator import joints_at
+from tpsrl.world.doors import joints_at
 from tpsrl.world.handles import handle
 from tpsrl.world.scenarios import FRIDGE
 

@@ -105,7 +105,7 @@ def test_release_drops_the_object(simulator: MujocoSimulator) -> None:
 def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> None:
     holding(simulator)
     home = simulator.homes[0]
-    body = simulator.home.slot_body[home.slots[0]]
+    body = simulator.home.slot_body[0]
     grip = IDLE.copy()
     grip[act.GRIP] = 1.0
     grip[act.BASE] = -0.4, 0.0
@@ -124,7 +124,7 @@ def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> 
 def test_a_hold_breaks_15_centimetres_from_the_objects_centre(simulator: MujocoSimulator) -> None:
     holding(simulator)
     home = simulator.homes[0]
-    body = simulator.home.slot_body[home.slots[0]]
+    body = simulator.home.slot_body[0]
     grip = IDLE.copy()
     grip[act.GRIP] = 1.0
     away = []

@@ -9,6 +9,7 @@ is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses 
 import dataclasses
 import difflib
 import importlib.resources
+import keyword
 import math
 import os
 import types
@@ -159,8 +160,14 @@ def describe(schema: type) -> list[tuple[str, str, str]]:
             value = str(field.default) if plain else ""
             if isinstance(field.default, bool):
                 value = value.lower()
-        rows.append((field.name, value, field.metadata.get("help", "")))
+        rows.append((_key(field.name), value, field.metadata.get("help", "")))
     return rows
+
+
+def _key(name: str) -> str:
+    """How a field is called on the command line: `import_` is the key "import"."""
+    bare = name.removesuffix("_")
+    return bare if keyword.iskeyword(bare) else name
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
@@ -263,7 +270,7 @@ def _split(override: str) -> tuple[str, str]:
         raise UserError(f"'{override}': expected key=value")
     if "${" in value:
         raise UserError(f"{key}: '{value}' refers to something; give the value itself")
-    return key, value
+    return f"{key}_" if keyword.iskeyword(key) else key, value
 
 
 def _override(config: Any, schema: type, key: str, text: str) -> Any:

@@ -12,9 +12,9 @@ from eval.running import agents, runs
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
-from tpsrl import config, files
+from tpsrl import files
 from tpsrl.errors import UserError
-from tpsrl.world.scenarios import load_scenario
+from tpsrl.world.scenarios import benchmark_names, load_scenario
 
 
 def evaluate_scenarios(
@@ -22,7 +22,7 @@ def evaluate_scenarios(
     console: Console | None = None,
     run: Callable[[EvalSettings, Console], dict[str, Any]] = evaluate,
 ) -> dict[str, Any]:
-    """Evaluates every scenario, writes the index of their reports, and returns it.
+    """Evaluates every scenario of the benchmark, writes the index of their reports, and returns it.
 
     Raises:
         UserError: an output folder cannot be written, or an episode is not valid.
@@ -30,7 +30,7 @@ def evaluate_scenarios(
     """
     console, out = console or Console(), files.check_writable(settings.out or "out/all")
     reports = {}
-    for name in config.preset_names("scenario"):
+    for name in benchmark_names():
         own = EvalSettings(
             **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
         )

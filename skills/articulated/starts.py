@@ -10,8 +10,8 @@ from skills.core.interface import SkillGoal
 from skills.starts.dataset import DatasetStarts
 from skills.starts.room import HEADING_NOISE_RAD, Draw, Room
 from skills.starts.start import Start
+from tpsrl.world.doors import joints_at, travel
 from tpsrl.world.episode import Episode
-from tpsrl.world.generator import joints_at, travel
 from tpsrl.world.handles import Handle, handle
 from tpsrl.world.layouts import resolve
 from tpsrl.world.placement import Prism, box_prism, furniture

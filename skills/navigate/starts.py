@@ -8,9 +8,9 @@ from skills.core.interface import SkillGoal
 from skills.starts.dataset import DatasetStarts
 from skills.starts.room import Draw, Room, free_cells, in_cell
 from skills.starts.start import Start
+from tpsrl.world.doors import joints_at
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import rounded
-from tpsrl.world.generator import joints_at
 
 HELD_SHARE = 1 / 6  # of the starts have the object in hand, and go to its goal
 FROM_M = 3.0  # at least, as the crow flies from the base on the floor to the goal

@@ -17,10 +17,10 @@ from tpsrl.world.collision import (
     held_spheres,
     object_bodies,
 )
+from tpsrl.world.doors import joints_at
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import BASE_RADIUS, CUP, GRIPPER
 from tpsrl.world.floor import ABSENT, CELL_M, Joints, floor_map, main_floor, rounded
-from tpsrl.world.generator import joints_at
 from tpsrl.world.geodesic import SNAP_M
 from tpsrl.world.handles import handle
 from tpsrl.world.kinematics import cup_pose

@@ -1,16 +1,23 @@
-"""`tpsrl episodes`: generates and checks a dataset."""
+"""`tpsrl episodes`: generates and checks a dataset, or imports one."""
 
 import collections
+import contextlib
 import dataclasses
 import sys
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 from tpsrl import config, files
 from tpsrl.commands import Command
+from tpsrl.errors import RunError
 from tpsrl.world.scenarios import Scenario
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
-writes them as one .jsonl.gz file. The same seed gives the same file."""
+writes them as one .jsonl.gz file. The same seed gives the same file. With import=FILE takes the
+episodes of a rearrangement dataset of habitat-lab's (.json or .json.gz) instead."""
+
+_IMPORT = "a dataset of habitat-lab's to take instead (keys beside it: scenario, seed, out)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,14 +35,23 @@ class EpisodesSettings:
     out: str | None = config.option(
         None, "file to write (default: out/episodes/SCENARIO_SPLIT_SEED.jsonl.gz)"
     )
+    import_: str | None = config.option(None, _IMPORT)
 
 
-def run(settings: EpisodesSettings) -> int:
-    """Generates, checks and writes."""
-    from pathlib import Path
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImportSettings:
+    """Which file to import, as what, and where to."""
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    import_: str = config.option("", _IMPORT)
+    scenario: str | None = config.option(None, "name of theirs (default: by their targets)")
+    seed: int = config.option(0, "of robot starts that the file leaves open", minimum=0)
+    out: str | None = config.option(None, "file to write (default: out/episodes/FILE.jsonl.gz)")
 
+
+def run(settings: EpisodesSettings | ImportSettings) -> int:
+    """Generates or imports, checks and writes."""
+    if isinstance(settings, ImportSettings):
+        return _import(settings)
     from tpsrl.sim import datasets
     from tpsrl.world.episode import save_episodes
     from tpsrl.world.generator import Source
@@ -47,27 +63,70 @@ def run(settings: EpisodesSettings) -> int:
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
     path = Path(settings.out or default).expanduser()
     files.check_writable(path.parent)
-    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
-        task = bar.add_task("", total=settings.num)
+    with _bar(settings.num) as progress:
         episodes, reasons = datasets.generate(
-            source,
-            range(settings.num),
-            settings.processes,
-            lambda done: bar.update(task, completed=done),
+            source, range(settings.num), settings.processes, progress
         )
     save_episodes(path, episodes)
-    _print_reasons(reasons)
+    _print_counts("drawn again:", reasons)
     print(f"{len(episodes)} episodes in {path}")
     return 0
 
 
-def _print_reasons(reasons: collections.Counter[str]) -> None:
-    if not reasons:
+def _import(settings: ImportSettings) -> int:
+    """Takes what a file of habitat-lab's has, and says what of it changed or stayed behind.
+
+    Raises:
+        RunError: none of its episodes can be used.
+    """
+    from tpsrl.sim import importing
+    from tpsrl.world import habitat
+    from tpsrl.world.episode import save_episodes
+
+    source = Path(settings.import_).expanduser()
+    default = f"out/episodes/{source.name.split('.')[0]}.jsonl.gz"
+    path = Path(settings.out or default).expanduser()
+    files.check_writable(path.parent)
+    found = habitat.read(source, settings.scenario)
+    total = len(found.drafts) + len(found.refused)
+    with _bar(len(found.drafts)) as progress:
+        episodes, found = importing.settled(found, settings.seed, progress)
+    print(f"objects' own frames: {found.frame}")
+    _print_counts("changed:", found.changed)
+    if found.refused:
+        print("left out:")
+    for name, reason in found.refused.items():
+        print(f"  {name}: {reason}")
+    if not episodes:
+        raise RunError(f"import: none of the {total} episodes of {source} can be used")
+    save_episodes(path, episodes)
+    sets = sorted({f"{e.scenario}, split {e.split}" for e in episodes})
+    print(f"{len(episodes)} of {total} episodes ({'; '.join(sets)}) in {path}")
+    return 0
+
+
+@contextlib.contextmanager
+def _bar(total: int) -> Iterator[Callable[[int], None]]:
+    """Shows on a terminal how many of the episodes are done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _print_counts(title: str, counts: collections.Counter[str]) -> None:
+    if not counts:
         return
-    print("drawn again:")
-    for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
-        print(f"{count:7d}  {reason}")
+    print(title)
+    for what, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        print(f"{count:7d}  {what}")
 
 
-COMMAND = Command(DESCRIPTION, EpisodesSettings, run, positional=("scenario",))
+def _load(overrides: Sequence[str]) -> Any:
+    chosen = any(key.strip() == "import" for key, _, _ in (o.partition("=") for o in overrides))
+    return config.load(ImportSettings if chosen else EpisodesSettings, overrides)
+
+
+COMMAND = Command(DESCRIPTION, EpisodesSettings, run, positional=("scenario",), load=_load)

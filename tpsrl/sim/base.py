@@ -6,8 +6,17 @@ from typing import Protocol
 
 import numpy as np
 
+from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
+
+
+class Overlap(UserError):
+    """An episode starts with the robot or an object inside something; `what` says which."""
+
+    def __init__(self, episode: str, what: str) -> None:
+        super().__init__(f"episode {episode}: {what}")
+        self.what = what
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +68,8 @@ class Simulator(Protocol):
 
         Raises:
             UserError: an episode names an unknown layout, object or receptacle, has more objects
-                than there are slots, or an object that overlaps furniture.
+                than there are slots.
+            Overlap: the robot or an object is inside something.
         """
         ...
 

@@ -22,13 +22,14 @@ from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, REST_ARM
-from tpsrl.world.floor import CELL_M, floor_map, main_floor, random_base_pose
+from tpsrl.world.floor import CELL_M, CLOSED, floor_map, main_floor
+from tpsrl.world.generator import robot_start
 from tpsrl.world.kinematics import inverse
 from tpsrl.world.objects import object_kind
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS
-from tpsrl.world.slots import POOLS
+from tpsrl.world.slots import CAPACITIES
 
-OBJECTS = tuple(POOLS)
+OBJECTS = CAPACITIES
 SIZES = (64, 128)
 _EPISODES = 4
 _TURN = 60  # control steps or frames that are timed at a stretch
@@ -232,7 +233,7 @@ def _compare_depth(size: int) -> dict[str, float]:
     ratios, agreement = [], []
     for i in range(_POSES):
         episode = episodes[i % len(episodes)]
-        pose = random_base_pose(episode.layout, rng)
+        pose = robot_start(episode.layout, CLOSED, rng)
         simulator.reset([0], [dataclasses.replace(episode, robot_start=pose)])
         simulator.depth([0], size, size)  # into the processor's caches
         begin = time.thread_time()

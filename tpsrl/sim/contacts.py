@@ -66,15 +66,18 @@ def touched(geom: np.ndarray, distance: np.ndarray, cup: int, mark: np.ndarray) 
 
 @njit(cache=True)
 def worst_overlap(
-    geom: np.ndarray, distance: np.ndarray, geom_slot: np.ndarray
+    geom: np.ndarray, distance: np.ndarray, loose: np.ndarray
 ) -> tuple[float, int, int]:
-    """Deepest penetration of an object: distance (m, negative inside), slot, the other geom."""
-    worst, slot, other = 0.0, -1, -1
+    """Deepest penetration of a loose geom: distance (m, negative inside), that geom, the other.
+
+    `loose` (ngeom,) bool are the geoms of objects and of the robot. (0, -1, -1): nothing overlaps.
+    """
+    worst, first, second = 0.0, -1, -1
     for i in range(geom.shape[0]):
         a, b = geom[i, 0], geom[i, 1]
-        if geom_slot[a] < 0 and geom_slot[b] < 0:
+        if not (loose[a] or loose[b]):
             continue
         if distance[i] < worst:
             worst = distance[i]
-            slot, other = (geom_slot[a], b) if geom_slot[a] >= 0 else (geom_slot[b], a)
-    return worst, slot, other
+            first, second = (b, a) if loose[b] else (a, b)
+    return worst, first, second

@@ -11,7 +11,7 @@ from pathlib import Path
 import tpsrl.sim
 from tpsrl import machine, pool
 from tpsrl.errors import UserError
-from tpsrl.sim.settle import settle
+from tpsrl.sim.settle import HABITAT, settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import VERSION, Source, make_episode
 from tpsrl.world.scenarios import Scenario, load_scenario
@@ -114,5 +114,5 @@ class _Maker:
         slots = capacity_for(self.source.num_objects)
         simulator = tpsrl.sim.make(slots=slots, layout_set=self.source.layout_set)
         return lambda index: make_episode(
-            self.source, index, lambda draft: settle(simulator, draft)
+            self.source, index, lambda draft: settle(simulator, draft, HABITAT)
         )

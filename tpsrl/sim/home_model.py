@@ -17,8 +17,8 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import ARM
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import Box, Layout, LayoutSet, load_layout_set
-from tpsrl.world.objects import ObjectKind, object_kind
-from tpsrl.world.slots import POOLS, PRIMITIVES, SlotPools
+from tpsrl.world.objects import ObjectKind
+from tpsrl.world.slots import CAPACITIES, PRIMITIVES
 from tpsrl.world.state import JOINTS
 
 # Every model field that is written after compilation; mujoco-warp can batch all but the
@@ -56,19 +56,17 @@ _OBJECT_ANGULAR_DAMPING = 3e-4
 class HomeModel:
     """A compiled home and the addresses of its parts; shared by all homes of an engine.
 
-    `slot_*` are indexed by slot (boxes first, then cylinders, then spheres), `joint_*` and
-    `marker_*` follow `JOINTS`.
+    `slot_*` are indexed by slot, `joint_*` and `marker_*` follow `JOINTS`.
     """
 
     layout_set: LayoutSet
-    pools: SlotPools
     capacity: int
     model: mujoco.MjModel
     base_qpos: np.ndarray  # (3,)
     base_dof: np.ndarray  # (3,)
     arm_qpos: np.ndarray  # (7,)
     slot_body: np.ndarray
-    slot_geom: np.ndarray
+    slot_geom: np.ndarray  # (capacity, 3) in the order of PRIMITIVES
     slot_qpos: np.ndarray  # first of seven
     slot_dof: np.ndarray  # first of six
     slot_weld: np.ndarray  # equality id
@@ -100,37 +98,27 @@ class HomeModel:
                 pose, body = layout.poses[name], model.body(name).id
                 model.body_pos[body], model.body_quat[body] = pose.pos, pose.quat
 
-    def assign_slots(self, episode: Episode) -> list[int]:
-        """The slot of each object of the episode, in the episode's order.
+    def check_room(self, episode: Episode) -> None:
+        """Raises a `UserError` if the episode has more objects than there are slots."""
+        if len(episode.objects) > self.capacity:
+            raise UserError(
+                f"episode {episode.id}: objects: {len(episode.objects)}, more than a home of "
+                f"{self.capacity} holds"
+            )
 
-        Raises:
-            UserError: the episode has more objects of one primitive than there are slots.
-        """
-        free = {}
-        start = 0
-        for primitive in PRIMITIVES:
-            count = getattr(self.pools, primitive)
-            free[primitive] = list(range(start, start + count))
-            start += count
-        slots = []
-        for placement in episode.objects:
-            pool = free[object_kind(placement.name).primitive]
-            if not pool:
-                primitive = object_kind(placement.name).primitive
-                raise UserError(
-                    f"episode {episode.id}: objects: more than {getattr(self.pools, primitive)} "
-                    f"of primitive {primitive}, all that a home of {self.capacity} objects holds"
-                )
-            slots.append(pool.pop(0))
-        return slots
+    def object_geom(self, slot: int, kind: ObjectKind) -> int:
+        """The geom that an object uses in a slot."""
+        return int(self.slot_geom[slot, PRIMITIVES.index(kind.primitive)])
 
     def apply_object(self, model: mujoco.MjModel, slot: int, kind: ObjectKind) -> None:
         """Gives a slot the size and mass of an object, and everything that follows from them."""
-        body, geom, dof = self.slot_body[slot], self.slot_geom[slot], self.slot_dof[slot]
+        body, dof = self.slot_body[slot], self.slot_dof[slot]
+        geom = self.object_geom(slot, kind)
+        model.geom_margin[geom] = 0.0
         model.geom_size[geom] = kind.size
         model.geom_rbound[geom] = kind.bounding_radius
         model.geom_aabb[geom, 3:] = kind.half
-        model.bvh_aabb[model.body_bvhadr[body], 3:] = kind.half
+        self._fit_tree(model, int(body), geom, kind)
         model.geom_rgba[geom, :3] = kind.rgb
         model.geom_rgba[geom, 3] = 1.0
         model.body_subtreemass[0] += kind.mass - model.body_mass[body]
@@ -147,14 +135,22 @@ class HomeModel:
         model.dof_M0[dof + 3 : dof + 6] = kind.inertia
         model.dof_length[dof + 3 : dof + 6] = kind.bounding_radius
 
+    def _fit_tree(self, model: mujoco.MjModel, body: int, geom: int, kind: ObjectKind) -> None:
+        """Gives an object's size to the nodes of its body's tree that hold its geom."""
+        first, count = int(model.body_bvhadr[body]), int(model.body_bvhnum[body])
+        held: set[int] = set()
+        for node in range(first + count - 1, first - 1, -1):  # children come after their parents
+            children = {first + int(child) for child in model.bvh_child[node] if child >= 0}
+            if model.bvh_nodeid[node] == geom or children & held:
+                held.add(node)
+                model.bvh_aabb[node, 3:] = kind.half
+
     def park(self, model: mujoco.MjModel, slot: int) -> np.ndarray:
         """Switches a slot off; returns the pose (7,) at which it must be put.
 
         Parked objects hang weightless, far from each other and from everything else.
         """
-        body, geom = self.slot_body[slot], self.slot_geom[slot]
-        model.body_gravcomp[body] = 1.0
-        model.geom_rgba[geom, 3] = 0.0
+        model.body_gravcomp[self.slot_body[slot]] = 1.0
         return np.array([100.0 + 2.0 * slot, 100.0, PARK_Z, 1.0, 0.0, 0.0, 0.0])
 
 
@@ -163,18 +159,16 @@ def load_home_model(layout_set: str = "replica_cad", capacity: int = 30) -> Home
     """The home for a layout set and a number of objects, compiled once per process.
 
     Raises:
-        UserError: `capacity` is not one of `POOLS`, or the layout set is unknown.
+        UserError: `capacity` is not one of `CAPACITIES`, or the layout set is unknown.
     """
-    if capacity not in POOLS:
-        nearest = min(POOLS, key=lambda known: abs(known - capacity))
+    if capacity not in CAPACITIES:
+        nearest = min(CAPACITIES, key=lambda known: abs(known - capacity))
         raise UserError(
             f"slots: a home of {capacity} objects is not built; nearest is {nearest} "
-            f"(valid: {', '.join(map(str, POOLS))})"
+            f"(valid: {', '.join(map(str, CAPACITIES))})"
         )
-    pools = POOLS[capacity]
     layouts = load_layout_set(layout_set)
-    spec = home_spec(layouts, pools)
-    return _index(layouts, pools, capacity, spec.compile())
+    return _index(layouts, capacity, home_spec(layouts, capacity).compile())
 
 
 def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
@@ -182,15 +176,15 @@ def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
     return [(name, box) for name, kind in layouts.bodies.items() for box in kind.boxes]
 
 
-def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.MjModel) -> HomeModel:
-    slots = range(pools.total)
+def _index(layouts: LayoutSet, capacity: int, model: mujoco.MjModel) -> HomeModel:
+    slots = range(capacity)
     geom_slot = np.full(model.ngeom, -1, dtype=np.int32)
-    slot_geom = np.array([model.geom(f"slot_{s}").id for s in slots])
-    geom_slot[slot_geom] = np.arange(pools.total)
+    slot_geom = np.array([[model.geom(f"slot_{s}/{p}").id for p in PRIMITIVES] for s in slots])
+    geom_slot[slot_geom] = np.arange(capacity)[:, None]
     links = [layouts.link(key)[1] for key in JOINTS]
     geom_grasp = geom_slot.copy()
     for joint, link in enumerate(links):
-        geom_grasp[model.geom_bodyid == model.body(link.name).id] = pools.total + joint
+        geom_grasp[model.geom_bodyid == model.body(link.name).id] = capacity + joint
     slot_dof = np.array([model.jnt_dofadr[model.joint(f"slot_{s}").id] for s in slots])
     for start in slot_dof:
         model.dof_damping[start + 3 : start + 6] = _OBJECT_ANGULAR_DAMPING
@@ -199,7 +193,6 @@ def _index(layouts: LayoutSet, pools: SlotPools, capacity: int, model: mujoco.Mj
     robot_root = model.body("base").id
     return HomeModel(
         layout_set=layouts,
-        pools=pools,
         capacity=capacity,
         model=model,
         base_qpos=model.jnt_qposadr[base_joints],

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.sim.base import Snapshot
+from tpsrl.sim.base import Overlap, Snapshot
 from tpsrl.sim.contacts import largest_force, touched, worst_overlap
 from tpsrl.sim.control import command
 from tpsrl.sim.home_model import MUTABLE_FIELDS, HomeModel
@@ -52,7 +52,6 @@ class MujocoHome:
         self._ramp = np.empty((SUBSTEPS, 7))
         self.episode: Episode | None = None
         self._floor = _NO_FLOOR
-        self.slots = np.zeros(0, dtype=np.int64)
         self._clear()
 
     def _clear(self) -> None:
@@ -65,6 +64,11 @@ class MujocoHome:
         self._force_level = 0.0  # from which the next rise is counted
         self.violation = False
         self.steps = 0
+
+    @property
+    def num_objects(self) -> int:
+        """Objects of the episode; they are in the first slots."""
+        return 0 if self.episode is None else len(self.episode.objects)
 
     # -- reset ---------------------------------------------------------------------------------
 
@@ -79,12 +83,10 @@ class MujocoHome:
         mujoco.mj_resetData(model, data)
         data.qpos[home.base_qpos] = episode.robot_start
         data.qpos[home.arm_qpos] = REST_ARM
-        taken = set(self.slots.tolist())
-        for slot in range(home.pools.total):
-            if slot not in taken:
-                start = int(home.slot_qpos[slot])
-                data.qpos[start : start + 7] = home.park(model, slot)
-        for slot, placement in zip(self.slots.tolist(), episode.objects, strict=True):
+        for slot in range(len(episode.objects), home.capacity):
+            start = int(home.slot_qpos[slot])
+            data.qpos[start : start + 7] = home.park(model, slot)
+        for slot, placement in enumerate(episode.objects):
             start = int(home.slot_qpos[slot])
             data.qpos[start : start + 7] = (*placement.pos, *placement.quat)
         for key, value in episode.articulation.items():
@@ -96,7 +98,7 @@ class MujocoHome:
         mujoco.mj_forward(model, data)
         if episode.held >= 0:
             kind = object_kind(episode.objects[episode.held].name)
-            self._hang(int(self.slots[episode.held]), kind)
+            self._hang(episode.held, kind)
             mujoco.mj_forward(model, data)
         model.opt.enableflags |= _SLEEP
         self._refuse_overlap(episode)
@@ -121,30 +123,37 @@ class MujocoHome:
         for key in episode.articulation:
             if key not in JOINTS:
                 layout_set.link(key)
-        slots = self._home.assign_slots(episode)
+        self._home.check_room(episode)
         for field in MUTABLE_FIELDS:
             getattr(self.model, field)[:] = getattr(self._home.model, field)
         self._home.apply_layout(self.model, layout)
-        for slot, placement in zip(slots, episode.objects, strict=True):
+        for slot, placement in enumerate(episode.objects):
             self._home.apply_object(self.model, slot, object_kind(placement.name))
-        self.slots = np.array(slots, dtype=np.int64)
         self.episode = episode
         self._floor = floor_map(episode.layout) if self._filter_base else _NO_FLOOR
 
     def _refuse_overlap(self, episode: Episode) -> None:
-        contact = self.data.contact
-        depth, slot, other = worst_overlap(contact.geom, contact.dist, self._home.geom_slot)
+        home, contact = self._home, self.data.contact
+        loose = home.robot_geom | (home.geom_slot >= 0)
+        depth, one, other = worst_overlap(contact.geom, contact.dist, loose)
         if depth < -_OVERLAP_LIMIT_M:
-            index = int(np.flatnonzero(self.slots == slot)[0])
-            raise UserError(
-                f"episode {episode.id}: objects[{index}] ({episode.objects[index].name}) overlaps "
-                f"{self._name(other)} by {-depth:.3f} m (at most {_OVERLAP_LIMIT_M} m)"
+            raise Overlap(
+                episode.id,
+                f"{self._name(one)} overlaps {self._name(other)} by {-depth:.3f} m "
+                f"(at most {_OVERLAP_LIMIT_M} m)",
             )
+
+    def _geom(self, slot: int) -> int:
+        """The geom of an object of the episode."""
+        assert self.episode is not None
+        return self._home.object_geom(slot, object_kind(self.episode.objects[slot].name))
 
     def _name(self, geom: int) -> str:
         slot = int(self._home.geom_slot[geom])
         if slot >= 0 and self.episode is not None:
-            return f"objects[{int(np.flatnonzero(self.slots == slot)[0])}]"
+            return f"objects[{slot}] ({self.episode.objects[slot].name})"
+        if self._home.robot_geom[geom]:
+            return f"the robot ({self.model.body(self.model.geom_bodyid[geom]).name})"
         return str(self.model.geom(geom).name)
 
     # -- step ----------------------------------------------------------------------------------
@@ -166,7 +175,7 @@ class MujocoHome:
         self.violation = False
         if action[act.GRIP] < 0.0 and (self.held >= 0 or self.held_joint >= 0):
             self._release()
-        held_geom = int(home.slot_geom[self.held]) if self.held >= 0 else -1
+        held_geom = self._geom(self.held) if self.held >= 0 else -1
         peak = 0.0
         for arm in self._ramp:
             self._arm_ctrl[:] = arm
@@ -205,10 +214,10 @@ class MujocoHome:
     def _grasp(self) -> None:
         home, contact = self._home, self.data.contact
         found = touched(contact.geom, contact.dist, home.cup_geom, home.geom_grasp)
-        if 0 <= found < home.pools.total:
+        if 0 <= found < home.capacity:
             self._weld(found)
         elif found >= 0:
-            self._hold_link(found - home.pools.total)
+            self._hold_link(found - home.capacity)
 
     def _weld(self, slot: int) -> None:
         """Holds an object as it is relative to the cup."""

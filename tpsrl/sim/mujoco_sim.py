@@ -91,7 +91,7 @@ class MujocoSimulator:
                 one.xpos,
                 one.xquat,
                 home.slot_body,
-                one.slots,
+                one.num_objects,
                 home.marker_body,
                 home.marker_local,
                 home.cup_body,

@@ -17,7 +17,7 @@ def observe(
     xpos: np.ndarray,
     xquat: np.ndarray,
     slot_body: np.ndarray,
-    slots: np.ndarray,
+    num_objects: int,
     marker_body: np.ndarray,
     marker_local: np.ndarray,
     cup_body: int,
@@ -32,7 +32,7 @@ def observe(
         base, arm, base_velocity: (3,), (7,), (3,).
         joints: all of qpos; `joint_qpos` (5,) says which entries.
         xpos, xquat: (bodies, 3), (bodies, 4).
-        slot_body: body of every slot; `slots` those that the episode uses, in its order.
+        slot_body: body of every slot, of which the episode uses the first `num_objects`.
         marker_body, marker_local: (5,), (5, 3) in the body's frame.
         cup_body, cup_pos: body of the cup, and the cup's tip (3,).
         moving: outputs base, base_velocity, arm, joints, marker_pos, held.
@@ -48,17 +48,15 @@ def observe(
         ee_quat[row, k] = xquat[cup_body, k]
     for k in range(7):
         out_arm[row, k] = arm[k]
-    out_held[row] = -1
+    out_held[row] = held
     for i in range(object_pos.shape[1]):
-        if i >= slots.shape[0]:
+        if i >= num_objects:
             object_pos[row, i, :] = np.nan
             object_quat[row, i, :] = np.nan
             continue
-        body = slot_body[slots[i]]
+        body = slot_body[i]
         object_pos[row, i] = xpos[body]
         object_quat[row, i] = xquat[body]
-        if slots[i] == held:
-            out_held[row] = i
     for i in range(joint_qpos.shape[0]):
         out_joints[row, i] = joints[joint_qpos[i]]
         body = marker_body[i]

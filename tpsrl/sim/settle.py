@@ -5,76 +5,115 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl.errors import UserError
-from tpsrl.sim.base import Simulator
+from tpsrl.sim.base import Overlap, Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.state import WorldState
 
-_STEPS = 60
-_MOVED_M = 0.01
-_SPEED_M = 1e-4  # between the last two control steps
-_TILT_COS = np.cos(np.radians(3.0))
 _BASE_M, _ARM_RAD = 0.005, 0.01
 _JOINT = 0.005  # rad of a door, m of a drawer
 
 
-def settle(simulator: Simulator, draft: Episode) -> Episode | str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tolerance:
+    """When objects count as at rest where they were put.
+
+    They have `steps` control steps for it, in which none may come `moved_m` away or `tilt_rad` off
+    upright (infinite: it may lie), and of which the last moves none by more than `last_m`.
+    """
+
+    steps: int
+    moved_m: float
+    tilt_rad: float
+    last_m: float
+
+
+STRICT = Tolerance(60, 0.01, float(np.radians(3.0)), 1e-4)
+# habitat-lab's generator waits five seconds, and gives up an episode only if something has moved
+# 0.1 m (`settle_sim` in rearrange_generator.py).
+HABITAT = Tolerance(150, 0.1, np.inf, 1e-3)
+
+
+def settle(simulator: Simulator, draft: Episode, tolerance: Tolerance = STRICT) -> Episode | str:
     """The episode with everything at rest, or what is wrong with it in a few words.
 
     Objects settle at their starts, then the targets at their goals with the rest in place, so a
     goal is the centre of the object standing there. Home 0 of the simulator is used.
     """
-    state = _rest(simulator, draft)
+    started = settle_starts(simulator, draft, tolerance)
+    if isinstance(started, str):
+        return f"start: {started}"
+    settled = settle_goals(simulator, started, tolerance)
+    return f"goal: {settled}" if isinstance(settled, str) else settled
+
+
+def settle_starts(simulator: Simulator, draft: Episode, tolerance: Tolerance) -> Episode | str:
+    """The episode with its objects at rest at their starts, or what is wrong with them."""
+    state = _rest(simulator, draft, tolerance)
     if isinstance(state, str):
-        return f"start: {state}"
+        return state
+    poses = zip(draft.objects, state.object_pos[0], state.object_quat[0], strict=False)
     objects = tuple(
-        dataclasses.replace(o, pos=_rounded(pos), quat=_rounded(quat))
-        for o, pos, quat in zip(
-            draft.objects, state.object_pos[0], state.object_quat[0], strict=False
-        )
+        dataclasses.replace(o, pos=_rounded(pos), quat=_rounded(quat)) for o, pos, quat in poses
     )
-    moved = list(objects)
-    for target in draft.targets:
+    return dataclasses.replace(draft, objects=objects)
+
+
+def settle_goals(simulator: Simulator, episode: Episode, tolerance: Tolerance) -> Episode | str:
+    """The episode with goals where its targets come to rest, or what is wrong with them."""
+    moved = list(episode.objects)
+    for target in episode.targets:
         moved[target.object] = dataclasses.replace(moved[target.object], pos=target.goal)
-    state = _rest(simulator, dataclasses.replace(draft, objects=tuple(moved)))
+    state = _rest(simulator, dataclasses.replace(episode, objects=tuple(moved)), tolerance)
     if isinstance(state, str):
-        return f"goal: {state}"
+        return state
     targets = tuple(
-        dataclasses.replace(t, goal=_rounded(state.object_pos[0, t.object])) for t in draft.targets
+        dataclasses.replace(t, goal=_rounded(state.object_pos[0, t.object]))
+        for t in episode.targets
     )
-    return dataclasses.replace(draft, objects=objects, targets=targets)
+    return dataclasses.replace(episode, targets=targets)
 
 
-def _rest(simulator: Simulator, episode: Episode) -> WorldState | str:
+def _rest(simulator: Simulator, episode: Episode, tolerance: Tolerance) -> WorldState | str:
     """The state after a while without action, or what went wrong until then."""
     try:
         simulator.reset([0], [episode])
-    except UserError:
-        return "overlap"
+    except Overlap as error:
+        return f"overlap ({error.what})"
     idle = np.zeros((1, act.SIZE))
     idle[0, act.GRIP] = -1.0
     before = simulator.state([0])
-    for _ in range(_STEPS - 1):
+    for _ in range(tolerance.steps - 1):
         simulator.step([0], idle)
     almost = simulator.state([0])
     simulator.step([0], idle)
-    return _complaint(episode.objects, before, almost, simulator.state([0]))
+    return _complaint(episode.objects, before, almost, simulator.state([0]), tolerance)
 
 
 def _complaint(
-    objects: tuple[ObjectPlacement, ...], before: WorldState, almost: WorldState, state: WorldState
+    objects: tuple[ObjectPlacement, ...],
+    before: WorldState,
+    almost: WorldState,
+    state: WorldState,
+    tolerance: Tolerance,
 ) -> WorldState | str:
     count = len(objects)
     pos = state.object_pos[0, :count]
     placed = np.array([o.pos for o in objects])
-    if np.linalg.norm(pos - placed, axis=1).max() > _MOVED_M:
-        return "an object moved"
-    if quat_matrix(state.object_quat[0, :count])[:, 2, 2].min() < _TILT_COS:
-        return "an object tilted"
-    if np.linalg.norm(pos - almost.object_pos[0, :count], axis=1).max() > _SPEED_M:
-        return "an object did not come to rest"
+    upright = quat_matrix(state.object_quat[0, :count])[:, 2, 2]
+    for values, limit, what in (
+        (np.linalg.norm(pos - placed, axis=1), tolerance.moved_m, "moved"),
+        (np.arccos(np.clip(upright, -1.0, 1.0)), tolerance.tilt_rad, "tilted"),
+        (
+            np.linalg.norm(pos - almost.object_pos[0, :count], axis=1),
+            tolerance.last_m,
+            "did not come to rest",
+        ),
+    ):
+        if values.max() > limit:
+            index = int(values.argmax())
+            return f"an object {what} (objects[{index}], {objects[index].name})"
     if float(state.force_total[0]) > 0.0:
         return "something is struck"
     if np.abs(state.base - before.base).max() > _BASE_M:

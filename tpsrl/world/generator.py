@@ -7,38 +7,35 @@ split cover it.
 
 import collections
 import dataclasses
-import functools
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tpsrl.errors import RunError, UserError, unknown
-from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, object_bodies
+from tpsrl.world.access import blocked, cup_point, in_reach, layout_suits
+from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
+from tpsrl.world.doors import joints_at, moved_receptacles
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
-from tpsrl.world.floor import CLOSED, Joints, random_base_pose
+from tpsrl.world.floor import CELL_M, Joints, floor_map, main_floor, random_base_pose
 from tpsrl.world.geometry import yaw_quat
-from tpsrl.world.handles import handle
-from tpsrl.world.layouts import (
-    LayoutSet,
-    PlacedReceptacle,
-    load_layout_set,
-    placed_receptacles,
-    resolve,
-)
+from tpsrl.world.layouts import PlacedReceptacle, load_layout_set
 from tpsrl.world.objects import ObjectKind, object_kind
-from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, furniture
-from tpsrl.world.reach import reachable, stances, static_bodies
+from tpsrl.world.placement import Crowd, draw_on, footprint, furniture
+from tpsrl.world.reach import static_bodies
 from tpsrl.world.scenarios import Scenario, TargetDraw
-from tpsrl.world.slots import POOLS, SlotPools, capacity_for
-from tpsrl.world.state import JOINTS
+from tpsrl.world.slots import CAPACITIES
 
-VERSION = 3  # of what comes out; part of the cache's key
+VERSION = 4  # of what comes out; part of the cache's key
 DROP_M = 0.001  # objects are put this high over a surface before they settle
-_MARGIN_M = 0.005  # between objects, and from furniture
+_MARGIN_M = 0.002  # between objects, and from furniture; habitat-lab's generator lets none touch
+_INTO_M = (
+    0.008  # into what carries an object: habitat-lab's snap_down lets it reach 0.01 m into that
+)
 _ARM_MARGIN_M = 0.02  # of the rest arm from furniture at the robot's start
-_PLACEMENT_TRIES = 300
+# Of habitat-lab's ObjectSampler: places tried for an object, and objects tried.
+_PLACEMENTS, _PAIRINGS = 50, 100
+_ROBOT_TRIES = 300
 _EPISODE_TRIES = 60
 _SPLITS = {"train": 0, "val": 1}
 
@@ -67,7 +64,7 @@ class Source:
             raise unknown("split", self.split, _SPLITS)
         if self.seed < 0:
             raise UserError(f"seed: must be at least 0, got {self.seed}")
-        least, most = self.scenario.num_targets, max(POOLS)
+        least, most = self.scenario.num_targets, max(CAPACITIES)
         if not least <= self.num_objects <= most:
             raise UserError(
                 f"num_objects: must be between {least} and {most}, got {self.num_objects}"
@@ -89,7 +86,6 @@ def make_episode(
         RunError: no draft was good after many tries.
     """
     source.check()
-    layout_set = load_layout_set(source.layout_set)
     layout = _layout(source, index)
     scenario = source.scenario
     seeds = (source.seed, scenario.own_seed, _SPLITS[source.split], source.num_objects, index)
@@ -98,19 +94,19 @@ def make_episode(
     name = f"{scenario.name}_{source.split}_{source.seed}_{index:05d}"
     for _ in range(_EPISODE_TRIES):
         try:
-            draft = _Draft(layout_set, layout, scenario, rng, reasons)
+            draft = _Draft(layout, scenario, rng, reasons)
             settled = settle(draft.episode(name, source))
         except Rejected as rejected:
             settled = str(rejected)
         if isinstance(settled, Episode):
             return settled, reasons
-        reasons[settled] += 1
+        reasons[settled.partition(" (")[0]] += 1
     worst = ", ".join(f"{why} {count}" for why, count in reasons.most_common(3))
     raise RunError(f"episode {name}: none of {_EPISODE_TRIES} drafts was good ({worst})")
 
 
 def _layout(source: Source, index: int) -> str:
-    """The layout whose turn it is, or the next one that suits the scenario.
+    """The layout whose turn it is; where all has to be in reach, the next one that suits.
 
     Raises:
         RunError: the split has none.
@@ -118,18 +114,23 @@ def _layout(source: Source, index: int) -> str:
     layouts = load_layout_set(source.layout_set).split(source.split)
     for turn in range(len(layouts)):
         name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)].name}"
-        if layout_suits(source.scenario, name):
+        if not source.scenario.reachable or layout_suits(source.scenario, name):
             return name
     where = f"scenario {source.scenario.name}"
     raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
 
 
 class _Draft:
-    """One attempt at an episode in one layout."""
+    """One attempt at an episode in one layout, drawn as habitat-lab's generator does.
+
+    Each target has its receptacles drawn first, for start and goal, all instances being as likely.
+    On its receptacle an object is put anywhere where its centre is over the box and nothing is in
+    its way (`ObjectSampler.sample_placement`); where that does not go, another kind of object is
+    tried, for clutter on another receptacle too (`ObjectSampler.sample`).
+    """
 
     def __init__(
         self,
-        layout_set: LayoutSet,
         layout: str,
         scenario: Scenario,
         rng: np.random.Generator,
@@ -137,222 +138,172 @@ class _Draft:
     ) -> None:
         self._layout, self._scenario, self._rng = layout, scenario, rng
         self._reasons = reasons
-        chosen = layout_set.layout(layout.partition("/")[2])
         joints = joints_at(scenario.articulation)
-        self._receptacles = [
-            _moved(layout, r, joints) for r in placed_receptacles(layout_set, chosen)
-        ]
+        self._receptacles = moved_receptacles(layout, joints)
         self._joints = joints
         self._furniture = furniture(layout, joints)
         self._crowd = Crowd([])
-        self._taken: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._clutter: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def episode(self, name: str, source: Source) -> Episode:
-        """Draws everything: targets, clutter, goals, then the robot."""
+        """Draws everything: targets and clutter, goals, then the robot."""
         draws = self._scenario.targets
-        kinds = self._kinds(source.num_objects)
-        objects = []
-        for i, kind in enumerate(kinds):
-            draw = draws[i] if i < len(draws) else None
-            objects.append(self._start(kind, draw))
+        starts = [self._one_of(draw.starts) for draw in draws]
+        goals = [self._one_of(draw.goals) for draw in draws]
+        clutter = source.num_objects - len(draws)
+        first = clutter if self._scenario.clutter_first else 0
+        before = [self._clutter_object() for _ in range(first)]
+        objects = [self._object(draw, on) for draw, on in zip(draws, starts, strict=True)]
+        objects += before + [self._clutter_object() for _ in range(clutter - first)]
         targets = [
-            self._goal(i, kinds[i], objects[i].receptacle, draw) for i, draw in enumerate(draws)
+            self._goal(index, objects[index], on, draws[index]) for index, on in enumerate(goals)
         ]
-        self._refuse_blocked(kinds, objects, targets)
+        if self._scenario.reachable:
+            where = blocked(self._scenario, self._layout, objects, targets)
+            if where:
+                raise Rejected(f"{where} blocked")
         return Episode(
             id=name,
             scenario=source.scenario.name,
             split=source.split,
             layout=self._layout,
-            robot_start=self._robot(),
+            robot_start=robot_start(self._layout, self._joints, self._rng, self._reasons),
             objects=tuple(objects),
             targets=tuple(targets),
             articulation=dict(self._scenario.articulation),
         )
 
-    def _kinds(self, count: int) -> list[ObjectKind]:
-        """Objects drawn uniformly, so that a home has slots for their mix of primitives."""
-        pools = POOLS[capacity_for(count)]
-        pick_from = [draw.objects for draw in self._scenario.targets]
-        pick_from += [self._scenario.clutter] * (count - len(pick_from))
-        for _ in range(_PLACEMENT_TRIES):
-            kinds = [
-                object_kind(names[i])
-                for names, alike in itertools.groupby(pick_from)
-                for i in self._rng.integers(len(names), size=len(list(alike)))
-            ]
-            if self._scenario.swap_scarce:
-                kinds = self._swapped(kinds, pick_from, pools)
-            if _slots_suffice(pools, kinds):
-                return kinds
-            self._reasons["no slot for the mix of objects"] += 1
-        raise Rejected("no mix of objects fits the slots")
-
-    def _swapped(
-        self, kinds: list[ObjectKind], pick_from: list[list[str]], pools: SlotPools
-    ) -> list[ObjectKind]:
-        """The objects, those that find no slot left exchanged for others, in order."""
-        kept: list[ObjectKind] = []
-        for kind, names in zip(kinds, pick_from, strict=True):
-            for _ in range(_PLACEMENT_TRIES):
-                if _slots_suffice(pools, [*kept, kind]):
-                    break
-                kind = object_kind(names[self._rng.integers(len(names))])
-            kept.append(kind)
-        return kept
-
-    def _start(self, kind: ObjectKind, draw: TargetDraw | None) -> ObjectPlacement:
-        """A spot for one of the targets (`draw` says which) or for clutter."""
-        names = self._scenario.clutter_on if draw is None else draw.starts
+    def _one_of(self, names: Sequence[str]) -> PlacedReceptacle:
         choices = [r for r in self._receptacles if r.name in names]
-        for _ in range(_PLACEMENT_TRIES):
-            receptacle = choices[self._rng.integers(len(choices))]
-            yaw = float(self._rng.uniform(-math.pi, math.pi))
-            prism = footprint(kind, 0.0, 0.0, yaw, receptacle.surface)
-            spot = self._free_spot(receptacle, prism, kind, draw, "start")
-            if spot is not None:
-                return ObjectPlacement(kind.name, spot, yaw_quat(yaw), receptacle.name)
+        return choices[self._rng.integers(len(choices))]
+
+    def _clutter_object(self) -> ObjectPlacement:
+        """An object that is no target, on a receptacle that is not full."""
+        for _ in range(_PAIRINGS):
+            on = self._one_of(self._scenario.clutter_on)
+            most = self._scenario.at_most.get(on.name, max(CAPACITIES))
+            if self._clutter[on.name, on.body] >= most:
+                self._reasons[f"start on {on.name}, which is full"] += 1
+                continue
+            placed = self._try(self._scenario.clutter, on, None)
+            if placed is not None:
+                self._clutter[on.name, on.body] += 1
+                return placed
         raise Rejected("no free start")
 
-    def _goal(self, index: int, kind: ObjectKind, start: str, draw: TargetDraw) -> Target:
-        """A spot where the object fits at any yaw, on another receptacle than its start's."""
-        choices = [r for r in self._receptacles if r.name in draw.goals and r.name != start]
-        for _ in range(_PLACEMENT_TRIES):
-            receptacle = choices[self._rng.integers(len(choices))]
-            prism = any_yaw(kind, 0.0, 0.0, receptacle.surface)
-            spot = self._free_spot(receptacle, prism, kind, draw, "goal")
+    def _object(self, draw: TargetDraw, on: PlacedReceptacle) -> ObjectPlacement:
+        """One of the targets on its receptacle."""
+        for _ in range(_PAIRINGS):
+            placed = self._try(draw.objects, on, draw)
+            if placed is not None:
+                return placed
+        raise Rejected(f"no free start on {on.name}")
+
+    def _try(
+        self, names: Sequence[str], on: PlacedReceptacle, draw: TargetDraw | None
+    ) -> ObjectPlacement | None:
+        """An object of a kind that is drawn, if there is room for it on a receptacle."""
+        kind = object_kind(names[self._rng.integers(len(names))])
+        for _ in range(_PLACEMENTS):
+            yaw = float(self._rng.uniform(-math.pi, math.pi))
+            spot = self._free_spot(on, kind, yaw, draw, "start")
             if spot is not None:
-                return Target(index, spot, receptacle.name)
-        raise Rejected("no free goal")
+                return ObjectPlacement(kind.name, spot, yaw_quat(yaw), on.name)
+        return None
+
+    def _goal(
+        self, index: int, start: ObjectPlacement, on: PlacedReceptacle, draw: TargetDraw
+    ) -> Target:
+        """Where an object fits, turned as at its start, while all others are at theirs."""
+        kind = object_kind(start.name)
+        yaw = 2 * math.atan2(start.quat[3], start.quat[0])
+        for _ in range(_PLACEMENTS):
+            spot = self._free_spot(on, kind, yaw, draw, "goal")
+            if spot is not None:
+                if math.dist(spot, start.pos) < self._scenario.apart_m:
+                    raise Rejected(f"goal within {self._scenario.apart_m} m of its start")
+                return Target(index, spot, on.name)
+        raise Rejected(f"no free goal on {on.name}")
 
     def _free_spot(
         self,
-        receptacle: PlacedReceptacle,
-        prism: Prism,
+        on: PlacedReceptacle,
         kind: ObjectKind,
+        yaw: float,
         draw: TargetDraw | None,
         what: str,
     ) -> tuple[float, float, float] | None:
         """Centre of an object somewhere on a receptacle; taken from then on. None: no luck.
 
-        What belongs to a target (`draw`) is kept in the receptacle's region and in reach.
+        What belongs to a target (`draw`) is in the receptacle's region.
         """
-        name, key = receptacle.name, (receptacle.name, receptacle.body)
-        if self._taken[key] >= self._scenario.at_most.get(name, len(POOLS) * max(POOLS)):
-            self._reasons[f"{what} on {name}, which is full"] += 1
-            return None
-        region = 1.0 if draw is None else self._scenario.target_region.get(name, 1.0)
-        shift = draw_on(receptacle, prism, self._rng, region)
-        if shift is None:
-            self._reasons[f"{what} larger than {name}"] += 1
-            return None
-        prism = Prism(prism.corners + shift, prism.low, prism.high)
-        if not self._furniture.fits(prism, _MARGIN_M):
-            self._reasons[f"{what} in furniture on {name}"] += 1
+        region = 1.0 if draw is None else self._scenario.target_region.get(on.name, 1.0)
+        x, y = (float(v) for v in draw_on(on, self._rng, region))
+        prism = footprint(kind, x, y, yaw, on.surface)
+        others = furniture(self._layout, self._joints, without=on.body)
+        fits = others.fits(prism, _MARGIN_M) and self._furniture.fits(prism, -_INTO_M)
+        if not fits:
+            self._reasons[f"{what} in furniture on {on.name}"] += 1
             return None
         if not self._crowd.fits(prism, _MARGIN_M):
-            self._reasons[f"{what} taken on {name}"] += 1
+            self._reasons[f"{what} taken on {on.name}"] += 1
             return None
-        centre = (float(shift[0]), float(shift[1]), receptacle.surface + kind.half[2] + DROP_M)
-        if draw is not None and not self._in_reach(receptacle, _top(centre, kind), draw):
-            self._reasons[f"{what} out of reach on {name}"] += 1
+        centre = (x, y, on.surface + kind.half[2] + DROP_M)
+        if draw is not None and not self._accessible(on, centre, kind, draw, what):
             return None
         self._crowd.add(prism)
-        self._taken[key] += 1
         return centre
 
-    def _in_reach(self, receptacle: PlacedReceptacle, top: np.ndarray, draw: TargetDraw) -> bool:
-        """Whether the cup gets to a point (3,) once everything is open that has to be."""
-        joints = joints_at(self._scenario.opened(draw))
-        moved = travel(self._layout, receptacle.marker, self._joints, joints)
-        return reachable(self._layout, top + moved, joints=joints)
-
-    def _refuse_blocked(
-        self, kinds: list[ObjectKind], objects: list[ObjectPlacement], targets: list[Target]
-    ) -> None:
-        """Every start and goal must be in reach between all other objects, starts and goals."""
-        marker = {r.name: r.marker for r in self._receptacles}
-        names = [o.receptacle for o in objects] + [t.receptacle for t in targets]
-        pos = np.array([o.pos for o in objects] + [t.goal for t in targets])
-        quat = np.array([o.quat for o in objects] + [(1.0, 0.0, 0.0, 0.0)] * len(targets))
-        standing = [*kinds, *(kinds[t.object] for t in targets)]
-        for place in [*(t.object for t in targets), *range(len(kinds), len(standing))]:
-            draw = self._scenario.targets[place if place < len(kinds) else place - len(kinds)]
-            joints = joints_at(self._scenario.opened(draw))
-            moved = pos + [
-                travel(self._layout, marker[name], self._joints, joints) for name in names
-            ]
-            rows = [i for i in range(len(standing)) if i != place]
-            others = object_bodies([standing[i] for i in rows], moved[rows], quat[rows])
-            if not reachable(self._layout, _top(moved[place], standing[place]), others, joints):
-                raise Rejected("start blocked" if place < len(kinds) else "goal blocked")
-
-    def _robot(self) -> tuple[float, float, float]:
-        """A base pose on the main floor at which the resting arm is clear of furniture."""
-        for _ in range(_PLACEMENT_TRIES):
-            base = random_base_pose(self._layout, self._rng, self._joints)
-            near, _ = static_bodies(self._layout, self._joints).seen_from(np.array(base))
-            if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M):
-                return base
-            self._reasons["robot's arm in furniture"] += 1
-        raise Rejected("no free robot start")
-
-
-def joints_at(opened: Mapping[str, float]) -> Joints:
-    """Positions of all `JOINTS` (rad, m), those that are not named closed."""
-    return tuple(float(opened.get(marker, 0.0)) for marker in JOINTS)
-
-
-def travel(layout: str, marker: str, start: Joints, end: Joints) -> np.ndarray:
-    """How far (3,) a drawer's contents go when all joints move; `marker` is "" for the rest."""
-    if not marker:
-        return np.zeros(3)
-    moving = handle(layout, marker)
-    change = end[moving.index] - start[moving.index]
-    return change * moving.motion(0.0, moving.point(0.0))
-
-
-def _moved(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> PlacedReceptacle:
-    """A receptacle with its drawer where the joints have it."""
-    way = travel(layout, receptacle.marker, CLOSED, joints)
-    return dataclasses.replace(receptacle, pos=receptacle.pos + way)
-
-
-def _top(centre: Sequence[float] | np.ndarray, kind: ObjectKind) -> np.ndarray:
-    """Where the cup touches an upright object (3,)."""
-    return np.array([centre[0], centre[1], centre[2] + kind.half[2]])
-
-
-def _slots_suffice(pools: SlotPools, kinds: list[ObjectKind]) -> bool:
-    counts = collections.Counter(kind.primitive for kind in kinds)
-    return all(count <= getattr(pools, primitive) for primitive, count in counts.items())
-
-
-@functools.lru_cache(maxsize=512)
-def layout_suits(scenario: Scenario, layout: str) -> bool:
-    """Whether the doors and drawers of a scenario can be used in "SET/NAME".
-
-    There must be floor to stand on before each handle that has to be opened, and with everything
-    open the cup must come to the front of the fridge shelf or drawer where a target has to start
-    or end.
-    """
-    layout_set, chosen = resolve(layout)
-    placed = placed_receptacles(layout_set, chosen)
-    links = {name for name, body in layout_set.bodies.items() if body.links}
-    for draw in scenario.targets:
-        joints = joints_at(scenario.opened(draw))
-        for marker in draw.opened:
-            grip = handle(layout, marker)
-            for state in (CLOSED, joints):
-                if not len(stances(layout, grip.point(state[grip.index]), joints=state)):
-                    return False
-        for names in (draw.starts, draw.goals):
-            choices = [_moved(layout, r, joints) for r in placed if r.name in names]
-            if not any(r.body not in links or _front_in_reach(layout, r, joints) for r in choices):
+    def _accessible(
+        self,
+        on: PlacedReceptacle,
+        centre: tuple[float, float, float],
+        kind: ObjectKind,
+        draw: TargetDraw,
+        what: str,
+    ) -> bool:
+        """Whether start or goal of a target is as near to the floor, or in reach, as is asked."""
+        near = self._scenario.floor_within_m
+        if near is not None and self._floor_distance(centre) >= near:
+            self._reasons[f"{what} far from the floor on {on.name}"] += 1
+            return False
+        if self._scenario.reachable:
+            top = cup_point(centre, kind)
+            if not in_reach(self._scenario, self._layout, on.marker, top, draw):
+                self._reasons[f"{what} out of reach on {on.name}"] += 1
                 return False
-    return True
+        return True
+
+    def _floor_distance(self, point: Sequence[float]) -> float:
+        """Metres along the floor to where the base can stand."""
+        x0, y0 = floor_map(self._layout).origin
+        cells = np.argwhere(main_floor(self._layout, self._joints))
+        return float(
+            np.hypot(
+                x0 + (cells[:, 1] + 0.5) * CELL_M - point[0],
+                y0 + (cells[:, 0] + 0.5) * CELL_M - point[1],
+            ).min()
+        )
 
 
-def _front_in_reach(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> bool:
-    front = receptacle.rotation @ np.array([receptacle.half[0] / 2, 0.0, 0.0])
-    return reachable(layout, receptacle.pos + front, joints=joints)
+def robot_start(
+    layout: str,
+    joints: Joints,
+    rng: np.random.Generator,
+    reasons: collections.Counter[str] | None = None,
+) -> tuple[float, float, float]:
+    """A base pose on the main floor of "SET/NAME" at which the resting arm is clear of furniture.
+
+    `joints` says where doors and drawers are; poses that are drawn again are counted in `reasons`.
+
+    Raises:
+        Rejected: there seems to be none.
+    """
+    for _ in range(_ROBOT_TRIES):
+        base = random_base_pose(layout, rng, joints)
+        near, _ = static_bodies(layout, joints).seen_from(np.array(base))
+        if ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M):
+            return base
+        if reasons is not None:
+            reasons["robot's arm in furniture"] += 1
+    raise Rejected("no free robot start")

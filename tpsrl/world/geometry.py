@@ -26,6 +26,21 @@ def quat_matrix(quat: Vector | np.ndarray) -> np.ndarray:
     return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
+def matrix_quat(matrix: np.ndarray) -> tuple[float, float, float, float]:
+    """Unit quaternion (w, x, y, z), w >= 0, of the rotation nearest to a matrix (3, 3)."""
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
+    # The largest eigenvector of Bar-Itzhack's matrix, which also takes matrices that are rounded.
+    rows = [
+        [a + e + i, h - f, c - g, d - b],
+        [h - f, a - e - i, b + d, c + g],
+        [c - g, b + d, e - a - i, f + h],
+        [d - b, c + g, f + h, i - a - e],
+    ]
+    best = np.linalg.eigh(np.array(rows))[1][:, -1]
+    w, x, y, z = (best if best[0] >= 0 else -best).tolist()
+    return (w, x, y, z)
+
+
 def quat_multiply(a: Vector | np.ndarray, b: Vector | np.ndarray) -> np.ndarray:
     """Hamilton product (4,) of two quaternions (w, x, y, z): first b, then a."""
     aw, ax, ay, az = a

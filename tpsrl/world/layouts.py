@@ -108,6 +108,7 @@ class LayoutSet:
     room: tuple[tuple[float, float], ...]  # corners of the room's outline, counter-clockwise
     receptacles: Mapping[str, Receptacle]
     layouts: Mapping[str, Layout]
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of receptacles elsewhere
 
     def layout(self, name: str) -> Layout:
         """The layout called `name` (without the set's name).
@@ -155,6 +156,11 @@ class PlacedReceptacle:
         """Whether a world point (3,) is inside the box, which has moved by `shift` (3,)."""
         local = self.rotation.T @ (np.asarray(point) - shift - self.pos)
         return bool(np.all(np.abs(local) <= self.half))
+
+    def over(self, point: np.ndarray) -> bool:
+        """Whether a world point (3,) is over or under the box."""
+        local = self.rotation.T @ (np.asarray(point) - self.pos)
+        return bool(np.all(np.abs(local[:2]) <= self.half[:2]))
 
 
 def link_pose(link: Link, joint: float) -> tuple[np.ndarray, np.ndarray]:
@@ -249,6 +255,7 @@ def _replica_cad() -> LayoutSet:
         room=tuple((x, y) for x, y in shell["polygon_ccw"]),
         receptacles=receptacles,
         layouts={s["name"]: _layout(s, bodies) for s in data["scenes"]},
+        aliases={full: name for name, full in short.items()},
     )
 
 

@@ -151,13 +151,6 @@ def footprint(kind: ObjectKind, x: float, y: float, yaw: float, surface: float) 
     return Prism(flat + np.array([x, y]), surface, surface + 2 * hz)
 
 
-def any_yaw(kind: ObjectKind, x: float, y: float, surface: float) -> Prism:
-    """The prism of all upright poses of an object at (x, y)."""
-    hx, hy, hz = kind.half
-    radius = math.hypot(hx, hy) if kind.primitive == "box" else hx
-    return Prism(circle(radius) + np.array([x, y]), surface, surface + 2 * hz)
-
-
 def circle(radius: float) -> np.ndarray:
     """Corners (k, 2) of the polygon around a circle."""
     angles = np.arange(_CORNERS) * (2 * math.pi / _CORNERS)
@@ -166,24 +159,12 @@ def circle(radius: float) -> np.ndarray:
 
 
 def draw_on(
-    receptacle: PlacedReceptacle,
-    prism: Prism,
-    rng: np.random.Generator,
-    region: float = 1.0,
-) -> np.ndarray | None:
-    """A shift (2,) that moves a prism to where its outline is inside a receptacle's box.
+    receptacle: PlacedReceptacle, rng: np.random.Generator, region: float = 1.0
+) -> np.ndarray:
+    """A point (2,) uniformly over a receptacle's box, or over the middle share `region` of it.
 
-    Uniform over all such places, as HAB's sampler; None where the outline does not fit. The
-    outline's middle stays in the middle share `region` of the box's sides.
+    It is for an object's centre: the object may reach over the edge.
     """
-    local = prism.corners @ receptacle.rotation[:2, :2]
-    low, high = local.min(axis=0), local.max(axis=0)
-    room = receptacle.half[:2] - (high - low) / 2
-    if (room < 0).any():
-        return None
-    room = np.minimum(room, region * receptacle.half[:2])
-    centre = rng.uniform(-room, room)
-    shift: np.ndarray = receptacle.pos[:2] + receptacle.rotation[:2, :2] @ (
-        centre - (low + high) / 2
-    )
-    return shift
+    half = region * receptacle.half[:2]
+    point: np.ndarray = receptacle.pos[:2] + receptacle.rotation[:2, :2] @ rng.uniform(-half, half)
+    return point

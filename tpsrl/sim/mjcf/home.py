@@ -10,7 +10,7 @@ from tpsrl.sim.mjcf.masks import FLOOR, OBJECT, ROBOT, STATIC
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.fetch import CUP, GRIPPER
 from tpsrl.world.layouts import BodyKind, Box, LayoutSet, Link
-from tpsrl.world.slots import PRIMITIVES, SlotPools
+from tpsrl.world.slots import PRIMITIVES
 from tpsrl.world.state import JOINTS
 
 SUBSTEPS = 4  # physics steps in a control step
@@ -20,6 +20,8 @@ TIMESTEP_S = 1.0 / (CONTROL_HZ * SUBSTEPS)
 # changes of their rotation; so none is.
 _ANY_YAW = 0.3
 PARK_Z = 20.0  # above: the floor is a plane without end, and would push from below
+SPECK_M = 1e-3  # half extents of a slot's geoms that are not used
+NEVER_M = -100.0  # their margin: deeper than any two geoms can be inside each other
 _WOOD = (0.72, 0.55, 0.38, 1)
 _COLOURS = {
     "sofa": (0.36, 0.48, 0.60, 1),
@@ -44,12 +46,12 @@ _COLOURS = {
 }
 
 
-def home_spec(layouts: LayoutSet, pools: SlotPools) -> mujoco.MjSpec:
+def home_spec(layouts: LayoutSet, capacity: int) -> mujoco.MjSpec:
     """The home of a layout set, not yet compiled.
 
     Bodies and joints are called as in the layout set and in `tpsrl.world.fetch`, boxes "BODY/BOX",
-    objects and their joints "slot_0" and on (boxes first, then cylinders, then spheres), the
-    equality that holds one "weld_0" and on, that which holds a handle by its marker.
+    objects and their joints "slot_0" and on, their geoms "slot_0/box", "slot_0/cylinder" and so on,
+    the equality that holds one "weld_0" and on, that which holds a handle by its marker.
     """
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
@@ -66,11 +68,8 @@ def home_spec(layouts: LayoutSet, pools: SlotPools) -> mujoco.MjSpec:
     add_fetch(spec)
     for key in JOINTS:
         _add_handle(spec, key, layouts.link(key)[1])
-    slot = 0
-    for primitive in PRIMITIVES:
-        for _ in range(getattr(pools, primitive)):
-            _add_slot(spec, slot, primitive)
-            slot += 1
+    for slot in range(capacity):
+        _add_slot(spec, slot)
     return spec
 
 
@@ -143,20 +142,27 @@ def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> 
         _add_box(body, box, f"{link.name}/{box.name}", (*shade, 1.0), STATIC)
 
 
-def _add_slot(spec: mujoco.MjSpec, slot: int, primitive: str) -> None:
+def _add_slot(spec: mujoco.MjSpec, slot: int) -> None:
+    """A body with a geom of each primitive, of which an object uses one.
+
+    The engine cannot change a geom's type. The others are specks in the middle of the object that
+    touch nothing: contacts with such a margin never form.
+    """
     body = spec.worldbody.add_body(name=f"slot_{slot}", pos=[100.0 + 2.0 * slot, 100.0, PARK_Z])
     joint = body.add_freejoint()
     joint.name = f"slot_{slot}"
-    body.add_geom(
-        name=f"slot_{slot}",
-        type=getattr(mujoco.mjtGeom, f"mjGEOM_{primitive.upper()}"),
-        size=[0.05, 0.05, 0.05],
-        mass=0.3,
-        contype=OBJECT,
-        conaffinity=STATIC | ROBOT | OBJECT | FLOOR,
-        friction=[0.9, 0.01, 0.0001],
-        rgba=(0.5, 0.5, 0.5, 0.0),
-    )
+    for primitive in PRIMITIVES:
+        body.add_geom(
+            name=f"slot_{slot}/{primitive}",
+            type=getattr(mujoco.mjtGeom, f"mjGEOM_{primitive.upper()}"),
+            size=[SPECK_M, SPECK_M, SPECK_M],
+            mass=0.1,
+            contype=OBJECT,
+            conaffinity=STATIC | ROBOT | OBJECT | FLOOR,
+            friction=[0.9, 0.01, 0.0001],
+            margin=NEVER_M,
+            rgba=(0.5, 0.5, 0.5, 0.0),
+        )
     spec.add_equality(
         name=f"weld_{slot}",
         type=mujoco.mjtEq.mjEQ_WELD,

@@ -1,0 +1,229 @@
+"""Datasets of habitat-lab's, written here in its format with numbers of our own."""
+
+import gzip
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpsrl import cli
+from tpsrl.errors import UserError
+from tpsrl.world.episode import Episode, load_episodes
+from tpsrl.world.geometry import matrix_quat, quat_matrix, yaw_quat
+from tpsrl.world.habitat import read
+from tpsrl.world.layouts import PlacedReceptacle, placed_receptacles, resolve
+from tpsrl.world.objects import object_kind
+
+NAME = "v3_sc1_staging_03"
+LAYOUT = f"replica_cad/{NAME}"
+OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
+LIFT = 0.004  # objects of the file hover so far above their surface
+
+
+def receptacle(name: str) -> PlacedReceptacle:
+    return next(r for r in placed_receptacles(*resolve(LAYOUT)) if r.name == name)
+
+
+def transform(
+    name: str, on: str, aside: float = 0.0, yaw: float = 0.4, up: float = LIFT, frame: str = "z"
+) -> list[list[float]]:
+    """The matrix of an upright object on a receptacle, in Habitat's world."""
+    place = receptacle(on)
+    centre = place.pos + place.rotation @ (aside, 0.0, 0.0)
+    centre[2] = place.surface + object_kind(name).half[2] + up
+    turn = OURS.T @ quat_matrix(yaw_quat(yaw))
+    matrix = np.eye(4)
+    matrix[:3, :3] = turn @ OURS if frame == "y" else turn
+    matrix[:3, 3] = OURS.T @ centre
+    return matrix.tolist()
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    soup, box = "005_tomato_soup_can", "004_sugar_box"
+    objects = [
+        [f"{box}.object_config.json", transform(box, "counter_left", 0.1)],
+        [f"{soup}.object_config.json", transform(soup, "table_1", -0.3)],
+        [f"{box}.object_config.json", transform(box, "tv_stand", 0.2)],
+    ]
+    fields = {
+        "episode_id": "7",
+        "scene_id": f"data/replica_cad/configs/scenes/{NAME}.scene_instance.json",
+        "start_position": [0.0, 0.0, 0.0],
+        "start_rotation": [0.0, 0.0, 0.0, 1.0],
+        "info": {"object_labels": {f"{box}_:0001": "any_targets|0"}},
+        "ao_states": {},
+        "rigid_objs": objects,
+        "targets": {f"{box}_:0001": transform(box, "table_1", 0.3)},
+    }
+    return fields | changes
+
+
+def write(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_bytes(gzip.compress(json.dumps({"episodes": list(records)}).encode()))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[..., Path]:
+    return lambda *records: write(tmp_path / "house.json.gz", *records)
+
+
+def only(path: Path) -> Episode:
+    found = read(path)
+    assert found.refused == {}
+    (draft,) = found.drafts
+    return draft
+
+
+def test_objects_stand_where_the_file_has_them(file: Callable[..., Path]) -> None:
+    draft = only(file(record()))
+    assert (draft.layout, draft.split, draft.scenario) == (LAYOUT, "train", "tidy_house")
+    assert [o.receptacle for o in draft.objects] == ["counter_left", "table_1", "tv_stand"]
+    for placed in draft.objects:
+        on, kind = receptacle(placed.receptacle), object_kind(placed.name)
+        assert placed.pos[2] - kind.half[2] == pytest.approx(on.surface, abs=0.002)
+        turn = quat_matrix(placed.quat)
+        assert turn[2, 2] == pytest.approx(1.0)
+        assert math.atan2(turn[1, 0], turn[0, 0]) == pytest.approx(0.4)
+    expected = receptacle("tv_stand").pos + receptacle("tv_stand").rotation @ (0.2, 0.0, 0.0)
+    assert draft.objects[2].pos[:2] == pytest.approx(expected[:2].tolist())
+
+
+def test_a_target_is_the_nth_object_of_its_kind(file: Callable[..., Path]) -> None:
+    (target,) = only(file(record())).targets
+    assert (target.object, target.receptacle) == (2, "table_1")
+    expected = receptacle("table_1").pos + receptacle("table_1").rotation @ (0.3, 0.0, 0.0)
+    assert target.goal[:2] == pytest.approx(expected[:2].tolist())
+
+
+def test_objects_whose_own_frame_is_y_up_come_out_the_same(file: Callable[..., Path]) -> None:
+    first = only(file(record()))
+    objects = [
+        [name, transform(name[:-19], on, aside, frame="y")]
+        for (name, _), on, aside in zip(
+            record()["rigid_objs"],
+            ("counter_left", "table_1", "tv_stand"),
+            (0.1, -0.3, 0.2),
+            strict=True,
+        )
+    ]
+    found = read(file(record(rigid_objs=objects)))
+    assert found.frame == "y up"
+    for a, b in zip(first.objects, found.drafts[0].objects, strict=True):
+        assert a.pos == pytest.approx(b.pos) and a.quat == pytest.approx(b.quat)
+
+
+def test_the_robot_looks_where_habitat_turns_it(file: Callable[..., Path]) -> None:
+    turn = [0.0, math.sin(0.3), 0.0, math.cos(0.3)]
+    draft = only(file(record(start_position=[1.5, 0.1, -2.0], start_rotation=turn)))
+    assert draft.robot_start == pytest.approx((1.5, 2.0, 0.6))
+
+
+def test_a_start_at_the_origin_is_still_to_be_drawn(file: Callable[..., Path]) -> None:
+    assert read(file(record())).start_drawn == {"house_7"}
+
+
+def test_links_have_habitats_numbers(file: Callable[..., Path]) -> None:
+    states = {"fridge_:0000": {"2": 1.5, "1": 0.0}, "kitchen_counter_:0000": {"6": 0.4, "1": 0.3}}
+    found = read(file(record(ao_states=states)))
+    assert found.drafts[0].articulation == {"fridge_push_point": 1.5, "cab_push_point_5": 0.4}
+    (closed,) = [what for what in found.changed if "closed" in what]
+    assert closed.startswith("kitchen_counter/drawer1_bottom closed")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"scene_id": "scenes/v3_sc4_staging_00.json"}, "no layout 'v3_sc4_staging_00'"),
+        ({"rigid_objs": [["077_rubiks_cube.json", np.eye(4).tolist()]]}, "'077_rubiks_cube'"),
+        ({"targets": {"004_sugar_box_:0002": np.eye(4).tolist()}}, "none of the objects"),
+        ({"ao_states": {"fridge_:0000": {"2": 2.9}}}, "fridge/top_door at 2.9"),
+    ],
+)
+def test_an_episode_that_cannot_be_had_is_left_out_with_the_reason(
+    file: Callable[..., Path], changes: dict[str, Any], reason: str
+) -> None:
+    found = read(file(record(), record(episode_id="8", **changes)))
+    assert len(found.drafts) == 1
+    assert list(found.refused) == ["house_8"] and reason in found.refused["house_8"]
+
+
+def test_what_sinks_into_its_surface_is_put_up_and_counted(file: Callable[..., Path]) -> None:
+    soup = "005_tomato_soup_can"
+    sunk = [[f"{soup}.object_config.json", transform(soup, "sofa", up=-0.03)]]
+    goal = {f"{soup}_:0000": transform(soup, "table_1")}
+    found = read(file(record(rigid_objs=sunk, targets=goal)))
+    bottom = found.drafts[0].objects[0].pos[2] - object_kind(soup).half[2]
+    assert bottom == pytest.approx(receptacle("sofa").surface, abs=0.002)
+    assert found.changed["object put up by 1 to 10 cm onto its surface"] == 1
+
+
+def test_a_receptacle_is_taken_from_its_name_if_the_file_has_one(
+    file: Callable[..., Path],
+) -> None:
+    named = {"004_sugar_box_:0000": "counter|receptacle_aabb_counter_right_kitchen_counter"}
+    draft = only(file(record(name_to_receptacle=named)))
+    assert [o.receptacle for o in draft.objects] == ["counter_right", "table_1", "tv_stand"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"plain", "is damaged, or no JSON"),
+        (gzip.compress(b"{}"), "holds no episodes"),
+        (gzip.compress(b'{"episodes": [{}]}'), "episode 0: field 'scene_id' is missing"),
+        (gzip.compress(b'{"episodes": [1]}')[:-4], "is damaged"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "house.json.gz"
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        read(path)
+    with pytest.raises(UserError, match="cannot read"):
+        read(tmp_path / "absent.json.gz")
+
+
+def test_a_transform_that_is_none_names_the_episode(file: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match=r"episode 0: .*004_sugar_box is not 4 x 4"):
+        read(file(record(rigid_objs=[["004_sugar_box.object_config.json", [[1.0]]]])))
+
+
+def test_the_command_settles_and_writes(
+    file: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = file(record(), record(episode_id="8", scene_id="Baked_sc1_staging_03"))
+    out = tmp_path / "ours.jsonl.gz"
+    assert cli.main(["episodes", f"import={source}", f"out={out}"]) == 0
+    (episode,) = load_episodes(out)
+    first = read(source).drafts[0]
+    for a, b in zip(episode.objects, first.objects, strict=True):
+        assert a.pos == pytest.approx(b.pos, abs=0.002)
+    assert episode.robot_start != (0.0, 0.0, 0.0)
+    printed = capsys.readouterr().out
+    assert "1  robot's start drawn" in printed
+    assert "house_8: no layout 'Baked_sc1_staging_03'" in printed
+    assert "1 of 2 episodes (tidy_house, split train)" in printed
+
+
+def test_an_import_of_nothing_usable_fails(
+    file: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = file(record(scene_id="elsewhere.json")), tmp_path / "ours.jsonl.gz"
+    assert cli.main(["episodes", f"import={source}", f"out={out}"]) == 1
+    assert not out.exists()
+    assert "none of the 1 episodes" in capsys.readouterr().err
+
+
+def test_a_quaternion_of_a_matrix_is_its_rotation() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        quat = rng.normal(size=4)
+        turn = quat_matrix(quat)
+        assert quat_matrix(matrix_quat(turn + rng.normal(size=(3, 3)) * 1e-6)) == pytest.approx(
+            turn, abs=1e-5
+        )

@@ -1,0 +1,349 @@
+"""Rearrangement episodes of habitat-lab as ours: what their files say, in our frames and names.
+
+A file (`.json` or `.json.gz`) is what habitat-lab's generator writes (0.3.3,
+datasets/rearrange/rearrange_dataset.py). Habitat's world is y up: (X, Y, Z) here is (x, -z, y)
+there, and a turn about its y axis is the same turn about our z axis.
+"""
+
+import collections
+import dataclasses
+import gzip
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpsrl.errors import UserError
+from tpsrl.world.doors import joints_at, moved_receptacles
+from tpsrl.world.episode import Episode, ObjectPlacement, Target
+from tpsrl.world.generator import DROP_M
+from tpsrl.world.geometry import matrix_quat, quat_matrix, yaw_quat
+from tpsrl.world.layouts import PlacedReceptacle, load_layout_set
+from tpsrl.world.objects import ObjectKind, object_kind, object_kinds
+from tpsrl.world.placement import footprint, furniture
+
+_SET = "replica_cad"
+_TO_OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
+# The two frames that an object's transform may be in: YCB's own, z up, or Habitat's, y up.
+FRAMES = {"z up": np.eye(3), "y up": _TO_OURS.T}
+
+# YCB's meshes of boxes do not lie along their axes. So much they are turned about z (rad): the
+# size from the bounding boxes of mesh and box, the sign from which neighbours of 100 published
+# Tidy House episodes are least inside each other. Cracker and sugar box are off by less than 8
+# degrees, of a sign that these do not tell.
+_MESH_YAW = {
+    "008_pudding_box": math.radians(26.5),
+    "009_gelatin_box": math.radians(-76.6),
+    "010_potted_meat_can": math.radians(6.2),
+}
+
+# Numbers of links, as habitat-sim gives them: the body is 0, its children follow by name.
+_LINKS = {
+    "fridge": ("body", "bottom_door", "top_door"),
+    "kitchen_counter": (
+        "body",
+        "drawer1_bottom",
+        "drawer1_top",
+        "drawer2_bottom",
+        "drawer2_middle",
+        "drawer2_top",
+        "drawer3",
+        "drawer4",
+    ),
+}
+_NAMES_OF_TARGETS = {
+    "any_targets": "tidy_house",
+    "obj0_target": "prepare_groceries",
+    "bowl_target": "set_table",
+}
+_ON_SURFACE_M = 0.01  # an object this near to a surface stands on it
+_FALL_M = 0.10  # no object starts farther above anything
+_BESIDE_M = 0.12  # so far outside a receptacle's box its surface still carries an overhanging one
+_ASIDE_M = 0.16  # an object is moved no farther out of furniture
+_INSIDE_M = 0.10  # nor starts deeper in what carries it
+_EDGE_M = 0.01  # of a surface
+_INTO_M = 0.005  # an object may reach so far into furniture, which it leaves when it settles
+_UPRIGHT = math.cos(math.radians(10.0))
+_RINGS = 16  # distances, and directions, in which a free place is looked for
+_JOINT_SLACK = 0.02  # rad or m over the end of a joint's range
+
+
+class Unusable(Exception):
+    """An episode that cannot be had here; the message says why in a few words."""
+
+
+@dataclasses.dataclass(slots=True)
+class Imported:
+    """What a file gave: drafts that have still to settle, what was changed, what was left out.
+
+    `drafts` have no robot start where `start_drawn` names them. `changed` and `refused` count
+    reasons; `frame` is the key of `FRAMES` in which the file's objects are.
+    """
+
+    drafts: list[Episode]
+    start_drawn: set[str]
+    changed: collections.Counter[str]
+    refused: dict[str, str]
+    frame: str
+
+
+def read(path: str | Path, scenario: str | None = None) -> Imported:
+    """The episodes of a file, in its order; `scenario` is their name (default: by the file).
+
+    Raises:
+        UserError: the file is absent, damaged, or none of habitat-lab's.
+    """
+    records = _records(Path(path))
+    frame = _frame(records)
+    stem = Path(path).name.split(".")[0]
+    imported = Imported([], set(), collections.Counter(), {}, frame)
+    for number, record in enumerate(records):
+        name = f"{stem}_{record.get('episode_id', number)}"
+        try:
+            reader = _Reader(record, FRAMES[frame], imported.changed)
+            draft = reader.episode(name, scenario or _scenario(record, stem))
+        except Unusable as reason:
+            imported.refused[name] = str(reason)
+            continue
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            where = f"import: {path}: episode {number}"
+            raise UserError(f"{where}: {type(error).__name__} {error}") from None
+        imported.drafts.append(draft)
+        if not any(record["start_position"]):
+            imported.start_drawn.add(name)
+    return imported
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        content = json.loads(data)
+    except OSError as error:
+        raise UserError(f"import: cannot read {path}: {error.strerror or error}") from None
+    except (EOFError, ValueError) as error:
+        raise UserError(f"import: {path} is damaged, or no JSON ({error})") from None
+    records = content.get("episodes") if isinstance(content, dict) else None
+    if not isinstance(records, list) or not records:
+        raise UserError(f"import: {path} holds no episodes; habitat-lab's files have 'episodes'")
+    needed = ("scene_id", "rigid_objs", "targets", "start_position", "start_rotation")
+    for number, record in enumerate(records):
+        missing = [key for key in needed if not isinstance(record, dict) or key not in record]
+        if missing:
+            raise UserError(f"import: {path}: episode {number}: field '{missing[0]}' is missing")
+    return records
+
+
+def _scenario(record: Mapping[str, Any], stem: str) -> str:
+    """By the samplers of the targets, else the name of the file."""
+    labels = dict(record.get("info") or {}).get("object_labels") or {}
+    for label in labels.values():
+        known = _NAMES_OF_TARGETS.get(str(label).split("|")[0])
+        if known:
+            return known
+    return re.sub(r"\W", "_", stem)
+
+
+def _frame(records: Sequence[Mapping[str, Any]]) -> str:
+    """The frame in which more objects stand on a surface."""
+    counts = collections.Counter[str]()
+    for record in records[:20]:
+        for frame, turn in FRAMES.items():
+            try:
+                reader = _Reader(record, turn, collections.Counter())
+            except (Unusable, KeyError, TypeError, ValueError, IndexError, AttributeError):
+                continue
+            counts[frame] += reader.standing()
+    return max(FRAMES, key=lambda frame: counts[frame])
+
+
+class _Reader:
+    """Reads one record."""
+
+    def __init__(
+        self, record: Mapping[str, Any], turn: np.ndarray, changed: collections.Counter[str]
+    ) -> None:
+        self._record, self._turn, self._changed = record, turn, changed
+        name = Path(str(record["scene_id"])).name.split(".")[0]
+        layouts = load_layout_set(_SET).layouts
+        if name not in layouts:
+            raise Unusable(f"no layout '{name}' (there are {len(layouts)}, v3_sc0 to v3_sc3)")
+        self._layout = layouts[name]
+        self._articulation = self._joints(record.get("ao_states") or {})
+        joints = joints_at(self._articulation)
+        self._receptacles = moved_receptacles(f"{_SET}/{name}", joints)
+        self._furniture = furniture(f"{_SET}/{name}", joints)
+        self._names = self._handles()
+
+    def _handles(self) -> list[tuple[str, str, np.ndarray]]:
+        """Name, handle and transform of each object; equal ones are numbered in their order."""
+        counts = collections.Counter[str]()
+        known, result = object_kinds(), []
+        for file, transform in self._record["rigid_objs"]:
+            name = str(file).split("/")[-1].split(".")[0]
+            if name not in known:
+                raise Unusable(f"no object '{name}'")
+            matrix = np.array(transform, dtype=np.float64)
+            if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
+                raise ValueError(f"rigid_objs: the transform of {name} is not 4 x 4 and finite")
+            result.append((name, f"{name}_:{counts[name]:04d}", matrix))
+            counts[name] += 1
+        return result
+
+    def standing(self) -> int:
+        """How many objects rest upright on a surface."""
+        count = 0
+        for name, _, matrix in self._names:
+            pos, turn = self._pose(name, matrix)
+            found = self._under(object_kind(name), pos, turn)
+            near = found is not None and abs(_bottom(object_kind(name), pos, turn) - found.surface)
+            count += near is not False and near < _ON_SURFACE_M and turn[2, 2] > 0.9
+        return count
+
+    def episode(self, name: str, scenario: str) -> Episode:
+        """The record as a draft."""
+        objects: list[ObjectPlacement] = []
+        index: dict[str, int] = {}
+        named = self._record.get("name_to_receptacle") or {}
+        for kind, handle, matrix in self._names:
+            index[handle] = len(objects)
+            objects.append(self._object(kind, matrix, named.get(handle, "")))
+        targets = []
+        for handle, transform in self._record["targets"].items():
+            if handle not in index:
+                raise Unusable(f"target '{handle}' is none of the objects")
+            matrix = np.array(transform, dtype=np.float64)
+            pos, _, found = self._put(self._names[index[handle]][0], matrix, "goal")
+            gx, gy, gz = (float(v) for v in pos)
+            targets.append(Target(index[handle], (gx, gy, gz), found.name if found else ""))
+        x, _, z = (float(v) for v in self._record["start_position"])
+        _, turn, _, real = (float(v) for v in self._record["start_rotation"])
+        return Episode(
+            id=name,
+            scenario=scenario,
+            split=self._layout.split,
+            layout=f"{_SET}/{self._layout.name}",
+            robot_start=(x, -z, 2 * math.atan2(turn, real)),
+            objects=tuple(objects),
+            targets=tuple(targets),
+            articulation=self._articulation,
+        )
+
+    def _pose(self, name: str, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Centre (3,) and rotation (3, 3) of our primitive."""
+        turn = _TO_OURS @ matrix[:3, :3] @ self._turn
+        return _TO_OURS @ matrix[:3, 3], turn @ quat_matrix(yaw_quat(_MESH_YAW.get(name, 0.0)))
+
+    def _object(self, name: str, matrix: np.ndarray, named: str) -> ObjectPlacement:
+        pos, turn, found = self._put(name, matrix, "object")
+        kind = object_kind(name)
+        if found is not None and turn[2, 2] > _UPRIGHT:
+            pos = self._inward(pos, found)
+            pos = self._aside(kind, pos, turn, found)
+        x, y, z = (float(v) for v in pos)
+        receptacle = _short(named) or (found.name if found else "")
+        return ObjectPlacement(name, (x, y, z), matrix_quat(turn), receptacle)
+
+    def _put(
+        self, name: str, matrix: np.ndarray, what: str
+    ) -> tuple[np.ndarray, np.ndarray, PlacedReceptacle | None]:
+        """Pose of an object or goal, put up where it is inside its surface, and the receptacle."""
+        kind = object_kind(name)
+        pos, turn = self._pose(name, matrix)
+        if turn[2, 2] > _UPRIGHT:  # meshes lean on a few points, primitives stand flat
+            turn = quat_matrix(yaw_quat(math.atan2(turn[1, 0], turn[0, 0])))
+        found = self._under(kind, pos, turn)
+        if found is None:
+            self._changed[f"{what} on no known receptacle"] += 1
+            return pos, turn, None
+        up = found.surface + DROP_M - _bottom(kind, pos, turn)
+        if up > _ON_SURFACE_M:
+            self._changed[f"{what} put up by 1 to {100 * _INSIDE_M:.0f} cm onto its surface"] += 1
+        return pos + np.array([0.0, 0.0, up if up > -_ON_SURFACE_M else 0.0]), turn, found
+
+    def _inward(self, pos: np.ndarray, on: PlacedReceptacle) -> np.ndarray:
+        """The centre, taken from the very edge of a surface, over which an object would tip."""
+        local = on.rotation.T @ (pos - on.pos)
+        inner = on.half[:2] - _EDGE_M
+        over = np.abs(local[:2]) - inner
+        if not (0.0 < over.max() < 2 * _EDGE_M):
+            return pos
+        self._changed[f"object moved by up to {200 * _EDGE_M:.0f} cm from the edge"] += 1
+        local[:2] = np.clip(local[:2], -inner, inner)
+        moved: np.ndarray = on.pos + on.rotation @ local
+        return moved
+
+    def _aside(
+        self, kind: ObjectKind, pos: np.ndarray, turn: np.ndarray, on: PlacedReceptacle
+    ) -> np.ndarray:
+        """The centre of an upright object, moved as little as takes it out of furniture.
+
+        It stays over the receptacle `on`.
+        """
+        yaw, bottom = math.atan2(turn[1, 0], turn[0, 0]), float(pos[2]) - kind.half[2]
+        for radius in np.linspace(0.0, _ASIDE_M, _RINGS + 1):
+            for angle in np.linspace(0.0, 2 * math.pi, _RINGS, endpoint=False):
+                x = float(pos[0] + radius * math.cos(angle))
+                y = float(pos[1] + radius * math.sin(angle))
+                over = radius == 0.0 or on.over(np.array([x, y, pos[2]]))
+                if over and self._furniture.fits(footprint(kind, x, y, yaw, bottom), -_INTO_M):
+                    if radius > 0.0:
+                        self._changed["object moved out of furniture, which is coarser here"] += 1
+                    return np.array([x, y, pos[2]])
+        raise Unusable(f"{kind.name} is inside furniture")
+
+    def _under(
+        self, kind: ObjectKind, pos: np.ndarray, turn: np.ndarray
+    ) -> PlacedReceptacle | None:
+        """The highest receptacle under an object's centre, of those that it is near to."""
+        bottom = _bottom(kind, pos, turn)
+        found = None
+        for receptacle in self._receptacles:
+            local = np.abs(receptacle.rotation.T @ (pos - receptacle.pos))[:2]
+            beside = bool((local < receptacle.half[:2] + _BESIDE_M).all())
+            near = -_INSIDE_M < bottom - receptacle.surface < _FALL_M
+            near = near and float(pos[2]) > receptacle.surface
+            if beside and near and (found is None or receptacle.surface > found.surface):
+                found = receptacle
+        return found
+
+    def _joints(self, states: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Start positions of our doors and drawers by marker."""
+        bodies, found = load_layout_set(_SET).bodies, {}
+        for handle, values in states.items():
+            body = str(handle).split("_:")[0]
+            names = _LINKS.get(body, ())
+            links = {link.name: link for link in bodies[body].links} if names else {}
+            for number, value in values.items():
+                known = names[int(number)] if int(number) < len(names) else f"link {number}"
+                link = links.get(known)
+                if link is None:
+                    if abs(float(value)) > _JOINT_SLACK:
+                        self._changed[f"{body}/{known} closed, since it does not move here"] += 1
+                    continue
+                low, high = link.range
+                if not low - _JOINT_SLACK <= float(value) <= high + _JOINT_SLACK:
+                    raise Unusable(f"{body}/{known} at {value}, which opens from {low} to {high}")
+                found[link.key] = min(max(float(value), low), high)
+        return {marker: value for marker, value in found.items() if value != 0.0}
+
+
+def _short(name: str) -> str:
+    """Our name of a receptacle that habitat-lab calls "OBJECT|RECEPTACLE"; "": unknown."""
+    return load_layout_set(_SET).aliases.get(name.split("|")[-1], "")
+
+
+def _bottom(kind: ObjectKind, pos: np.ndarray, turn: np.ndarray) -> float:
+    """Height of an object's lowest point."""
+    hx, hy, hz = kind.half
+    if kind.primitive == "sphere":
+        return float(pos[2] - hx)
+    if kind.primitive == "cylinder":
+        upright = min(abs(float(turn[2, 2])), 1.0)
+        return float(pos[2] - hz * upright - hx * math.sqrt(1.0 - upright * upright))
+    return float(pos[2] - np.abs(turn[2]) @ (hx, hy, hz))
