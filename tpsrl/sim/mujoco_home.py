@@ -20,7 +20,7 @@ from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
 
-ENGINE = f"mujoco-{mujoco.__version__}/2"
+ENGINE = f"mujoco-{mujoco.__version__}/3"
 
 _FORCE_FLOOR_N = 20.0  # HAB ignores lighter touches
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: farther from the cup than this, the object is lost
