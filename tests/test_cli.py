@@ -80,8 +80,8 @@ def test_help_of_half_a_command_lists_what_it_may_become(
     [
         (["evl"], "command: unknown value 'evl'; did you mean 'eval'?"),
         (["bench", "sin"], "command: unknown value 'bench sin'; did you mean 'bench sim'?"),
-        (["eval"], "choose one of prepare_groceries, set_table, tidy_house, all, navigate, "),
-        (["eval", "seed=1"], "scenario: choose one of prepare_groceries, set_table, tidy_house"),
+        (["eval"], "tidy_house, tidy_house_reachable, all, navigate, "),
+        (["eval", "seed=1"], "scenario: choose one of prepare_groceries, "),
         (["eval", "tidy_hose"], "skill: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
         (["eval", "pikc"], "scenario or skill: unknown value 'pikc'; did you mean 'pick'?"),
         (["eval", "pick", "skill=place"], "eval: 'pick' and skill=place contradict each other"),

@@ -1,3 +1,4 @@
+import collections
 import dataclasses
 import gzip
 import json
@@ -19,7 +20,7 @@ from tpsrl.world.generator import VERSION, Source, make_episode
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
 from tpsrl.world.objects import TIDY_HOUSE, object_kind
-from tpsrl.world.placement import Crowd, Prism, any_yaw, draw_on, footprint, gap
+from tpsrl.world.placement import Crowd, Prism, draw_on, footprint, gap
 from tpsrl.world.scenarios import load_scenario
 
 COUNT = 21
@@ -43,49 +44,76 @@ def test_an_episode_has_30_objects_of_the_nine_kinds_and_5_targets(episodes: lis
         assert episode.articulation == {}
 
 
-def test_goals_are_on_another_receptacle_than_starts(episodes: list[Episode]) -> None:
-    for episode in episodes:
-        for target in episode.targets:
-            assert target.receptacle != episode.objects[target.object].receptacle
-
-
 def test_21_validation_episodes_cover_the_21_validation_layouts(episodes: list[Episode]) -> None:
     names = {f"replica_cad/{lay.name}" for lay in load_layout_set("replica_cad").split("val")}
     assert {e.layout for e in episodes} == names
 
 
-def test_objects_and_goals_are_inside_the_receptacles_they_name(episodes: list[Episode]) -> None:
+def test_objects_and_goals_stand_on_the_receptacles_they_name(episodes: list[Episode]) -> None:
     for episode in episodes:
-        layout_set, layout = resolve(episode.layout)
-        receptacles = placed_receptacles(layout_set, layout)
+        receptacles = placed_receptacles(*resolve(episode.layout))
         places = [(o.receptacle, o.pos, o.name) for o in episode.objects]
         for t in episode.targets:
             places.append((t.receptacle, t.goal, episode.objects[t.object].name))
         for receptacle, pos, name in places:
             bottom = np.array(pos) - (0, 0, object_kind(name).half[2])
+            # What reaches over an edge may slip a little before it is at rest.
             fits = [
-                abs(bottom[2] - r.surface) < 0.004
-                and (np.abs(r.rotation.T @ (bottom - r.pos))[:2] < r.half[:2]).all()
+                abs(bottom[2] - r.surface) < 0.03
+                and (np.abs(r.rotation.T @ (bottom - r.pos))[:2] < r.half[:2] + 0.03).all()
                 for r in receptacles
                 if r.name == receptacle
             ]
             assert any(fits), (episode.id, receptacle, name)
 
 
-def test_starts_and_goals_keep_apart(episodes: list[Episode]) -> None:
+def test_centres_are_uniform_over_a_receptacle_so_objects_reach_over_its_edge(
+    episodes: list[Episode],
+) -> None:
+    where = []
+    for episode in episodes:
+        receptacles = placed_receptacles(*resolve(episode.layout))
+        table = next(r for r in receptacles if r.name == "table_1")
+        for o in episode.objects:
+            if o.receptacle == "table_1":
+                local = table.rotation.T @ (np.array(o.pos) - table.pos)
+                where.append((local / table.half)[:2])
+    assert len(where) > 40
+    assert np.abs(np.mean(where, axis=0)).max() < 0.3
+    assert 0.85 < np.abs(where).max() < 1.05
+    assert np.std(where, axis=0) == pytest.approx([1 / math.sqrt(3)] * 2, abs=0.12)
+
+
+def test_every_instance_of_a_receptacle_is_as_likely(episodes: list[Episode]) -> None:
+    counts = collections.Counter(o.receptacle for e in episodes for o in e.objects)
+    shares = {name: count / (30 * COUNT) for name, count in counts.items()}
+    assert shares["chair"] == pytest.approx(2 / 9, abs=0.05)  # there are two
+    others = [share for name, share in shares.items() if name != "chair"]
+    assert len(others) == 7 and others == pytest.approx([1 / 9] * 7, abs=0.05)
+
+
+def test_a_goal_may_be_on_the_receptacle_of_its_start(episodes: list[Episode]) -> None:
+    same = [e.objects[t.object].receptacle == t.receptacle for e in episodes for t in e.targets]
+    assert 0 < sum(same) < len(same) / 3
+
+
+def test_mixtures_of_shapes_are_not_cut_to_what_a_home_holds() -> None:
+    boxes = dataclasses.replace(TIDY, clutter=["003_cracker_box"])
+    (made,), _ = datasets.generate(Source(boxes, "val"), [0], processes=1)
+    assert sum(o.name == "003_cracker_box" for o in made.objects) >= 25
+
+
+def test_objects_keep_apart(episodes: list[Episode]) -> None:
     for episode in episodes:
         prisms = []
         for o in episode.objects:
             turn = quat_matrix(o.quat)
             yaw, kind = math.atan2(turn[1, 0], turn[0, 0]), object_kind(o.name)
             prisms.append(footprint(kind, o.pos[0], o.pos[1], yaw, o.pos[2] - kind.half[2]))
-        for t in episode.targets:
-            kind = object_kind(episode.objects[t.object].name)
-            prisms.append(any_yaw(kind, t.goal[0], t.goal[1], t.goal[2] - kind.half[2]))
         for i, first in enumerate(prisms):
             for second in prisms[:i]:
                 level = first.low < second.high and second.low < first.high
-                assert not level or gap(first.corners, second.corners) > 0.003
+                assert not level or gap(first.corners, second.corners) > -0.002
 
 
 def test_the_robot_starts_on_the_free_floor(episodes: list[Episode]) -> None:
@@ -241,27 +269,17 @@ def test_a_crowd_lets_in_what_stands_beside_or_above_but_not_within() -> None:
     assert not crowd.fits(Prism(square(0.3, 0), 1.5, 1.8), 0.01)
 
 
-def test_draws_on_a_receptacle_fill_it_and_stay_inside() -> None:
-    layout_set, layout = resolve("replica_cad/v3_sc0_staging_05")
-    table = next(r for r in placed_receptacles(layout_set, layout) if r.name == "table_1")
-    box, rng = object_kind("003_cracker_box"), np.random.default_rng(0)
-    local = []
-    for _ in range(500):
-        prism = footprint(box, 0.0, 0.0, rng.uniform(-3, 3), table.surface)
-        shift = draw_on(table, prism, rng)
-        assert shift is not None
-        corners = (prism.corners + shift - table.pos[:2]) @ table.rotation[:2, :2]
-        assert (np.abs(corners) <= table.half[:2] + 1e-9).all()
-        local.append(corners)
-    reach = np.abs(np.array(local)).max(axis=(0, 1))
-    assert (reach > 0.97 * table.half[:2]).all()
-
-
-def test_nothing_is_drawn_on_a_receptacle_that_is_too_small() -> None:
-    layout_set, layout = resolve("replica_cad/v3_sc0_staging_05")
-    sink = next(r for r in placed_receptacles(layout_set, layout) if r.name == "sink")
+def test_draws_on_a_receptacle_are_uniform_over_its_box_or_region() -> None:
+    receptacles = placed_receptacles(*resolve("replica_cad/v3_sc0_staging_05"))
+    table = next(r for r in receptacles if r.name == "table_1")
     rng = np.random.default_rng(0)
-    assert draw_on(sink, Prism(square(0, 0, 0.3), 0.7, 0.8), rng) is None
+    for region in (1.0, 0.5):
+        points = np.array([draw_on(table, rng, region) for _ in range(2000)])
+        local = (points - table.pos[:2]) @ table.rotation[:2, :2] / table.half[:2] / region
+        assert np.abs(local).max() <= 1.0
+        quarters = np.histogram2d(*local.T, bins=2)[0]
+        assert quarters.min() > 440
+        assert np.abs(local).max(axis=0) == pytest.approx([1.0, 1.0], abs=0.01)
 
 
 # -- files and the cache -----------------------------------------------------------------------

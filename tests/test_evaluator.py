@@ -29,7 +29,7 @@ from skills.spec import SkillSpec
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets
-from tpsrl.world.episode import save_episodes
+from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import Source
 from tpsrl.world.scenarios import load_scenario
 
@@ -103,6 +103,26 @@ def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_p
         names = ("report.json", "report.html", "episodes.jsonl")
         outputs.append([(out / name).read_bytes() for name in names])
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("processes=1", 1), ("processes=0", None)])
+def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
+    dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    expected: int | None,
+) -> None:
+    made_by: list[int | None] = []
+
+    def load(*arguments: Any) -> list[Episode]:
+        made_by.append(arguments[-1])
+        return load_episodes(dataset)
+
+    monkeypatch.setattr(datasets, "load", load)
+    overrides = ["scenario=tidy_house", f"out={tmp_path / 'out'}", asked]
+    evaluate(config.load(EvalSettings, overrides), quiet(), Fake)
+    assert made_by == [expected]
 
 
 def test_the_files_hold_what_was_run(dataset: Path, tmp_path: Path) -> None:

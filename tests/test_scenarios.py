@@ -12,10 +12,10 @@ from tpsrl.config import preset_names
 from tpsrl.errors import UserError
 from tpsrl.sim import datasets
 from tpsrl.world import scenarios
-from tpsrl.world.access import layout_suits
+from tpsrl.world.access import faults, layout_suits
 from tpsrl.world.doors import joints_at, travel
 from tpsrl.world.episode import Episode
-from tpsrl.world.floor import CLOSED, floor_map
+from tpsrl.world.floor import CELL_M, CLOSED, floor_map, main_floor
 from tpsrl.world.generator import Source
 from tpsrl.world.handles import handle
 from tpsrl.world.layouts import load_layout_set, placed_receptacles, resolve
@@ -121,11 +121,15 @@ def test_targets_in_the_fridge_are_in_the_middle_half_of_its_shelf(
 # -- what a robot can do in them ---------------------------------------------------------------
 
 
-def test_starts_and_goals_are_in_reach_when_everything_is_open(
-    groceries: list[Episode], tables: list[Episode]
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["prepare_groceries", "set_table"])
+def test_starts_and_goals_of_reachable_ones_are_in_reach_when_everything_is_open(
+    name: str,
 ) -> None:
-    for episode in [*groceries, *tables]:
-        scenario = load_scenario(episode.scenario)
+    scenario = load_scenario(f"{name}_reachable")
+    episodes = made(scenario.name, 5, scenario.num_objects)
+    assert all(faults(scenario, episode) == [] for episode in episodes)
+    for episode in episodes:
         start = joints_at(episode.articulation)
         for target, draw in zip(episode.targets, scenario.targets, strict=True):
             end = joints_at(scenario.opened(draw))
@@ -135,6 +139,29 @@ def test_starts_and_goals_are_in_reach_when_everything_is_open(
             up = np.array([0.0, 0.0, object_kind(thing.name).half[2]])
             assert reachable(episode.layout, np.array(thing.pos) + way + up, joints=end)
             assert reachable(episode.layout, np.array(target.goal) + up, joints=end)
+            assert np.linalg.norm(np.subtract(thing.pos, target.goal)) > 0.49
+
+
+def test_what_the_arm_does_not_get_at_is_named(tables: list[Episode]) -> None:
+    scenario = load_scenario("set_table")
+    episode = next(e for e in tables if not faults(scenario, e))
+    high = dataclasses.replace(episode.targets[0], goal=(*episode.targets[0].goal[:2], 2.5))
+    changed = dataclasses.replace(episode, targets=(high, episode.targets[1]))
+    assert faults(scenario, changed) == ["goal out of reach"]
+
+
+def test_a_benchmark_scenario_asks_for_no_reach() -> None:
+    assert scenarios.benchmark_names() == ["prepare_groceries", "set_table", "tidy_house"]
+
+
+def test_targets_are_near_to_floor(groceries: list[Episode], tables: list[Episode]) -> None:
+    for episode in [*groceries, *tables]:
+        free = main_floor(episode.layout, joints_at(episode.articulation))
+        x0, y0 = floor_map(episode.layout).origin
+        cells = np.argwhere(free)[:, ::-1] * CELL_M + (x0, y0)
+        for target in episode.targets:
+            for x, y, _ in (episode.objects[target.object].pos, target.goal):
+                assert np.hypot(*(cells - (x, y)).T).min() < 1.6
 
 
 def test_nothing_in_a_closed_container_is_in_reach(tables: list[Episode]) -> None:
@@ -186,7 +213,7 @@ def test_what_is_shipped_says_itself_what_it_is_called_and_seeded_by() -> None:
         for name in preset_names(group):
             assert load_scenario(name).name == name
             numbers[name] = load_scenario(name).seed_number
-    assert sorted(numbers.values()) == list(range(6))
+    assert sorted(numbers.values()) == list(range(9))
 
 
 def test_sets_become_their_members_and_counts_become_targets() -> None:
@@ -221,7 +248,8 @@ def test_the_digest_tells_what_is_drawn_and_not_how_it_is_called_in_tables() -> 
         ({"targets": [("024_bow", "sink", "sofa")]}, r"\[0\].objects: .* mean '024_bowl'"),
         ({"targets": [("024_bowl", "sinc", "sofa")]}, r"\[0\].starts: .* mean 'sink'"),
         ({"targets": [("024_bowl", "sink", "soffa")]}, r"\[0\].goals: .* mean 'sofa'"),
-        ({"targets": [("024_bowl", "sink", "sink")]}, "goals: sink alone"),
+        ({"floor_within_m": 0.0}, "floor_within_m: must be above 0, got 0.0"),
+        ({"apart_m": -0.1}, "apart_m: must be at least 0, got -0.1"),
         ({"targets": [TargetDraw(["024_bowl"], ["sink"], [])]}, "goals: names none"),
         ({"targets": [dataclasses.replace(DRAW, count=0)]}, "count: must be at least 1"),
         (
@@ -269,7 +297,7 @@ def test_every_validation_layout_suits_every_scenario() -> None:
 def test_a_layout_whose_fridge_is_blocked_gives_its_turn_to_the_next() -> None:
     names = [lay.name for lay in load_layout_set("replica_cad").split("train")]
     blocked = names.index("v3_sc1_staging_18")  # 19 and 20 are blocked too
-    table = load_scenario("set_table")
+    table = load_scenario("set_table_reachable")
     assert not layout_suits(table, f"replica_cad/{names[blocked]}")
     source = Source(table, "train", num_objects=12)
     (episode,), _ = datasets.generate(source, [blocked], processes=1)

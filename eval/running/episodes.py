@@ -17,8 +17,11 @@ def obtain(
     seed: int,
     count: int | None,
     path: str | None,
+    processes: int | None = None,
 ) -> list[Episode]:
     """The first `count` episodes: of a file (default: all), or of the set generated from the seed.
+
+    Those that are not in the cache yet are made by so many `processes` (default: all cores).
 
     Raises:
         UserError: the file is not readable, of another scenario or split, or holds too few.
@@ -27,7 +30,7 @@ def obtain(
         from tpsrl.sim import datasets
 
         count = DEFAULT_COUNT if count is None else count
-        return datasets.load(scenario, split, count, seed, scenario.num_objects)
+        return datasets.load(scenario, split, count, seed, scenario.num_objects, processes)
     episodes = load_episodes(path)
     if not episodes:
         raise UserError(f"episodes: {path} holds no episode")

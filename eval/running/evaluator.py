@@ -92,6 +92,7 @@ def evaluate(
         settings.seed,
         settings.num_episodes,
         settings.episodes,
+        settings.processes or None,
     )
     settings = dataclasses.replace(
         settings,

@@ -12,6 +12,7 @@ import numpy as np
 from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
 from skills.scripted.search import LEVELS, CupTargets, Reach, StanceSearch
+from skills.scripted.stances import nearest_floor
 from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
 from tpsrl.world.episode import Episode
@@ -20,6 +21,7 @@ from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
 _SHARES = ((1.0, 0.0), (0.5, 4.0))  # of the approach, the shorter one for narrow places
 _LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
+_ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
 _DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
 
 
@@ -121,4 +123,21 @@ def plan_place(scene: Scene, goal: np.ndarray, drive_weight: float = 1.0) -> Rea
             found = search.find(targets, margins)
             if found is not None:
                 return found
+    return _plan_near(scene, goal, drive_weight)
+
+
+def _plan_near(scene: Scene, goal: np.ndarray, drive_weight: float) -> Reach | None:
+    """As `plan_place`, for a goal that is taken or that the arm does not reach: not far from it."""
+    assert scene.held is not None
+    floor = nearest_floor(scene, goal)
+    away = floor - goal[:2]
+    length = float(np.linalg.norm(away))
+    point = np.array(goal)
+    point[:2] += min(_ASIDE_M, length) * away / max(length, 1e-9)
+    search = StanceSearch(scene, point, drive_weight=drive_weight)
+    for drop in (0.0, *_DROPS_M):
+        targets = standing(scene, scene.held, goal, search.stances, drop=drop, beyond=True)
+        found = search.find(targets, LEVELS[-1])
+        if found is not None:
+            return found
     return None

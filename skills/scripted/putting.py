@@ -19,12 +19,11 @@ _LIFT_M = 0.08
 _LIFTS = ((1.0, 0.0), (2.0, 4.0), (0.4, 4.0))
 _HEADINGS = np.array([0.0, 0.35, -0.35, 0.8, -0.8])  # of the cup, off the direction to the goal
 # An object may stand up to 0.15 m from its goal, but what falls over or is pushed later should have
-# something to spare: rings of places around the goal (m), and what they cost (steps). Those beyond
-# are for goals that are taken: the skill has failed then, but for the plan 0.3 m are near enough.
-_RINGS = (
-    (0.0, 0.0), (0.045, 6.0), (0.09, 20.0), (0.125, 35.0), (0.17, 90.0), (0.21, 100.0), (0.25, 110.0)
-)  # fmt: skip
-_SKILL_M = 0.15
+# something to spare: rings of places around the goal (m), and what they cost (steps). The far ones
+# are for goals that are taken or out of reach: the skill has failed then, but 0.3 m are near enough
+# for the plan.
+_RINGS = ((0.0, 0.0), (0.045, 6.0), (0.09, 20.0), (0.125, 35.0))
+_FAR_RINGS = ((0.17, 90.0), (0.21, 100.0), (0.25, 110.0))
 _ON_TOP_STEPS = 15.0  # of standing on another object
 _SLENDER, _SLENDER_STEPS = 1.6, 15.0  # taller than wide by so much it falls over more easily
 _DIRECTIONS = 8
@@ -43,6 +42,7 @@ def standing(
     stances: Stances,
     lean: float = 0.0,
     drop: float = 0.0,
+    beyond: bool = False,
 ) -> CupTargets:
     """The held object at its goal (3,) or next to it, on any of its sides, come to from above.
 
@@ -53,6 +53,7 @@ def standing(
         stances: where the robot may stand.
         lean: how far it leans (rad), towards the robot or away from it.
         drop: from how far above its place it is let fall (m).
+        beyond: it may be off its goal by more than the skill allows, not by more than the plan.
     """
     goal = np.asarray(goal, dtype=np.float64)
     parts = []
@@ -61,7 +62,7 @@ def standing(
         if up[0] > _MOST_UP:
             continue
         tall = height(held.kind, own, 0.0)
-        places = _places(scene, held, goal, own, tall)
+        places = _places(scene, held, goal, own, tall, beyond)
         if held.kind.primitive == "box" and tall > _SLENDER * _slim(held.kind, own):
             places[:, 3] += _SLENDER_STEPS
         raised = height(held.kind, own, lean) - tall + RELEASE_M + drop
@@ -92,7 +93,7 @@ def _slim(kind: ObjectKind, own: np.ndarray) -> float:
 
 
 def _places(
-    scene: Scene, held: Held, goal: np.ndarray, own: np.ndarray, tall: float
+    scene: Scene, held: Held, goal: np.ndarray, own: np.ndarray, tall: float, beyond: bool
 ) -> np.ndarray:
     """Places (n, 4) for the centre of the held object, and steps that they cost, the best first.
 
@@ -103,7 +104,8 @@ def _places(
     loose = scene.loose_bodies()
     slim = _slim(held.kind, own) + _APART_M
     found: list[tuple[float, float, float, float]] = []
-    for radius, cost in _RINGS:
+    farthest = _FARTHEST_M if beyond else _NEAREST_M
+    for radius, cost in _FAR_RINGS if beyond else _RINGS:
         for k in range(_DIRECTIONS if radius else 1):
             angle = 2 * math.pi * k / _DIRECTIONS
             x, y = goal[0] + radius * math.cos(angle), goal[1] + radius * math.sin(angle)
@@ -112,17 +114,16 @@ def _places(
                     x, y, float(goal[2]) - tall, bodies.centre, bodies.rotation, bodies.half
                 )
                 place = np.array([x, y, top + tall])
-                away = math.hypot(radius, top + tall - goal[2])
-                near = away < (_NEAREST_M if radius < _SKILL_M else _FARTHEST_M)
+                near = math.hypot(radius, top + tall - goal[2]) < farthest
                 if near and not _taken(
                     place, slim, tall, loose.kind, loose.centre, loose.rotation, loose.half
                 ):
                     found.append((x, y, top + tall, cost + more))
                     break
-        if len(found) >= _MOST_PLACES or (found and radius > _SKILL_M):
+        if len(found) >= _MOST_PLACES and not beyond:
             break
     found.sort(key=lambda place: place[3])
-    return np.array(found[:_MOST_PLACES] or [(*goal, 0.0)])
+    return np.array(found if beyond else found[:_MOST_PLACES] or [(*goal, 0.0)]).reshape(-1, 4)
 
 
 @njit(cache=True)

@@ -35,6 +35,7 @@ MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of th
 _STRETCH_RAD = 10.0  # per metre of lift: farther apart in joint space, two postures do not belong
 _LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apart they may be
 _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
+_MISSED_M, _MISSED_RAD = 0.02, 0.03  # by how much a base may miss its stance
 _MAX_DRIVES = 4
 _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
 _MAX_DETOURS = 6  # arm paths around something, of which planning takes some milliseconds each
@@ -262,6 +263,8 @@ class StanceSearch:
                 break
         else:
             return None
+        if not here and not _steady(target, stance, ready, there):
+            return None
         via = self._via(row, ready, margin)
         if via is None:
             return None
@@ -304,6 +307,16 @@ class StanceSearch:
         for reach in found:
             if reach.steps >= best or detours == _MAX_DETOURS:
                 break
+            if reach.via is not reach.ready:
+                # Over the furniture already: there must be a way down.
+                after = self.scene.checker(reach.stance)
+                if not edge_free(after, reach.via, reach.ready, MARGINS_M[1]):
+                    detours += 1
+                    down = widest_path(after, reach.via, reach.ready)
+                    if down is None:
+                        continue
+                    more = duration(down[0]) - duration(np.stack([reach.via, reach.ready]))
+                    reach = dataclasses.replace(reach, steps=reach.steps + (1.0 + _HASTE) * more)
             checker = self.scene.checker(reach.first)
             if edge_free(checker, arm, reach.via, MARGINS_M[1]):
                 better.append(reach)
@@ -334,6 +347,18 @@ class StanceSearch:
             if tried == _MAX_DRIVES:
                 break
         return None
+
+
+def _steady(target: CupTarget, stance: np.ndarray, ready: np.ndarray, there: np.ndarray) -> bool:
+    """Whether a target can also be reached from where a base may really come to stand."""
+    for turn in (_MISSED_RAD, -_MISSED_RAD):
+        missed = ahead(stance + np.array([0.0, 0.0, turn]), -_MISSED_M)
+        axis = to_base(missed, target.axis)
+        for q, share in ((ready, 1.0), (there, 0.0)):
+            point = point_to_base(missed, target.point + share * target.shift)
+            if not inverse(q, point, target.axis_cup, axis, q, target.offset, 40, 0.3)[0]:
+                return False
+    return True
 
 
 def hurried(steps: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ FOOTPRINT_MARGIN_M = 0.025
 DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = np.array([0.0, 0.15, 0.3, 0.45, 0.6])
-_STANDOFFS = np.array([0.7, 0.62, 0.78, 0.54, 0.86, 0.94, 1.02, 1.1])
+_STANDOFFS = np.array([0.7, 0.62, 0.78, 0.54, 0.86, 0.94, 1.02, 1.1, 1.18])
 _ADVANCES_HERE = np.array([0.0, 0.07, 0.15, 0.22, 0.3, 0.37, 0.45, 0.52, 0.6])
 _TURNS_HERE = np.array([0.0, 0.15, -0.15, 0.35, -0.35])  # rad
 _FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
@@ -89,6 +89,15 @@ def find_stances(
     stance = first + advance[:, None] * along
     still = np.abs(first - scene.base).max(axis=1) == 0.0
     return Stances(rows[:, 0], first, advance, stance, still)
+
+
+def nearest_floor(scene: Scene, point: np.ndarray) -> np.ndarray:
+    """The place (2,) on the main floor that is nearest to a point (3,)."""
+    floor = floor_map(scene.layout, joints=scene.joints)
+    cells = np.argwhere(main_floor(scene.layout, scene.joints))[:, ::-1]
+    places = np.array(floor.origin) + (cells + 0.5) * CELL_M
+    nearest: np.ndarray = places[np.argmin(((places - point[:2]) ** 2).sum(axis=1))]
+    return nearest
 
 
 @njit(cache=True)

@@ -137,7 +137,8 @@ def _factory(settings: BenchTrainSettings) -> Any:
         num_episodes=settings.num_episodes,
     )
     factory = TrainingVecEnvFactory(settings.task, options, settings.seed)
-    factory.prepare()
+    making = None if settings.processes is None else max(settings.processes, 1)
+    factory.prepare(making)
     return factory
 
 

@@ -199,7 +199,8 @@ def _task(settings: TrainingSettings) -> Any:
         engine=settings.engine,
     )
     factory = TrainingVecEnvFactory(settings.skill, options, settings.seed)
-    factory.prepare()
+    making = None if settings.processes is None else max(settings.processes, 1)
+    factory.prepare(making)
     deploy = deployment(factory, settings.delay)
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
@@ -207,7 +208,7 @@ def _task(settings: TrainingSettings) -> Any:
     count = min(settings.preset.num_envs, settings.validation_episodes)
     other = dataclasses.replace(options, split="val", starts=None)
     held_out = dataclasses.replace(factory, options=other, stride=count)
-    held_out.prepare()
+    held_out.prepare(making)
 
     def validation() -> EnvPool:
         unseen = DelayedVecEnvFactory(held_out) if settings.delay else held_out
