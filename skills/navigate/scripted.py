@@ -3,15 +3,13 @@
 import numpy as np
 
 from skills.articulated.leverage import open_goal, plan_approach
-from skills.scripted.grasps import destination, plan_pick, plan_place
+from skills.scripted.grasps import DRIVE_WEIGHT, destination, plan_pick, plan_place
 from skills.scripted.navigation import plan_drive
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene
 from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances
 
-# What a step of the drive counts beside one of the skill that follows, which has fewer.
-_DRIVE_WEIGHT = 0.5
 
 
 class ScriptedNavigate(Routine):
@@ -32,10 +30,10 @@ class ScriptedNavigate(Routine):
             return self._legs_to_handle(scene)
         goal = np.array(self.goal.position, dtype=np.float64)
         if scene.held is not None:
-            reach = plan_place(scene, goal, _DRIVE_WEIGHT)
+            reach = plan_place(scene, goal, DRIVE_WEIGHT)
         elif self.goal.object >= 0:
             index = self.goal.object
-            reach = plan_pick(scene, index, destination(self.episode, index), _DRIVE_WEIGHT)
+            reach = plan_pick(scene, index, destination(self.episode, index), DRIVE_WEIGHT)
         else:
             reach = None
         if reach is not None:

@@ -8,7 +8,7 @@ from skills.scripted.search import Reach
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-_LIFTS_M = (0.08, 0.05, 0.03)
+_LIFTS_M = (0.05, 0.08, 0.03)
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
@@ -95,7 +95,8 @@ class ScriptedPick(Routine):
         if not found:
             self.note("no_lift")
             return
-        # The highest of the quick ones.
+        # The first of the quick ones.
         quick = [q for cost, q in found if cost < _LIFT_RAD]
-        yield from self.follow((quick[0] if quick else min(found, key=lambda f: f[0])[1])[None])
+        lifted = quick[0] if quick else min(found, key=lambda f: f[0])[1]
+        yield from self.follow(lifted[None], through=True)
         yield from self.rise()

@@ -7,7 +7,7 @@ from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-_RETREAT_M = (0.08, 0.05, 0.03)
+_RETREAT_M = (0.05, 0.08, 0.03)
 _RETREATED_M = 0.05  # from everything the hand needs no more care
 _LOWER_MARGIN_M = -0.01  # on the way down the object may brush what its spheres overlap
 
@@ -59,6 +59,6 @@ class ScriptedPlace(Routine):
                 scene.arm, tip - distance * axis, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3
             )
             if ok and checker.free(q, 0.0) and float(np.abs(q - scene.arm).max()) < 0.5:
-                yield from self.follow(q[None])
+                yield from self.follow(q[None], through=True)
                 return
         self.note("no_retreat")

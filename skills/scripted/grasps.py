@@ -12,15 +12,18 @@ import numpy as np
 from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
 from skills.scripted.search import LEVELS, CupTargets, Reach, StanceSearch
-from skills.scripted.stances import nearest_floor
+from skills.scripted.stances import Stances, nearest_floor
 from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
-from tpsrl.world.episode import Episode
+from tpsrl.world.episode import Episode, Target
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
+# What a step of the drive counts for Navigate beside one of the skill that follows, which has fewer.
+DRIVE_WEIGHT = 0.5
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
-_SHARES = ((1.0, 0.0), (0.5, 4.0))  # of the approach, the shorter one for narrow places
+_SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest for narrow places
 _LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
+_THERE_M = 0.3  # from the goal a target is where it belongs, for the plan
 _ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
 _DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
 
@@ -41,19 +44,8 @@ def plan_pick(
     With a `goal` (3,) grasps are preferred with which the object can be put there quickly too.
     `drive_weight` is what a step of driving counts beside one of the arm.
     """
-    kind = scene.kinds[index]
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
-    row, point, axis, pitch, extra = touches(
-        _PRIMITIVES[kind.primitive],
-        np.array(kind.half),
-        scene.rotation[index],
-        scene.position[index],
-        search.stances.stance,
-    )
-    along = np.tile(CUP_AXIS, (len(row), 1))
-    targets = CupTargets(
-        row, point, along, axis, NO_OFFSET, -APPROACH_M * axis, point, axis, extra, pitch, _SHARES
-    )
+    targets = _touch_targets(scene, index, search.stances)
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
@@ -61,6 +53,49 @@ def plan_pick(
             if found is not None:
                 return found
     return None
+
+
+def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
+    """All ways to touch an object; `kind` is the number of the pitch."""
+    kind = scene.kinds[index]
+    row, point, axis, pitch, extra = touches(
+        _PRIMITIVES[kind.primitive],
+        np.array(kind.half),
+        scene.rotation[index],
+        scene.position[index],
+        stances.stance,
+    )
+    along = np.tile(CUP_AXIS, (len(row), 1))
+    return CupTargets(
+        row, point, along, axis, NO_OFFSET, -APPROACH_M * axis, point, axis, extra, pitch, _SHARES
+    )
+
+
+def posture_to_come(scene: Scene, episode: Episode) -> np.ndarray | None:
+    """About the posture (7,) that the arm will be asked for next, or None if that is not known.
+
+    With an object in the hand, that in which it comes to its goal, else that in which the first
+    target that is not at its goal is come to; from where Navigate would go for it, or from here.
+    """
+    if scene.held is not None:
+        goal = destination(episode, scene.held.index)
+        if goal is None:
+            return None
+        search = StanceSearch(scene, goal, drive_weight=DRIVE_WEIGHT)
+        targets = standing(scene, scene.held, goal, search.stances)
+    else:
+        left = [t.object for t in episode.targets if not _is_there(scene, t)]
+        if not left:
+            return None
+        search = StanceSearch(scene, scene.position[left[0]], drive_weight=DRIVE_WEIGHT)
+        targets = _touch_targets(scene, left[0], search.stances)
+    found = search.find(targets, LEVELS[-1], -1 if scene.held else left[0], drive=False)
+    return None if found is None else found.ready
+
+
+def _is_there(scene: Scene, target: Target) -> bool:
+    away = scene.position[target.object] - np.array(target.goal)
+    return float(np.linalg.norm(away)) < _THERE_M
 
 
 class _Later:

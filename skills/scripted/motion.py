@@ -19,7 +19,7 @@ _TRIES = 1200
 _SHORTCUTS = 150
 _GOOD_ENOUGH = 1.15
 MARGINS_M = (0.02, 0.008, 0.0)
-_SAVING_STEPS = 25
+_SAVING_STEPS = 10
 _HEAD_SHARE = 0.15  # of a way, in which it must have become free
 _ATTEMPTS = 3  # paths from different seeds, of which the quickest is taken
 

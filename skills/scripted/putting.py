@@ -16,7 +16,7 @@ RELEASE_M = 0.005  # objects fall this far, which no can minds
 # How far above its place an object begins to be lowered (m), and for how many steps more: high ones
 # are for sinks, low ones for shelves.
 _LIFT_M = 0.08
-_LIFTS = ((1.0, 0.0), (2.0, 4.0), (0.4, 4.0))
+_LIFTS = ((0.6, 0.0), (1.2, 4.0), (2.0, 8.0), (0.35, 2.0))
 _HEADINGS = np.array([0.0, 0.35, -0.35, 0.8, -0.8])  # of the cup, off the direction to the goal
 # An object may stand up to 0.15 m from its goal, but what falls over or is pushed later should have
 # something to spare: rings of places around the goal (m), and what they cost (steps). The far ones

@@ -1,25 +1,47 @@
 """Reset arm: back to the resting posture, as HAB's fixed plan has it after every skill."""
 
+import numpy as np
+
+from skills.scripted.grasps import posture_to_come
 from skills.scripted.routine import Routine, Run, at_rest, resting
+from tpsrl.world.action import ARM_DELTA_RAD
+
+_STEPS = 45  # a plan gives it 50
+_GAIN_RAD = 0.1  # an arm at rest moves on for no less
 
 
 class ScriptedResetArm(Routine):
     """Moves the arm near its resting point on a collision-free path, unless it is well there.
 
-    The arm is all that it may move: where the robot could not drive off with the arm at rest, the
-    arm is raised instead.
+    Of the postures at rest it takes one from which what comes next is soon done. The arm is all
+    that it may move: where the robot could not drive off with the arm at rest, the arm is raised
+    instead.
     """
 
     def run(self) -> Run:
         """See `Routine.run`."""
         scene = self.look()
-        if at_rest(scene, self.world.ee_pos[0]):
+        resting_now = at_rest(scene, self.world.ee_pos[0])
+        later = posture_to_come(scene, self.episode)
+        if resting_now and later is None:
             return True
         checker = scene.checker(scene.base)
-        for posture in resting(scene, checker, only_drivable=True):
+        for posture in resting(scene, checker, only_drivable=True, later=later, weight=1.0):
+            if resting_now and not _worth(scene.arm, posture, later):
+                return True
             path = self.path_to(posture, checker)
             if path is not None:
                 yield from self.follow(path)
                 return True
-        yield from self.rise()
+        if not resting_now:
+            yield from self.rise()
         return True
+
+
+def _worth(arm: np.ndarray, posture: np.ndarray, later: np.ndarray | None) -> bool:
+    """Whether an arm (7,) that is at rest should move on to another posture there."""
+    if later is None or float(np.abs(posture - arm).max()) > _STEPS * ARM_DELTA_RAD:
+        return False
+    # The wrist's last joint is left out, which has no stops and turns beside the others.
+    now, then = (float(np.abs(later - q)[:6].max()) for q in (arm, posture))
+    return now - then > _GAIN_RAD

@@ -35,7 +35,6 @@ _HEIGHTS_M = (0.54, 0.76, 0.85, 0.9, 1.0, 1.08)
 _PITCHES, _TURNS = np.radians([90.0, 75.0, 60.0, 45.0]), (0.0, 0.4, -0.4)
 _QUICK = [0, 4, 9]
 _HOPELESS_RAD = 2.0
-_LATER = 0.6  # what the way to the next thing counts beside the way to rest
 _MOST = 12  # postures of which it is found out whether they are free
 
 
@@ -163,15 +162,28 @@ def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarr
     return far
 
 
-def rest_postures(scene: Scene, checker: ArmChecker, margin: float) -> list[np.ndarray]:
+def rest_postures(
+    scene: Scene, checker: ArmChecker, margin: float, later: np.ndarray | None, weight: float
+) -> list[np.ndarray]:
     """Resting postures (7,) that are free at a base pose, the best first: soon taken, and of use.
 
     Those that leave the camera free come before the others. What is held is kept as upright as
     turning the wrist can.
+
+    Args:
+        scene: where the arm is now.
+        checker: of the base pose.
+        margin: that a posture keeps, m.
+        later: (7,) what the arm will be asked for next, None: anything.
+        weight: what the way from the posture to that counts beside the way to the posture.
     """
     known = resting_postures()
     turned = np.empty_like(known.postures)
-    cost = _nearest(known.postures, scene.arm, turned) + _LATER * known.far
+    cost = _nearest(known.postures, scene.arm, turned)
+    if later is None:
+        cost += weight * known.far
+    else:
+        cost += weight * _nearest(known.postures, later, np.empty_like(turned))
     up = None if scene.held is None else _upright(scene.held, scene.rotation[scene.held.index])
     seeing: list[np.ndarray] = []
     blind: list[np.ndarray] = []

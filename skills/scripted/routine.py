@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.interface import SkillGoal
+from skills.scripted.grasps import posture_to_come
 from skills.scripted.motion import MARGINS_M, duration, widest_path
 from skills.scripted.navigation import STOP_STEPS, Leg
 from skills.scripted.resting import rest_postures
@@ -28,6 +29,7 @@ Steps = Generator[np.ndarray, WorldState, None]
 # A whole skill: returns whether it has done what it is for.
 Run = Generator[np.ndarray, WorldState, bool]
 
+LATER = 0.25  # what the way to the next thing counts beside the way to rest
 AT_REST_M = 0.14  # the skills ask for 0.15 m
 _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
@@ -163,16 +165,17 @@ class Routine(abc.ABC):
         """
         yield from self._move(BaseTracker(legs, self.world.base[0]), None)
 
-    def follow(self, path: np.ndarray, until_held: bool = False) -> Steps:
+    def follow(self, path: np.ndarray, until_held: bool = False, through: bool = False) -> Steps:
         """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
 
-        Ends early when something is held, if `until_held`.
+        Ends early when something is held, if `until_held`. Where something follows that need not
+        begin exactly at its end, the arm goes `through`.
 
         Raises:
             Blocked: the arm stopped getting on.
             OffPlan: the arm is somewhere else.
         """
-        yield from self._move(None, self._arm(path), until_held=until_held)
+        yield from self._move(None, self._arm(path, through), until_held=until_held)
 
     def drive_and_follow(self, legs: list[Leg], path: np.ndarray) -> Steps:
         """Drives along legs and moves the arm along way-points (k, 7), at once where that is free.
@@ -192,8 +195,8 @@ class Routine(abc.ABC):
             base = BaseTracker(legs, scene.base)
             yield from self._move(base, self._arm(way.path), delay=way.delay)
 
-    def _arm(self, path: np.ndarray) -> ArmTracker:
-        return ArmTracker(np.vstack([self.world.arm[0][None], path]))
+    def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
+        return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)
 
     def _move(
         self,
@@ -275,6 +278,7 @@ class Routine(abc.ABC):
         footprint = scene.footprint(scene.arm)
         least = min(footprint.margin(*scene.base), 0.0) - 0.01
         best, chosen = np.inf, None
+        later = posture_to_come(scene, self.episode)
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if steps + _LEAST_FOLD_STEPS >= best:
@@ -284,7 +288,8 @@ class Routine(abc.ABC):
                 break
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
-            for posture in resting(there, checker, only_drivable=backing < _BACK_OFFS_M[-1]):
+            drivable_there = backing < _BACK_OFFS_M[-1]
+            for posture in resting(there, checker, drivable_there, later):
                 path = self.path_to(posture, checker)
                 if path is not None:
                     steps += duration(np.vstack([scene.arm[None], path]))
@@ -320,7 +325,7 @@ class Routine(abc.ABC):
             rising.append(q)
         if rising:
             self.note("rose")
-            yield from self.follow(np.array(rising))
+            yield from self.follow(np.array(rising), through=True)
 
     def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
         """Drives and moves the arm to the ready posture of what `plan` finds; None: nothing."""
@@ -335,20 +340,29 @@ class Routine(abc.ABC):
             if again is not None and again.legs is None:
                 reach = again
         self.phase = "ready"
-        yield from self.follow(self._ready_path(reach.via))
+        yield from self.follow(self._ready_path(reach.via), through=True)
         if reach.advance:
             self.phase = "advance"
             end, yaw = reach.stance, reach.stance[2]
             yield from self.drive([Leg(end[0], end[1], yaw, 1), Leg(end[0], end[1], yaw, 1)])
         if reach.via is not reach.ready:
             self.phase = "ready"
-            yield from self.follow(self._ready_path(reach.ready))
+            yield from self.follow(self._ready_path(reach.ready), through=True)
         return reach
 
 
-def resting(scene: Scene, checker: ArmChecker, only_drivable: bool) -> list[np.ndarray]:
-    """Free resting postures at a base pose, the best first; those that let the robot drive off."""
-    found = rest_postures(scene, checker, MARGINS_M[1])
+def resting(
+    scene: Scene,
+    checker: ArmChecker,
+    only_drivable: bool,
+    later: np.ndarray | None = None,
+    weight: float = LATER,
+) -> list[np.ndarray]:
+    """Free resting postures at a base pose, the best first; those that let the robot drive off.
+
+    `later` and `weight` as in `rest_postures`.
+    """
+    found = rest_postures(scene, checker, MARGINS_M[1], later, weight)
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]

@@ -32,7 +32,7 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, point_to_base, static_
 LEVELS = ((0.02, 0.004), (0.008, 0.0))
 _HERE = (0.006, 0.0)
 MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
-_STRETCH_RAD = 10.0  # per metre of lift: farther apart in joint space, two postures do not belong
+_STRETCH_RAD = 12.0  # per metre of lift: farther apart in joint space, two postures do not belong
 _LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apart they may be
 _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
 _MISSED_M, _MISSED_RAD = 0.02, 0.03  # by how much a base may miss its stance
@@ -45,7 +45,7 @@ _ROOM_M = 0.6
 _MAX_LOOKS, _MORE_LOOKS, _ENOUGH_OF_A_STANCE = 250, 25, 3
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
-_COMFORTABLE_STEPS, _HASTE = 150.0, 2.0
+_COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

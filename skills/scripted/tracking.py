@@ -15,7 +15,7 @@ from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
 _AHEAD_RAD = 0.03  # the arm aims at this far on along its path, which cuts corners by less
-_ARRIVED_RAD = 0.004
+_ARRIVED_RAD, _THROUGH_RAD = 0.004, 0.015
 _OFF_PATH_RAD = 0.12
 _WINDOW_RAD = 0.3  # of the path, in which the arm is looked for
 _OFF_WAY_M, _WINDOW_STEPS = 0.2, 20
@@ -40,10 +40,12 @@ class ArmTracker:
         Blocked: it has not got on for a while.
     """
 
-    def __init__(self, path: np.ndarray) -> None:
+    def __init__(self, path: np.ndarray, through: bool = False) -> None:
+        """`through`: something follows, for which the end need not be met exactly."""
         self._path = np.ascontiguousarray(path, dtype=np.float64)
         spans = np.abs(np.diff(self._path, axis=0)).max(axis=1)
         self._length = np.concatenate([[0.0], np.cumsum(spans)])
+        self._near = _THROUGH_RAD if through else _ARRIVED_RAD
         self._at = self._best = 0.0
         self._stuck = 0
 
@@ -59,7 +61,7 @@ class ArmTracker:
         if off > _OFF_PATH_RAD:
             raise OffPlan("arm")
         end = self._path[-1] - arm
-        if self._at >= self._length[-1] - _ARRIVED_RAD and np.abs(end).max() < 2 * _ARRIVED_RAD:
+        if self._at >= self._length[-1] - self._near and np.abs(end).max() < 2 * self._near:
             return False
         delta = _point(self._path, self._length, self._at + _AHEAD_RAD) - arm
         span = float(np.abs(delta).max())
