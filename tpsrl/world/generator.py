@@ -203,7 +203,7 @@ class _Draft:
         self, names: Sequence[str], on: PlacedReceptacle, draw: TargetDraw | None
     ) -> ObjectPlacement | None:
         """An object of a kind that is drawn, if there is room for it on a receptacle."""
-        kind = object_kind(names[self._rng.integers(len(names))])
+        kind = object_kind(names[int(self._rng.integers(len(names)))])
         for _ in range(_PLACEMENTS):
             yaw = float(self._rng.uniform(-math.pi, math.pi))
             spot = self._free_spot(on, kind, yaw, draw, "start")
