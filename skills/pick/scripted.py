@@ -5,6 +5,7 @@ import numpy as np
 from skills.scripted.grasps import destination, plan_pick
 from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
 from skills.scripted.search import Reach
+from tpsrl.world.collision import distance_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
@@ -12,6 +13,7 @@ _LIFTS_M = (0.05, 0.08, 0.03)
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
+_SUCK_M = 0.012  # from the object the cup begins to suck, or it would take a neighbour
 _MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
 
 
@@ -29,6 +31,23 @@ class ScriptedPick(Routine):
             yield from self._lift()
             yield from self.to_rest()
         return self.rest_m < AT_REST_M and bool(self.world.held[0] == index)
+
+    def still(self) -> np.ndarray:
+        """See `Routine.still`; the cup sucks only where nothing else can come into it."""
+        if self.phase == "contact" and self.world.held[0] < 0:
+            self.grip = 1.0 if self._gap() < _SUCK_M else -1.0
+        return super().still()
+
+    def _gap(self) -> float:
+        """How far (m) the cup's tip is from the object's surface."""
+        scene, index = self.look(), self.goal.object
+        body = scene.objects
+        cup = np.asarray(self.world.ee_pos[0], dtype=np.float64)
+        return float(
+            distance_to(
+                body.kind[index], body.centre[index], body.rotation[index], body.half[index], cup
+            )
+        )
 
     def outdated(self) -> bool:
         """See `Routine.outdated`; the object has moved, or is no longer held."""
@@ -53,7 +72,7 @@ class ScriptedPick(Routine):
         if reach is None:
             self.note("no_grasp")
             return
-        self.grip, self.phase = 1.0, "contact"
+        self.phase = "contact"
         yield from self.follow(self._contact_path(reach), until_held=True)
         if self.world.held[0] < 0:
             yield from self.wait(2)

@@ -340,14 +340,15 @@ class Routine(abc.ABC):
             if again is not None and again.legs is None:
                 reach = again
         self.phase = "ready"
-        yield from self.follow(self._ready_path(reach.via), through=True)
+        above = reach.via is not reach.ready
+        yield from self.follow(self._ready_path(reach.via), through=above)
         if reach.advance:
             self.phase = "advance"
             end, yaw = reach.stance, reach.stance[2]
             yield from self.drive([Leg(end[0], end[1], yaw, 1), Leg(end[0], end[1], yaw, 1)])
-        if reach.via is not reach.ready:
+        if above:
             self.phase = "ready"
-            yield from self.follow(self._ready_path(reach.ready), through=True)
+            yield from self.follow(self._ready_path(reach.ready))
         return reach
 
 

@@ -38,11 +38,12 @@ _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from th
 _MISSED_M, _MISSED_RAD = 0.02, 0.03  # by how much a base may miss its stance
 _MAX_DRIVES = 4
 _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
+_DETOUR_STEPS = 30.0  # of the arm, about, around what is in its way
 _MAX_DETOURS = 6  # arm paths around something, of which planning takes some milliseconds each
 _ROOM_M = 0.6
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
 # to some tens of steps. Ways from the same stance are much alike.
-_MAX_LOOKS, _MORE_LOOKS, _ENOUGH_OF_A_STANCE = 250, 25, 3
+_MAX_LOOKS, _MORE_LOOKS, _ENOUGH_OF_A_STANCE = 300, 30, 3
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
@@ -124,7 +125,7 @@ class Reach:
     `legs` lead to the pose `first` (3,) with the arm as it is (None: it is there already); from
     it `advance` metres straight on lead to `stance` (3,), driven with the arm in posture `via`
     (7,): the ready posture itself, or a high one where that would run into something. `path` (k, 7)
-    leads the arm there, before the advance.
+    leads the arm there, before the advance; straight in joint space if `direct`.
     """
 
     target: CupTarget
@@ -137,6 +138,7 @@ class Reach:
     ready: np.ndarray
     there: np.ndarray
     steps: float
+    direct: bool
 
 
 class StanceSearch:
@@ -193,12 +195,13 @@ class StanceSearch:
             if not np.isfinite(later) or guess[i] + later >= best:
                 continue
             looks += 1
-            more -= bool(found)
+            more -= np.isfinite(best)
             reach = self._look(targets, int(i), margins, touching)
             if reach is not None:
-                good[row] += 1
                 found.append(dataclasses.replace(reach, steps=reach.steps + later))
-                best = min(best, found[-1].steps)
+                if reach.direct:
+                    good[row] += 1
+                    best = min(best, found[-1].steps)
         found.sort(key=lambda reach: reach.steps)
         if not drive:
             return next(iter(found), None)
@@ -270,11 +273,16 @@ class StanceSearch:
             return None
         steps = cost + float(targets.extra[i]) + float(np.abs(there - ready).max()) / ARM_DELTA_RAD
         steps += float(np.abs(ready - via).max()) / ARM_DELTA_RAD
+        direct = edge_free(self._checker(row, 0.0, -1), scene.arm, via, MARGINS_M[1])
+        if not direct:
+            steps += _DETOUR_STEPS
         every = np.array([row])
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
         path = via[None]
-        return Reach(target, None, first, advance, stance, via, path, ready, there, total)
+        return Reach(
+            target, None, first, advance, stance, via, path, ready, there, total, direct
+        )
 
     def _checker(self, row: int, share: float, touching: int) -> ArmChecker:
         """The checker after a share of a stance's advance; kept."""
@@ -317,16 +325,15 @@ class StanceSearch:
                         continue
                     more = duration(down[0]) - duration(np.stack([reach.via, reach.ready]))
                     reach = dataclasses.replace(reach, steps=reach.steps + (1.0 + _HASTE) * more)
-            checker = self.scene.checker(reach.first)
-            if edge_free(checker, arm, reach.via, MARGINS_M[1]):
+            if reach.direct:
                 better.append(reach)
                 best = min(best, reach.steps)
                 continue
             detours += 1
-            way = widest_path(checker, arm, reach.via)
+            way = widest_path(self.scene.checker(reach.first), arm, reach.via)
             if way is None:
                 continue
-            more = duration(way[0]) - duration(np.stack([arm, reach.via]))
+            more = duration(way[0]) - duration(np.stack([arm, reach.via])) - _DETOUR_STEPS
             steps = reach.steps + (1.0 + _HASTE) * more
             better.append(dataclasses.replace(reach, path=way[0][1:], steps=steps))
             best = min(best, steps)
