@@ -15,12 +15,15 @@ import numpy as np
 from skills.scripted.scene import Scene
 from skills.scripted.search import ahead
 from tpsrl.compiled import njit
-from tpsrl.world.collision import BOX, TOOL, distance_to
+from tpsrl.world.collision import ARM_SPHERES, BOX, TOOL, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import ABSENT, layout_obstacles, rounded
 from tpsrl.world.footprint import Footprint, pose_margin, posed_spheres
 from tpsrl.world.handles import Handle
 from tpsrl.world.handles import handle as handle_of
-from tpsrl.world.kinematics import cup_pose
+from tpsrl.world.kinematics import arm_frames, cup_pose
+from tpsrl.world.layouts import resolve
+from tpsrl.world.state import JOINTS
 
 _STEP_M = 0.03  # of the cup, between two checked poses
 _START_MARGIN_M, _ARM_MARGIN_M = -0.005, -0.015  # spheres are fatter than what they stand for
@@ -67,15 +70,40 @@ def foresee(
     hand = (spheres.link == TOOL).astype(np.int64)
     last, at = _follow(
         np.array(base, dtype=np.float64),
-        tip,
-        turn[:, 0].copy(),
+        (tip, turn[:, 0].copy()),
         least,
-        (way.pos, way.turn),
-        (way.centre, way.turn, way.half, way.front),
+        way.arguments(),
         (centre, spheres.radius, hand),
         footprint.arguments(),
     )
     return Drag(float(way.joints[last]), at)
+
+
+def foresee_all(
+    layout: str, marker: str, bases: np.ndarray, postures: np.ndarray, goal: float
+) -> np.ndarray:
+    """How far (n,) a shut door or drawer could be opened with nothing but its furniture around.
+
+    From stances `bases` (n, 3), with arm postures (n, 7).
+    """
+    way = _way(layout, marker, 0.0, goal)
+    joints = [0.0] * len(JOINTS)
+    joints[JOINTS.index(marker)] = ABSENT
+    around = layout_obstacles(layout, rounded(np.array(joints)))
+    body, _ = resolve(layout)[0].link(marker)
+    own = [row for row, name in enumerate(around.names) if name.startswith(f"{body}/")]
+    furniture = (around.centre[own], around.rotation[own], around.half[own])
+    s = ARM_SPHERES
+    places = _follow_all(
+        bases,
+        postures,
+        LEAST_FACING,
+        way.arguments(),
+        furniture,
+        (s.link, s.centre, s.radius),
+    )
+    found: np.ndarray = way.joints[places]
+    return found
 
 
 def clear_of_link(
@@ -111,6 +139,10 @@ class _Way:
     half: np.ndarray  # (b, 3)
     front: int  # the box that the face belongs to
 
+    def arguments(self) -> tuple:
+        """What the compiled functions take: all but the joint positions."""
+        return self.pos, self.turn, self.centre, self.half, self.front
+
 
 @functools.lru_cache(maxsize=256)
 def _way(layout: str, marker: str, joint: float, goal: float) -> _Way:
@@ -135,39 +167,89 @@ def _way(layout: str, marker: str, joint: float, goal: float) -> _Way:
 @njit(cache=True)
 def _follow(
     base: np.ndarray,
-    tip: np.ndarray,
-    axis: np.ndarray,
+    hold: tuple,
     least: float,
     way: tuple,
-    boxes: tuple,
     arm: tuple,
     footprint: tuple,
 ) -> tuple[int, np.ndarray]:
     """How many places of a way the base can follow, and where it then is (3,)."""
-    origins, turns = way
-    centres, box_turns, half, front = boxes
-    local = turns[0].T @ (_to_world(base, tip) - origins[0])
     at = base.copy()
-    for i in range(1, len(origins)):
-        after = origins[i] + turns[i] @ local
-        step = after - _to_world(at, tip)
-        c, s = math.cos(at[2]), math.sin(at[2])
-        omega = (c * step[1] - s * step[0]) / tip[0]
-        v = c * step[0] + s * step[1] + omega * tip[1]
-        turned = at[2] + omega / 2
-        moved = at + np.array([v * math.cos(turned), v * math.sin(turned), omega])
-        moved[:2] += (after - _to_world(moved, tip))[:2]
-        if pose_margin(moved[0], moved[1], moved[2], *footprint) < _FLOOR_MARGIN_M:
-            return i - 1, at
-        out = turns[i][:, 0]
-        c, s = math.cos(moved[2]), math.sin(moved[2])
-        ahead, aside = c * out[0] + s * out[1], c * out[1] - s * out[0]
-        if -(ahead * axis[0] + aside * axis[1] + out[2] * axis[2]) < least:
-            return i - 1, at
-        if _hits_link(moved, centres[i], box_turns[i], half, front, *arm, _ARM_MARGIN_M):
+    local = way[1][0].T @ (_to_world(base, hold[0]) - way[0][0])
+    for i in range(1, len(way[0])):
+        moved, good = _follow_one(at, i, local, hold, least, way, arm)
+        if not good or pose_margin(moved[0], moved[1], moved[2], *footprint) < _FLOOR_MARGIN_M:
             return i - 1, at
         at = moved
-    return len(origins) - 1, at
+    return len(way[0]) - 1, at
+
+
+@njit(cache=True)
+def _follow_one(
+    base: np.ndarray, i: int, local: np.ndarray, hold: tuple, least: float, way: tuple, arm: tuple
+) -> tuple[np.ndarray, bool]:
+    """Where the base (3,) is when the cup has come along to place `i`, and whether it may be there.
+
+    Args:
+        base: where it was a place before.
+        i: of the way.
+        local: (3,) what the cup holds, in the frame of the door or drawer.
+        hold: tip (3,) and axis (3,) of the cup, base frame.
+        least: cosine between axis and face.
+        way: see `_Way.arguments`.
+        arm: spheres (n, 3) of the base frame, radii (n,), whether they are the hand's (n,).
+    """
+    origin, turn, centre, half, front = way
+    tip, axis = hold
+    after = origin[i] + turn[i] @ local
+    step = after - _to_world(base, tip)
+    c, s = math.cos(base[2]), math.sin(base[2])
+    omega = (c * step[1] - s * step[0]) / tip[0]
+    v = c * step[0] + s * step[1] + omega * tip[1]
+    heading = base[2] + omega / 2
+    moved = base + np.array([v * math.cos(heading), v * math.sin(heading), omega])
+    moved[:2] += (after - _to_world(moved, tip))[:2]
+    out = turn[i][:, 0]
+    c, s = math.cos(moved[2]), math.sin(moved[2])
+    ahead, aside = c * out[0] + s * out[1], c * out[1] - s * out[0]
+    if -(ahead * axis[0] + aside * axis[1] + out[2] * axis[2]) < least:
+        return moved, False
+    hits = _hits_link(moved, centre[i], turn[i], half, front, *arm, _ARM_MARGIN_M)
+    return moved, not hits
+
+
+@njit(cache=True)
+def _follow_all(
+    bases: np.ndarray,
+    postures: np.ndarray,
+    least: float,
+    way: tuple,
+    furniture: tuple,
+    spheres: tuple,
+) -> np.ndarray:
+    """How many places of a way the base can follow (n,), from base poses (n, 3) with arm postures
+    (n, 7); the furniture's boxes (m, ...) are in the way only at the first place.
+    """
+    link, centre, radius = spheres
+    reached = np.zeros(len(bases), dtype=np.int64)
+    pos, rot = np.empty((7, 3)), np.empty((7, 3, 3))
+    sphere, hand = np.empty_like(centre), (link == TOOL).astype(np.int64)
+    for n in range(len(bases)):
+        arm_frames(postures[n], pos, rot)
+        for i in range(len(link)):
+            sphere[i] = pos[link[i]] + rot[link[i]] @ centre[i]
+        tip, turn = cup_pose(postures[n])
+        hold = (tip, turn[:, 0].copy())
+        at = bases[n].copy()
+        if _least_distance(at, sphere, radius, *furniture) < 0.0:
+            continue
+        local = way[1][0].T @ (_to_world(at, tip) - way[0][0])
+        for i in range(1, len(way[0])):
+            at, good = _follow_one(at, i, local, hold, least, way, (sphere, radius, hand))
+            if not good:
+                break
+            reached[n] = i
+    return reached
 
 
 @njit(cache=True)
@@ -207,6 +289,24 @@ def _hits_link(
             if distance_to(BOX, centre[j], turn, half[j], point) - radius[i] < margin:
                 return True
     return False
+
+
+@njit(cache=True)
+def _least_distance(
+    base: np.ndarray,
+    sphere: np.ndarray,
+    radius: np.ndarray,
+    centre: np.ndarray,
+    turn: np.ndarray,
+    half: np.ndarray,
+) -> float:
+    """From spheres (n, 3), (n,) of the frame of a base pose (3,) to boxes (m, ...), m."""
+    least = 1e9
+    for i in range(len(radius)):
+        point = _to_world(base, sphere[i])
+        for j in range(len(centre)):
+            least = min(least, distance_to(BOX, centre[j], turn[j], half[j], point) - radius[i])
+    return least
 
 
 def tip_in_world(base: np.ndarray, tip: np.ndarray) -> np.ndarray:

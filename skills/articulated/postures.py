@@ -24,7 +24,7 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS
 _DISTANCES = np.arange(0.45, 1.01, 0.05)
 _BEARINGS = np.arange(-0.45, 0.46, 0.15)
 _HEIGHTS = np.array([0.065, 0.03, 0.0, -0.05])
-_PITCHES = np.radians([60.0, 50.0, 40.0, 30.0, 15.0, 0.0])
+_PITCHES = np.radians([60.0, 50.0, 42.0, 35.0, 28.0, 15.0, 0.0])
 _HEADINGS = np.arange(-1.2, 1.21, 0.3)
 # Where the face is towards, as seen from the base: to pull one stands before it, to push at most
 # beside it.
@@ -48,6 +48,10 @@ class Holds:
     tip: np.ndarray  # (n, 3) of the cup, when it is on the face
     inward: np.ndarray  # (n,) heading of the direction into the face, rad
     apart: np.ndarray  # (n,) how far the tip is off the face, m
+
+    def rows(self, rows: np.ndarray) -> "Holds":
+        """Some of them."""
+        return Holds(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
 @functools.lru_cache(maxsize=16)
