@@ -33,7 +33,7 @@ _BESIDE = np.arange(-2.1, 2.11, 0.3)
 _MOST_ARM_STEPS = 120.0
 _SEEDS = 3
 _FACE_MARGIN_M, _BODY_MARGIN_M = 0.004, 0.006
-_PUSH_GAP_M = 0.01  # from the face that is going to be pushed
+PUSH_GAP_M = 0.015  # from the face that is going to be pushed
 _TOOL_M, _TOOL_RADIUS_M = 0.11, 0.048  # from the cup's tip to the gripper, which is wider
 _NOTHING = Bodies(
     np.empty(0, dtype=np.int64), np.empty((0, 3)), np.empty((0, 3, 3)), np.empty((0, 3))
@@ -86,7 +86,7 @@ def off_face(facing: np.ndarray, opening: bool) -> np.ndarray:
     """
     # The rim of a tilted cup touches before its middle does, and aslant the gripper before it.
     rim = CUP_RADIUS * np.sqrt(np.maximum(0.0, 1.0 - facing * facing))
-    return rim if opening else np.maximum(rim, _TOOL_RADIUS_M - _TOOL_M * facing) + _PUSH_GAP_M
+    return rim if opening else np.maximum(rim, _TOOL_RADIUS_M - _TOOL_M * facing) + PUSH_GAP_M
 
 
 @functools.lru_cache(maxsize=8)
