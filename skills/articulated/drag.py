@@ -121,6 +121,16 @@ def clear_of_link(
     return not _hits_link(pose, *link, centre, scene.spheres.radius, hand, _START_MARGIN_M)
 
 
+def hand_to_front(handle: Handle, joint: float, base: np.ndarray, posture: np.ndarray) -> float:
+    """Least distance (m) of the hand's spheres to the front of a door or drawer."""
+    boxes = handle.boxes(joint)
+    row = [box.name for box in handle.link.boxes].index(handle.front.partition("/")[2])
+    hand = ARM_SPHERES.link == TOOL
+    centre, radius = posed_spheres(posture)
+    front = boxes.centre[[row]], boxes.rotation[[row]], boxes.half[[row]]
+    return float(_least_distance(base, centre[hand], radius[hand], *front))
+
+
 def can_back_off(footprint: Footprint, base: np.ndarray, by: float) -> bool:
     """Whether a base (3,) can then drive straight back with the arm as it is."""
     return all(

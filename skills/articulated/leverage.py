@@ -136,7 +136,8 @@ class _Search:
         if not drivable(self._footprint, first, FOOTPRINT_MARGIN_M):
             return None
         around = _with_posture(self._footprint, scene, posture)
-        if around.margin(*first) < _MARGIN_M:
+        midway = np.append((first[:2] + stance[:2]) / 2, stance[2])
+        if around.margin(*first) < _MARGIN_M or around.margin(*midway) < 0.0:
             return None
         reaching = _with_posture(self._without, scene, posture)
         if reaching.margin(*stance) < 0.0:

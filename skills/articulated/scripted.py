@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from skills.articulated.drag import base_velocity, foresee, tip_in_world
+from skills.articulated.drag import base_velocity, foresee, hand_to_front, tip_in_world
 from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
 from skills.articulated.postures import PUSH_GAP_M, off_face
 from skills.core.geometry import rest_distance
@@ -19,7 +19,7 @@ from skills.scripted.routine import Blocked, Routine, Steps, at_rest, rest_postu
 from skills.scripted.search import ahead
 from tpsrl.world import action as act
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
-from tpsrl.world.geometry import quat_matrix, wrap_angle
+from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.handles import Handle, handle
 from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import point_to_base, to_base
@@ -30,6 +30,7 @@ _TRIES = 4
 # nearly every step, so that it touches without a bump.
 _FAST_MPS, _BRAKE_MPS2, _NEARING = 0.8, 4.0, 12.0
 _TOUCH_MPS, _PUSH_MPS = 0.03, 0.06
+_ROUND_M = 0.008  # by which the rim of a cup stands out over a sphere in it
 _PRESS_M, _CONTACT_N = 0.03, 300.0  # the face is reached, whatever the plan said
 _SPEED_MPS, _SPEED_UP_MPS2, _SLOW_DOWN_MPS2 = 1.2, 4.0, 2.5  # of what is moved, at the handle
 _LAST_MPS = 0.06
@@ -39,12 +40,11 @@ _STUCK_STEPS, _STUCK = 15, 0.002
 _CALM = 0.003  # m or rad in a step: a door that swings faster would run into the cup
 _LIFT_OFF_M, _LIFT_OFF_MPS = 0.06, 0.8
 _BESIDE_M = 0.5  # farther from the marker than this, the hand is not at the face
-_SIDEWAYS_RAD = 1.0  # beyond this the hand comes on to a face from its edge
 _RETREATS_M = (RETREAT_M, 0.25, 0.15)
 _TOUCHING_M = -0.02
 _AT_REST_M = 0.14
 _MOVED = 0.004  # m or rad, by which what is pushed shows that it gives way
-_SHUT = 0.03
+_SHUT, _COASTS = 0.045, 0.005  # m or rad: what is left of the way it goes by itself
 
 
 class _Articulated(Routine):
@@ -117,7 +117,7 @@ class _Articulated(Routine):
         self.phase = "ready"
         yield from self.follow(self._ready(approach, self.world.base[0]))
         self.phase, self.grip = "contact", 1.0 if self.opening else -1.0
-        if self._sideways(approach.stance):
+        if not self.opening and not self.handle.slides:  # between a door and a wall
             x, y, yaw = approach.stance
             yield from self.drive([Leg(x, y, yaw, 1)] * 2)
         yield from self._touch(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
@@ -131,18 +131,17 @@ class _Articulated(Routine):
             return approach.posture[None]
         return path
 
-    def _sideways(self, stance: np.ndarray) -> bool:
-        """Whether a hand that pushes comes on to the face from its edge, driving along it."""
-        into = -self.handle.normal(self.joint)
-        inward = wrap_angle(math.atan2(into[1], into[0]) - stance[2])
-        return not self.opening and abs(inward) > _SIDEWAYS_RAD
-
     def _gap(self) -> float:
-        """How far (m) the tool is off the plane of the face, negative beyond it."""
+        """How far (m) the tool is off the face, a few millimetres less rather than more."""
         cup, normal = np.asarray(self.world.ee_pos[0]), self.handle.normal(self.joint)
         facing = -quat_matrix(self.world.ee_quat[0])[:, 0] @ normal
-        apart = off_face(np.asarray(facing), self.opening) - (0.0 if self.opening else PUSH_GAP_M)
-        return float((cup - self.handle.point(self.joint)) @ normal - apart)
+        off = float((cup - self.handle.point(self.joint)) @ normal)
+        if self.opening:
+            return off - float(off_face(facing, opening=True))
+        # A hand that leans over a drawer touches with the cup alone.
+        base, arm = np.asarray(self.world.base[0]), np.asarray(self.world.arm[0])
+        spheres = hand_to_front(self.handle, self.joint, base, arm) - _ROUND_M
+        return max(spheres, off - float(off_face(facing, opening=False)) + PUSH_GAP_M)
 
     def _touch(self, contact: np.ndarray) -> Steps:
         """Brings the cup's tip to a point (3,) on the face, by driving, until that is felt."""
@@ -286,7 +285,7 @@ class ScriptedClose(_Articulated):
         yield from self.come_to()
         scene = self.look()
         drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, 0.0)
-        yield from self.drag(min(drag.joint, _SHUT - _MOVED))
+        yield from self.drag(min(drag.joint + _COASTS, _SHUT - _MOVED))
 
     def leave(self) -> Steps:
         """Takes the hand off: without suction it does not open what it has shut."""
