@@ -15,7 +15,7 @@ import numpy as np
 from skills.scripted.scene import Scene
 from skills.scripted.search import ahead
 from tpsrl.compiled import njit
-from tpsrl.world.collision import ARM_SPHERES, BOX, TOOL, distance_to
+from tpsrl.world.collision import ARM_SPHERES, BOX, TOOL, Bodies, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import ABSENT, layout_obstacles, rounded
 from tpsrl.world.footprint import Footprint, pose_margin, posed_spheres
@@ -59,10 +59,13 @@ def foresee(
 ) -> Drag:
     """Follows the handle from joint position `joint` towards `goal` until something is hit.
 
-    `footprint`, that of the posture without the door or drawer that is moved, saves making it.
+    `footprint`, that of the posture without the door or drawer that is moved and what is in it,
+    saves making it.
     """
     tip, turn = cup_pose(posture)
-    footprint = footprint or scene.footprint(posture, without=handle.index)
+    if footprint is None:
+        empty = without_load(scene, handle, joint)
+        footprint = empty.footprint(posture, without=handle.index)
     way = _way(scene.layout, handle.marker, joint, goal)
     least = LEAST_FACING if goal > joint else LEAST_PUSHING
     spheres = scene.spheres
@@ -77,6 +80,25 @@ def foresee(
         footprint.arguments(),
     )
     return Drag(float(way.joints[last]), at)
+
+
+def without_load(scene: Scene, handle: Handle, joint: float) -> Scene:
+    """The scene without the objects in a drawer, which come along with it."""
+    if not handle.slides or scene.held is not None:
+        return scene
+    boxes = handle.boxes(joint)
+    pos, turn = handle.pose(joint)
+    corners = np.abs(np.einsum("ji,bj->bi", turn, boxes.centre - pos)) + boxes.half
+    inside = (np.abs((scene.position - pos) @ turn) < corners.max(axis=0)).all(axis=1)
+    out = np.flatnonzero(~inside)
+    rows = scene.objects
+    return dataclasses.replace(
+        scene,
+        kinds=tuple(scene.kinds[i] for i in out),
+        position=scene.position[out],
+        rotation=scene.rotation[out],
+        objects=Bodies(rows.kind[out], rows.centre[out], rows.rotation[out], rows.half[out]),
+    )
 
 
 def foresee_all(

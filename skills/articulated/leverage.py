@@ -11,7 +11,14 @@ import math
 
 import numpy as np
 
-from skills.articulated.drag import Drag, can_back_off, clear_of_link, foresee, foresee_all
+from skills.articulated.drag import (
+    Drag,
+    can_back_off,
+    clear_of_link,
+    foresee,
+    foresee_all,
+    without_load,
+)
 from skills.articulated.postures import Holds, holds
 from skills.scripted.navigation import STOP_STEPS, Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
@@ -19,6 +26,8 @@ from skills.scripted.search import DRIVE_STEPS, FOOTPRINT_MARGIN_M, drivable
 from skills.scripted.together import plan_together, slowest
 from tpsrl.world.action import ARM_DELTA_RAD, STEP_M, STEP_RAD
 from tpsrl.world.collision import REST
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import CELL_M
 from tpsrl.world.footprint import Footprint, posed_spheres
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import Handle
@@ -34,6 +43,7 @@ _SHUT = 0.035  # what stands out over a drawer may keep the hand from pushing it
 RETREAT_M = 0.35  # an arm that folds nearer than this moves the drawer again
 _APPROACH_M = 0.1  # the last stretch, driven with the arm out
 _ENTER_M = 0.25  # where the hand goes between an open door and a wall
+_ENTERING = (0.2, 0.4, 0.6, 0.8, 1.0)
 _MARGIN_M = 0.006
 _CREEP_STEPS = 8.0
 # Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
@@ -90,7 +100,8 @@ class _Search:
         self._scene, self._handle = scene, handle
         self._joint, self._opening = joint, opening
         self._footprint = scene.footprint(scene.arm)
-        self._without = scene.footprint(scene.arm, without=handle.index)
+        self._empty = without_load(scene, handle, joint)
+        self._without = self._empty.footprint(scene.arm, without=handle.index)
 
     def best(self) -> Approach | None:
         """The quickest way that is free, or None."""
@@ -136,8 +147,12 @@ class _Search:
         if not drivable(self._footprint, first, FOOTPRINT_MARGIN_M):
             return None
         around = _with_posture(self._footprint, scene, posture)
-        midway = np.append((first[:2] + stance[:2]) / 2, stance[2])
-        if around.margin(*first) < _MARGIN_M or around.margin(*midway) < 0.0:
+        if around.margin(*first) < _MARGIN_M:
+            return None
+        # A hand that pushes may come around a door's edge; one that pulls stays before the face.
+        if not self._opening and not all(
+            around.margin(*first + t * (stance - first)) > 0.0 for t in _ENTERING
+        ):
             return None
         reaching = _with_posture(self._without, scene, posture)
         if reaching.margin(*stance) < 0.0:
@@ -163,6 +178,7 @@ class _Search:
         drive = np.hypot(*(first[:, :2] - scene.base[:2]).T) / STEP_M + turn / STEP_RAD
         steps = np.maximum(drive + DRIVE_STEPS + 2 * STOP_STEPS, arm) + self._askew(first) + back
         ways = _Ways(steps + _CREEP_STEPS, back, first, stance, table.posture)
+        ways = ways.rows(self._on_floor(first) & self._on_floor(stance))
         ways = ways.rows(_spread(ways, _DRIVES_KNOWN))
         field = drive_field(self._footprint, scene.base)
         arm = np.abs(ways.posture - scene.arm).max(axis=1) / ARM_DELTA_RAD
@@ -173,6 +189,14 @@ class _Search:
         ways = dataclasses.replace(ways, steps=steps)
         order = np.argsort(steps, kind="stable")
         return ways.rows(order[np.isfinite(steps[order])][:_MAX_WAYS])
+
+    def _on_floor(self, poses: np.ndarray) -> np.ndarray:
+        """Whether the base's disc is free at poses (n, 3), as far as a coarse look tells."""
+        disc, origin = self._footprint.disc, np.array(self._footprint.origin)
+        ix, iy = ((poses[:, :2] - origin) / CELL_M).astype(np.int64).T
+        inside = (ix >= 0) & (iy >= 0) & (ix < disc.shape[1]) & (iy < disc.shape[0])
+        clear = disc[np.where(inside, iy, 0), np.where(inside, ix, 0)] > BASE_RADIUS - CELL_M
+        return inside & clear
 
     def _askew(self, first: np.ndarray) -> np.ndarray:
         """What not facing the handle costs (n,)."""
