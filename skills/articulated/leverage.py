@@ -22,7 +22,7 @@ from skills.articulated.drag import (
 from skills.articulated.postures import Holds, holds
 from skills.scripted.navigation import STOP_STEPS, Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
-from skills.scripted.search import DRIVE_STEPS, FOOTPRINT_MARGIN_M, drivable
+from skills.scripted.search import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, drivable
 from skills.scripted.together import plan_together, slowest
 from tpsrl.world.action import ARM_DELTA_RAD, STEP_M, STEP_RAD
 from tpsrl.world.collision import REST
@@ -41,9 +41,11 @@ _OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD = 1.5, 1.3, 1.19
 _SHUT = 0.035  # what stands out over a drawer may keep the hand from pushing it any further
 
 RETREAT_M = 0.35  # an arm that folds nearer than this moves the drawer again
+_OVERSHOOT_M = 0.08  # that a cup which is taken off the face adds to it
 _APPROACH_M = 0.1  # the last stretch, driven with the arm out
 _ENTER_M = 0.25  # where the hand goes between an open door and a wall
 _ENTERING = (0.2, 0.4, 0.6, 0.8, 1.0)
+_BRUSH_M = 0.012  # nearer to an edge, a base that drives a centimetre beside its way would hit it
 _MARGIN_M = 0.006
 _CREEP_STEPS = 8.0
 # Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
@@ -52,7 +54,7 @@ _DRIVES_KNOWN = 600  # ways for which the drive is looked up
 _PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
 _MAX_WAYS = 400
 _MAX_DRIVES = 6
-_COMPARED = 3  # ways of which it is found out how long they really take
+_COMPARED, _ELSEWHERE = 8, 2.0  # places of which it is found out how long they really take
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,22 +102,25 @@ class _Search:
         self._scene, self._handle = scene, handle
         self._joint, self._opening = joint, opening
         self._footprint = scene.footprint(scene.arm)
-        self._empty = without_load(scene, handle, joint)
-        self._without = self._empty.footprint(scene.arm, without=handle.index)
+        empty = without_load(scene, handle, joint)
+        self._without = empty.footprint(scene.arm, without=handle.index)
 
     def best(self) -> Approach | None:
         """The quickest way that is free, or None."""
         goal, least, fallback = open_goal(self._handle) if self._opening else (0.0, _SHUT, _SHUT)
         ways = self._ways()
         walled: list[np.ndarray] = []
+        known: list[np.ndarray] = []
         second: tuple[float, Approach] | None = None
-        best, chosen, compared = math.inf, None, 0
+        best, chosen = math.inf, None
         for steps, back, first, stance, posture in zip(
             ways.steps, ways.back, ways.first, ways.stance, ways.posture, strict=True
         ):
-            if steps >= best or compared == _COMPARED or len(walled) == _MAX_DRIVES:
+            if steps >= best or len(known) == _COMPARED or len(walled) == _MAX_DRIVES:
                 break
-            if any(np.abs(first - pose).max() < _PLACE_M for pose in walled):
+            if any(_near(first, pose, 1.0) for pose in walled):
+                continue
+            if any(_near(first, pose, _ELSEWHERE) for pose in known):
                 continue
             drag = self._drag(first, stance, posture, goal)
             if drag is None:
@@ -131,7 +136,7 @@ class _Search:
             if not far:
                 second = (drag.joint, approach)
                 continue
-            compared += 1
+            known.append(first)
             steps = _steps_to(self._scene, approach) + _CREEP_STEPS + back
             if steps < best:
                 best, chosen = steps, approach
@@ -151,7 +156,7 @@ class _Search:
             return None
         # A hand that pushes may come around a door's edge; one that pulls stays before the face.
         if not self._opening and not all(
-            around.margin(*first + t * (stance - first)) > 0.0 for t in _ENTERING
+            around.margin(*first + t * (stance - first)) > _BRUSH_M for t in _ENTERING
         ):
             return None
         reaching = _with_posture(self._without, scene, posture)
@@ -160,7 +165,14 @@ class _Search:
         if not clear_of_link(scene, handle, self._joint, stance, posture):
             return None
         drag = foresee(scene, handle, stance, posture, self._joint, goal, reaching)
-        return drag if can_back_off(reaching, drag.base, RETREAT_M / 2) else None
+        least = open_goal(handle)[1] if self._opening else _SHUT
+        back = RETREAT_M if self._far_enough(drag, least) else RETREAT_M / 2
+        if not can_back_off(reaching, drag.base, back):
+            return None
+        # There the arm is folded, and from there the robot drives off.
+        folded = _with_posture(self._without, scene, REST)
+        ends = (ahead(drag.base, -back), ahead(drag.base, -back - _OVERSHOOT_M))
+        return drag if all(folded.margin(*end) > _MARGIN_M for end in ends) else None
 
     def _far_enough(self, drag: Drag, least: float) -> bool:
         return drag.joint >= least if self._opening else drag.joint <= least
@@ -254,6 +266,12 @@ def _spread(ways: _Ways, count: int) -> np.ndarray:
             if len(chosen) == count:
                 break
     return np.array(chosen, dtype=np.int64)
+
+
+def _near(a: np.ndarray, b: np.ndarray, places: float) -> bool:
+    """Whether two base poses (3,) are nearly the same."""
+    apart = np.abs(a[:2] - b[:2]).max() / _PLACE_M, abs(wrap_angle(a[2] - b[2])) / _PLACE_RAD
+    return bool(max(apart) < places)
 
 
 def _with_posture(footprint: Footprint, scene: Scene, posture: np.ndarray) -> Footprint:

@@ -247,18 +247,26 @@ class ScriptedOpen(_Articulated):
         yield from self.wait(1 if self.holds else 0)
         self.resync()
         yield from self.lift_off()
-        scene = self.look()
-        footprint = scene.footprint(scene.arm, without=self.handle.index)
-        ends = (ahead(scene.base, -by) for by in _RETREATS_M)
-        end = next((pose for pose in ends if footprint.margin(*pose) > _TOUCHING_M), None)
+        end, path = self._way_back()
         if end is None:
             return
-        legs = [Leg(end[0], end[1], scene.base[2], -1)] * 2
-        path = self._fold_path(end)
+        legs = [Leg(end[0], end[1], self.world.base[0, 2], -1)] * 2
         if path is None:
             yield from self.drive(legs)
         else:
             yield from self.drive_and_follow(legs, path)
+
+    def _way_back(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Where to back off to (3,), and the arm's way (k, 7) to rest there; as far as there is."""
+        scene = self.look()
+        footprint = scene.footprint(scene.arm, without=self.handle.index)
+        ends = [ahead(scene.base, -by) for by in _RETREATS_M]
+        ends = [end for end in ends if footprint.margin(*end) > _TOUCHING_M]
+        for end in ends:
+            path = self._fold_path(end)
+            if path is not None:
+                return end, path
+        return (ends[0] if ends else None), None
 
     def _fold_path(self, base: np.ndarray) -> np.ndarray | None:
         """The arm's way (k, 7) to rest at a base pose, if there is one."""
