@@ -239,7 +239,7 @@ def _promising(layout: str, marker: str, height: float) -> Holds:
 def _stances(handle: Handle, joint: float, table: Holds) -> np.ndarray:
     """Base poses (n, 3) at which the cup is on the face."""
     point, into = handle.point(joint), -handle.normal(joint)
-    yaw = wrap_angle(math.atan2(into[1], into[0]) - table.inward)
+    yaw = (math.atan2(into[1], into[0]) - table.inward + math.pi) % (2 * math.pi) - math.pi
     cos, sin = np.cos(yaw), np.sin(yaw)
     tip = point[:2] - table.apart[:, None] * into[:2]
     x = tip[:, 0] - cos * table.tip[:, 0] + sin * table.tip[:, 1]
