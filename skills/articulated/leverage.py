@@ -17,9 +17,10 @@ from skills.articulated.drag import (
     clear_of_link,
     foresee,
     foresee_all,
+    tip_in_world,
     without_load,
 )
-from skills.articulated.postures import Holds, holds
+from skills.articulated.postures import Holds, holds, least_facing, off_face
 from skills.scripted.navigation import STOP_STEPS, Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
 from skills.scripted.search import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, drivable
@@ -32,7 +33,9 @@ from tpsrl.world.footprint import Footprint, posed_spheres
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import Handle
 from tpsrl.world.handles import handle as handle_of
+from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.layouts import resolve
+from tpsrl.world.reach import to_base
 
 # How far to open: drawers to just before the stop, the door until the shelf is free; and what
 # must be possible for a stance to be worth it. Less than 0.45 m leaves bowls under the worktop.
@@ -41,6 +44,7 @@ _OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD = 1.5, 1.3, 1.19
 _SHUT = 0.035  # what stands out over a drawer may keep the hand from pushing it any further
 
 RETREAT_M = 0.35  # an arm that folds nearer than this moves the drawer again
+_IN_M, _OFF_M, _BESIDE_M = -0.05, 0.2, 0.08  # from the face and marker, where a cup is before it
 _OVERSHOOT_M = 0.08  # that a cup which is taken off the face adds to it
 _APPROACH_M = 0.1  # the last stretch, driven with the arm out
 _ENTER_M = 0.25  # where the hand goes between an open door and a wall
@@ -92,7 +96,8 @@ def open_goal(handle: Handle) -> tuple[float, float, float]:
 
 def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> Approach | None:
     """The quickest way to open or close from joint position `joint`, or None."""
-    return _Search(scene, handle, joint, opening).best()
+    search = _Search(scene, handle, joint, opening)
+    return search.from_here() or search.best()
 
 
 class _Search:
@@ -104,10 +109,27 @@ class _Search:
         self._footprint = scene.footprint(scene.arm)
         empty = without_load(scene, handle, joint)
         self._without = empty.footprint(scene.arm, without=handle.index)
+        self._goals = open_goal(handle) if opening else (0.0, _SHUT, _SHUT)
+
+    def from_here(self) -> Approach | None:
+        """Straight on to the face with the arm as it is, if that is held before it already."""
+        scene, normal = self._scene, self._handle.normal(self._joint)
+        tip, turn = cup_pose(scene.arm)
+        facing = float(-to_base(scene.base, normal) @ turn[:, 0])
+        away = tip_in_world(scene.base, tip) - self._handle.point(self._joint)
+        beside = np.abs(away - (away @ normal) * normal).max()
+        off = float(away @ normal) - float(off_face(np.asarray(facing), self._opening))
+        if facing < least_facing(self._opening) or beside > _BESIDE_M or not _IN_M < off < _OFF_M:
+            return None
+        stance = scene.base - np.append(off * normal[:2], 0.0)
+        drag = self._drag(stance, scene.arm)
+        if drag is None or not self._far_enough(drag, self._goals[2]):
+            return None
+        return Approach(None, scene.base, stance, scene.arm)
 
     def best(self) -> Approach | None:
         """The quickest way that is free, or None."""
-        goal, least, fallback = open_goal(self._handle) if self._opening else (0.0, _SHUT, _SHUT)
+        _, least, fallback = self._goals
         ways = self._ways()
         walled: list[np.ndarray] = []
         known: list[np.ndarray] = []
@@ -122,7 +144,7 @@ class _Search:
                 continue
             if any(_near(first, pose, _ELSEWHERE) for pose in known):
                 continue
-            drag = self._drag(first, stance, posture, goal)
+            drag = self._drag(stance, posture) if self._enters(first, stance, posture) else None
             if drag is None:
                 continue
             far, enough = (self._far_enough(drag, limit) for limit in (least, fallback))
@@ -144,28 +166,28 @@ class _Search:
             return second[1]
         return chosen
 
-    def _drag(
-        self, first: np.ndarray, stance: np.ndarray, posture: np.ndarray, goal: float
-    ) -> Drag | None:
-        """What comes of a way; None where something is in the way of it."""
-        scene, handle = self._scene, self._handle
+    def _enters(self, first: np.ndarray, stance: np.ndarray, posture: np.ndarray) -> bool:
+        """Whether the arm can be raised at `first` (3,), and the hand come from there to a face."""
         if not drivable(self._footprint, first, FOOTPRINT_MARGIN_M):
-            return None
-        around = _with_posture(self._footprint, scene, posture)
+            return False
+        around = _with_posture(self._footprint, self._scene, posture)
         if around.margin(*first) < _MARGIN_M:
-            return None
+            return False
         # A hand that pushes may come around a door's edge; one that pulls stays before the face.
-        if not self._opening and not all(
+        return self._opening or all(
             around.margin(*first + t * (stance - first)) > _BRUSH_M for t in _ENTERING
-        ):
-            return None
+        )
+
+    def _drag(self, stance: np.ndarray, posture: np.ndarray) -> Drag | None:
+        """What comes of a stance; None where something is in the way, then or afterwards."""
+        scene, handle = self._scene, self._handle
         reaching = _with_posture(self._without, scene, posture)
         if reaching.margin(*stance) < 0.0:
             return None
         if not clear_of_link(scene, handle, self._joint, stance, posture):
             return None
+        goal, least, _ = self._goals
         drag = foresee(scene, handle, stance, posture, self._joint, goal, reaching)
-        least = open_goal(handle)[1] if self._opening else _SHUT
         back = RETREAT_M if self._far_enough(drag, least) else RETREAT_M / 2
         if not can_back_off(reaching, drag.base, back):
             return None

@@ -63,7 +63,7 @@ def holds(height: float, opening: bool) -> Holds:
     spheres = [posed_spheres(q) for q in posture]
     centre, radius = np.array([posed[0] for posed in spheres]), spheres[0][1]
     body = np.linalg.norm(centre - tip[:, None], axis=2) >= GRIPPER / 2
-    least = LEAST_FACING if opening else LEAST_PUSHING
+    least = least_facing(opening)
     parts = []
     for inward in _INWARD if opening else _BESIDE:
         into = np.array([math.cos(inward), math.sin(inward), 0.0])
@@ -77,6 +77,11 @@ def holds(height: float, opening: bool) -> Holds:
         parts.append(Holds(posture[good], tip[good], np.full(count, inward), apart[good]))
     fields = (field.name for field in dataclasses.fields(Holds))
     return Holds(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+
+
+def least_facing(opening: bool) -> float:
+    """The least cosine between the cup's axis and the direction into the face."""
+    return LEAST_FACING if opening else LEAST_PUSHING
 
 
 def off_face(facing: np.ndarray, opening: bool) -> np.ndarray:
