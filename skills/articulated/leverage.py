@@ -56,6 +56,7 @@ _CREEP_STEPS = 8.0
 _FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
 _DRIVES_KNOWN = 600  # ways for which the drive is looked up
 _PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
+_ARRIVED = 0.6  # of them: so near, the last stretch makes up for the rest
 _MAX_WAYS = 400
 _MAX_DRIVES = 6
 _COMPARED, _ELSEWHERE = 8, 2.0  # places of which it is found out how long they really take
@@ -150,8 +151,9 @@ class _Search:
             far, enough = (self._far_enough(drag, limit) for limit in (least, fallback))
             if not enough or (second is not None and not far and drag.joint <= second[0]):
                 continue
-            legs = plan_drive(self._footprint, self._scene.base, first)
-            if legs is None:
+            arrived = _near(first, self._scene.base, _ARRIVED)
+            legs = None if arrived else plan_drive(self._footprint, self._scene.base, first)
+            if legs is None and not arrived:
                 walled.append(first)
                 continue
             approach = Approach(legs, first, stance, posture)

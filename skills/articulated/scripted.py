@@ -117,9 +117,10 @@ class _Articulated(Routine):
         self.phase = "ready"
         yield from self.follow(self._ready(approach, self.world.base[0]))
         self.phase, self.grip = "contact", 1.0 if self.opening else -1.0
-        if approach.legs and not self.opening and not self.handle.slides:
+        x, y, yaw = approach.stance
+        left = point_to_base(self.world.base[0], np.array([x, y, 0.0]))
+        if not self.opening and not self.handle.slides and left[0] > 2 * abs(left[1]):
             # The hand comes between a door and a wall from the free edge.
-            x, y, yaw = approach.stance
             yield from self.drive([Leg(x, y, yaw, 1)] * 2)
         yield from self._touch(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
         self.resync()
