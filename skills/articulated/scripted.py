@@ -36,7 +36,8 @@ _SPEED_MPS, _SPEED_UP_MPS2, _SLOW_DOWN_MPS2 = 1.2, 4.0, 2.5  # of what is moved,
 _LAST_MPS = 0.06
 _AIM_GAIN = 4.0  # 1/s, from the tip's error beside its way to its velocity
 _PULL_GAIN = 4.0  # 1/s, from the arm's deflection to the base's velocity
-_STUCK_STEPS, _STUCK = 15, 0.002
+_STUCK_STEPS, _STUCK, _NEARER_M = 15, 0.002, 0.0005
+_GONE = 0.05  # m or rad by which something else has moved the face
 _CALM = 0.003  # m or rad in a step: a door that swings faster would run into the cup
 _LIFT_OFF_M, _LIFT_OFF_MPS = 0.06, 0.8
 _BESIDE_M = 0.5  # farther from the marker than this, the hand is not at the face
@@ -146,15 +147,23 @@ class _Articulated(Routine):
         return max(spheres, off - float(off_face(facing, opening=False)) + PUSH_GAP_M)
 
     def _touch(self, contact: np.ndarray) -> Steps:
-        """Brings the cup's tip to a point (3,) on the face, by driving, until that is felt."""
+        """Brings the cup's tip to a point (3,) on the face, by driving, until that is felt.
+
+        Raises:
+            Blocked: the face comes no nearer, or has gone.
+        """
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
         into, before = -self.handle.normal(self.joint), self.joint
         last = _TOUCH_MPS if self.opening else _PUSH_MPS
-        speed = self._speed(into)
+        speed, best, stuck = self._speed(into), math.inf, 0
         while not self.holds and (self.opening or self.joint > before - _MOVED):
             gap, left = self._gap(), contact - np.asarray(self.world.ee_pos[0])
             if gap < -_PRESS_M or self.world.force[0] > _CONTACT_N:
                 return
+            stuck = 0 if gap < best - _NEARER_M else stuck + 1
+            best = min(best, gap)
+            if stuck > _STUCK_STEPS or abs(self.joint - before) > _GONE:
+                raise Blocked("face")
             far = max(gap, 0.0)
             braked = min(_FAST_MPS, math.sqrt(2 * _BRAKE_MPS2 * far), _NEARING * far) + last
             speed = min(speed + _SPEED_UP_MPS2 / CONTROL_HZ, braked)
