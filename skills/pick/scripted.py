@@ -4,12 +4,13 @@ import numpy as np
 
 from skills.scripted.grasps import destination, plan_pick
 from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
-from skills.scripted.search import Reach
+from skills.scripted.search import Reach, under_something
 from tpsrl.world.collision import distance_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _LIFTS_M = (0.05, 0.08, 0.03)
+_LIFTS_INSIDE_M = (0.03, 0.015)  # between shelves
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
@@ -104,7 +105,8 @@ class ScriptedPick(Routine):
         self.phase = "lift"
         tip, turn = cup_pose(scene.arm)
         found = []
-        for height in _LIFTS_M:
+        inside = under_something(scene, np.asarray(self.world.ee_pos[0]))
+        for height in _LIFTS_INSIDE_M if inside else _LIFTS_M:
             ok, q = inverse(
                 scene.arm, tip + np.array([0.0, 0.0, height]), CUP_AXIS, turn[:, 0].copy(),
                 scene.arm, NO_OFFSET, 60, 0.3,
@@ -118,4 +120,5 @@ class ScriptedPick(Routine):
         quick = [q for cost, q in found if cost < _LIFT_RAD]
         lifted = quick[0] if quick else min(found, key=lambda f: f[0])[1]
         yield from self.follow(lifted[None], through=True)
-        yield from self.rise()
+        if not inside:
+            yield from self.rise()

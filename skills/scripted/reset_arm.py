@@ -26,7 +26,8 @@ class ScriptedResetArm(Routine):
         if resting_now and later is None:
             return True
         checker = scene.checker(scene.base)
-        for posture in resting(scene, checker, only_drivable=True, later=later, weight=1.0):
+        most = _STEPS * ARM_DELTA_RAD if resting_now else np.inf
+        for posture in resting(scene, checker, True, later, weight=1.0, most=most):
             if resting_now and not _worth(scene.arm, posture, later):
                 return True
             path = self.path_to(posture, checker)
@@ -40,7 +41,7 @@ class ScriptedResetArm(Routine):
 
 def _worth(arm: np.ndarray, posture: np.ndarray, later: np.ndarray | None) -> bool:
     """Whether an arm (7,) that is at rest should move on to another posture there."""
-    if later is None or float(np.abs(posture - arm).max()) > _STEPS * ARM_DELTA_RAD:
+    if later is None:
         return False
     # The wrist's last joint is left out, which has no stops and turns beside the others.
     now, then = (float(np.abs(later - q)[:6].max()) for q in (arm, posture))

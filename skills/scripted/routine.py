@@ -9,7 +9,7 @@ import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.scripted.grasps import posture_to_come
-from skills.scripted.motion import MARGINS_M, duration, widest_path
+from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
 from skills.scripted.navigation import STOP_STEPS, Leg
 from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene, look
@@ -34,7 +34,8 @@ AT_REST_M = 0.14  # the skills ask for 0.15 m
 _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
-_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
+_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off before the arm is folded
+_MAX_PATHS = 2  # around something, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
@@ -285,15 +286,23 @@ class Routine(abc.ABC):
                 break
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
-            drivable_there = backing < _BACK_OFFS_M[-1]
-            for posture in resting(there, checker, drivable_there, later):
-                path = self.path_to(posture, checker)
-                if path is not None:
-                    steps += duration(np.vstack([scene.arm[None], path]))
-                    if steps < best:
-                        best, chosen = steps, (backing, path)
-                    break
+            path = self._fold(there, checker, backing < _BACK_OFFS_M[-2], later)
+            if path is not None:
+                steps += duration(np.vstack([scene.arm[None], path]))
+                if steps < best:
+                    best, chosen = steps, (backing, path)
         return chosen
+
+    def _fold(
+        self, scene: Scene, checker: ArmChecker, only_drivable: bool, later: np.ndarray | None
+    ) -> np.ndarray | None:
+        """The arm's way (k, 7) to rest, straight if there is a straight one, or None."""
+        postures = resting(scene, checker, only_drivable, later)
+        for posture in postures:
+            if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
+                return posture[None]
+        paths = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
+        return min((p for p in paths if p is not None), key=duration, default=None)
 
     def _ready_path(self, posture: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
         """The arm's way (k, 7) to a posture, from the present base pose or another."""
@@ -355,12 +364,13 @@ def resting(
     only_drivable: bool,
     later: np.ndarray | None = None,
     weight: float = LATER,
+    most: float = np.inf,
 ) -> list[np.ndarray]:
     """Free resting postures at a base pose, the best first; those that let the robot drive off.
 
-    `later` and `weight` as in `rest_postures`.
+    `later`, `weight` and `most` as in `rest_postures`.
     """
-    found = rest_postures(scene, checker, MARGINS_M[1], later, weight)
+    found = rest_postures(scene, checker, MARGINS_M[1], later, weight, most)
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]
