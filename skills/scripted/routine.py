@@ -35,6 +35,7 @@ _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off before the arm is folded
+_NARROW_M = 0.03  # spheres are a little fatter than what they stand for
 _MAX_PATHS = 2  # around something, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
@@ -274,7 +275,8 @@ class Routine(abc.ABC):
         """
         scene = self.look()
         footprint = scene.footprint(scene.arm)
-        least = min(footprint.margin(*scene.base), 0.0) - 0.01
+        start = footprint.margin(*scene.base)
+        least = min(start, 0.0) - _NARROW_M
         best, chosen = np.inf, None
         later = posture_to_come(scene, self.episode)
         for backing in _BACK_OFFS_M:
@@ -282,8 +284,11 @@ class Routine(abc.ABC):
             if steps + _LEAST_FOLD_STEPS >= best:
                 break
             base = ahead(scene.base, -backing)
-            if footprint.margin(*base) < (least if backing < 0.15 else 0.0):
+            margin = footprint.margin(*base)
+            if margin < least:
                 break
+            if margin < min(0.0, start):
+                continue  # backing on through a narrow place may do
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
             path = self._fold(there, checker, backing < _BACK_OFFS_M[-2], later)
