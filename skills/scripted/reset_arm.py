@@ -22,12 +22,12 @@ class ScriptedResetArm(Routine):
         """See `Routine.run`."""
         scene = self.look()
         resting_now = at_rest(scene, self.world.ee_pos[0])
-        later = posture_to_come(scene, self.episode)
+        later, here = posture_to_come(scene, self.episode)
         if resting_now and later is None:
             return True
         checker = scene.checker(scene.base)
         most = _STEPS * ARM_DELTA_RAD if resting_now else np.inf
-        for posture in resting(scene, checker, True, later, weight=1.0, most=most):
+        for posture in resting(scene, checker, not here, later, weight=1.0, most=most):
             if resting_now and not _worth(scene.arm, posture, later):
                 return True
             path = self.path_to(posture, checker)

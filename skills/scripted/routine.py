@@ -278,7 +278,7 @@ class Routine(abc.ABC):
         start = footprint.margin(*scene.base)
         least = min(start, 0.0) - _NARROW_M
         best, chosen = np.inf, None
-        later = posture_to_come(scene, self.episode)
+        later, _ = posture_to_come(scene, self.episode)
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if steps + _LEAST_FOLD_STEPS >= best:
