@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from skills.scripted.following import curve, forecast
 from tpsrl.compiled import njit
-from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, STEP_M, STEP_RAD
+from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.footprint import Footprint, pose_margin
 from tpsrl.world.geometry import wrap_angle
@@ -33,22 +34,23 @@ _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer 
 _COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
 _MAX_POPS = 150_000  # a goal that takes more is walled in
 _GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
-_STARTING = 4.0  # steps to get going and to stop, for each turn and each stretch
 STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 
-# Follower: braking deceleration (m/s2, rad/s2) and when a leg counts as done.
-BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0
-_ARRIVED_M, _TURNED_RAD = 0.025, 0.03
+MOST_STEPS = 1000  # of a drive
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leg:
-    """Turn on the spot to `heading`, then drive `direction` (+1, -1) straight to (x, y)."""
+    """Turn on the spot to `heading`, then drive `direction` (+1, -1) straight to (x, y).
+
+    With a radius (m) the base does not stop there: on an arc it goes over into the next leg.
+    """
 
     x: float
     y: float
     heading: float
     direction: int
+    radius: float = 0.0
 
 
 def plan_drive(
@@ -344,67 +346,12 @@ def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray
 
 
 def drive_poses(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
-    """About where a base that drives along legs is (n, 3) after each control step."""
-    poses = []
-    x, y, yaw = (float(v) for v in start)
-    for leg in legs:
-        turn = float(wrap_angle(leg.heading - yaw))
-        count = math.ceil(abs(turn) / STEP_RAD + _STARTING) if abs(turn) > 0.03 else 0
-        poses += [(x, y, yaw + turn * (i + 1) / count) for i in range(count)]
-        yaw = leg.heading
-        length = math.hypot(leg.x - x, leg.y - y)
-        count = math.ceil(length / STEP_M + _STARTING) if length > 0.03 else 0
-        for i in range(count):
-            t = (i + 1) / count
-            poses.append((x + t * (leg.x - x), y + t * (leg.y - y), yaw))
-        x, y = leg.x, leg.y
-    return np.array(poses).reshape(-1, 3)
+    """Where a base that drives along legs is (n, 3) after each control step."""
+    start = np.asarray(start, dtype=np.float64)
+    return forecast(drive_curve(start, legs), 0, start, np.zeros(3), MOST_STEPS)
 
 
-class Follower:
-    """Drives along legs; gives the two base entries of the action, step by step."""
-
-    def __init__(self, legs: list[Leg]) -> None:
-        self._legs = list(legs)
-        self._turning = True
-
-    @property
-    def done(self) -> bool:
-        """Whether the last leg has been driven."""
-        return not self._legs
-
-    def command(self, base: np.ndarray, velocity: np.ndarray) -> tuple[float, float]:
-        """(linear, angular) in [-1, 1] for a base pose (3,) and velocity (3,)."""
-        while self._legs:
-            leg = self._legs[0]
-            final = len(self._legs) == 1
-            dx, dy = leg.x - base[0], leg.y - base[1]
-            cos, sin = math.cos(leg.heading), math.sin(leg.heading)
-            ahead = (dx * cos + dy * sin) * leg.direction
-            error = wrap_angle(leg.heading - base[2])
-            if final:
-                if abs(error) < _TURNED_RAD and abs(velocity[2]) < 0.3:
-                    self._legs.pop(0)
-                    continue
-                return 0.0, _turn(error)
-            if self._turning:
-                if abs(error) > _TURNED_RAD + 0.02:
-                    return 0.0, _turn(error)
-                self._turning = False
-            if ahead < _ARRIVED_M:
-                self._legs.pop(0)
-                self._turning = True
-                continue
-            # Steer at the end point while it is far, keep the heading when it is near.
-            if ahead > 0.25:
-                aim = math.atan2(dy * leg.direction, dx * leg.direction)
-                error = wrap_angle(aim - base[2])
-            speed = min(BASE_LINEAR_MPS, math.sqrt(2 * BRAKE_MPS2 * ahead))
-            speed *= max(0.2, math.cos(min(3.0 * abs(error), math.pi / 2)))
-            return leg.direction * speed / BASE_LINEAR_MPS, _turn(error)
-        return 0.0, 0.0
-
-
-def _turn(error: float) -> float:
-    rate = min(BASE_ANGULAR_RPS, math.sqrt(2 * BRAKE_RPS2 * abs(error)), 12.0 * abs(error))
-    return math.copysign(rate / BASE_ANGULAR_RPS, error)
+def drive_curve(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
+    """The curve (n, 6) of legs from a base pose (3,); see `skills.scripted.following`."""
+    rows = np.array([(g.x, g.y, g.heading, g.direction, g.radius) for g in legs], dtype=np.float64)
+    return curve(np.asarray(start, dtype=np.float64), rows.reshape(-1, 5))
