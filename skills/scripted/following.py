@@ -18,8 +18,9 @@ X, Y, YAW, DIRECTION, SPEED, ALONG = range(6)
 BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0  # what the tracker counts on
 SHORTEST_M = 0.03  # shorter legs only turn
 _SPACING_M = 0.02
-_ARRIVED_M, _TURNED_RAD, _ABOUT_TURNED_RAD = 0.025, 0.03, 0.05
+_ARRIVED_M, _EXACT_RAD, _TURNED_RAD, _ABOUT_TURNED_RAD = 0.025, 0.01, 0.03, 0.05
 _LEAST_AIM_M, _AIM_S = 0.15, 0.06  # how far ahead it aims: so much, and seconds of its speed
+_NEAR_END_M, _NEAR_END_RAD = 0.25, 0.3  # what is left is measured exactly there
 _WINDOW = 25  # rows, in which the base is looked for
 _SIDEWAYS_RAD = 1.0  # from where this is off it turns on the spot first
 _STILL_RPS = 0.3
@@ -142,7 +143,8 @@ def command(
             error = wrap(rows[at, YAW] - yaw)
             final = at == n - 1
             enough = _TURNED_RAD if final else _ABOUT_TURNED_RAD
-            if abs(error) > enough or (final and abs(spin) > _STILL_RPS):
+            turning = final and abs(spin) > _STILL_RPS and abs(error) > _EXACT_RAD
+            if turning or abs(error) > enough:
                 return 0.0, _turn(error), at
             at += 1
             continue
@@ -150,7 +152,7 @@ def command(
         direction = rows[end, DIRECTION]
         c, s = direction * math.cos(rows[end, YAW]), direction * math.sin(rows[end, YAW])
         left = rows[end, ALONG] - rows[at, ALONG]
-        if left < 0.25:
+        if left < _NEAR_END_M and abs(wrap(rows[end, YAW] - rows[at, YAW])) < _NEAR_END_RAD:
             left = (rows[end, X] - x) * c + (rows[end, Y] - y) * s
             if left < _ARRIVED_M:
                 at = end + 1
