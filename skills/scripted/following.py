@@ -17,8 +17,9 @@ from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 X, Y, YAW, DIRECTION, SPEED, ALONG = range(6)
 BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0  # what the tracker counts on
 SHORTEST_M = 0.03  # shorter legs only turn
+LEAST_RADIUS_M = 0.12  # of an arc that the tracker can follow
 _SPACING_M = 0.02
-_ARRIVED_M, _EXACT_RAD, _TURNED_RAD, _ABOUT_TURNED_RAD = 0.025, 0.01, 0.03, 0.05
+_ARRIVED_M, _EXACT_RAD, _TURNED_RAD, _ABOUT_TURNED_RAD = 0.025, 0.01, 0.03, 0.3
 _LEAST_AIM_M, _AIM_S = 0.15, 0.06  # how far ahead it aims: so much, and seconds of its speed
 _NEAR_END_M, _NEAR_END_RAD = 0.25, 0.3  # what is left is measured exactly there
 _WINDOW = 25  # rows, in which the base is looked for
@@ -58,6 +59,8 @@ def curve(start: np.ndarray, legs: np.ndarray) -> np.ndarray:
         before = bend[i - 1] if i > 0 else 0.0
         after = length[i + 1] * (0.5 if legs[i + 1, 4] > 0.0 else 1.0)
         bend[i] = min(legs[i, 4] * math.tan(0.5 * turn), length[i] - before, after)
+        if bend[i] < LEAST_RADIUS_M * math.tan(0.5 * turn):
+            bend[i] = 0.0
     total = int(length.sum() * 1.6 / _SPACING_M) + 4 * count + 1
     rows = np.zeros((total, 6))
     n = 0

@@ -46,6 +46,14 @@ def rounded(
     kept = legs
     for _ in range(2):
         before = best
+        i = kept.shape[0] - 2
+        while i >= 0:
+            for tried in (_without(start, kept, i), _flipped(start, kept, i)):
+                if tried.shape[0]:
+                    cost = _cost(start, tried, goal, scene, margin, own, end, best - _WORTH_STEPS)
+                    if cost < best:
+                        best, kept = cost, tried
+            i = min(i, kept.shape[0] - 1) - 1
         for way in range(2):
             for tangent in _TANGENTS_M:
                 tried = _at_end(start, kept, tangent) if way == 0 else _at_start(start, kept, tangent)
@@ -65,6 +73,34 @@ def rounded(
         if best >= before - _WORTH_STEPS:
             break
     return kept
+
+
+@njit(cache=True)
+def _without(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
+    """The legs without the corner where leg `i` ends, or (0, 5)."""
+    if i + 2 >= legs.shape[0]:
+        return np.empty((0, 5))
+    new = np.vstack((legs[:i], legs[i + 1 :]))
+    px, py = start[0], start[1]
+    if i > 0:
+        px, py = legs[i - 1, 0], legs[i - 1, 1]
+    dx, dy = new[i, 3] * (new[i, 0] - px), new[i, 3] * (new[i, 1] - py)
+    if math.hypot(dx, dy) > SHORTEST_M:
+        new[i, 2] = math.atan2(dy, dx)
+    return new
+
+
+@njit(cache=True)
+def _flipped(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
+    """The legs with leg `i` driven the other way round, or (0, 5)."""
+    if legs[i, 4] > 0.0 or i + 1 >= legs.shape[0]:
+        return np.empty((0, 5))
+    new = legs.copy()
+    new[i, 2] = wrap(legs[i, 2] + math.pi)
+    new[i, 3] = -legs[i, 3]
+    if i > 0:
+        new[i - 1, 4] = 0.0
+    return new
 
 
 @njit(cache=True)
