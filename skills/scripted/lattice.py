@@ -44,30 +44,45 @@ def required(
 def cost_to_go(
     disc: np.ndarray, x0: float, y0: float, gx: float, gy: float, least: float
 ) -> np.ndarray:
-    """Metres to the goal on the lattice's cells for the disc alone (Dijkstra), inf if cut off."""
+    """Metres to the goal on the lattice's cells for the disc alone, inf if cut off.
+
+    Dijkstra's algorithm with buckets (R. B. Dial, "Algorithm 360", CACM 12, 1969): no edge is
+    shorter than a bucket is wide, so within a bucket the order does not matter.
+    """
     ny, nx = disc.shape[0] // 2, disc.shape[1] // 2
-    cost = np.full((ny, nx), np.inf)
+    cost = np.full(ny * nx, np.inf)
     iy = min(max(int((gy - y0) / CELL_M), 0), ny - 1)
     ix = min(max(int((gx - x0) / CELL_M), 0), nx - 1)
-    cost[iy, ix] = 0.0
-    queue = [(0.0, iy, ix)]
-    while len(queue):
-        c, iy, ix = heapq.heappop(queue)
-        if c > cost[iy, ix]:
-            continue
-        for dy in range(-1, 2):
-            for dx in range(-1, 2):
-                jy, jx = iy + dy, ix + dx
-                if jy < 0 or jx < 0 or jy >= ny or jx >= nx:
-                    continue
-                # The finer map has its nodes at a quarter of the coarse cell.
-                if disc[2 * jy, 2 * jx] < least:
-                    continue
-                new = c + CELL_M * math.sqrt(dx * dx + dy * dy)
-                if new < cost[jy, jx] - 1e-9:
-                    cost[jy, jx] = new
-                    heapq.heappush(queue, (new, jy, jx))
-    return cost
+    cost[iy * nx + ix] = 0.0
+    # An edge is shorter than two buckets: three of them are in use at a time.
+    buckets, sizes = np.empty((3, 8 * ny * nx), dtype=np.int32), np.zeros(3, dtype=np.int64)
+    buckets[0, 0], sizes[0] = iy * nx + ix, 1
+    level = 0
+    while sizes[0] + sizes[1] + sizes[2] > 0:
+        now = level % 3
+        for i in range(sizes[now]):
+            node = buckets[now, i]
+            c = cost[node]
+            if int(c / CELL_M + 1e-6) != level:
+                continue  # it has been found to be nearer
+            iy, ix = node // nx, node % nx
+            for dy in range(-1, 2):
+                for dx in range(-1, 2):
+                    jy, jx = iy + dy, ix + dx
+                    if jy < 0 or jx < 0 or jy >= ny or jx >= nx:
+                        continue
+                    new = c + CELL_M * (1.0 if dx * dy == 0 else math.sqrt(2.0))
+                    to = jy * nx + jx
+                    # The finer map has its nodes at a quarter of the coarse cell.
+                    if new >= cost[to] - 1e-9 or disc[2 * jy, 2 * jx] < least:
+                        continue
+                    cost[to] = new
+                    later = int(new / CELL_M + 1e-6) % 3
+                    buckets[later, sizes[later]] = to
+                    sizes[later] += 1
+        sizes[now] = 0
+        level += 1
+    return cost.reshape(ny, nx)
 
 
 @njit(cache=True)
@@ -80,76 +95,110 @@ def _nearest_heading(yaw: float) -> int:
     return at
 
 
+class Lattice:
+    """Searches on lattices; keeps the memory, which takes longer to fill than a search takes."""
+
+    def __init__(self) -> None:
+        self._best, self._parent = np.empty(0), np.empty(0, dtype=np.int32)
+        self._mark = np.empty(0, dtype=np.int32)
+        self._epoch = 0
+
+    def path(
+        self, start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float
+    ) -> np.ndarray:
+        """Lattice poses (k, 3) from a base pose (3,) to another, both approximate, or (0, 3).
+
+        Args:
+            start: (3,).
+            goal: (3,).
+            scene: `Footprint.arguments`.
+            margin: metres to keep.
+        """
+        ny, nx = scene[2].shape
+        size = (ny // 2) * (nx // 2) * 16
+        if size > len(self._best) or self._epoch > 2**29:
+            self._best, self._parent = np.empty(size), np.empty(size, dtype=np.int32)
+            self._mark, self._epoch = np.zeros(size, dtype=np.int32), 0
+        self._epoch += 1
+        memory = (self._best, self._parent, self._mark, self._epoch)
+        found: np.ndarray = astar(start, goal, scene, margin, *memory)
+        return found
+
+
 @njit(cache=True)
-def astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
-    """Lattice poses (k, 3) from start to goal, both approximate, or (0, 3)."""
+def astar(
+    start: np.ndarray,
+    goal: np.ndarray,
+    scene: tuple,
+    margin: float,
+    best: np.ndarray,
+    parent: np.ndarray,
+    mark: np.ndarray,
+    epoch: int,
+) -> np.ndarray:
+    """See `Lattice.path`; `best`, `parent` and `mark` are memory for each state.
+
+    What they say of a state counts if it is marked with 2 `epoch`, free, or one more, blocked.
+    """
     # The lattice is shifted so that the start is on it: it may have no room to get there.
     disc = scene[2]
+    none = np.empty((0, 3))
     x0 = scene[0] + ((start[0] - scene[0]) / CELL_M % 1.0 - 0.5) * CELL_M
     y0 = scene[1] + ((start[1] - scene[1]) / CELL_M % 1.0 - 0.5) * CELL_M
-    ahead = cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS - _COARSE_M)
-    ahead *= _GREED
-    ny, nx = ahead.shape
-    best = np.full(ny * nx * 16, np.inf)
-    parent = np.full(ny * nx * 16, -1)
-    checked = np.zeros(ny * nx * 16, dtype=np.int8)  # 0 unknown, 1 free, 2 blocked
+    ny, nx = disc.shape[0] // 2, disc.shape[1] // 2
     iy, ix = math.floor((start[1] - y0) / CELL_M), math.floor((start[0] - x0) / CELL_M)
-    gy, gx = int((goal[1] - y0) / CELL_M), int((goal[0] - x0) / CELL_M)
+    gy, gx = math.floor((goal[1] - y0) / CELL_M), math.floor((goal[0] - x0) / CELL_M)
     if not (0 <= iy < ny and 0 <= ix < nx and 0 <= gy < ny and 0 <= gx < nx):
-        return np.empty((0, 3))
+        return none
+    ahead = cost_to_go(disc, x0, y0, goal[0], goal[1], BASE_RADIUS - _COARSE_M)
+    ahead *= _GREED / STEP_M
+    free, blocked = 2 * epoch, 2 * epoch + 1
     first = (iy * nx + ix) * 16 + _nearest_heading(start[2])
     last = (gy * nx + gx) * 16 + _nearest_heading(goal[2])
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
-    best[first] = 0.0
-    checked[first] = 1
-    checked[last] = 1
-    queue = [(ahead[iy, ix] / STEP_M, first)]
+    best[last], mark[last] = np.inf, free
+    best[first], mark[first], parent[first] = 0.0, free, -1
+    queue = [(ahead[iy, ix], first)]
     turn_cost = 2 * math.pi / 16 / STEP_RAD + 1.0
     popped = 0
     while len(queue) and popped < _MAX_POPS:
-        popped += 1
         f, state = heapq.heappop(queue)
         if state == last:
             break
-        h = state % 16
-        ix = (state // 16) % nx
-        iy = state // (16 * nx)
-        if f > best[state] + ahead[iy, ix] / STEP_M + 1e-6:
+        h, ix, iy = state % 16, (state // 16) % nx, state // (16 * nx)
+        if f > best[state] + ahead[iy, ix] + 1e-6:
             continue
+        popped += 1
         for move in range(4):
             jx, jy, k = ix, iy, h
-            if move == 0:
-                jx, jy = ix + _MOVES[h, 0], iy + _MOVES[h, 1]
-            elif move == 1:
-                jx, jy = ix - _MOVES[h, 0], iy - _MOVES[h, 1]
-            elif move == 2:
-                k = (h + 1) % 16
+            cost = turn_cost
+            if move < 2:
+                way = 1 - 2 * move
+                jx, jy = ix + way * _MOVES[h, 0], iy + way * _MOVES[h, 1]
+                cost = math.hypot(_MOVES[h, 0], _MOVES[h, 1]) * CELL_M / STEP_M
+                cost *= 1.0 if move == 0 else BACKWARD
             else:
-                k = (h + 15) % 16
+                k = (h + 2 * move - 5) % 16
             if jx < 0 or jy < 0 or jx >= nx or jy >= ny or not np.isfinite(ahead[jy, jx]):
                 continue
-            length = math.sqrt((jx - ix) ** 2 + (jy - iy) ** 2) * CELL_M
-            cost = turn_cost
-            if move == 0:
-                cost = length / STEP_M
-            elif move == 1:
-                cost = BACKWARD * length / STEP_M
             to = (jy * nx + jx) * 16 + k
-            if best[state] + cost >= best[to] - 1e-9:
+            if mark[to] == blocked:
                 continue
-            if checked[to] == 0:
+            cost += best[state]
+            if mark[to] == free and cost >= best[to] - 1e-9:
+                continue
+            if mark[to] != free:
                 x, y = x0 + (jx + 0.5) * CELL_M, y0 + (jy + 0.5) * CELL_M
                 need = required(x, y, start, own, goal, end, margin)
-                free = pose_margin(x, y, _HEADINGS[k], *scene) >= need
-                checked[to] = 1 if free else 2
-            if checked[to] == 2:
-                continue
-            best[to] = best[state] + cost
-            parent[to] = state
-            heapq.heappush(queue, (best[to] + ahead[jy, jx] / STEP_M, to))
+                if pose_margin(x, y, _HEADINGS[k], *scene) < need:
+                    mark[to] = blocked
+                    continue
+                mark[to] = free
+            best[to], parent[to] = cost, state
+            heapq.heappush(queue, (cost + ahead[jy, jx], to))
     if not np.isfinite(best[last]):
-        return np.empty((0, 3))
+        return none
     count, at = 0, last
     while at >= 0:
         count += 1
@@ -162,5 +211,3 @@ def astar(start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> n
         path[i, 2] = _HEADINGS[at % 16]
         at = parent[at]
     return path
-
-

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skills.scripted.following import curve, forecast
-from skills.scripted.lattice import BACKWARD, CELL_M, astar, cost_to_go, required
+from skills.scripted.lattice import BACKWARD, CELL_M, Lattice, cost_to_go, required
 from skills.scripted.rounding import rounded
 from tpsrl.compiled import njit
 from tpsrl.world.action import STEP_M, STEP_RAD
@@ -23,6 +23,7 @@ _MARGIN_M = 0.025
 _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer than its disc
 STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 _MOST_STEPS = 1000  # of a drive
+_LATTICE = Lattice()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def plan_drive(
     """
     scene = footprint.arguments()
     for allowed in (margin, *_NARROW_M):
-        cells = astar(start, goal, scene, allowed)
+        cells = _LATTICE.path(start, goal, scene, allowed)
         if len(cells):
             legs = _legs(footprint, np.vstack([start, cells[1:], goal]), allowed)
             return _as_legs(rounded(start, _as_rows(legs), goal, scene, allowed))
