@@ -1,10 +1,17 @@
-"""A* over (x, y, heading) with the robot's whole footprint."""
+"""A* over (x, y, heading) with the robot's whole footprint.
+
+Now and then a straight leg to the goal is tried from the state at hand, as in hybrid A* (D. Dolgov
+et al., "Path Planning for Autonomous Vehicles in Unknown Semi-structured Environments", IJRR 2010).
+Costs are control steps at HAB's greatest speeds (0.083 m and 4.8 degrees a step). The lattice has
+cells of 5 cm and the 16 headings of the moves (1, 0), (2, 1), (1, 1), ...
+"""
 
 import heapq
 import math
 
 import numpy as np
 
+from skills.scripted.straightening import BACKWARD, free_leg, leg_free, required
 from tpsrl.compiled import njit
 from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
@@ -19,25 +26,11 @@ _MOVES = np.array(
     ]
 )  # fmt: skip
 _HEADINGS = np.arctan2(_MOVES[:, 1], _MOVES[:, 0])
-BACKWARD = 1.5  # looking where one drives is worth some detour
-_LEAVE_M = 0.4
-_TOUCH_M = -0.02  # spheres are a little fatter than what they stand for
 _COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
-_MAX_POPS = 150_000  # a goal that takes more is walled in
+# Every so many states it is tried to drive straight on, to the goal or to a pose before it.
+_SHOT_EVERY, _GATES_M = 32, np.array([0.0, 0.3, 0.6, 1.0])
+_MAX_POPS = 40_000  # a goal that takes more is walled in
 _GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
-
-
-@njit(cache=True)
-def required(
-    x: float, y: float, start: np.ndarray, own: float, goal: np.ndarray, last: float, margin: float
-) -> float:
-    """The margin asked for at (x, y): near start and goal no more than they have themselves."""
-    need = margin
-    if own < margin and (x - start[0]) ** 2 + (y - start[1]) ** 2 < _LEAVE_M**2:
-        need = min(need, max(own, _TOUCH_M) - 0.004)
-    if last < margin and (x - goal[0]) ** 2 + (y - goal[1]) ** 2 < _LEAVE_M**2:
-        need = min(need, max(last, _TOUCH_M) - 0.004)
-    return need
 
 
 @njit(cache=True)
@@ -126,6 +119,19 @@ class Lattice:
 
 
 @njit(cache=True)
+def _gates(goal: np.ndarray, asked: tuple) -> np.ndarray:
+    """The goal (3,) and poses before it from which it is driven at straight (k, 3)."""
+    gates = np.empty((_GATES_M.shape[0], 3))
+    count = 0
+    for d in _GATES_M:
+        x, y, yaw = goal[0] - d * math.cos(goal[2]), goal[1] - d * math.sin(goal[2]), goal[2]
+        if d == 0.0 or leg_free(x, y, yaw, goal[0], goal[1], yaw, yaw, asked):
+            gates[count] = x, y, yaw
+            count += 1
+    return gates[:count]
+
+
+@njit(cache=True)
 def astar(
     start: np.ndarray,
     goal: np.ndarray,
@@ -157,6 +163,8 @@ def astar(
     last = (gy * nx + gx) * 16 + _nearest_heading(goal[2])
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
+    asked = (scene, start, own, goal, end, margin)
+    gates = _gates(goal, asked)
     best[last], mark[last] = np.inf, free
     best[first], mark[first], parent[first] = 0.0, free, -1
     queue = [(ahead[iy, ix], first)]
@@ -169,6 +177,13 @@ def astar(
         h, ix, iy = state % 16, (state // 16) % nx, state // (16 * nx)
         if f > best[state] + ahead[iy, ix] + 1e-6:
             continue
+        if popped % _SHOT_EVERY == 0:
+            x, y = x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M
+            for i in range(gates.shape[0]):
+                gate = gates[i]
+                _, way = free_leg(x, y, _HEADINGS[h], gate[0], gate[1], gate[2], asked)
+                if way != 0.0:
+                    return np.vstack((_poses(parent, state, nx, x0, y0), gates[i : i + 1]))
         popped += 1
         for move in range(4):
             jx, jy, k = ix, iy, h
@@ -199,6 +214,12 @@ def astar(
             heapq.heappush(queue, (cost + ahead[jy, jx], to))
     if not np.isfinite(best[last]):
         return none
+    return _poses(parent, last, nx, x0, y0)
+
+
+@njit(cache=True)
+def _poses(parent: np.ndarray, last: int, nx: int, x0: float, y0: float) -> np.ndarray:
+    """The poses (k, 3) of the states that lead to `last`."""
     count, at = 0, last
     while at >= 0:
         count += 1

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import numpy as np
 
 from skills.scripted.following import curve, forecast
-from skills.scripted.lattice import BACKWARD, CELL_M, Lattice, cost_to_go, required
+from skills.scripted.lattice import CELL_M, Lattice, cost_to_go
 from skills.scripted.rounding import rounded
+from skills.scripted.straightening import straightened
 from tpsrl.compiled import njit
 from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.footprint import Footprint, pose_margin
-from tpsrl.world.geometry import wrap_angle
+from tpsrl.world.footprint import Footprint
 
 _MARGIN_M = 0.025
 _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer than its disc
@@ -52,8 +52,8 @@ def plan_drive(
     for allowed in (margin, *_NARROW_M):
         cells = _LATTICE.path(start, goal, scene, allowed)
         if len(cells):
-            legs = _legs(footprint, np.vstack([start, cells[1:], goal]), allowed)
-            return _as_legs(rounded(start, _as_rows(legs), goal, scene, allowed))
+            legs = straightened(np.vstack([start, cells[1:], goal]), scene, allowed)
+            return _as_legs(rounded(start, legs, goal, scene, allowed))
     return None
 
 
@@ -64,112 +64,6 @@ def _as_rows(legs: list[Leg]) -> np.ndarray:
 
 def _as_legs(rows: np.ndarray) -> list[Leg]:
     return [Leg(x, y, heading, int(way), radius) for x, y, heading, way, radius in rows.tolist()]
-
-
-def _legs(footprint: Footprint, poses: np.ndarray, margin: float) -> list[Leg]:
-    """Straightens a lattice path: from each pose on to the farthest that a single leg reaches.
-
-    A leg must also be able to turn to the heading that the path has where it ends, so that the
-    way on stays as free as the lattice found it.
-    """
-    scene = (footprint.arguments(), margin, poses[0], poses[-1])
-    legs: list[Leg] = []
-    at, yaw = 0, float(poses[0, 2])
-    last = len(poses) - 1
-    while at < last:
-        to, chosen = _farthest(poses, at, yaw, scene)
-        if chosen is None and abs(wrap_angle(yaw - poses[at, 2])) > 1e-6:
-            yaw = float(poses[at, 2])  # back to the path's own heading, which is known to be free
-            legs.append(Leg(float(poses[at, 0]), float(poses[at, 1]), yaw, 1))
-            continue
-        if chosen is None:
-            to = at + 1
-            chosen = _lattice_step(poses[at], poses[to])
-        if chosen is not None:
-            legs.append(chosen)
-            yaw = chosen.heading
-        else:
-            yaw = float(poses[to, 2])
-            legs.append(Leg(float(poses[to, 0]), float(poses[to, 1]), yaw, 1))
-        at = to
-    legs.append(Leg(float(poses[-1, 0]), float(poses[-1, 1]), float(poses[-1, 2]), 1))
-    return legs
-
-
-def _farthest(poses: np.ndarray, at: int, yaw: float, scene: tuple) -> tuple[int, Leg | None]:
-    """The farthest pose on the path that one free leg reaches, and the leg."""
-    for to in range(len(poses) - 1, at, -1):
-        for leg in _variants(poses[at], poses[to], yaw):
-            ends = (poses[at, 0], poses[at, 1], yaw, leg.x, leg.y, leg.heading, poses[to, 2])
-            if _leg_free(*ends, *scene):
-                return to, leg
-    return at, None
-
-
-def _variants(start: np.ndarray, end: np.ndarray, yaw: float) -> list[Leg]:
-    """Driving forwards and backwards from a pose to another, the quicker first; [] for no way."""
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    length = math.hypot(dx, dy)
-    if length < 0.03:
-        return []
-    x, y, forward = float(end[0]), float(end[1]), math.atan2(dy, dx)
-    found = []
-    for direction, heading in ((1, forward), (-1, wrap_angle(forward + math.pi))):
-        turns = abs(wrap_angle(heading - yaw)) + abs(wrap_angle(end[2] - heading))
-        cost = turns / STEP_RAD + (1.0 if direction > 0 else BACKWARD) * length / STEP_M
-        found.append((cost, Leg(x, y, heading, direction)))
-    return [leg for _, leg in sorted(found, key=lambda f: f[0])]
-
-
-def _lattice_step(start: np.ndarray, end: np.ndarray) -> Leg | None:
-    """The leg of one move of the lattice, None for a turn."""
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    if math.hypot(dx, dy) < 0.01:
-        return None
-    along = dx * math.cos(end[2]) + dy * math.sin(end[2])
-    heading = math.atan2(dy, dx) if along >= 0 else math.atan2(-dy, -dx)
-    return Leg(float(end[0]), float(end[1]), heading, 1 if along >= 0 else -1)
-
-
-@njit(cache=True)
-def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: float) -> bool:
-    """Whether turning on the spot the short way from heading a to b keeps the margin."""
-    turn = (b - a + math.pi) % (2 * math.pi) - math.pi
-    count = math.ceil(abs(turn) / 0.12)
-    for i in range(1, count + 1):
-        if pose_margin(x, y, a + turn * i / count, *scene) < margin:
-            return False
-    return True
-
-
-@njit(cache=True)
-def _leg_free(
-    x: float,
-    y: float,
-    yaw: float,
-    x1: float,
-    y1: float,
-    heading: float,
-    final: float,
-    scene: tuple,
-    margin: float,
-    start: np.ndarray,
-    goal: np.ndarray,
-) -> bool:
-    """Whether turning to `heading`, driving straight to (x1, y1), turning to `final` is free."""
-    own = pose_margin(start[0], start[1], start[2], *scene)
-    end = pose_margin(goal[0], goal[1], goal[2], *scene)
-    if not _turn_free(x, y, yaw, heading, scene, required(x, y, start, own, goal, end, margin)):
-        return False
-    length = math.hypot(x1 - x, y1 - y)
-    count = math.ceil(length / 0.04)
-    for i in range(1, count + 1):
-        px, py = x + i / count * (x1 - x), y + i / count * (y1 - y)
-        need = required(px, py, start, own, goal, end, margin)
-        if pose_margin(px, py, heading, *scene) < need:
-            return False
-    need = required(x1, y1, start, own, goal, end, margin)
-    return _turn_free(x1, y1, heading, final, scene, need)
 
 
 def drive_metres(footprint: Footprint, start: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from skills.scripted.following import DIRECTION, SHORTEST_M, curve, forecast, wrap
-from skills.scripted.lattice import required
+from skills.scripted.straightening import required
 from tpsrl.compiled import njit
 from tpsrl.world.footprint import pose_margin
 
