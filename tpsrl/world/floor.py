@@ -187,7 +187,7 @@ def band_map(layout: str, low: float, high: float, joints: Joints) -> FloorMap:
     return FloorMap(still.origin, distance)
 
 
-@functools.lru_cache(maxsize=400)  # the bands of the validation layouts: 280 MB
+@functools.lru_cache(maxsize=128)
 def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorMap:
     """`floor_map` with doors and drawers closed, or taken out."""
     layout_set, _ = resolve(layout)
@@ -201,9 +201,127 @@ def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorM
         corners = outline(obstacles.centre[i], obstacles.rotation[i], obstacles.half[i])
         _draw(blocked, *origin, CELL_M, corners)
     blocked |= ~_room_mask(layout_set)
-    outside = ndimage.distance_transform_edt(~blocked) * CELL_M
-    inside = ndimage.distance_transform_edt(blocked) * CELL_M
+    outside, inside = _cells_to(blocked) * CELL_M, _cells_to(~blocked) * CELL_M
     return FloorMap(origin, (outside - inside).astype(np.float32))
+
+
+@njit(cache=True)
+def _cells_to(marked: np.ndarray) -> np.ndarray:
+    """How many cells every cell (ny, nx) is from the nearest marked one, centre to centre.
+
+    Exact (P. Felzenszwalb, D. Huttenlocher, "Distance Transforms of Sampled Functions", Theory of
+    Computing 8, 2012): down the columns by counting, along the rows as the lowest of parabolas.
+    """
+    ny, nx = marked.shape
+    far = float(ny + nx)
+    down = np.empty((ny, nx))
+    for ix in range(nx):
+        down[0, ix] = 0.0 if marked[0, ix] else far
+    for iy in range(1, ny):
+        for ix in range(nx):
+            down[iy, ix] = 0.0 if marked[iy, ix] else down[iy - 1, ix] + 1.0
+    for iy in range(ny - 2, -1, -1):
+        for ix in range(nx):
+            down[iy, ix] = min(down[iy, ix], down[iy + 1, ix] + 1.0)
+    vertex, begins = np.empty(nx, dtype=np.int64), np.empty(nx + 1)
+    for iy in range(ny):
+        square = down[iy] * down[iy]
+        k = 0
+        vertex[0], begins[0], begins[1] = 0, -np.inf, np.inf
+        for q in range(1, nx):
+            while True:
+                v = vertex[k]
+                meet = (square[q] + q * q - square[v] - v * v) / (2.0 * (q - v))
+                if meet > begins[k]:
+                    break
+                k -= 1
+            k += 1
+            vertex[k], begins[k], begins[k + 1] = q, meet, np.inf
+        k = 0
+        for q in range(nx):
+            while begins[k + 1] < q:
+                k += 1
+            v = vertex[k]
+            down[iy, q] = math.sqrt((q - v) * (q - v) + square[v])
+    return down
+
+
+def slab_maps(layout: str, slab: float, count: int, joints: Joints, most: float) -> np.ndarray:
+    """Distances (count, ny, nx) float32 from what stands in each band of heights, up to `most` m.
+
+    The bands are `slab` m high, the first one on the floor. 0 in obstacles and outside the room.
+    """
+    maps = _still_slabs(layout, slab, count, most).copy()
+    obstacles = layout_obstacles(layout, joints)
+    still = len(obstacles.half) - obstacles.num_links
+    _draw_slabs(maps, resolve(layout)[0], obstacles, range(still, len(obstacles.half)), slab, most)
+    return maps
+
+
+@functools.lru_cache(maxsize=4)
+def _still_slabs(layout: str, slab: float, count: int, most: float) -> np.ndarray:
+    """`slab_maps` without doors and drawers."""
+    layout_set, _ = resolve(layout)
+    maps = np.empty((count, *_frame(layout_set)[1]), dtype=np.float32)
+    maps[:] = np.minimum(_cells_to(~_room_mask(layout_set)) * CELL_M, most)
+    obstacles = layout_obstacles(layout)
+    still = range(len(obstacles.half) - obstacles.num_links)
+    _draw_slabs(maps, layout_set, obstacles, still, slab, most)
+    return maps
+
+
+def _draw_slabs(
+    maps: np.ndarray,
+    layout_set: LayoutSet,
+    obstacles: Obstacles,
+    rows: range,
+    slab: float,
+    most: float,
+) -> None:
+    """Lowers maps to the distances from some obstacles."""
+    (x0, y0), _ = _frame(layout_set)
+    for i in rows:
+        centre, turn, half = obstacles.centre[i], obstacles.rotation[i], obstacles.half[i]
+        reach = float(np.abs(turn[2]) @ half)
+        low = max(math.floor((centre[2] - reach) / slab), 0)
+        high = min(math.ceil((centre[2] + reach) / slab), len(maps))
+        if low < high:
+            _draw_outside(maps[low:high], x0, y0, outline(centre, turn, half), most)
+
+
+@njit(cache=True)
+def _draw_outside(
+    maps: np.ndarray, x0: float, y0: float, corners: np.ndarray, most: float
+) -> None:
+    """Lowers maps (k, ny, nx) to the distance from a convex polygon (n, 2), if below `most`."""
+    n = corners.shape[0]
+    ix0 = max(int((corners[:, 0].min() - most - x0) / CELL_M), 0)
+    ix1 = min(int((corners[:, 0].max() + most - x0) / CELL_M) + 1, maps.shape[2])
+    iy0 = max(int((corners[:, 1].min() - most - y0) / CELL_M), 0)
+    iy1 = min(int((corners[:, 1].max() + most - y0) / CELL_M) + 1, maps.shape[1])
+    edge = np.empty((n, 3))
+    for i in range(n):
+        edge[i, 0] = corners[(i + 1) % n, 0] - corners[i, 0]
+        edge[i, 1] = corners[(i + 1) % n, 1] - corners[i, 1]
+        edge[i, 2] = edge[i, 0] ** 2 + edge[i, 1] ** 2
+    for iy in range(iy0, iy1):
+        py = y0 + (iy + 0.5) * CELL_M
+        for ix in range(ix0, ix1):
+            px = x0 + (ix + 0.5) * CELL_M
+            nearest, inside = np.inf, True
+            for i in range(n):
+                dx, dy = px - corners[i, 0], py - corners[i, 1]
+                if edge[i, 0] * dy - edge[i, 1] * dx >= 0.0:
+                    continue  # on this edge's inner side: another one is nearer
+                inside = False
+                t = (dx * edge[i, 0] + dy * edge[i, 1]) / max(edge[i, 2], 1e-12)
+                t = min(max(t, 0.0), 1.0)
+                square = (dx - t * edge[i, 0]) ** 2 + (dy - t * edge[i, 1]) ** 2
+                nearest = min(nearest, square)
+            value = 0.0 if inside else math.sqrt(nearest)
+            for k in range(maps.shape[0]):
+                if value < maps[k, iy, ix]:
+                    maps[k, iy, ix] = value
 
 
 def _in_band(obstacles: Obstacles, low: float, high: float) -> np.ndarray:

@@ -9,12 +9,13 @@ import numpy as np
 from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CLOSED, Joints, band_map, clearance_gradient, floor_map
+from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map, slab_maps
 from tpsrl.world.kinematics import arm_frames
 from tpsrl.world.reach import static_bodies
 
 SLAB_M = 0.1
 _OPEN_M = 0.06
+_FAR_M = 0.5  # more than any margin that is asked for
 _HOPELESS_M = -0.08  # a collision; how deep does not matter
 _UPRIGHT = 1.0 - 1e-9
 _SLABS = 17  # up to 1.7 m, above the elbow's highest
@@ -22,9 +23,11 @@ _SLABS = 17  # up to 1.7 m, above the elbow's highest
 
 @functools.lru_cache(maxsize=12)
 def slab_distances(layout: str, joints: Joints = CLOSED) -> np.ndarray:
-    """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor."""
-    bands = [(k * SLAB_M, (k + 1) * SLAB_M) for k in range(_SLABS)]
-    return np.stack([band_map(layout, *band, joints).distance for band in bands])
+    """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor.
+
+    0 in obstacles; what is farther than half a metre counts as that.
+    """
+    return slab_maps(layout, SLAB_M, _SLABS, joints, _FAR_M)
 
 
 def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.ndarray, np.ndarray]:
