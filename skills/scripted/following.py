@@ -2,9 +2,9 @@
 
 A curve is an array (n, 6), a row each 2 cm: x, y, heading, direction, greatest speed (m/s), and
 how far along it is (m). Direction 1 is driving forwards, -1 backwards, and 0 is turning on the spot
-to the heading. The command is a function of the curve and of the present base pose alone: pure
-pursuit (R. C. Coulter, "Implementation of the Pure Pursuit Path Tracking Algorithm", CMU-RI-TR-92-01,
-1992), at a speed from which the base can still brake.
+to the heading. The command follows from the curve and from where the base is: pure pursuit (R. C.
+Coulter, "Implementation of the Pure Pursuit Path Tracking Algorithm", CMU-RI-TR-92-01, 1992), at a
+speed from which the base can still brake.
 """
 
 import math
@@ -69,7 +69,7 @@ def curve(start: np.ndarray, legs: np.ndarray) -> np.ndarray:
     for i in range(count):
         ex, ey, heading, direction = legs[i, 0], legs[i, 1], legs[i, 2], legs[i, 3]
         last = i == count - 1
-        if not joined and (abs(wrap(heading - yaw)) > SHORTEST_M or last):
+        if not joined and (abs(wrap(heading - yaw)) > _TURNED_RAD or last):
             rows[n, X], rows[n, Y], rows[n, YAW] = x, y, heading
             n += 1
         yaw = heading

@@ -17,7 +17,6 @@ from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.footprint import pose_margin
 
-
 CELL_M = 0.05
 _MOVES = np.array(
     [
@@ -29,7 +28,7 @@ _HEADINGS = np.arctan2(_MOVES[:, 1], _MOVES[:, 0])
 _COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
 # Every so many states it is tried to drive straight on, to the goal or to a pose before it.
 _SHOT_EVERY, _GATES_M = 32, np.array([0.0, 0.3, 0.6, 1.0])
-_MAX_POPS = 40_000  # a goal that takes more is walled in
+_MAX_POPS = 15_000  # a goal that takes more is walled in
 _GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
 
 
@@ -96,9 +95,7 @@ class Lattice:
         self._mark = np.empty(0, dtype=np.int32)
         self._epoch = 0
 
-    def path(
-        self, start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float
-    ) -> np.ndarray:
+    def path(self, start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
         """Lattice poses (k, 3) from a base pose (3,) to another, both approximate, or (0, 3).
 
         Args:
@@ -164,6 +161,8 @@ def astar(
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
     asked = (scene, start, own, goal, end, margin)
+    if end < required(goal[0], goal[1], start, own, goal, end, margin):
+        return none
     gates = _gates(goal, asked)
     best[last], mark[last] = np.inf, free
     best[first], mark[first], parent[first] = 0.0, free, -1

@@ -1,7 +1,7 @@
-"""Driving: A* over (x, y, heading) with the robot's whole footprint, and a path follower.
+"""Driving: a free way between base poses, as few straight legs joined by arcs, and its forecast.
 
-Costs are control steps at HAB's greatest speeds (0.083 m and 4.8 degrees a step). The lattice has
-cells of 5 cm and the 16 headings of the moves (1, 0), (2, 1), (1, 1), ...
+A* finds a way (`lattice`), of which straight legs are made (`straightening`), whose corners are
+rounded (`rounding`); how they are driven is in `following`.
 """
 
 import dataclasses
@@ -45,9 +45,12 @@ def plan_drive(
 ) -> list[Leg] | None:
     """Legs from a base pose (3,) to another, or None; the last leg only turns.
 
-    Within `_LEAVE_M` of start and goal no more is asked for than they have themselves, so a robot
-    that stands close to something can leave.
+    Near start and goal no more is asked for than they have themselves, so a robot that stands close
+    to something can leave. Where either is in an obstacle or off the map there is no way.
     """
+    start, goal = np.asarray(start, dtype=np.float64), np.asarray(goal, dtype=np.float64)
+    if not (np.isfinite(start).all() and np.isfinite(goal).all()):
+        return None
     scene = footprint.arguments()
     for allowed in (margin, *_NARROW_M):
         cells = _LATTICE.path(start, goal, scene, allowed)
@@ -100,7 +103,11 @@ def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray
 
 
 def drive_poses(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
-    """Where a base that drives along legs is (n, 3) after each control step."""
+    """Where a base that drives along legs is (n, 3) after each control step.
+
+    It starts at rest from a base pose (3,). That is the tracker itself, driving a base that answers
+    as the simulated one does.
+    """
     start = np.asarray(start, dtype=np.float64)
     return forecast(drive_curve(start, legs), 0, start, np.zeros(3), _MOST_STEPS)
 

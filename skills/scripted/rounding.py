@@ -1,28 +1,30 @@
 """Rounds the corners of a drive: the base goes on while it turns, where there is room for that.
 
-Turning takes 4.8 degrees a step at most and driving 0.083 m, so that on an arc of 1 m radius neither
-waits for the other. Ways are compared by driving them in a forecast (`skills.scripted.following`),
-and taken only if all of that is free.
+A step turns 4.8 degrees at most and drives 0.083 m, so that on an arc of 1 m radius neither waits
+for the other. Ways are compared by driving them in a forecast (`skills.scripted.following`), and
+taken only if all of that is free.
 """
 
 import math
 
 import numpy as np
 
-from skills.scripted.following import DIRECTION, SHORTEST_M, curve, forecast, wrap
-from skills.scripted.straightening import required
+from skills.scripted.following import ALONG, DIRECTION, SHORTEST_M, curve, forecast, wrap
+from skills.scripted.straightening import BACKWARD, required
 from tpsrl.compiled import njit
+from tpsrl.world.action import STEP_M
 from tpsrl.world.footprint import pose_margin
 
 _RADII_M = np.array([1.2, 0.8, 0.5, 0.3, 0.15])
-_OUTWARD = np.array([0.0, 1.0])  # the arc cuts the corner, or goes through it
 _TANGENTS_M = np.array([1.2, 0.8, 0.5, 0.3, 0.15])  # of the arcs at the start and at the end
 _WIDEST_RAD = 2.7  # corners that are sharper are turned on the spot
 _MOST_RADIUS_M = 1.2
-_SURPLUS_M = 0.003  # arcs are driven less exactly than straight lines
-_MOST_STEPS = 1000
+# Kinds of changes, and how many there are: without or turned round; an arc into the last heading;
+# one out of the first; and one at a corner, which it cuts or goes through.
+_KINDS, _CHANGES = 4, np.array([2, len(_TANGENTS_M), len(_TANGENTS_M), 2 * len(_RADII_M)])
+_ROUNDS = 2
 _WORTH_STEPS = 0.5
-_BLIND_STEPS = 0.5  # of a step backwards, what it counts more
+_MOST_STEPS, _DOUBTFUL = 1000, 1e6
 
 
 @njit(cache=True)
@@ -30,6 +32,8 @@ def rounded(
     start: np.ndarray, legs: np.ndarray, goal: np.ndarray, scene: tuple, margin: float
 ) -> np.ndarray:
     """The legs (k, 5) that are quickest among roundings of some legs (j, 5), whose last one turns.
+
+    One thing at a time is changed, and kept if that is quicker, until nothing is.
 
     Args:
         start: base pose (3,).
@@ -40,39 +44,40 @@ def rounded(
     """
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
-    best = _cost(start, legs, goal, scene, margin, own, end, np.inf)
-    if not np.isfinite(best):  # the tracker does not keep to the lines exactly
-        best = 1e6
+    asked = (scene, start, own, goal, end, margin)
+    # The tracker does not keep to straight legs exactly: what they take may not be all free.
+    best = min(_cost(legs, asked, np.inf), _DOUBTFUL)
     kept = legs
-    for _ in range(2):
+    for _ in range(_ROUNDS):
         before = best
-        i = kept.shape[0] - 2
-        while i >= 0:
-            for tried in (_without(start, kept, i), _flipped(start, kept, i)):
-                if tried.shape[0]:
-                    cost = _cost(start, tried, goal, scene, margin, own, end, best - _WORTH_STEPS)
-                    if cost < best:
-                        best, kept = cost, tried
-            i = min(i, kept.shape[0] - 1) - 1
-        for way in range(2):
-            for tangent in _TANGENTS_M:
-                tried = _at_end(start, kept, tangent) if way == 0 else _at_start(start, kept, tangent)
-                if tried.shape[0]:
-                    cost = _cost(start, tried, goal, scene, margin, own, end, best - _WORTH_STEPS)
-                    if cost < best:
-                        best, kept = cost, tried
-        for i in range(kept.shape[0] - 1):
-            for radius in _RADII_M:
-                for outward in _OUTWARD:
-                    tried = _at_corner(start, kept, i, radius, outward)
+        for kind in range(_KINDS):
+            i = kept.shape[0] - 2
+            while i >= 0:
+                for change in range(_CHANGES[kind]):
+                    tried = _changed(start, kept, kind, i, change)
                     if not tried.shape[0]:
                         continue
-                    cost = _cost(start, tried, goal, scene, margin, own, end, best - _WORTH_STEPS)
+                    cost = _cost(tried, asked, best - _WORTH_STEPS)
                     if cost < best:
                         best, kept = cost, tried
+                i = min(i, kept.shape[0] - 1) - 1
         if best >= before - _WORTH_STEPS:
             break
     return kept
+
+
+@njit(cache=True)
+def _changed(start: np.ndarray, legs: np.ndarray, kind: int, i: int, change: int) -> np.ndarray:
+    """Legs with one change of a kind at leg `i`, (0, 5) if it makes none."""
+    if kind == 0:
+        return _without(start, legs, i) if change == 0 else _flipped(legs, i)
+    if kind == 1:
+        none = np.empty((0, 5))
+        return _at_end(start, legs, _TANGENTS_M[change]) if i == legs.shape[0] - 2 else none
+    if kind == 2:
+        return _at_start(start, legs, _TANGENTS_M[change]) if i == 0 else np.empty((0, 5))
+    radius, outward = _RADII_M[change // 2], change % 2 == 1
+    return _at_corner(start, legs, i, radius, outward)
 
 
 @njit(cache=True)
@@ -91,7 +96,7 @@ def _without(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
 
 
 @njit(cache=True)
-def _flipped(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
+def _flipped(legs: np.ndarray, i: int) -> np.ndarray:
     """The legs with leg `i` driven the other way round, or (0, 5)."""
     if legs[i, 4] > 0.0 or i + 1 >= legs.shape[0]:
         return np.empty((0, 5))
@@ -104,30 +109,21 @@ def _flipped(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
 
 
 @njit(cache=True)
-def _cost(
-    start: np.ndarray,
-    legs: np.ndarray,
-    goal: np.ndarray,
-    scene: tuple,
-    margin: float,
-    own: float,
-    end: float,
-    most: float,
-) -> float:
-    """Control steps of driving along legs, more for those backwards; inf if not free or > `most`."""
+def _cost(legs: np.ndarray, asked: tuple, most: float) -> float:
+    """Control steps of driving along legs, more for those backwards; inf if not free or > `most`.
+
+    `asked` is as in `straightening.leg_free`.
+    """
+    scene, start, own, goal, end, margin = asked
     rows = curve(start, legs)
-    limit = _MOST_STEPS if most == np.inf else int(min(most, float(_MOST_STEPS)))
-    if limit < 1:
-        return np.inf
+    limit = int(min(max(most, 0.0), _MOST_STEPS))
     poses = forecast(rows, 0, start, np.zeros(3), limit + 1)
-    if poses.shape[0] > limit:
-        return np.inf
     blind = 0.0
     for i in range(1, rows.shape[0]):
         if rows[i, DIRECTION] < 0.0:
-            blind += rows[i, 5] - rows[i - 1, 5]
-    cost = poses.shape[0] + _BLIND_STEPS * blind / 0.0833
-    if cost > most:
+            blind += rows[i, ALONG] - rows[i - 1, ALONG]
+    cost = poses.shape[0] + (BACKWARD - 1.0) * blind / STEP_M
+    if poses.shape[0] > limit or cost > most:
         return np.inf
     for i in range(poses.shape[0]):
         x, y, yaw = poses[i]
@@ -225,7 +221,7 @@ def _at_start(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray
 
 @njit(cache=True)
 def _at_corner(
-    start: np.ndarray, legs: np.ndarray, i: int, radius: float, outward: float
+    start: np.ndarray, legs: np.ndarray, i: int, radius: float, outward: bool
 ) -> np.ndarray:
     """The legs with an arc at the end of leg `i`, which may be moved outward, or (0, 5)."""
     none = np.empty((0, 5))
@@ -244,11 +240,11 @@ def _at_corner(
         return none
     new = legs.copy()
     new[i, 4] = radius
-    if outward > 0.0:
+    if outward:
         ox, oy = ax / a - bx / b, ay / a - by / b
         size = math.hypot(ox, oy)
         reach = min(radius, min(a, b) / math.tan(0.5 * turn))
-        shift = outward * min(reach * (1.0 / math.cos(0.5 * turn) - 1.0), 0.5)
+        shift = min(reach * (1.0 / math.cos(0.5 * turn) - 1.0), 0.5)
         new[i, 0] += shift * ox / size
         new[i, 1] += shift * oy / size
         direction = legs[i, 3]

@@ -115,7 +115,8 @@ def straightened(poses: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
         elif direction == 0.0:
             to = at + 1
             heading, direction = _move(poses[at], poses[to])
-        legs[n, 0], legs[n, 1], legs[n, 2], legs[n, 3] = poses[to, 0], poses[to, 1], heading, direction
+        legs[n, 0], legs[n, 1] = poses[to, 0], poses[to, 1]
+        legs[n, 2], legs[n, 3] = heading, direction
         n += 1
         yaw, at = heading, to
     legs[n, :3], legs[n, 3] = poses[last], 1.0

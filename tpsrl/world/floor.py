@@ -192,7 +192,7 @@ def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorM
     """`floor_map` with doors and drawers closed, or taken out."""
     layout_set, _ = resolve(layout)
     obstacles = layout_obstacles(layout)
-    origin, shape = _frame(layout_set)
+    origin, shape = frame(layout_set)
     blocked = np.zeros(shape, dtype=np.bool_)
     drawn = _in_band(obstacles, low, high)
     if not with_links:
@@ -200,13 +200,13 @@ def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorM
     for i in np.flatnonzero(drawn):
         corners = outline(obstacles.centre[i], obstacles.rotation[i], obstacles.half[i])
         _draw(blocked, *origin, CELL_M, corners)
-    blocked |= ~_room_mask(layout_set)
-    outside, inside = _cells_to(blocked) * CELL_M, _cells_to(~blocked) * CELL_M
+    blocked |= ~room_mask(layout_set)
+    outside, inside = cells_to(blocked) * CELL_M, cells_to(~blocked) * CELL_M
     return FloorMap(origin, (outside - inside).astype(np.float32))
 
 
 @njit(cache=True)
-def _cells_to(marked: np.ndarray) -> np.ndarray:
+def cells_to(marked: np.ndarray) -> np.ndarray:
     """How many cells every cell (ny, nx) is from the nearest marked one, centre to centre.
 
     Exact (P. Felzenszwalb, D. Huttenlocher, "Distance Transforms of Sampled Functions", Theory of
@@ -246,84 +246,6 @@ def _cells_to(marked: np.ndarray) -> np.ndarray:
     return down
 
 
-def slab_maps(layout: str, slab: float, count: int, joints: Joints, most: float) -> np.ndarray:
-    """Distances (count, ny, nx) float32 from what stands in each band of heights, up to `most` m.
-
-    The bands are `slab` m high, the first one on the floor. 0 in obstacles and outside the room.
-    """
-    maps = _still_slabs(layout, slab, count, most).copy()
-    obstacles = layout_obstacles(layout, joints)
-    still = len(obstacles.half) - obstacles.num_links
-    _draw_slabs(maps, resolve(layout)[0], obstacles, range(still, len(obstacles.half)), slab, most)
-    return maps
-
-
-@functools.lru_cache(maxsize=4)
-def _still_slabs(layout: str, slab: float, count: int, most: float) -> np.ndarray:
-    """`slab_maps` without doors and drawers."""
-    layout_set, _ = resolve(layout)
-    maps = np.empty((count, *_frame(layout_set)[1]), dtype=np.float32)
-    maps[:] = np.minimum(_cells_to(~_room_mask(layout_set)) * CELL_M, most)
-    obstacles = layout_obstacles(layout)
-    still = range(len(obstacles.half) - obstacles.num_links)
-    _draw_slabs(maps, layout_set, obstacles, still, slab, most)
-    return maps
-
-
-def _draw_slabs(
-    maps: np.ndarray,
-    layout_set: LayoutSet,
-    obstacles: Obstacles,
-    rows: range,
-    slab: float,
-    most: float,
-) -> None:
-    """Lowers maps to the distances from some obstacles."""
-    (x0, y0), _ = _frame(layout_set)
-    for i in rows:
-        centre, turn, half = obstacles.centre[i], obstacles.rotation[i], obstacles.half[i]
-        reach = float(np.abs(turn[2]) @ half)
-        low = max(math.floor((centre[2] - reach) / slab), 0)
-        high = min(math.ceil((centre[2] + reach) / slab), len(maps))
-        if low < high:
-            _draw_outside(maps[low:high], x0, y0, outline(centre, turn, half), most)
-
-
-@njit(cache=True)
-def _draw_outside(
-    maps: np.ndarray, x0: float, y0: float, corners: np.ndarray, most: float
-) -> None:
-    """Lowers maps (k, ny, nx) to the distance from a convex polygon (n, 2), if below `most`."""
-    n = corners.shape[0]
-    ix0 = max(int((corners[:, 0].min() - most - x0) / CELL_M), 0)
-    ix1 = min(int((corners[:, 0].max() + most - x0) / CELL_M) + 1, maps.shape[2])
-    iy0 = max(int((corners[:, 1].min() - most - y0) / CELL_M), 0)
-    iy1 = min(int((corners[:, 1].max() + most - y0) / CELL_M) + 1, maps.shape[1])
-    edge = np.empty((n, 3))
-    for i in range(n):
-        edge[i, 0] = corners[(i + 1) % n, 0] - corners[i, 0]
-        edge[i, 1] = corners[(i + 1) % n, 1] - corners[i, 1]
-        edge[i, 2] = edge[i, 0] ** 2 + edge[i, 1] ** 2
-    for iy in range(iy0, iy1):
-        py = y0 + (iy + 0.5) * CELL_M
-        for ix in range(ix0, ix1):
-            px = x0 + (ix + 0.5) * CELL_M
-            nearest, inside = np.inf, True
-            for i in range(n):
-                dx, dy = px - corners[i, 0], py - corners[i, 1]
-                if edge[i, 0] * dy - edge[i, 1] * dx >= 0.0:
-                    continue  # on this edge's inner side: another one is nearer
-                inside = False
-                t = (dx * edge[i, 0] + dy * edge[i, 1]) / max(edge[i, 2], 1e-12)
-                t = min(max(t, 0.0), 1.0)
-                square = (dx - t * edge[i, 0]) ** 2 + (dy - t * edge[i, 1]) ** 2
-                nearest = min(nearest, square)
-            value = 0.0 if inside else math.sqrt(nearest)
-            for k in range(maps.shape[0]):
-                if value < maps[k, iy, ix]:
-                    maps[k, iy, ix] = value
-
-
 def _in_band(obstacles: Obstacles, low: float, high: float) -> np.ndarray:
     """Which obstacles (n,) bool reach into a band of heights."""
     reach = (np.abs(obstacles.rotation[:, 2, :]) * obstacles.half).sum(axis=1)
@@ -357,7 +279,8 @@ def _draw_distance(
                 distance[iy, ix] = value
 
 
-def _frame(layout_set: LayoutSet) -> tuple[tuple[float, float], tuple[int, int]]:
+def frame(layout_set: LayoutSet) -> tuple[tuple[float, float], tuple[int, int]]:
+    """Origin (m) and shape (ny, nx) of the maps of a set."""
     (x0, y0), (x1, y1) = layout_set.floor
     origin = (x0 - _BORDER_M, y0 - _BORDER_M)
     shape = (
@@ -368,9 +291,9 @@ def _frame(layout_set: LayoutSet) -> tuple[tuple[float, float], tuple[int, int]]
 
 
 @functools.lru_cache(maxsize=4)
-def _room_mask_of(name: str) -> np.ndarray:
+def _mask_of(name: str) -> np.ndarray:
     layout_set, _ = resolve(name)
-    (x0, y0), (ny, nx) = _frame(layout_set)
+    (x0, y0), (ny, nx) = frame(layout_set)
     xs = x0 + (np.arange(nx) + 0.5) * CELL_M
     ys = y0 + (np.arange(ny) + 0.5) * CELL_M
     px, py = np.meshgrid(xs, ys)
@@ -383,8 +306,9 @@ def _room_mask_of(name: str) -> np.ndarray:
     return inside
 
 
-def _room_mask(layout_set: LayoutSet) -> np.ndarray:
-    return _room_mask_of(f"{layout_set.name}/{next(iter(layout_set.layouts))}")
+def room_mask(layout_set: LayoutSet) -> np.ndarray:
+    """Cells (ny, nx) bool that are in the room."""
+    return _mask_of(f"{layout_set.name}/{next(iter(layout_set.layouts))}")
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,9 +9,10 @@ import numpy as np
 from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map, slab_maps
+from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map
 from tpsrl.world.kinematics import arm_frames
 from tpsrl.world.reach import static_bodies
+from tpsrl.world.slabs import slab_maps
 
 SLAB_M = 0.1
 _OPEN_M = 0.06
