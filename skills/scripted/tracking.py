@@ -21,6 +21,7 @@ _ARRIVED_RAD = 0.004
 _OFF_PATH_RAD = 0.12
 _WINDOW_RAD = 0.3  # of the path, in which the arm is looked for
 _OFF_WAY_M, _OFF_WAY_RAD, _WINDOW_STEPS = 0.2, 0.6, 20
+_OFF_END_M = 0.1  # where it has come to
 # Farther off its way than this, the base looks whether it can steer back in so many steps.
 _NEAR_WAY_M, _NEAR_WAY_RAD, _BACK_STEPS = 0.06, 0.25, 15
 _METRES_A_RAD = 0.3  # a heading that is off counts so much
@@ -130,7 +131,8 @@ class BaseTracker:
         if not len(self._curve):
             return
         away, turn = off_way(self._curve, row, base)
-        if away > _OFF_WAY_M or turn > _OFF_WAY_RAD:
+        most = _OFF_WAY_M if row < len(self._curve) else _OFF_END_M
+        if away > most or turn > _OFF_WAY_RAD:
             raise OffPlan("base")
         if self._footprint is None or (away < _NEAR_WAY_M and turn < _NEAR_WAY_RAD):
             return
