@@ -17,7 +17,8 @@ from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 X, Y, YAW, DIRECTION, SPEED, ALONG = range(6)
 BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0  # what the tracker counts on
 SHORTEST_M = 0.03  # shorter legs only turn
-LEAST_RADIUS_M = 0.12  # of an arc that the tracker can follow
+_LEAST_RADIUS_M = 0.12  # of an arc that the tracker can follow
+_SHARPEST_RAD = 2.83  # of a corner that has one
 _SPACING_M = 0.02
 _ARRIVED_M, _EXACT_RAD, _TURNED_RAD, _ABOUT_TURNED_RAD = 0.025, 0.01, 0.03, 0.3
 _LEAST_AIM_M, _AIM_S = 0.15, 0.06  # how far ahead it aims: so much, and seconds of its speed
@@ -45,8 +46,43 @@ def curve(start: np.ndarray, legs: np.ndarray) -> np.ndarray:
     the directions differ or there is no room for one, the base turns on the spot.
     """
     count = legs.shape[0]
+    length, bend = _lengths(start, legs)
+    rows = np.zeros((int(length.sum() * 1.6 / _SPACING_M) + 4 * count + 1, 6))
+    n = 0
     x, y, yaw = start[0], start[1], start[2]
-    length, bend = np.zeros(count), np.zeros(count)  # of a leg; m of it that its last arc takes
+    joined = False
+    for i in range(count):
+        heading, direction = legs[i, 2], legs[i, 3]
+        if not joined and (abs(wrap(heading - yaw)) > _TURNED_RAD or i == count - 1):
+            rows[n, X], rows[n, Y], rows[n, YAW] = x, y, heading
+            n += 1
+        yaw, joined = heading, False
+        if length[i] < SHORTEST_M:
+            continue
+        dx, dy = legs[i, 0] - x, legs[i, 1] - y
+        share = max(1.0 - bend[i] / max(math.hypot(dx, dy), 1e-9), 0.0)
+        points = math.ceil(share * math.hypot(dx, dy) / _SPACING_M - 1e-9)
+        for k in range(1, points + 1):
+            t = share * k / points
+            rows[n, X], rows[n, Y], rows[n, YAW] = x + t * dx, y + t * dy, heading
+            rows[n, DIRECTION], rows[n, SPEED] = direction, BASE_LINEAR_MPS
+            n += 1
+        x, y = x + share * dx, y + share * dy
+        if bend[i] > 0.0:
+            turn = wrap(legs[i + 1, 2] - heading)
+            n = _bend(rows, n, x, y, heading, direction, bend[i], turn)
+            x, y, yaw = rows[n - 1, X], rows[n - 1, Y], rows[n - 1, YAW]
+            joined = True
+    _limit_speeds(rows[:n])
+    return rows[:n]
+
+
+@njit(cache=True)
+def _lengths(start: np.ndarray, legs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How long each leg (k,) is, and how much of it its last arc takes, m."""
+    count = legs.shape[0]
+    length, bend = np.zeros(count), np.zeros(count)
+    x, y = start[0], start[1]
     for i in range(count):
         length[i] = math.hypot(legs[i, 0] - x, legs[i, 1] - y)
         x, y = legs[i, 0], legs[i, 1]
@@ -54,58 +90,38 @@ def curve(start: np.ndarray, legs: np.ndarray) -> np.ndarray:
         if min(length[i], length[i + 1]) < SHORTEST_M or legs[i, 3] != legs[i + 1, 3]:
             continue
         turn = abs(wrap(legs[i + 1, 2] - legs[i, 2]))
-        if legs[i, 4] <= 0.0 or turn > 0.9 * math.pi:
+        if legs[i, 4] <= 0.0 or turn > _SHARPEST_RAD:
             continue
         before = bend[i - 1] if i > 0 else 0.0
         after = length[i + 1] * (0.5 if legs[i + 1, 4] > 0.0 else 1.0)
-        bend[i] = min(legs[i, 4] * math.tan(0.5 * turn), length[i] - before, after)
-        if bend[i] < LEAST_RADIUS_M * math.tan(0.5 * turn):
-            bend[i] = 0.0
-    total = int(length.sum() * 1.6 / _SPACING_M) + 4 * count + 1
-    rows = np.zeros((total, 6))
-    n = 0
-    x, y = start[0], start[1]
-    joined = False
-    for i in range(count):
-        ex, ey, heading, direction = legs[i, 0], legs[i, 1], legs[i, 2], legs[i, 3]
-        last = i == count - 1
-        if not joined and (abs(wrap(heading - yaw)) > _TURNED_RAD or last):
-            rows[n, X], rows[n, Y], rows[n, YAW] = x, y, heading
-            n += 1
-        yaw = heading
-        joined = False
-        if length[i] < SHORTEST_M:
-            continue
-        ux, uy = (ex - x), (ey - y)
-        straight = math.hypot(ux, uy)
-        ux, uy = ux / max(straight, 1e-9), uy / max(straight, 1e-9)
-        straight -= bend[i]
-        points = math.ceil(straight / _SPACING_M - 1e-9)
-        for k in range(1, points + 1):
-            d = straight * k / points
-            rows[n, X], rows[n, Y], rows[n, YAW] = x + d * ux, y + d * uy, heading
-            rows[n, DIRECTION], rows[n, SPEED] = direction, BASE_LINEAR_MPS
-            n += 1
-        x, y = x + straight * ux, y + straight * uy
-        if bend[i] > 0.0:
-            turn = wrap(legs[i + 1, 2] - heading)
-            radius = bend[i] / math.tan(0.5 * max(abs(turn), 1e-6))
-            points = math.ceil(radius * abs(turn) / _SPACING_M)
-            step = turn / points
-            chord = 2.0 * radius * math.sin(0.5 * abs(step))
-            for _ in range(points):
-                x += direction * chord * math.cos(yaw + 0.5 * step)
-                y += direction * chord * math.sin(yaw + 0.5 * step)
-                yaw += step
-                rows[n, X], rows[n, Y], rows[n, YAW] = x, y, yaw
-                rows[n, DIRECTION] = direction
-                rows[n, SPEED] = min(BASE_LINEAR_MPS, BASE_ANGULAR_RPS * radius)
-                n += 1
-            joined = True
-        else:
-            x, y = ex, ey
-    _limit_speeds(rows[:n])
-    return rows[:n]
+        tangent = min(legs[i, 4] * math.tan(0.5 * turn), length[i] - before, after)
+        bend[i] = tangent if tangent >= _LEAST_RADIUS_M * math.tan(0.5 * turn) else 0.0
+    return length, bend
+
+
+@njit(cache=True)
+def _bend(
+    rows: np.ndarray,
+    n: int,
+    x: float,
+    y: float,
+    yaw: float,
+    direction: float,
+    tangent: float,
+    turn: float,
+) -> int:
+    """Writes an arc that turns by `turn` (rad) from row `n` on; how many rows there then are."""
+    radius = tangent / math.tan(0.5 * max(abs(turn), 1e-6))
+    points = max(math.ceil(radius * abs(turn) / _SPACING_M), 1)
+    step = turn / points
+    chord = 2.0 * radius * math.sin(0.5 * abs(step))
+    for i in range(n, n + points):
+        x += direction * chord * math.cos(yaw + 0.5 * step)
+        y += direction * chord * math.sin(yaw + 0.5 * step)
+        yaw += step
+        rows[i, X], rows[i, Y], rows[i, YAW], rows[i, DIRECTION] = x, y, yaw, direction
+        rows[i, SPEED] = min(BASE_LINEAR_MPS, BASE_ANGULAR_RPS * radius)
+    return n + points
 
 
 @njit(cache=True)

@@ -135,10 +135,7 @@ def _cost(legs: np.ndarray, asked: tuple, most: float) -> float:
 
 @njit(cache=True)
 def _at_end(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray:
-    """The legs with an arc into the last heading that begins `tangent` before the end, or (0, 5).
-
-    What the last leg that drives turned before is driven straight.
-    """
+    """The legs with an arc into the last heading, which takes `tangent` (m) of it, or (0, 5)."""
     k = legs.shape[0]
     none = np.empty((0, 5))
     if k < 2:
