@@ -23,9 +23,6 @@ _MARGIN_M = 0.025
 _NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer than its disc
 STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
 _MOST_STEPS = 1000  # of a drive
-# Estimates (fitted to 108 drives, which they miss by 12 steps): a way takes so much longer than the
-# disc's, so much of the turn at the start is no arc, and of that at the end what is this near.
-_DETOUR, _FIRST_TURN, _ROOM_TO_TURN_M = 1.2, 0.85, 1.5
 _LATTICE = Lattice()
 
 
@@ -90,12 +87,11 @@ def drive_steps(
     if iy < 0 or ix < 0 or iy >= metres.shape[0] or ix >= metres.shape[1]:
         return np.inf
     length = metres[iy, ix]
-    short = max(1.0 - length / _ROOM_TO_TURN_M, 0.0)
     turns = abs(wrap(yaw - start[2]))
     if length > 0.3:
         there = math.atan2(y - start[1], x - start[0])
-        turns = _FIRST_TURN * abs(wrap(there - start[2])) + short * abs(wrap(yaw - there))
-    return _DETOUR * length / STEP_M + turns / STEP_RAD + 2 * STOP_STEPS * short
+        turns = abs(wrap(there - start[2])) + abs(wrap(yaw - there))
+    return length / STEP_M + turns / STEP_RAD + 2 * STOP_STEPS
 
 
 def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray], float]:
