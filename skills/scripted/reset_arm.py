@@ -7,7 +7,7 @@ from skills.scripted.routine import Routine, Run, at_rest, resting
 from tpsrl.world.action import ARM_DELTA_RAD
 
 _STEPS = 45  # a plan gives it 50
-_GAIN_RAD = 0.1  # an arm at rest moves on for no less
+_GAIN_RAD = 0.06  # an arm at rest moves on for no less
 
 
 class ScriptedResetArm(Routine):

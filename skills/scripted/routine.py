@@ -21,6 +21,7 @@ from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import REST_EE
+from tpsrl.world.footprint import Footprint
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base
 from tpsrl.world.state import WorldState
@@ -29,7 +30,7 @@ Steps = Generator[np.ndarray, WorldState, None]
 # A whole skill: returns whether it has done what it is for.
 Run = Generator[np.ndarray, WorldState, bool]
 
-LATER = 0.25  # what the way to the next thing counts beside the way to rest
+LATER = 0.1  # what the way to the next thing counts beside the way to rest
 AT_REST_M = 0.14  # the skills ask for 0.15 m
 _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
@@ -165,7 +166,7 @@ class Routine(abc.ABC):
             Blocked: the base stopped getting on.
             OffPlan: the base is somewhere else.
         """
-        yield from self._move(BaseTracker(legs, self.world.base[0]), None)
+        yield from self._move(BaseTracker(legs, self.world.base[0], self._footprint), None)
 
     def follow(self, path: np.ndarray, until_held: bool = False, through: bool = False) -> Steps:
         """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
@@ -194,8 +195,11 @@ class Routine(abc.ABC):
             yield from self.drive(legs)
             yield from self.follow(path)
         else:
-            base = BaseTracker(legs, scene.base)
+            base = BaseTracker(legs, scene.base, self._footprint)
             yield from self._move(base, self._arm(way.path), delay=way.delay)
+
+    def _footprint(self) -> Footprint:
+        return self.look().footprint(self.world.arm[0])
 
     def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
         return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)
