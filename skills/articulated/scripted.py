@@ -15,8 +15,8 @@ from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_app
 from skills.articulated.postures import PUSH_GAP_M, off_face
 from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Run, Steps, at_rest, resting
-from skills.scripted.tracking import Blocked
 from skills.scripted.stances import ahead
+from skills.scripted.tracking import Blocked
 from tpsrl.world import action as act
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 from tpsrl.world.geometry import quat_matrix

@@ -11,14 +11,14 @@ import numpy as np
 
 from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
-from skills.scripted.search import LEVELS, CupTargets, Reach, StanceSearch
+from skills.scripted.search import FEW_LOOKS, LEVELS, LOOKS, CupTargets, Reach, StanceSearch
 from skills.scripted.stances import Stances, nearest_floor
 from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
 from tpsrl.world.episode import Episode, Target
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
-# What a step of the drive counts for Navigate beside one of the skill that follows, which has fewer.
+# What a step of the drive counts for Navigate beside one of the skill that follows.
 DRIVE_WEIGHT = 0.5
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
 _SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest for narrow places
@@ -54,7 +54,8 @@ def plan_pick(
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
-            found = search.find(targets, margins, index, wanted, drive)
+            looks = LOOKS if drive else FEW_LOOKS
+            found = search.find(targets, margins, index, wanted, drive, looks)
             if found is not None:
                 return found
     return None
@@ -128,7 +129,7 @@ class _Later:
             self._search = StanceSearch(scene, self._goal, drive_weight=0.0)
         search = self._search.carrying(held)
         targets = standing(search.scene, held, self._goal, search.stances)
-        found = search.find(targets, LEVELS[-1], drive=False)
+        found = search.find(targets, LEVELS[-1], drive=False, looks=FEW_LOOKS)
         return math.inf if found is None else found.steps
 
 
@@ -157,10 +158,11 @@ def plan_place(
         return None
     search = StanceSearch(scene, goal, drive_weight=drive_weight)
     ways = [(0.0, 0.0), *((lean, 0.0) for lean in _LEANS_RAD), *((0.0, drop) for drop in _DROPS_M)]
-    for lean, drop in ways:
+    for lean, drop in ways if drive else ways[:1]:
         targets = standing(scene, held, goal, search.stances, lean, drop)
         for margins in LEVELS:
-            found = search.find(targets, margins, drive=drive)
+            looks = LOOKS if drive else FEW_LOOKS
+            found = search.find(targets, margins, drive=drive, looks=looks)
             if found is not None:
                 return found
     return _plan_near(scene, goal, drive_weight) if drive else None
