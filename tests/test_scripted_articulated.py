@@ -1,14 +1,25 @@
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 import pytest
 from homes import DRAWER, FRIDGE, IDLE, LAYOUT_A, before_handle, episode
 
 import tpsrl.sim
-from skills.articulated.drag import Drag, base_velocity, can_back_off, foresee, tip_in_world
+from skills.articulated.drag import (
+    Drag,
+    base_velocity,
+    can_back_off,
+    clear_of_link,
+    foresee,
+    foresee_all,
+    hand_to_front,
+    tip_in_world,
+    without_load,
+)
 from skills.articulated.leverage import open_goal, plan_approach
+from skills.articulated.postures import Holds, holds, off_face
 from skills.articulated.scripted import ScriptedClose
 from skills.core import task
 from skills.core.conditions import Margin, margins
@@ -66,8 +77,14 @@ def runs(simulator: Simulator) -> dict[str, Run]:
 
 
 def run(
-    simulator: Simulator, skill: str, marker: str, joint: float, base: tuple[float, float, float]
+    simulator: Simulator,
+    skill: str,
+    marker: str,
+    joint: float,
+    base: tuple[float, float, float],
+    anew: Container[int] = (),
 ) -> Run:
+    """Runs a skill from a start; before the steps `anew` a policy begins that knows of nothing."""
     start = episode(LAYOUT_A, base, articulation={marker: joint})
     spec, goal = get(skill), SkillGoal(marker=marker)
     policy, mask = spec.make_scripted(), spec.definition.mask()
@@ -77,6 +94,9 @@ def run(
     policy.begin(start, goal, world)
     worlds, actions, phases, stop = [world], [], [], False
     while not stop and len(actions) < HORIZON:
+        if len(actions) in anew:
+            policy = spec.make_scripted()
+            policy.begin(start, goal, world)
         action = np.where(mask, policy.act(world), IDLE * ~mask)
         phases.append(policy.phase)
         stop = bool(action[act.STOP] > 0)
@@ -112,7 +132,7 @@ def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -
     assert done.actions[-1][act.STOP] > 0
     assert not any(action[act.STOP] > 0 for action in done.actions[:-1])
     assert len(done.actions) < HORIZON
-    assert max(world.force[0] for world in done.worlds) < 2000.0
+    assert max(world.force[0] for world in done.worlds) < 100.0, "it bumped into something"
     assert not any(world.violation[0] for world in done.worlds)
 
 
@@ -156,6 +176,23 @@ def test_what_is_closed_already_is_left_alone(simulator: Simulator) -> None:
     assert action[act.STOP] > 0 and world.step[0] < 30
     np.testing.assert_allclose(world.base[0], start.robot_start, atol=0.01)
     assert world.force_total[0] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skill", STARTS)
+def test_a_skill_can_be_begun_anew_at_any_step(simulator: Simulator, skill: str) -> None:
+    again = run(simulator, skill, *STARTS[skill], anew=range(15, HORIZON, 15))
+    assert {name for name, part in again.results.items() if not part.holds} == set()
+    assert len(again.actions) < HORIZON
+    assert max(world.force[0] for world in again.worlds) < 300.0
+    held = np.array([world.held_joint[0] >= 0 for world in again.worlds]).astype(int)
+    assert (np.diff(held) == 1).sum() == (1 if skill.startswith("open") else 0)
+
+
+@pytest.mark.slow
+def test_the_same_start_gives_the_same_actions(simulator: Simulator, runs: dict[str, Run]) -> None:
+    again = run(simulator, "open_fridge", *STARTS["open_fridge"])
+    np.testing.assert_array_equal(again.actions, runs["open_fridge"].actions)
 
 
 # -- what is foreseen, and what then happens ---------------------------------------------------
@@ -265,6 +302,78 @@ def test_the_base_velocity_gives_the_tip_the_velocity_asked_for() -> None:
         np.testing.assert_allclose(slope[:2], wanted[:2], atol=1e-5)
 
 
+def test_what_is_foreseen_of_all_ways_is_what_is_foreseen_of_each(simulator: Simulator) -> None:
+    where = handle(LAYOUT_A, FRIDGE)
+    scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
+    table = holds(round(float(where.point(0.0)[2]), 2), opening=True)
+    some = table.rows(np.arange(0, len(table.inward), 97))
+    stances = np.array([stance_of(some, row, FRIDGE) for row in range(len(some.inward))])
+    goal = 1.2
+    reached = foresee_all(LAYOUT_A, FRIDGE, stances, some.posture, goal)
+    assert np.ptp(reached) > 1.0
+    for stance, posture, joint in zip(stances, some.posture, reached, strict=True):
+        # The home has more in it than the fridge.
+        alone = foresee(scene, where, stance, posture, 0.0, goal).joint
+        assert alone <= joint + 1e-9 or joint == 0.0
+
+
+def stance_of(table: Holds, row: int, marker: str) -> np.ndarray:
+    """The base pose (3,) that puts the cup of a row on the shut face."""
+    where = handle(LAYOUT_A, marker)
+    into = -where.normal(0.0)
+    yaw = math.atan2(into[1], into[0]) - table.inward[row]
+    there = where.point(0.0) - table.apart[row] * into
+    tip = tip_in_world(np.array([0.0, 0.0, yaw]), table.tip[row])
+    return np.array([*(there - tip)[:2], yaw])
+
+
+def test_what_lies_in_a_drawer_goes_along(simulator: Simulator) -> None:
+    where = handle(LAYOUT_A, DRAWER)
+    scene = scene_of(simulator, before_handle(DRAWER, 0.95))
+    pos, turn = where.pose(0.4)
+    inside, beside = pos.copy(), pos + turn @ np.array([0.0, 0.9, 0.0])
+    for centre, left in ((inside, 0), (beside, 1)):
+        one = dataclasses.replace(
+            with_a_body(scene, centre, (0.03, 0.03, 0.03)),
+            position=centre[None],
+            rotation=np.eye(3)[None],
+        )
+        assert len(without_load(one, where, 0.4).kinds) == left
+        assert len(without_load(one, handle(LAYOUT_A, FRIDGE), 0.4).kinds) == 1
+
+
+# -- ways to hold the arm ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("marker", [DRAWER, FRIDGE])
+@pytest.mark.parametrize("opening", [True, False])
+def test_every_hold_has_the_cup_on_the_face(marker: str, opening: bool) -> None:
+    where = handle(LAYOUT_A, marker)
+    height = round(float(where.point(0.0)[2]), 2)
+    table = holds(height, opening)
+    assert len(table.inward) > 1000
+    for row in range(0, len(table.inward), 211):
+        stance, posture = stance_of(table, row, marker), table.posture[row]
+        tip, turn = cup_pose(posture)
+        np.testing.assert_allclose(tip, table.tip[row])
+        off = (tip_in_world(stance, tip) - where.point(0.0)) @ where.normal(0.0)
+        facing = turn[:, 0] @ to_base(stance, -where.normal(0.0))
+        assert off == pytest.approx(float(off_face(facing, opening)), abs=1e-6)
+        assert abs(tip[2] - height) < 0.075, "too far from the marker to be held"
+        # The spheres are fatter than the cup, whose rim they stand for.
+        assert hand_to_front(where, 0.0, stance, posture) > (-0.02 if opening else 0.005)
+
+
+def test_an_arm_in_the_door_is_not_clear_of_it(simulator: Simulator) -> None:
+    where = handle(LAYOUT_A, FRIDGE)
+    scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
+    approach = plan_approach(scene, where, 0.0, opening=True)
+    assert approach is not None
+    assert clear_of_link(scene, where, 0.0, approach.stance, approach.posture)
+    inside = ahead(approach.stance, 0.3)
+    assert not clear_of_link(scene, where, 0.0, inside, approach.posture)
+
+
 # -- the way to the handle ---------------------------------------------------------------------
 
 
@@ -288,6 +397,18 @@ def test_the_planned_approach_ends_with_the_cup_on_the_face(
     np.testing.assert_allclose(ahead(approach.first, stretch), approach.stance, atol=1e-9)
     assert scene.checker(approach.first).free(approach.posture, 0.0)
     assert scene.footprint(scene.arm).margin(*approach.first) > 0.0
+
+
+def test_an_arm_before_the_face_stays_as_it_is(simulator: Simulator) -> None:
+    where = handle(LAYOUT_A, FRIDGE)
+    scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
+    approach = plan_approach(scene, where, 0.0, opening=True)
+    assert approach is not None
+    for back in (0.0, 0.05):
+        there = dataclasses.replace(scene, base=ahead(approach.stance, -back), arm=approach.posture)
+        again = plan_approach(there, where, 0.0, opening=True)
+        assert again is not None and again.legs is None
+        np.testing.assert_array_equal(again.posture, approach.posture)
 
 
 def test_without_a_free_stance_there_is_no_approach(simulator: Simulator) -> None:

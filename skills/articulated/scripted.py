@@ -1,4 +1,8 @@
-"""Open and close: take hold of a face, or lean on it, drive, let go, back to rest."""
+"""Open and close: take hold of a face, or lean on it, drive, let go, back to rest.
+
+What comes next is decided by the state of the world, so a skill can be begun anew at any time:
+with the cup on the handle, the joint half open, or the robot wherever something has pushed it.
+"""
 
 import abc
 import dataclasses
@@ -6,30 +10,42 @@ import math
 
 import numpy as np
 
-from skills.articulated.drag import base_velocity, foresee, tip_in_world
-from skills.articulated.leverage import RETREAT_M, open_goal, plan_approach
+from skills.articulated.drag import base_velocity, foresee, hand_to_front, tip_in_world
+from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
+from skills.articulated.postures import PUSH_GAP_M, off_face
 from skills.core.geometry import rest_distance
 from skills.scripted.navigation import Leg
-from skills.scripted.routine import Blocked, Routine, Steps, rest_postures
+from skills.scripted.routine import Blocked, Routine, Steps, at_rest, rest_postures
 from skills.scripted.search import ahead
 from tpsrl.world import action as act
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
+from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.handles import Handle, handle
 from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import point_to_base, to_base
 from tpsrl.world.state import WorldState
 
-_TRIES = 3
-_PRESS_M = 0.06  # how far past the planned contact the base may drive before it gives up
-_CREEP_MPS = 0.4
-_SPEED_MPS, _ACCELERATION = 1.0, 3.0
-_CONTACT_N = 300.0  # the face is reached, whatever the plan said
+_TRIES = 4
+# The cup comes on to a face quickly, brakes (m/s2), and halves the last few centimetres with
+# nearly every step, so that it touches without a bump.
+_FAST_MPS, _BRAKE_MPS2, _NEARING = 0.8, 4.0, 12.0
+_TOUCH_MPS, _PUSH_MPS = 0.03, 0.06
+_ROUND_M = 0.008  # by which the rim of a cup stands out over a sphere in it
+_PRESS_M, _CONTACT_N = 0.03, 300.0  # the face is reached, whatever the plan said
+_SPEED_MPS, _SPEED_UP_MPS2, _SLOW_DOWN_MPS2 = 1.2, 4.0, 2.5  # of what is moved, at the handle
+_LAST_MPS = 0.06
 _AIM_GAIN = 4.0  # 1/s, from the tip's error beside its way to its velocity
 _PULL_GAIN = 4.0  # 1/s, from the arm's deflection to the base's velocity
-_STUCK_STEPS = 20
+_STUCK_STEPS, _STUCK, _NEARER_M = 15, 0.002, 0.0005
+_GONE = 0.05  # m or rad by which something else has moved the face
+_CALM = 0.003  # m or rad in a step: a door that swings faster would run into the cup
+_LIFT_OFF_M, _LIFT_OFF_MPS = 0.06, 0.8
+_BESIDE_M = 0.5  # farther from the marker than this, the hand is not at the face
+_RETREATS_M = (RETREAT_M, 0.25, 0.15)
+_TOUCHING_M = -0.02
 _AT_REST_M = 0.14
-_CALM_STEPS = 3  # a door that still swings would run into the cup
-_LIFT_OFF_STEPS, _LIFT_OFF_MPS = 4, 0.8
+_MOVED = 0.004  # m or rad, by which what is pushed shows that it gives way
+_SHUT, _COASTS = 0.045, 0.005  # m or rad: what is left of the way it goes by itself
 
 
 class _Articulated(Routine):
@@ -60,21 +76,20 @@ class _Articulated(Routine):
                     yield from self.work()
                 yield from self.leave()
                 if self.done():
-                    yield from self.to_rest()
-                    return
+                    break
             except Blocked as blocked:
                 self.note(f"blocked_{blocked}")
                 self.grip = -1.0
-                yield from self.wait(2)
+                yield from self.wait(1)
                 self.resync()
         yield from self.to_rest()
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """See `Routine.act`; calls stop as soon as everything is as it should be."""
         action = super().act(world, depth)
-        free = world.held_joint[0] < 0
-        if free and self.done() and rest_distance(world.base, world.ee_pos)[0] < _AT_REST_M:
-            action[act.STOP] = 1.0
+        near = rest_distance(world.base, world.ee_pos)[0] < _AT_REST_M
+        if near and world.held_joint[0] < 0 and self.done():
+            action[act.STOP] = 1.0 if at_rest(self.look(), world.ee_pos[0]) else action[act.STOP]
         return action
 
     @abc.abstractmethod
@@ -92,38 +107,75 @@ class _Articulated(Routine):
     def come_to(self) -> Steps:
         """Drives before the face, raises the arm, and drives on until the cup is on it."""
         self.grip = -1.0
-        scene = self.look()
-        approach = plan_approach(scene, self.handle, self.joint, self.opening)
+        approach = plan_approach(self.look(), self.handle, self.joint, self.opening)
         if approach is None:
             self.note("no_handle")
             raise Blocked("handle")
         if approach.legs is not None:
             self.note("moved_base")
             self.phase = "drive"
-            path = self._ready_path(approach.posture, approach.first)
-            yield from self.drive_and_follow(approach.legs, path)
+            yield from self.drive_and_follow(approach.legs, self._ready(approach, approach.first))
         self.phase = "ready"
-        yield from self.follow(self._ready_path(approach.posture))
-        self.grip, self.phase = (1.0 if self.opening else -1.0), "contact"
-        if not self.opening:
-            x, y, yaw = approach.stance
+        yield from self.follow(self._ready(approach, self.world.base[0]))
+        self.phase, self.grip = "contact", 1.0 if self.opening else -1.0
+        x, y, yaw = approach.stance
+        left = point_to_base(self.world.base[0], np.array([x, y, 0.0]))
+        if not self.opening and not self.handle.slides and left[0] > 2 * abs(left[1]):
+            # The hand comes between a door and a wall from the free edge.
             yield from self.drive([Leg(x, y, yaw, 1)] * 2)
-        yield from self._creep(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
+        yield from self._touch(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
         self.resync()
 
-    def _creep(self, contact: np.ndarray) -> Steps:
-        """Brings the cup's tip to a point (3,) on the face and a little into it, by driving."""
+    def _ready(self, approach: Approach, base: np.ndarray) -> np.ndarray:
+        """The arm's way (k, 7) to the posture of an approach, from a base pose (3,)."""
+        path = self.path_to(approach.posture, self.look().checker(base))
+        if path is None:
+            self.note("no_path_to_ready")
+            return approach.posture[None]
+        return path
+
+    def _gap(self) -> float:
+        """How far (m) the tool is off the face, a few millimetres less rather than more."""
+        cup, normal = np.asarray(self.world.ee_pos[0]), self.handle.normal(self.joint)
+        facing = -quat_matrix(self.world.ee_quat[0])[:, 0] @ normal
+        off = float((cup - self.handle.point(self.joint)) @ normal)
+        if self.opening:
+            return off - float(off_face(facing, opening=True))
+        # A hand that leans over a drawer touches with the cup alone.
+        base, arm = np.asarray(self.world.base[0]), np.asarray(self.world.arm[0])
+        spheres = hand_to_front(self.handle, self.joint, base, arm) - _ROUND_M
+        return max(spheres, off - float(off_face(facing, opening=False)) + PUSH_GAP_M)
+
+    def _touch(self, contact: np.ndarray) -> Steps:
+        """Brings the cup's tip to a point (3,) on the face, by driving, until that is felt.
+
+        Raises:
+            Blocked: the face comes no nearer, or has gone.
+        """
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
         into, before = -self.handle.normal(self.joint), self.joint
-        while not self.holds and (self.opening or self.joint > before - 0.01):
-            base, cup = self.world.base[0], np.asarray(self.world.ee_pos[0])
-            left = contact - cup
-            ahead = float(left @ into)
-            if ahead < -_PRESS_M or self.world.force[0] > _CONTACT_N:
+        last = _TOUCH_MPS if self.opening else _PUSH_MPS
+        speed, best, stuck = self._speed(into), math.inf, 0
+        while not self.holds and (self.opening or self.joint > before - _MOVED):
+            gap, left = self._gap(), contact - np.asarray(self.world.ee_pos[0])
+            if gap < -_PRESS_M or self.world.force[0] > _CONTACT_N:
                 return
-            speed = _CREEP_MPS if ahead < 0.03 else 2 * _CREEP_MPS
-            wanted = to_base(base, speed * into + _AIM_GAIN * (left - ahead * into))
-            self.world = yield self._move_tip(tip, wanted)
+            stuck = 0 if gap < best - _NEARER_M else stuck + 1
+            best = min(best, gap)
+            if stuck > _STUCK_STEPS or abs(self.joint - before) > _GONE:
+                raise Blocked("face")
+            far = max(gap, 0.0)
+            braked = min(_FAST_MPS, math.sqrt(2 * _BRAKE_MPS2 * far), _NEARING * far) + last
+            speed = min(speed + _SPEED_UP_MPS2 / CONTROL_HZ, braked)
+            wanted = speed * into + _AIM_GAIN * (left - (left @ into) * into)
+            self.world = yield self._move_tip(tip, to_base(self.world.base[0], wanted))
+
+    def _speed(self, direction: np.ndarray) -> float:
+        """How fast (m/s) the base moves the cup in a direction (3,) now, at least 0."""
+        velocity, base = np.asarray(self.world.base_velocity[0]), self.world.base[0]
+        x, y = np.asarray(self.world.ee_pos[0])[:2] - base[:2]
+        moved = velocity[:2] + velocity[2] * np.array([-y, x])
+        return max(0.0, float(moved @ direction[:2]))
 
     def _move_tip(self, tip: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         """The action by which the base gives the tip (3,) a velocity (3,), m/s; base frame."""
@@ -137,22 +189,39 @@ class _Articulated(Routine):
         self.phase = "drag"
         where, tip = self.handle, point_to_base(self.world.base[0], self.world.ee_pos[0])
         sign = 1.0 if goal > self.joint else -1.0
-        speed, best, stuck = 0.0, self.joint, 0
+        motion = sign * where.motion(self.joint, np.asarray(self.world.ee_pos[0]))
+        speed, best, stuck = self._speed(motion / np.linalg.norm(motion)), self.joint, 0
         while sign * (goal - self.joint) > 0.0:
             base, cup = self.world.base[0], np.asarray(self.world.ee_pos[0])
             motion = sign * where.motion(self.joint, cup)
             radius = float(np.linalg.norm(motion))
             left = sign * (goal - self.joint) * radius
-            speed = min(speed + _ACCELERATION / CONTROL_HZ, _SPEED_MPS, math.sqrt(4.0 * left) + 0.1)
+            slowed = math.sqrt(2 * _SLOW_DOWN_MPS2 * left) + _LAST_MPS
+            speed = min(speed + _SPEED_UP_MPS2 / CONTROL_HZ, _SPEED_MPS, slowed)
             wanted = to_base(base, speed * motion / radius)
             wanted += _PULL_GAIN * (point_to_base(base, cup) - tip)
             self.world = yield self._move_tip(tip, wanted)
-            stuck = 0 if sign * (self.joint - best) > 0.002 else stuck + 1
+            stuck = 0 if sign * (self.joint - best) > _STUCK else stuck + 1
             best = max(best, self.joint) if sign > 0 else min(best, self.joint)
             if stuck > _STUCK_STEPS or (self.opening and not self.holds):
-                self.note("stuck" if self.holds else "lost_hold")
+                self.note("stuck" if self.holds or not self.opening else "lost_hold")
                 return
-        yield from self.wait(_CALM_STEPS if self.opening else 0)
+
+    def lift_off(self) -> Steps:
+        """Takes the cup straight off the face, by driving."""
+        tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
+        normal, best, stuck = self.handle.normal(self.joint), self._gap(), 0
+        while self._gap() < _LIFT_OFF_M and stuck < _STUCK_STEPS:
+            wanted = to_base(self.world.base[0], _LIFT_OFF_MPS * normal)
+            self.world = yield self._move_tip(tip, wanted)
+            stuck = 0 if self._gap() > best + _STUCK else stuck + 1
+            best = max(best, self._gap())
+
+    @property
+    def at_face(self) -> bool:
+        """Whether the tool is so near to the face that it would move it."""
+        away = np.asarray(self.world.ee_pos[0]) - self.handle.point(self.joint)
+        return self._gap() < _LIFT_OFF_M and float(np.linalg.norm(away)) < _BESIDE_M
 
 
 class ScriptedOpen(_Articulated):
@@ -168,32 +237,47 @@ class ScriptedOpen(_Articulated):
         """See `_Articulated.work`."""
         if not self.holds:
             yield from self.come_to()
-        if self.holds:
-            scene = self.look()
-            goal = open_goal(self.handle)[0]
-            drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, goal)
-            yield from self.drag(max(drag.joint, self.joint + 0.1))
-        else:
+        if not self.holds:
             self.note("missed")
+            return
+        self.grip = 1.0
+        scene, (goal, _, enough) = self.look(), open_goal(self.handle)
+        drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, goal)
+        # Where it was taken hold of a little beside the plan, the last of the way is only felt.
+        yield from self.drag(max(drag.joint, enough))
+        before = math.inf
+        while self.holds and abs(self.joint - before) > _CALM:
+            before = self.joint
+            yield from self.wait(1)
 
     def leave(self) -> Steps:
         """Releases the handle and backs off, so that the folding arm does not move it again."""
-        self.phase = "retreat"
-        self.grip = -1.0
-        yield from self.wait(1)
-        self.resync()
-        yield from self._lift_off()
-        base = self.world.base[0]
-        end = ahead(base, -RETREAT_M)
-        footprint = self.look().footprint(self.world.arm[0], without=self.handle.index)
-        if footprint.margin(*end) < -0.02:
+        if not self.holds and not self.at_face:
             return
-        legs = [Leg(end[0], end[1], base[2], -1)] * 2
-        path = self._fold_path(end)
+        self.phase, self.grip = "retreat", -1.0
+        yield from self.wait(1 if self.holds else 0)
+        self.resync()
+        yield from self.lift_off()
+        end, path = self._way_back()
+        if end is None:
+            return
+        legs = [Leg(end[0], end[1], self.world.base[0, 2], -1)] * 2
         if path is None:
             yield from self.drive(legs)
         else:
             yield from self.drive_and_follow(legs, path)
+
+    def _way_back(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Where to back off to (3,), and the arm's way (k, 7) to rest there; as far as there is."""
+        scene = self.look()
+        footprint = scene.footprint(scene.arm, without=self.handle.index)
+        ends = [ahead(scene.base, -by) for by in _RETREATS_M]
+        ends = [end for end in ends if footprint.margin(*end) > _TOUCHING_M]
+        for end in ends:
+            path = self._fold_path(end)
+            if path is not None:
+                return end, path
+        return (ends[0] if ends else None), None
 
     def _fold_path(self, base: np.ndarray) -> np.ndarray | None:
         """The arm's way (k, 7) to rest at a base pose, if there is one."""
@@ -205,13 +289,6 @@ class ScriptedOpen(_Articulated):
                 return path
         return None
 
-    def _lift_off(self) -> Steps:
-        """Takes the cup straight off the face, by driving."""
-        tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
-        for _ in range(_LIFT_OFF_STEPS):
-            away = to_base(self.world.base[0], self.handle.normal(self.joint))
-            self.world = yield self._move_tip(tip, _LIFT_OFF_MPS * away)
-
 
 class ScriptedClose(_Articulated):
     """Leans on the face under the marker, and drives on."""
@@ -220,14 +297,18 @@ class ScriptedClose(_Articulated):
 
     def done(self) -> bool:
         """As good as shut."""
-        return self.joint <= 0.03
+        return self.joint <= _SHUT
 
     def work(self) -> Steps:
         """See `_Articulated.work`."""
         yield from self.come_to()
-        yield from self.drag(0.0)
+        scene = self.look()
+        drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, 0.0)
+        yield from self.drag(min(drag.joint + _COASTS, _SHUT - _MOVED))
 
     def leave(self) -> Steps:
-        """Nothing: an arm without suction does not open what it has shut."""
+        """Takes the hand off: without suction it does not open what it has shut."""
         self.resync()
-        yield from self.wait(0)
+        if self.at_face:
+            self.phase = "retreat"
+            yield from self.lift_off()
