@@ -56,7 +56,7 @@ class Routine(abc.ABC):
         self._diagnosis, self._phases = {}, {}
         self.phase = "start"
         self._steps = None
-        self._fruitless = 0
+        self._fruitless = self._plans = 0
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """The action (11,) for this control step; sets stop once there is nothing left to do.
@@ -93,6 +93,7 @@ class Routine(abc.ABC):
                 if self._steps is None:
                     self.grip = 1.0 if world.held[0] >= 0 else -1.0
                     self._fruitless += 1
+                    self._plans += 1
                     self._steps = self.run()
                     action = next(self._steps)
                 else:
@@ -114,8 +115,8 @@ class Routine(abc.ABC):
         return self.still(), False
 
     def diagnosis(self) -> dict[str, Any]:
-        """How often what went wrong, and control steps by phase ("phases")."""
-        return {**self._diagnosis, "phases": dict(self._phases)}
+        """How often what went wrong, how many "plans", and control steps by phase ("phases")."""
+        return {**self._diagnosis, "plans": self._plans, "phases": dict(self._phases)}
 
     def outdated(self) -> bool:
         """Whether the plan rests on what is no longer so."""
