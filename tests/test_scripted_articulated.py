@@ -27,7 +27,7 @@ from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.registry import get
 from skills.scripted.scene import Scene, look
-from skills.scripted.search import ahead
+from skills.scripted.stances import ahead
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.collision import BOX, Bodies

@@ -12,7 +12,7 @@ from skills.scripted import together
 from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Steps
 from skills.scripted.scene import Scene, look
-from skills.scripted.search import ahead
+from skills.scripted.stances import ahead
 from skills.scripted.together import plan_together
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act

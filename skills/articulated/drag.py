@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from skills.scripted.scene import Scene
-from skills.scripted.search import ahead
+from skills.scripted.stances import ahead
 from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, BOX, TOOL, Bodies, distance_to
 from tpsrl.world.fetch import BASE_RADIUS

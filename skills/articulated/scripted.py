@@ -13,10 +13,10 @@ import numpy as np
 from skills.articulated.drag import base_velocity, foresee, hand_to_front, tip_in_world
 from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
 from skills.articulated.postures import PUSH_GAP_M, off_face
-from skills.core.geometry import rest_distance
 from skills.scripted.navigation import Leg
-from skills.scripted.routine import Blocked, Routine, Steps, at_rest, rest_postures
-from skills.scripted.search import ahead
+from skills.scripted.routine import Routine, Run, Steps, at_rest, resting
+from skills.scripted.tracking import Blocked
+from skills.scripted.stances import ahead
 from tpsrl.world import action as act
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 from tpsrl.world.geometry import quat_matrix
@@ -25,7 +25,6 @@ from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import point_to_base, to_base
 from tpsrl.world.state import WorldState
 
-_TRIES = 4
 # The cup comes on to a face quickly, brakes (m/s2), and halves the last few centimetres with
 # nearly every step, so that it touches without a bump.
 _FAST_MPS, _BRAKE_MPS2, _NEARING = 0.8, 4.0, 12.0
@@ -43,7 +42,6 @@ _LIFT_OFF_M, _LIFT_OFF_MPS = 0.06, 0.8
 _BESIDE_M = 0.5  # farther from the marker than this, the hand is not at the face
 _RETREATS_M = (RETREAT_M, 0.25, 0.15)
 _TOUCHING_M = -0.02
-_AT_REST_M = 0.14
 _MOVED = 0.004  # m or rad, by which what is pushed shows that it gives way
 _SHUT, _COASTS = 0.045, 0.005  # m or rad: what is left of the way it goes by itself
 
@@ -68,29 +66,26 @@ class _Articulated(Routine):
         """Whether the cup holds this handle."""
         return bool(self.world.held_joint[0] == self.handle.index)
 
-    def run(self) -> Steps:
+    def run(self) -> Run:
         """See `Routine.run`."""
-        for _ in range(_TRIES):
-            try:
-                if not self.done():
-                    yield from self.work()
-                yield from self.leave()
-                if self.done():
-                    break
-            except Blocked as blocked:
-                self.note(f"blocked_{blocked}")
-                self.grip = -1.0
-                yield from self.wait(1)
-                self.resync()
+        if not self.done():
+            yield from self.work()
+        yield from self.leave()
+        if not self.done():
+            return False
         yield from self.to_rest()
+        return self._finished()
 
-    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """See `Routine.act`; calls stop as soon as everything is as it should be."""
-        action = super().act(world, depth)
-        near = rest_distance(world.base, world.ee_pos)[0] < _AT_REST_M
-        if near and world.held_joint[0] < 0 and self.done():
-            action[act.STOP] = 1.0 if at_rest(self.look(), world.ee_pos[0]) else action[act.STOP]
-        return action
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `Routine.label`; calls stop as soon as everything is as it should be."""
+        action, valid = super().label(world)
+        if valid and self._finished():
+            action[act.STOP] = 1.0
+        return action, valid
+
+    def _finished(self) -> bool:
+        free = bool(self.world.held_joint[0] < 0)
+        return free and self.done() and at_rest(self.look(), self.world.ee_pos[0])
 
     @abc.abstractmethod
     def done(self) -> bool:
@@ -124,7 +119,6 @@ class _Articulated(Routine):
             # The hand comes between a door and a wall from the free edge.
             yield from self.drive([Leg(x, y, yaw, 1)] * 2)
         yield from self._touch(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
-        self.resync()
 
     def _ready(self, approach: Approach, base: np.ndarray) -> np.ndarray:
         """The arm's way (k, 7) to the posture of an approach, from a base pose (3,)."""
@@ -256,7 +250,6 @@ class ScriptedOpen(_Articulated):
             return
         self.phase, self.grip = "retreat", -1.0
         yield from self.wait(1 if self.holds else 0)
-        self.resync()
         yield from self.lift_off()
         end, path = self._way_back()
         if end is None:
@@ -283,7 +276,7 @@ class ScriptedOpen(_Articulated):
         """The arm's way (k, 7) to rest at a base pose, if there is one."""
         there = dataclasses.replace(self.look(), base=base)
         checker = there.checker(base)
-        for posture in rest_postures(there, checker, only_drivable=True):
+        for posture in resting(there, checker, only_drivable=True):
             path = self.path_to(posture, checker)
             if path is not None:
                 return path
@@ -308,7 +301,6 @@ class ScriptedClose(_Articulated):
 
     def leave(self) -> Steps:
         """Takes the hand off: without suction it does not open what it has shut."""
-        self.resync()
         if self.at_face:
             self.phase = "retreat"
             yield from self.lift_off()

@@ -6,7 +6,7 @@ import numpy as np
 
 from skills.scripted.scene import Held, Scene
 from skills.scripted.search import CupTargets
-from skills.scripted.stances import Stances
+from skills.scripted.stances import Stances, nearest_floor
 from tpsrl.compiled import njit
 from tpsrl.world.collision import distance_to
 from tpsrl.world.objects import ObjectKind
@@ -17,17 +17,17 @@ RELEASE_M = 0.005  # objects fall this far, which no can minds
 # are for sinks, low ones for shelves.
 _LIFT_M = 0.08
 _LIFTS = ((0.6, 0.0), (1.2, 4.0), (2.0, 8.0), (0.35, 2.0))
-_HEADINGS = np.array([0.0, 0.35, -0.35, 0.8, -0.8])  # of the cup, off the direction to the goal
+_HEADINGS = np.array([0.0, 0.5, -0.5])  # of the cup, off the direction to the goal
 # An object may stand up to 0.15 m from its goal, but what falls over or is pushed later should have
 # something to spare: rings of places around the goal (m), and what they cost (steps). The far ones
 # are for goals that are taken or out of reach: the skill has failed then, but 0.3 m are near enough
 # for the plan.
-_RINGS = ((0.0, 0.0), (0.045, 6.0), (0.09, 20.0), (0.125, 35.0))
+_RINGS = ((0.0, 0.0), (0.05, 5.0), (0.09, 14.0), (0.125, 26.0))
 _FAR_RINGS = ((0.17, 90.0), (0.21, 100.0), (0.25, 110.0))
 _ON_TOP_STEPS = 15.0  # of standing on another object
 _SLENDER, _SLENDER_STEPS = 1.6, 15.0  # taller than wide by so much it falls over more easily
-_DIRECTIONS = 8
-_MOST_PLACES = 6
+_RING_TURNS = (0.0, 0.8, -0.8, 1.6, -1.6, 2.6, -2.6)  # off the direction to the floor (rad)
+_MOST_PLACES = 12
 _LOWEST_M, _HIGHEST_M = 0.1, 0.1  # what it stands on may be so far below and above the goal's
 _NEAREST_M, _FARTHEST_M = 0.135, 0.26  # from the goal, at most
 _MOST_UP = 0.3  # sine of how far up a cup can point
@@ -105,9 +105,11 @@ def _places(
     slim = _slim(held.kind, own) + _APART_M
     found: list[tuple[float, float, float, float]] = []
     farthest = _FARTHEST_M if beyond else _NEAREST_M
+    there = nearest_floor(scene, goal) - goal[:2]
+    toward = math.atan2(there[1], there[0])
     for radius, cost in _FAR_RINGS if beyond else _RINGS:
-        for k in range(_DIRECTIONS if radius else 1):
-            angle = 2 * math.pi * k / _DIRECTIONS
+        for turn in _RING_TURNS if radius else (0.0,):
+            angle = toward + turn
             x, y = goal[0] + radius * math.cos(angle), goal[1] + radius * math.sin(angle)
             for bodies, more in ((static, 0.0), (loose, _ON_TOP_STEPS)):
                 top = _support(
@@ -120,10 +122,10 @@ def _places(
                 ):
                     found.append((x, y, top + tall, cost + more))
                     break
-        if len(found) >= _MOST_PLACES and not beyond:
-            break
-    found.sort(key=lambda place: place[3])
-    return np.array(found if beyond else found[:_MOST_PLACES] or [(*goal, 0.0)]).reshape(-1, 4)
+    if not found and not beyond:
+        found = [(*goal, 0.0)]
+    # Of the rings towards the robot's floor come first.
+    return np.array(found[:_MOST_PLACES]).reshape(-1, 4)
 
 
 @njit(cache=True)

@@ -22,7 +22,9 @@ from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _WITHIN_M = 0.125  # the skills ask for 0.15 m
-_SAMPLES = 2500
+_SAMPLES = 4000
+_AROUND_RAD = 0.5
+_USELESS_RAD = 0.9  # postures that are so far from all that is asked for are left out
 _SELF_M = 0.01  # of the arm from head, neck and torso
 _WIDEST_M = 0.85  # from the base's axis, or doorways become narrow
 _PIXELS = 16
@@ -57,8 +59,10 @@ def resting_postures() -> Resting:
     alone = ArmChecker(ARM_SPHERES, nothing)
     found = [REST]
     low, high = np.maximum(LOWER, -2.6), np.minimum(UPPER, 2.6)
-    for _ in range(_SAMPLES):
-        seed = rng.uniform(low, high)
+    for number in range(_SAMPLES):
+        # Every other one near those that are known, so that there is something near whatever comes.
+        near = found[number % len(found)] + rng.uniform(-_AROUND_RAD, _AROUND_RAD, 7)
+        seed = np.clip(near, LOWER, UPPER) if number % 2 else rng.uniform(low, high)
         away = rng.normal(size=3)
         point = REST_EE + _WITHIN_M * rng.uniform() ** (1 / 3) * away / np.linalg.norm(away)
         ok, q = inverse(seed, point, CUP_AXIS, CUP_AXIS, seed, NO_OFFSET, 40, 0.0)
@@ -69,7 +73,8 @@ def resting_postures() -> Resting:
         wide = float((np.hypot(centre[:, 0], centre[:, 1]) + radius).max())
         if wide > _WIDEST_M or not alone.free(q, _SELF_M) or blocked_view(q) > _ARM_VIEW:
             continue
-        found.append(q)
+        if reach_cost(q) < _USELESS_RAD:
+            found.append(q)
     return Resting(np.array(found), np.array([reach_cost(q) for q in found]))
 
 

@@ -233,9 +233,6 @@ class Routine(abc.ABC):
             if float(np.abs(self.world.arm[0] - before).max()) < _STILL_RAD:
                 return
 
-    def resync(self) -> None:
-        pass
-
     def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
         """A free path (k, 7) from where the arm is, or None; see `motion.widest_path`."""
         found = widest_path(checker, np.array(self.world.arm[0]), posture)

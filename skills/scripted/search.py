@@ -18,7 +18,7 @@ from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
 from skills.scripted.navigation import Leg, plan_drive
 from skills.scripted.postures import estimates, reach_and_touch, table, up_angle_of
 from skills.scripted.scene import Held, Scene
-from skills.scripted.stances import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, find_stances  # noqa
+from skills.scripted.stances import ahead, find_stances
 from tpsrl.compiled import njit
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ArmChecker

@@ -17,7 +17,7 @@ FOOTPRINT_MARGIN_M = 0.025
 DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = np.array([0.0, 0.15, 0.3, 0.45, 0.6])
-_STANDOFFS = np.array([0.7, 0.62, 0.78, 0.54, 0.86, 0.94, 1.02, 1.1, 1.18])
+_STANDOFFS = np.array([0.7, 0.62, 0.79, 0.54, 0.88, 0.98, 1.08, 1.18])
 _ADVANCES_HERE = np.array([0.0, 0.07, 0.15, 0.22, 0.3, 0.37, 0.45, 0.52, 0.6])
 _TURNS_HERE = np.array([0.0, 0.15, -0.15, 0.35, -0.35])  # rad
 _FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
