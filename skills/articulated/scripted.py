@@ -73,7 +73,8 @@ class _Articulated(Routine):
         yield from self.leave()
         if not self.done():
             return False
-        yield from self.to_rest()
+        if not self._finished():
+            yield from self.to_rest()
         return self._finished()
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
@@ -109,7 +110,7 @@ class _Articulated(Routine):
         if approach.legs is not None:
             self.note("moved_base")
             self.phase = "drive"
-            yield from self.drive_and_follow(approach.legs, self._ready(approach, approach.first))
+            yield from self.travel(approach.legs, self._ready(approach, approach.first))
         self.phase = "ready"
         yield from self.follow(self._ready(approach, self.world.base[0]))
         self.phase, self.grip = "contact", 1.0 if self.opening else -1.0

@@ -21,7 +21,8 @@ class ScriptedNavigate(Routine):
         if legs is None:
             self.note("no_path")
             return False
-        yield from self.drive(legs)
+        if legs:
+            yield from self.travel(legs)
         return True
 
     def _legs(self, scene: Scene) -> list | None:

@@ -10,7 +10,7 @@ import numpy as np
 from skills.core.interface import SkillGoal
 from skills.scripted.grasps import posture_to_come
 from skills.scripted.motion import MARGINS_M, duration, widest_path
-from skills.scripted.navigation import STOP_STEPS, Leg
+from skills.scripted.navigation import STOP_STEPS, Leg, plan_drive
 from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, drivable
@@ -36,6 +36,11 @@ _STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
 _LEAST_FOLD_STEPS = 45.0
+# What makes another world of one in which no way was found: m or rad of the base, rad of the arm, m
+# or rad of a door or drawer, m of an object. One in which the skill was done is left sooner.
+_OTHER_BASE, _OTHER_ARM_RAD, _OTHER_JOINT, _OTHER_PLACE_M = 0.25, 0.4, 0.1, 0.05
+_FARTHER_M = 0.5  # than at the beginning of a drive; another place may be the better one by then
+_SAME = 0.05
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
 
@@ -57,6 +62,8 @@ class Routine(abc.ABC):
         self.phase = "start"
         self._steps = None
         self._fruitless = self._plans = 0
+        # Where the plan ended, and whether the skill was done there.
+        self._end: tuple[WorldState, bool] | None = None
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """The action (11,) for this control step; sets stop once there is nothing left to do.
@@ -66,8 +73,7 @@ class Routine(abc.ABC):
         action, valid = self.label(world)
         if not valid or self._fruitless > _TRIES:
             self._steps = None
-            action = self.still()
-            action[act.STOP] = 1.0
+            return self._stopped()[0]
         return action
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
@@ -75,6 +81,8 @@ class Routine(abc.ABC):
 
         The plan of the call before is kept while the robot is near where it has it and what it
         rests on stands where it stood. Otherwise the routine plans anew from the present state.
+
+        Where the skill is done, or no way was found, that is so until something has changed.
 
         Args:
             world: batch of one, of the same episode as at `begin`.
@@ -84,6 +92,11 @@ class Routine(abc.ABC):
             where no way is found the action is to stand still.
         """
         self.world = world
+        if self._end is not None:
+            before, done = self._end
+            if not _changed(before, world, _SAME if done else 1.0):
+                return self._stopped() if done else (self.still(), False)
+            self._end = None
         if self._steps is not None and self.outdated():
             self.note("outdated")
             self._steps = None
@@ -104,15 +117,20 @@ class Routine(abc.ABC):
             except StopIteration as end:
                 self._steps = None
                 if end.value:
-                    action = self.still()
-                    action[act.STOP] = 1.0
-                    return action, True
+                    self._end = world, True
+                    return self._stopped()
             except (Blocked, OffPlan) as off:
                 self.note(f"{'blocked' if isinstance(off, Blocked) else 'off'}_{off}")
                 self._steps = None
             if planned:
                 break
+        self._end = world, False
         return self.still(), False
+
+    def _stopped(self) -> tuple[np.ndarray, bool]:
+        action = self.still()
+        action[act.STOP] = 1.0
+        return action, True
 
     def diagnosis(self) -> dict[str, Any]:
         """How often what went wrong, how many "plans", and control steps by phase ("phases")."""
@@ -195,6 +213,43 @@ class Routine(abc.ABC):
         else:
             base = BaseTracker(legs, scene.base)
             yield from self._move(base, self._arm(way.path), delay=way.delay)
+
+    def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
+        """As `drive_and_follow` or `drive`; a robot that gets off the way goes on to the same place from there.
+
+        That is a fraction of planning anew, and what is done there stays the same.
+
+        Raises:
+            Blocked: base or arm do not get on.
+            OffPlan: there is no other way to that place, or it is much farther by now.
+        """
+        last = legs[-1]
+        place = np.array([last.x, last.y, last.heading])
+        most = self._away(place) + _FARTHER_M
+        while True:
+            try:
+                if path is None:
+                    yield from self.drive(legs)
+                else:
+                    yield from self.drive_and_follow(legs, path)
+                return
+            except OffPlan:
+                if self._away(place) > most:
+                    raise
+                scene = self.look()
+                again = plan_drive(scene.footprint(scene.arm), scene.base, place)
+                if again is None:
+                    raise
+                if path is not None:
+                    path = self.path_to(path[-1], scene.checker(place))
+                    if path is None:
+                        raise
+                self.note("drove_anew")
+                legs = again
+
+    def _away(self, place: np.ndarray) -> float:
+        """How far (m) the base is from a pose (3,)."""
+        return float(np.linalg.norm(self.world.base[0, :2] - place[:2]))
 
     def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
         return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)
@@ -333,7 +388,7 @@ class Routine(abc.ABC):
         self.phase = "drive"
         if reach.legs is not None:
             self.note("moved_base")
-            yield from self.drive_and_follow(reach.legs, reach.path)
+            yield from self.travel(reach.legs, reach.path)
             again = plan(self.look())
             if again is not None and again.legs is None:
                 reach = again
@@ -348,6 +403,19 @@ class Routine(abc.ABC):
             self.phase = "ready"
             yield from self.follow(self._ready_path(reach.ready))
         return reach
+
+
+def _changed(before: WorldState, now: WorldState, share: float) -> bool:
+    """Whether worlds differ by more than a share of what may make the impossible possible."""
+    moved = np.abs(now.object_pos[0] - before.object_pos[0])
+    return bool(
+        np.abs(now.base[0] - before.base[0]).max() > share * _OTHER_BASE
+        or np.abs(now.arm[0] - before.arm[0]).max() > share * _OTHER_ARM_RAD
+        or np.abs(now.joints[0] - before.joints[0]).max() > share * _OTHER_JOINT
+        or moved.max(initial=0.0) > share * _OTHER_PLACE_M
+        or now.held[0] != before.held[0]
+        or now.held_joint[0] != before.held_joint[0]
+    )
 
 
 def resting(

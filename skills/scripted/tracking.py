@@ -21,6 +21,9 @@ _WINDOW_RAD = 0.3  # of the path, in which the arm is looked for
 _OFF_WAY_M, _WINDOW_STEPS = 0.2, 20
 _METRES_A_RAD = 0.3  # a heading that is off counts so much
 _BLOCKED_STEPS = 12
+# Without a contact nothing is in the way: somebody else acts. The plan is still good, but for
+# what no force is measured of.
+_IDLE_STEPS, _CONTACT_N = 60, 1.0
 _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 
 
@@ -68,7 +71,7 @@ class ArmTracker:
         action[act.ARM] = delta / max(span, act.ARM_DELTA_RAD)
         self._stuck = 0 if self._at > self._best + 0.005 else self._stuck + 1
         self._best = max(self._best, self._at)
-        if self._stuck > _BLOCKED_STEPS:
+        if self._stuck > _patience(world):
             if span < 3 * _ARRIVED_RAD:  # pressing against something, or as near as it gets
                 return False
             raise Blocked("arm")
@@ -105,10 +108,15 @@ class BaseTracker:
         moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
         self._slow = 0 if moving else self._slow + 1
         self._pushed = self._pushed + 1 if world.force[0] > _PUSH_N else 0
-        if self._slow > _BLOCKED_STEPS or self._pushed > _PUSH_STEPS:
+        if self._slow > _patience(world) or self._pushed > _PUSH_STEPS:
             raise Blocked("drive")
         action[act.BASE] = linear, angular
         return True
+
+
+def _patience(world: WorldState) -> int:
+    """For how many steps a robot may get no further."""
+    return _BLOCKED_STEPS if world.force[0] > _CONTACT_N else _IDLE_STEPS
 
 
 @njit(cache=True)
