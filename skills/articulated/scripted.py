@@ -103,7 +103,9 @@ class _Articulated(Routine):
     def come_to(self) -> Steps:
         """Drives before the face, raises the arm, and drives on until the cup is on it."""
         self.grip = -1.0
-        approach = plan_approach(self.look(), self.handle, self.joint, self.opening)
+        approach = yield from self.find(
+            lambda scene: plan_approach(scene, self.handle, self.joint, self.opening)
+        )
         if approach is None:
             self.note("no_handle")
             raise Blocked("handle")

@@ -17,7 +17,7 @@ class ScriptedNavigate(Routine):
 
     def run(self) -> Run:
         """See `Routine.run`."""
-        legs = self._legs(self.look())
+        legs = yield from self.find(self._legs, moves_arm=False)
         if legs is None:
             self.note("no_path")
             return False

@@ -3,11 +3,12 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from skills.core.interface import SkillGoal
+from skills.scripted.freeing import way_out
 from skills.scripted.grasps import posture_to_come
 from skills.scripted.motion import MARGINS_M, duration, widest_path
 from skills.scripted.navigation import STOP_STEPS, Leg, plan_drive
@@ -28,6 +29,7 @@ from tpsrl.world.state import WorldState
 Steps = Generator[np.ndarray, WorldState, None]
 # A whole skill: returns whether it has done what it is for.
 Run = Generator[np.ndarray, WorldState, bool]
+Found = TypeVar("Found")
 
 LATER = 0.25  # what the way to the next thing counts beside the way to rest
 AT_REST_M = 0.14  # the skills ask for 0.15 m
@@ -106,9 +108,9 @@ class Routine(abc.ABC):
                 if self._steps is None:
                     self.grip = 1.0 if world.held[0] >= 0 else -1.0
                     self._fruitless += 1
-                    self._plans += 1
                     self._steps = self.run()
                     action = next(self._steps)
+                    self._plans += 1
                 else:
                     action = self._steps.send(world)
                     self._fruitless = 0
@@ -380,9 +382,28 @@ class Routine(abc.ABC):
             self.note("rose")
             yield from self.follow(np.array(rising), through=True)
 
+    def find(
+        self, plan: Callable[[Scene], Found | None], moves_arm: bool = True
+    ) -> Generator[np.ndarray, WorldState, Found | None]:
+        """What `plan` finds from here, failing that from where the robot stands free, at rest."""
+        found = plan(self.look())
+        if found is not None:
+            return found
+        scene = self.look()
+        legs = way_out(scene.footprint(scene.arm), scene.base)
+        if legs is not None:
+            self.phase = "free"
+            self.note("came_free")
+            yield from self.drive(legs)
+        elif moves_arm and self.rest_m > AT_REST_M:
+            yield from self.to_rest()
+        else:
+            return None
+        return plan(self.look())
+
     def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
         """Drives and moves the arm to the ready posture of what `plan` finds; None: nothing."""
-        reach = plan(self.look())
+        reach = yield from self.find(plan)
         if reach is None:
             return None
         self.phase = "drive"
