@@ -3,8 +3,8 @@
     python -m benchmarks.teacher SKILL [states=100000] [policy=random|drifting|scripted]
         [num_objects=12] [seed=0] [takeovers=100] [out=FOLDER]
 
-A learner acts in the skill's environment, and the teacher is asked what to do in every state that it
-gets into:
+A learner acts in the skill's environment, and the teacher is asked what to do in every state that
+comes up:
 
 - random: any action, each kept for a while; episodes go on after they have failed.
 - drifting: half trained. The teacher's action with noise, and every now and then something else:
@@ -71,7 +71,7 @@ class Asked:
 
     def __init__(self, skill: str) -> None:
         self.skill = skill
-        self.states = self.valid = self.begun = 0
+        self.states = self.valid = 0
         self.seconds = self.slowest = 0.0
         self.errors: collections.Counter[str] = collections.Counter()
         self.notes: collections.Counter[str] = collections.Counter()
@@ -96,7 +96,7 @@ class Asked:
         )
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `Teacher.label`; an exception is counted and makes the label one that is not valid."""
+        """See `Teacher.label`; an exception is counted and makes the label not valid."""
         begun = time.process_time()
         try:
             action, valid = self._teacher.label(world)

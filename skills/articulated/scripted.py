@@ -15,8 +15,8 @@ from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_app
 from skills.articulated.postures import PUSH_GAP_M, off_face
 from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Run, Steps, at_rest, resting
-from skills.scripted.tracking import Blocked
 from skills.scripted.stances import ahead
+from skills.scripted.tracking import Blocked
 from tpsrl.world import action as act
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 from tpsrl.world.geometry import quat_matrix
@@ -79,10 +79,8 @@ class _Articulated(Routine):
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
         """See `Routine.label`; calls stop as soon as everything is as it should be."""
-        action, valid = super().label(world)
-        if valid and self._finished():
-            action[act.STOP] = 1.0
-        return action, valid
+        self.world = world
+        return self.stopped() if self._finished() else super().label(world)
 
     def _finished(self) -> bool:
         free = bool(self.world.held_joint[0] < 0)

@@ -11,7 +11,6 @@ from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances
 
 
-
 class ScriptedNavigate(Routine):
     """Chooses the stance that makes the next manipulation quickest, and drives there."""
 

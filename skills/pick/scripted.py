@@ -70,7 +70,7 @@ class ScriptedPick(Routine):
         """Notes what the plan rests on."""
         self._planned_held = int(self.world.held[0])
         self._planned_place = np.array(self.world.object_pos[0, self.goal.object])
-        self._place = self._planned_place
+        self._place: np.ndarray = self._planned_place
 
     def _grasp(self) -> Steps:
         self.grip = -1.0

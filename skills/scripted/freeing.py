@@ -1,4 +1,4 @@
-"""The way out for a robot that stands where no drive may begin, as one that has been pushed there."""
+"""The way out for a robot that was pushed to where no drive may begin."""
 
 import math
 

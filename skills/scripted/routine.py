@@ -17,7 +17,7 @@ from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, drivable
 from skills.scripted.stances import ahead
 from skills.scripted.together import plan_together
-from skills.scripted.tracking import ArmTracker, BaseTracker, Blocked, OffPlan
+from skills.scripted.tracking import ArmTracker, BaseTracker, Blocked, End, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
@@ -38,11 +38,7 @@ _STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
 _LEAST_FOLD_STEPS = 45.0
-# What makes another world of one in which no way was found: m or rad of the base, rad of the arm, m
-# or rad of a door or drawer, m of an object. One in which the skill was done is left sooner.
-_OTHER_BASE, _OTHER_ARM_RAD, _OTHER_JOINT, _OTHER_PLACE_M = 0.25, 0.4, 0.1, 0.05
 _FARTHER_M = 0.5  # than at the beginning of a drive; another place may be the better one by then
-_SAME = 0.05
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
 
@@ -64,8 +60,7 @@ class Routine(abc.ABC):
         self.phase = "start"
         self._steps = None
         self._fruitless = self._plans = 0
-        # Where the plan ended, and whether the skill was done there.
-        self._end: tuple[WorldState, bool] | None = None
+        self._end: End | None = None
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """The action (11,) for this control step; sets stop once there is nothing left to do.
@@ -75,7 +70,7 @@ class Routine(abc.ABC):
         action, valid = self.label(world)
         if not valid or self._fruitless > _TRIES:
             self._steps = None
-            return self._stopped()[0]
+            return self.stopped()[0]
         return action
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
@@ -94,11 +89,9 @@ class Routine(abc.ABC):
             where no way is found the action is to stand still.
         """
         self.world = world
-        if self._end is not None:
-            before, done = self._end
-            if not _changed(before, world, _SAME if done else 1.0):
-                return self._stopped() if done else (self.still(), False)
-            self._end = None
+        if self._end is not None and self._end.holds(world):
+            return self.stopped() if self._end.done else (self.still(), False)
+        self._end = None
         if self._steps is not None and self.outdated():
             self.note("outdated")
             self._steps = None
@@ -119,17 +112,18 @@ class Routine(abc.ABC):
             except StopIteration as end:
                 self._steps = None
                 if end.value:
-                    self._end = world, True
-                    return self._stopped()
+                    self._end = End(world, True)
+                    return self.stopped()
             except (Blocked, OffPlan) as off:
                 self.note(f"{'blocked' if isinstance(off, Blocked) else 'off'}_{off}")
                 self._steps = None
             if planned:
                 break
-        self._end = world, False
+        self._end = End(world, False)
         return self.still(), False
 
-    def _stopped(self) -> tuple[np.ndarray, bool]:
+    def stopped(self) -> tuple[np.ndarray, bool]:
+        """The label of what is done."""
         action = self.still()
         action[act.STOP] = 1.0
         return action, True
@@ -217,9 +211,9 @@ class Routine(abc.ABC):
             yield from self._move(base, self._arm(way.path), delay=way.delay)
 
     def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
-        """As `drive_and_follow` or `drive`; a robot that gets off the way goes on to the same place from there.
+        """As `drive_and_follow`, or `drive` without a path; returns to the way from off it.
 
-        That is a fraction of planning anew, and what is done there stays the same.
+        That takes a fraction of planning anew, and what is done there stays the same.
 
         Raises:
             Blocked: base or arm do not get on.
@@ -424,19 +418,6 @@ class Routine(abc.ABC):
             self.phase = "ready"
             yield from self.follow(self._ready_path(reach.ready))
         return reach
-
-
-def _changed(before: WorldState, now: WorldState, share: float) -> bool:
-    """Whether worlds differ by more than a share of what may make the impossible possible."""
-    moved = np.abs(now.object_pos[0] - before.object_pos[0])
-    return bool(
-        np.abs(now.base[0] - before.base[0]).max() > share * _OTHER_BASE
-        or np.abs(now.arm[0] - before.arm[0]).max() > share * _OTHER_ARM_RAD
-        or np.abs(now.joints[0] - before.joints[0]).max() > share * _OTHER_JOINT
-        or moved.max(initial=0.0) > share * _OTHER_PLACE_M
-        or now.held[0] != before.held[0]
-        or now.held_joint[0] != before.held_joint[0]
-    )
 
 
 def resting(

@@ -4,7 +4,6 @@ Nobody but the plan need move the robot for this: what comes next follows from w
 are, not from what was told them before. A learner may act, and be told what the plan would do.
 """
 
-
 import math
 
 import numpy as np
@@ -24,6 +23,10 @@ _BLOCKED_STEPS = 12
 # Without a contact nothing is in the way: somebody else acts. The plan is still good, but for
 # what no force is measured of.
 _IDLE_STEPS, _CONTACT_N = 60, 1.0
+# What may make the impossible possible: m or rad of the base, rad of the arm, m or rad of a door or
+# drawer, m of an object. What was done is looked at again after this share of it.
+_OTHER_BASE, _OTHER_ARM_RAD, _OTHER_JOINT, _OTHER_PLACE_M = 0.25, 0.4, 0.1, 0.05
+_DONE_SHARE = 0.05
 _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 
 
@@ -33,6 +36,27 @@ class Blocked(Exception):
 
 class OffPlan(Exception):
     """The robot is not where the plan has it; the routine plans anew."""
+
+
+class End:
+    """How a plan ended: with the skill `done`, or with no way found, until something changes."""
+
+    def __init__(self, world: WorldState, done: bool) -> None:
+        self.done = done
+        self._world = world
+
+    def holds(self, world: WorldState) -> bool:
+        """Whether a world is as good as the one in which the plan ended."""
+        then, share = self._world, _DONE_SHARE if self.done else 1.0
+        moved = np.abs(world.object_pos[0] - then.object_pos[0])
+        return bool(
+            np.abs(world.base[0] - then.base[0]).max() < share * _OTHER_BASE
+            and np.abs(world.arm[0] - then.arm[0]).max() < share * _OTHER_ARM_RAD
+            and np.abs(world.joints[0] - then.joints[0]).max() < share * _OTHER_JOINT
+            and moved.max(initial=0.0) < share * _OTHER_PLACE_M
+            and world.held[0] == then.held[0]
+            and world.held_joint[0] == then.held_joint[0]
+        )
 
 
 class ArmTracker:
@@ -120,9 +144,7 @@ def _patience(world: WorldState) -> int:
 
 
 @njit(cache=True)
-def _nearest_pose(
-    poses: np.ndarray, base: np.ndarray, at: int, window: int
-) -> tuple[int, float]:
+def _nearest_pose(poses: np.ndarray, base: np.ndarray, at: int, window: int) -> tuple[int, float]:
     """The pose (n, 3), not before `at`, to which a base (3,) is nearest, and how far that is."""
     best, found = np.inf, at
     for i in range(at, min(at + window, poses.shape[0])):
