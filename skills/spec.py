@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from skills.core.interface import SkillGoal, SkillPolicy
+from skills.core.interface import SkillGoal, SkillPolicy, Teacher
 from skills.core.limits import SkillLimits
 from skills.core.settings import TaskSettings
 from skills.core.skill import Skill
@@ -156,6 +156,22 @@ class SkillSpec:
             )
         policy: SkillPolicy = resolve(self.scripted)()
         return policy
+
+    def make_teacher(self) -> Teacher:
+        """Its scripted version, as what labels states for a learner.
+
+        Raises:
+            UserError: there is none, or it labels no states.
+        """
+        if self.scripted is None:
+            raise UserError(f"skills.{self.name}: it has no scripted version, which could teach it")
+        teacher = self.make_scripted()
+        if not isinstance(teacher, Teacher):
+            raise UserError(
+                f"skills.{self.name}: its scripted version {type(teacher).__name__} cannot teach "
+                "it; that takes a method label(world)"
+            )
+        return teacher
 
     @property
     def draw_seed(self) -> int:

@@ -73,15 +73,14 @@ class _Articulated(Routine):
         yield from self.leave()
         if not self.done():
             return False
-        yield from self.to_rest()
+        if not self._finished():
+            yield from self.to_rest()
         return self._finished()
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
         """See `Routine.label`; calls stop as soon as everything is as it should be."""
-        action, valid = super().label(world)
-        if valid and self._finished():
-            action[act.STOP] = 1.0
-        return action, valid
+        self.world = world
+        return self.stopped() if self._finished() else super().label(world)
 
     def _finished(self) -> bool:
         free = bool(self.world.held_joint[0] < 0)
@@ -102,14 +101,16 @@ class _Articulated(Routine):
     def come_to(self) -> Steps:
         """Drives before the face, raises the arm, and drives on until the cup is on it."""
         self.grip = -1.0
-        approach = plan_approach(self.look(), self.handle, self.joint, self.opening)
+        approach = yield from self.find(
+            lambda scene: plan_approach(scene, self.handle, self.joint, self.opening)
+        )
         if approach is None:
             self.note("no_handle")
             raise Blocked("handle")
         if approach.legs is not None:
             self.note("moved_base")
             self.phase = "drive"
-            yield from self.drive_and_follow(approach.legs, self._ready(approach, approach.first))
+            yield from self.travel(approach.legs, self._ready(approach, approach.first))
         self.phase = "ready"
         yield from self.follow(self._ready(approach, self.world.base[0]))
         self.phase, self.grip = "contact", 1.0 if self.opening else -1.0

@@ -1,7 +1,7 @@
 """What one run of a skill is about, and what acts for it."""
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -44,4 +44,27 @@ class SkillPolicy(Protocol):
 
     def diagnosis(self) -> dict[str, Any]:
         """Why the policy stopped or what it could not do ({} when nothing to say)."""
+        ...
+
+
+@runtime_checkable
+class Teacher(Protocol):
+    """What says in any state of an episode what a learner should do there.
+
+    Who acts does not matter: the states may be those that a learner got itself into, as in DAgger
+    (Ross, Gordon and Bagnell, "A reduction of imitation learning and structured prediction to
+    no-regret online learning", AISTATS 2011).
+    """
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """Starts an episode from a world state of batch one; forgets the one before."""
+        ...
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """The action for the control step that begins in a world state of batch one.
+
+        Returns:
+            The action (11,) in [-1, 1], and whether it is good for anything: an action that is not
+            valid stands still and is not to be learned from.
+        """
         ...

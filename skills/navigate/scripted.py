@@ -16,11 +16,12 @@ class ScriptedNavigate(Routine):
 
     def run(self) -> Run:
         """See `Routine.run`."""
-        legs = self._legs(self.look())
+        legs = yield from self.find(self._legs, moves_arm=False)
         if legs is None:
             self.note("no_path")
             return False
-        yield from self.drive(legs)
+        if legs:
+            yield from self.travel(legs)
         return True
 
     def _legs(self, scene: Scene) -> list | None:

@@ -18,6 +18,7 @@ _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
 _SUCK_M = 0.012  # from the object the cup begins to suck, or it would take a neighbour
+_ROLLS_M, _GONE_M = 0.002, 0.3  # in a step; from where it was
 _MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
 
 
@@ -56,7 +57,13 @@ class ScriptedPick(Routine):
         """See `Routine.outdated`; the object has moved, or is no longer held."""
         if self._planned_held != self.world.held[0]:
             return self.phase != "contact"
-        return bool(self.world.held[0] < 0 and self._moved() > _MOVED_M)
+        if self.world.held[0] >= 0 or self._moved() < _MOVED_M:
+            return False
+        # Where a rolling object will lie is not known before it is there.
+        place = np.array(self.world.object_pos[0, self.goal.object])
+        rolled = float(np.linalg.norm(place - self._place))
+        self._place = place
+        return rolled < _ROLLS_M or self._moved() > _GONE_M
 
     def _moved(self) -> float:
         place = np.asarray(self.world.object_pos[0, self.goal.object])
@@ -66,6 +73,7 @@ class ScriptedPick(Routine):
         """Notes what the plan rests on."""
         self._planned_held = int(self.world.held[0])
         self._planned_place = np.array(self.world.object_pos[0, self.goal.object])
+        self._place: np.ndarray = self._planned_place
 
     def _grasp(self) -> Steps:
         self.grip = -1.0

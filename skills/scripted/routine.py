@@ -3,20 +3,21 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from skills.core.interface import SkillGoal
+from skills.scripted.freeing import way_out
 from skills.scripted.grasps import posture_to_come
 from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
-from skills.scripted.navigation import STOP_STEPS, Leg
+from skills.scripted.navigation import STOP_STEPS, Leg, plan_drive
 from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, drivable
 from skills.scripted.stances import ahead
 from skills.scripted.together import plan_together
-from skills.scripted.tracking import ArmTracker, BaseTracker, Blocked, OffPlan
+from skills.scripted.tracking import ArmTracker, BaseTracker, Blocked, End, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
@@ -29,6 +30,7 @@ from tpsrl.world.state import WorldState
 Steps = Generator[np.ndarray, WorldState, None]
 # A whole skill: returns whether it has done what it is for.
 Run = Generator[np.ndarray, WorldState, bool]
+Found = TypeVar("Found")
 
 LATER = 0.1  # what the way to the next thing counts beside the way to rest
 AT_REST_M = 0.14  # the skills ask for 0.15 m
@@ -39,6 +41,7 @@ _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off befor
 _NARROW_M = 0.03  # spheres are a little fatter than what they stand for
 _MAX_PATHS = 2  # around something, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
+_FARTHER_M = 0.5  # than at the beginning of a drive; another place may be the better one by then
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
 
@@ -59,7 +62,8 @@ class Routine(abc.ABC):
         self._diagnosis, self._phases = {}, {}
         self.phase = "start"
         self._steps = None
-        self._fruitless = 0
+        self._fruitless = self._plans = 0
+        self._end: End | None = None
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         """The action (11,) for this control step; sets stop once there is nothing left to do.
@@ -69,8 +73,7 @@ class Routine(abc.ABC):
         action, valid = self.label(world)
         if not valid or self._fruitless > _TRIES:
             self._steps = None
-            action = self.still()
-            action[act.STOP] = 1.0
+            return self.stopped()[0]
         return action
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
@@ -78,6 +81,8 @@ class Routine(abc.ABC):
 
         The plan of the call before is kept while the robot is near where it has it and what it
         rests on stands where it stood. Otherwise the routine plans anew from the present state.
+
+        Where the skill is done, or no way was found, that is so until something has changed.
 
         Args:
             world: batch of one, of the same episode as at `begin`.
@@ -87,6 +92,9 @@ class Routine(abc.ABC):
             where no way is found the action is to stand still.
         """
         self.world = world
+        if self._end is not None and self._end.holds(world):
+            return self.stopped() if self._end.done else (self.still(), False)
+        self._end = None
         if self._steps is not None and self.outdated():
             self.note("outdated")
             self._steps = None
@@ -98,6 +106,7 @@ class Routine(abc.ABC):
                     self._fruitless += 1
                     self._steps = self.run()
                     action = next(self._steps)
+                    self._plans += 1
                 else:
                     action = self._steps.send(world)
                     self._fruitless = 0
@@ -106,19 +115,25 @@ class Routine(abc.ABC):
             except StopIteration as end:
                 self._steps = None
                 if end.value:
-                    action = self.still()
-                    action[act.STOP] = 1.0
-                    return action, True
+                    self._end = End(world, True)
+                    return self.stopped()
             except (Blocked, OffPlan) as off:
                 self.note(f"{'blocked' if isinstance(off, Blocked) else 'off'}_{off}")
                 self._steps = None
             if planned:
                 break
+        self._end = End(world, False)
         return self.still(), False
 
+    def stopped(self) -> tuple[np.ndarray, bool]:
+        """The label of what is done."""
+        action = self.still()
+        action[act.STOP] = 1.0
+        return action, True
+
     def diagnosis(self) -> dict[str, Any]:
-        """How often what went wrong, and control steps by phase ("phases")."""
-        return {**self._diagnosis, "phases": dict(self._phases)}
+        """How often what went wrong, how many "plans", and control steps by phase ("phases")."""
+        return {**self._diagnosis, "plans": self._plans, "phases": dict(self._phases)}
 
     def outdated(self) -> bool:
         """Whether the plan rests on what is no longer so."""
@@ -200,6 +215,43 @@ class Routine(abc.ABC):
 
     def _footprint(self) -> Footprint:
         return self.look().footprint(self.world.arm[0])
+
+    def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
+        """As `drive_and_follow`, or `drive` without a path; returns to the way from off it.
+
+        That takes a fraction of planning anew, and what is done there stays the same.
+
+        Raises:
+            Blocked: base or arm do not get on.
+            OffPlan: there is no other way to that place, or it is much farther by now.
+        """
+        last = legs[-1]
+        place = np.array([last.x, last.y, last.heading])
+        most = self._away(place) + _FARTHER_M
+        while True:
+            try:
+                if path is None:
+                    yield from self.drive(legs)
+                else:
+                    yield from self.drive_and_follow(legs, path)
+                return
+            except OffPlan:
+                if self._away(place) > most:
+                    raise
+                scene = self.look()
+                again = plan_drive(scene.footprint(scene.arm), scene.base, place)
+                if again is None:
+                    raise
+                if path is not None:
+                    path = self.path_to(path[-1], scene.checker(place))
+                    if path is None:
+                        raise
+                self.note("drove_anew")
+                legs = again
+
+    def _away(self, place: np.ndarray) -> float:
+        """How far (m) the base is from a pose (3,)."""
+        return float(np.linalg.norm(self.world.base[0, :2] - place[:2]))
 
     def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
         return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)
@@ -342,15 +394,34 @@ class Routine(abc.ABC):
             self.note("rose")
             yield from self.follow(np.array(rising), through=True)
 
+    def find(
+        self, plan: Callable[[Scene], Found | None], moves_arm: bool = True
+    ) -> Generator[np.ndarray, WorldState, Found | None]:
+        """What `plan` finds from here, failing that from where the robot stands free, at rest."""
+        found = plan(self.look())
+        if found is not None:
+            return found
+        scene = self.look()
+        legs = way_out(scene.footprint(scene.arm), scene.base)
+        if legs is not None:
+            self.phase = "free"
+            self.note("came_free")
+            yield from self.drive(legs)
+        elif moves_arm and self.rest_m > AT_REST_M:
+            yield from self.to_rest()
+        else:
+            return None
+        return plan(self.look())
+
     def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
         """Drives and moves the arm to the ready posture of what `plan` finds; None: nothing."""
-        reach = plan(self.look())
+        reach = yield from self.find(plan)
         if reach is None:
             return None
         self.phase = "drive"
         if reach.legs is not None:
             self.note("moved_base")
-            yield from self.drive_and_follow(reach.legs, reach.path)
+            yield from self.travel(reach.legs, reach.path)
             again = plan(self.look())
             if again is not None and again.legs is None:
                 reach = again

@@ -26,6 +26,13 @@ _OFF_END_M = 0.1  # where it has come to
 _NEAR_WAY_M, _NEAR_WAY_RAD, _BACK_STEPS = 0.06, 0.25, 15
 _METRES_A_RAD = 0.3  # a heading that is off counts so much
 _BLOCKED_STEPS = 12
+# Without a contact nothing is in the way: somebody else acts. The plan is still good, but for
+# what no force is measured of.
+_IDLE_STEPS, _CONTACT_N = 60, 1.0
+# What may make the impossible possible: m or rad of the base, rad of the arm, m or rad of a door or
+# drawer, m of an object. What was done is looked at again after this share of it.
+_OTHER_BASE, _OTHER_ARM_RAD, _OTHER_JOINT, _OTHER_PLACE_M = 0.25, 0.4, 0.1, 0.05
+_DONE_SHARE = 0.05
 _PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
 
 
@@ -35,6 +42,27 @@ class Blocked(Exception):
 
 class OffPlan(Exception):
     """The robot is not where the plan has it; the routine plans anew."""
+
+
+class End:
+    """How a plan ended: with the skill `done`, or with no way found, until something changes."""
+
+    def __init__(self, world: WorldState, done: bool) -> None:
+        self.done = done
+        self._world = world
+
+    def holds(self, world: WorldState) -> bool:
+        """Whether a world is as good as the one in which the plan ended."""
+        then, share = self._world, _DONE_SHARE if self.done else 1.0
+        moved = np.abs(world.object_pos[0] - then.object_pos[0])
+        return bool(
+            np.abs(world.base[0] - then.base[0]).max() < share * _OTHER_BASE
+            and np.abs(world.arm[0] - then.arm[0]).max() < share * _OTHER_ARM_RAD
+            and np.abs(world.joints[0] - then.joints[0]).max() < share * _OTHER_JOINT
+            and moved.max(initial=0.0) < share * _OTHER_PLACE_M
+            and world.held[0] == then.held[0]
+            and world.held_joint[0] == then.held_joint[0]
+        )
 
 
 class ArmTracker:
@@ -73,7 +101,7 @@ class ArmTracker:
         action[act.ARM] = delta / max(span, act.ARM_DELTA_RAD)
         self._stuck = 0 if self._at > self._best + 0.005 else self._stuck + 1
         self._best = max(self._best, self._at)
-        if self._stuck > _BLOCKED_STEPS:
+        if self._stuck > _patience(world):
             if span < 3 * _ARRIVED_RAD:  # pressing against something, or as near as it gets
                 return False
             raise Blocked("arm")
@@ -124,7 +152,7 @@ class BaseTracker:
         moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
         self._slow = 0 if moving else self._slow + 1
         self._pushed = self._pushed + 1 if world.force[0] > _PUSH_N else 0
-        if self._slow > _BLOCKED_STEPS or self._pushed > _PUSH_STEPS:
+        if self._slow > _patience(world) or self._pushed > _PUSH_STEPS:
             raise Blocked("drive")
         action[act.BASE] = linear, angular
         return True
@@ -143,6 +171,11 @@ class BaseTracker:
         least = min(footprint.margin(*base), 0.0) - 0.005
         if any(footprint.margin(*pose) < least for pose in poses):
             raise OffPlan("base")
+
+
+def _patience(world: WorldState) -> int:
+    """For how many steps a robot may get no further."""
+    return _BLOCKED_STEPS if world.force[0] > _CONTACT_N else _IDLE_STEPS
 
 
 @njit(cache=True)

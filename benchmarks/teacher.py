@@ -1,0 +1,350 @@
+"""How good the scripted skills are as teachers: in which states they know what to do, how fast.
+
+    python -m benchmarks.teacher SKILL [states=100000] [policy=random|drifting|scripted]
+        [num_objects=12] [seed=0] [takeovers=100] [out=FOLDER]
+
+A learner acts in the skill's environment, and the teacher is asked what to do in every state that
+comes up:
+
+- random: any action, each kept for a while; episodes go on after they have failed.
+- drifting: half trained. The teacher's action with noise, and every now and then something else:
+  random actions, a push in a direction that stays, standing still.
+- scripted: the teacher's own actions.
+
+With "drifting" the teacher also takes over, at a random step of an episode, and acts for as long as
+a whole episode may take. Beside its successes stand those it has alone from the same starts. Where
+the episode has ended before it is drawn again.
+
+The times are the process's own, of the calls of `label` alone.
+"""
+
+import collections
+import dataclasses
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from skills import registry
+from skills.core.interface import SkillGoal
+from skills.envs.environment import SkillEnv
+from tpsrl import config, files
+from tpsrl.errors import UserError, unknown
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+EPISODE_STEPS = 200  # of a random learner
+LATEST_STEP = 100  # at which the teacher takes over
+LONGEST_ACTION = 20  # steps for which a random action is kept
+SEGMENT_STEPS = (5, 30)
+LAPSES = ("random", "push", "still")  # of a drifting learner
+LAPSE_SHARE = 0.35  # of its segments
+NOISE = 0.3  # standard deviation of each entry
+LOST = 60  # labels running that are not valid: nobody is about to act
+REDRAWS = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Which states, and how many."""
+
+    states: int = config.option(100_000, "in which the teacher is asked", minimum=0)
+    policy: str = config.option("drifting", "who acts: random, drifting or scripted")
+    num_objects: int = config.option(12, "in a home", minimum=1)
+    num_episodes: int = config.option(32, "base episodes", minimum=1)
+    takeovers: int = config.option(100, "by the teacher, of a drifting learner", minimum=0)
+    seed: int = config.option(0, "of starts and learner")
+    out: str = config.option("", "folder for teacher.json; none is written without")
+
+
+class Asked:
+    """A teacher, and what came of asking it."""
+
+    def __init__(self, skill: str) -> None:
+        self.skill = skill
+        self.states = self.valid = 0
+        self.seconds = self.slowest = 0.0
+        self.errors: collections.Counter[str] = collections.Counter()
+        self.notes: collections.Counter[str] = collections.Counter()
+        self._teacher: Any = registry.get(skill).make_teacher()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what has been counted."""
+        self.states = self.valid = 0
+        self.seconds = self.slowest = 0.0
+        self.errors.clear()
+        self.notes.clear()
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `Teacher.begin`."""
+        self._teacher.begin(episode, goal, world)
+
+    def end(self) -> None:
+        """Counts what the teacher says of the episode."""
+        self.notes.update(
+            {k: v for k, v in self._teacher.diagnosis().items() if isinstance(v, int)}
+        )
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `Teacher.label`; an exception is counted and makes the label not valid."""
+        begun = time.process_time()
+        try:
+            action, valid = self._teacher.label(world)
+        except Exception:
+            self.errors[traceback.format_exc(limit=-3)] += 1
+            action, valid = np.zeros(act.SIZE), False
+        spent = time.process_time() - begun
+        self.seconds += spent
+        self.slowest = max(self.slowest, spent)
+        if action.shape != (act.SIZE,) or not np.all(np.abs(action) <= 1.0 + 1e-9):
+            self.errors[f"no action: {action}"] += 1
+            action = np.zeros(act.SIZE)
+        self.states += 1
+        self.valid += valid
+        return action, valid
+
+
+# What a learner does: its action (11,) for the teacher's.
+Learner = Callable[[np.ndarray], np.ndarray]
+
+
+class Random:
+    """Uniform actions, each kept for 1 to `LONGEST_ACTION` steps."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng, self._left = rng, 0
+        self._action = np.zeros(act.SIZE)
+        # Suction that comes and goes would leave few states in which something is held.
+        self._keeps_grip = rng.random() < 0.5
+
+    def __call__(self, told: np.ndarray) -> np.ndarray:
+        """See `Learner`."""
+        if self._left == 0:
+            self._left = int(self._rng.integers(1, LONGEST_ACTION + 1))
+            self._action = self._rng.uniform(-1.0, 1.0, act.SIZE)
+        self._left -= 1
+        action = self._action.copy()
+        action[act.STOP] = -1.0
+        if self._keeps_grip:
+            action[act.GRIP] = told[act.GRIP]
+        return action
+
+
+class Drifting:
+    """Does with noise what it is told, but for some stretches in which it does something else."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng, self._left, self._lapse = rng, 0, ""
+        self._push = np.zeros(act.SIZE)
+
+    def __call__(self, told: np.ndarray) -> np.ndarray:
+        """See `Learner`; stop and grip are as it is told."""
+        rng = self._rng
+        if self._left == 0:
+            self._left = int(rng.integers(*SEGMENT_STEPS))
+            self._lapse = str(rng.choice(LAPSES)) if rng.random() < LAPSE_SHARE else ""
+            self._push = rng.uniform(-1.0, 1.0, act.SIZE)
+        self._left -= 1
+        action = told + rng.normal(0.0, NOISE, act.SIZE)
+        if self._lapse == "random":
+            action = rng.uniform(-1.0, 1.0, act.SIZE)
+        elif self._lapse == "push":
+            action = told + self._push
+        elif self._lapse == "still":
+            action = np.zeros(act.SIZE)
+        action[act.GRIP], action[act.STOP] = told[act.GRIP], told[act.STOP]
+        return np.clip(action, -1.0, 1.0)
+
+
+def scripted(told: np.ndarray) -> np.ndarray:
+    """See `Learner`; as it is told."""
+    return told
+
+
+def learner(policy: str, rng: np.random.Generator) -> Learner:
+    """Who acts for an episode.
+
+    Raises:
+        UserError: there is no such policy.
+    """
+    if policy not in ("random", "drifting", "scripted"):
+        raise unknown("policy", policy, ["random", "drifting", "scripted"])
+    return {"random": Random, "drifting": Drifting}.get(policy, lambda _: scripted)(rng)
+
+
+def ask(env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator) -> int:
+    """Asks for `settings.states` labels under a learner; the number of episodes."""
+    episodes, horizon = 0, registry.get(asked.skill).load_settings().horizon
+    while asked.states < settings.states:
+        env.reset(seed=int(rng.integers(2**31)))
+        asked.begin(env.episode, env.goal, env.world)
+        does = learner(settings.policy, rng)
+        limit = EPISODE_STEPS if settings.policy == "random" else horizon
+        lost = 0
+        for _ in range(min(limit, settings.states - asked.states)):
+            action, valid = asked.label(env.world)
+            lost = 0 if valid else lost + 1
+            *_, terminated, _, _ = env.step(does(action))
+            over = terminated or lost >= LOST or action[act.STOP] > 0
+            if over and settings.policy != "random":
+                break
+        asked.end()
+        episodes += 1
+    return episodes
+
+
+@dataclasses.dataclass(slots=True)
+class Takeovers:
+    """Successes after taking over and alone from the same starts, and how the others ended."""
+
+    count: int = 0
+    drawn_again: int = 0
+    taken_over: int = 0
+    alone: int = 0
+    ended: dict[str, int] = dataclasses.field(default_factory=dict)
+    starts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+def take_over(
+    env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator
+) -> Takeovers:
+    """Has the teacher take over `settings.takeovers` times."""
+    found = Takeovers()
+    while found.count < settings.takeovers:
+        env.reset(seed=int(rng.integers(2**31)))
+        start = {"start": env.start_index}
+        asked.begin(env.episode, env.goal, env.world)
+        alone = acts(env, asked)
+        for _ in range(REDRAWS):
+            env.reset(options=start)
+            asked.begin(env.episode, env.goal, env.world)
+            step = int(rng.integers(1, LATEST_STEP))
+            if drifts(env, asked, Drifting(rng), step):
+                break
+            found.drawn_again += 1
+        else:
+            continue
+        ended = acts(env, asked)
+        found.count += 1
+        found.alone += alone == "success"
+        found.taken_over += ended == "success"
+        how = f"{alone} alone, {ended} after"
+        found.ended[how] = found.ended.get(how, 0) + 1
+        found.starts.append({**start, "step": step, "alone": alone, "after": ended})
+    return found
+
+
+def drifts(env: SkillEnv, asked: Asked, does: Learner, steps: int) -> bool:
+    """Has a learner act for some steps; whether the episode still goes on."""
+    for _ in range(steps):
+        action, _ = asked.label(env.world)
+        *_, terminated, _, _ = env.step(does(action))
+        if terminated:
+            return False
+    return True
+
+
+def acts(env: SkillEnv, asked: Asked) -> str:
+    """Has the teacher act for an episode's steps; how that ends."""
+    lost = 0
+    for _ in range(registry.get(asked.skill).load_settings().horizon):
+        action, valid = asked.label(env.world)
+        *_, terminated, _, info = env.step(action)
+        lost = 0 if valid else lost + 1
+        if terminated:
+            return "success" if info["success"] else str(info["failure"])
+        if lost >= LOST:
+            return "lost"
+    return "timeout"
+
+
+def measure(skill: str, settings: Settings) -> dict[str, Any]:
+    """All numbers of a skill under a learner, as JSON types.
+
+    Raises:
+        UserError: the skill has no teacher, or there is no such policy.
+    """
+    asked, rng = Asked(skill), np.random.default_rng(settings.seed)
+    learner(settings.policy, rng)
+    horizon = registry.get(skill).load_settings().horizon + LATEST_STEP
+    homes = {"num_objects": settings.num_objects, "num_episodes": settings.num_episodes}
+    env = SkillEnv(skill, horizon=horizon, **homes)
+    warm_up = dataclasses.replace(settings, states=EPISODE_STEPS, policy="scripted")
+    ask(env, asked, warm_up, rng)  # compiles
+    asked.reset()
+    episodes = ask(env, asked, settings, rng)
+    row: dict[str, Any] = {
+        "skill": skill,
+        "policy": settings.policy,
+        "states": asked.states,
+        "episodes": episodes,
+        "exceptions": asked.errors.total(),
+        "valid": asked.valid / max(asked.states, 1),
+        "labels_per_s": asked.states / max(asked.seconds, 1e-9),
+        "slowest_ms": 1e3 * asked.slowest,
+        "plans_per_1000": 1e3 * asked.notes["plans"] / max(asked.states, 1),
+        "notes": dict(asked.notes.most_common()),
+    }
+    if settings.policy == "drifting" and settings.takeovers:
+        row["takeovers"] = dataclasses.asdict(take_over(env, asked, settings, rng))
+        row["exceptions"] = asked.errors.total()
+    row["errors"] = dict(asked.errors.most_common(10))
+    env.close()
+    return row
+
+
+def table(row: dict[str, Any]) -> Table:
+    """The numbers of a skill, one a line."""
+    shown = Table(row["skill"], row["policy"], box=SIMPLE_HEAD, pad_edge=False)
+    shown.columns[1].justify = "right"
+    shown.add_row("states", f"{row['states']:,}")
+    shown.add_row("episodes", f"{row['episodes']:,}")
+    shown.add_row("exceptions", f"{row['exceptions']:,}")
+    shown.add_row("valid labels", f"{row['valid']:.1%}")
+    shown.add_row("labels per second", f"{row['labels_per_s']:,.0f}")
+    shown.add_row("slowest label", f"{row['slowest_ms']:,.0f} ms")
+    shown.add_row("plans per 1,000 states", f"{row['plans_per_1000']:.1f}")
+    if "takeovers" in row:
+        found = row["takeovers"]
+        shown.add_row("successes after taking over", f"{found['taken_over']} of {found['count']}")
+        shown.add_row("alone from the same starts", f"{found['alone']} of {found['count']}")
+        shown.add_row("drawn again", f"{found['drawn_again']}")
+        for name, count in found["ended"].items():
+            shown.add_row(f"  {name}", f"{count}")
+    for name, count in row["notes"].items():
+        shown.add_row(f"  {name}", f"{count:,}")
+    return shown
+
+
+def main(words: Sequence[str]) -> int:
+    """Measures, prints, and writes where asked to; 1 where there were exceptions."""
+    if not words:
+        print(__doc__)
+        return 2
+    try:
+        settings = config.load(Settings, words[1:])
+        folder = files.check_writable(settings.out) if settings.out else None
+        row = measure(words[0], settings)
+    except UserError as error:
+        print(f"teacher: {error}", file=sys.stderr)
+        return 2
+    Console().print(table(row))
+    for error, count in row["errors"].items():
+        print(f"{count} times\n{error}")
+    if folder is not None:
+        (Path(folder) / "teacher.json").write_text(json.dumps(row, indent=2) + "\n")
+    return int(row["exceptions"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
