@@ -170,6 +170,7 @@ class StanceSearch:
         wanted: Callable[[int], float] | None = None,
         drive: bool = True,
         looks: tuple[int, int] = LOOKS,
+        after: Callable[[Reach], float] | None = None,
     ) -> Reach | None:
         """The cheapest way to one of the targets, or None.
 
@@ -181,6 +182,7 @@ class StanceSearch:
             drive: plan how to drive there too.
             looks: the most candidates that are looked at exactly, and how many more once there is
                 a way.
+            after: the steps that a way costs once it has been gone.
         """
         guess = self._guess(targets)
         found: list[Reach] = []
@@ -199,6 +201,7 @@ class StanceSearch:
             more -= bool(np.isfinite(best))
             reach = self._look(targets, int(i), margins, touching)
             if reach is not None:
+                later += 0.0 if after is None else after(reach)
                 found.append(dataclasses.replace(reach, steps=reach.steps + later))
                 if reach.direct:
                     good[row] += 1
@@ -212,7 +215,7 @@ class StanceSearch:
         """The same stances for a robot that holds something, the cup turned as may be."""
         other = copy.copy(self)
         other._any_roll = True
-        other._scene = dataclasses.replace(self.scene, held=held)
+        other.scene = dataclasses.replace(self.scene, held=held)
         other._seen, other._highs = {}, None
         return other
 
