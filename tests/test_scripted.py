@@ -11,17 +11,11 @@ from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.registry import get, planned
 from skills.scripted.motion import duration, plan_path
-from skills.scripted.navigation import Follower, plan_drive
-from skills.scripted.scene import look
 from tpsrl.errors import UserError
 from tpsrl.sim.datasets import load
 from tpsrl.world import action as act
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies
-from tpsrl.world.floor import random_base_pose
-from tpsrl.world.footprint import make_footprint
-from tpsrl.world.geometry import wrap_angle
 
-LAYOUT = "replica_cad/v3_sc3_staging_00"
 NOTHING = Bodies(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
 
 
@@ -64,39 +58,6 @@ def run_skill(simulator, episode, name, goal, limit):
         if verdict.success[0] or stop:
             break
     return world, steps, peak, margins(verdict.conditions), policy.diagnosis()
-
-
-def test_a_drive_arrives_without_touching_anything(simulator, episode):
-    simulator.reset([0], [episode])
-    rng = np.random.default_rng(3)
-    for _ in range(3):
-        world = simulator.state([0])
-        footprint = look(episode, world).footprint(world.arm[0])
-        goal = np.array(random_base_pose(episode.layout, rng))
-        while footprint.margin(*goal) < 0.03:
-            goal = np.array(random_base_pose(episode.layout, rng))
-        legs = plan_drive(footprint, world.base[0], goal)
-        assert legs is not None
-        follower = Follower(legs)
-        for _ in range(400):
-            world = simulator.state([0])
-            command = follower.command(world.base[0], world.base_velocity[0])
-            if follower.done:
-                break
-            action = np.zeros((1, act.SIZE))
-            action[0, act.GRIP] = -1.0
-            action[0, act.BASE] = command
-            simulator.step([0], action)
-            assert footprint.margin(*simulator.state([0]).base[0]) > -0.005
-        assert np.hypot(*(world.base[0, :2] - goal[:2])) < 0.05
-        assert abs(wrap_angle(world.base[0, 2] - goal[2])) < 0.05
-    assert world.force_total[0] == 0.0
-
-
-def test_a_drive_into_a_walled_in_place_has_no_plan(episode):
-    footprint = make_footprint(LAYOUT, REST, NOTHING)
-    start = np.array(random_base_pose(LAYOUT, np.random.default_rng(0)))
-    assert plan_drive(footprint, start, np.array([3.6, -7.5, 0.0])) is None
 
 
 def test_an_arm_path_goes_round_a_post_and_stays_free():

@@ -9,8 +9,8 @@ from homes import LAYOUT_A, episode, roomiest
 import tpsrl.sim
 from skills.core.interface import SkillGoal
 from skills.scripted import together
-from skills.scripted.navigation import Leg
-from skills.scripted.routine import Routine, Steps
+from skills.scripted.navigation import Leg, drive_poses
+from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene, look
 from skills.scripted.stances import ahead
 from skills.scripted.together import plan_together
@@ -53,7 +53,7 @@ def forward(scene: Scene, distance: float) -> list[Leg]:
 
 def collides(scene: Scene, legs: list[Leg], path: np.ndarray, delay: int) -> bool:
     """Whether something is hit at one of the moments that the plan looks at."""
-    poses = list(together._base_way(scene.base, legs))
+    poses = list(drive_poses(scene.base, legs))
     arm = list(together._arm_way(path))
     base_from, arm_from = max(-delay, 0), max(delay, 0)
     slack, every = together._SLACK, together._EVERY
@@ -82,7 +82,7 @@ def collides(scene: Scene, legs: list[Leg], path: np.ndarray, delay: int) -> boo
 
 def delays(scene: Scene, legs: list[Leg], path: np.ndarray) -> list[int]:
     """Those that are tried, the quickest first."""
-    base, arm = len(together._base_way(scene.base, legs)), len(together._arm_way(path))
+    base, arm = len(drive_poses(scene.base, legs)), len(together._arm_way(path))
     found = [round(share * base) for share in together._ARM_WAITS]
     found += [-round(share * arm) for share in together._BASE_WAITS]
     return sorted(found, key=lambda d: max(base + max(-d, 0), arm + max(d, 0)))
@@ -135,7 +135,7 @@ def test_a_start_that_is_tight_does_not_make_one_wait_for_the_other(room: Scene)
     tight = next(p for p in posts if p.checker(p.base).clearance(REST) < -0.002)
     assert tight.checker(tight.base).clearance(REST) > -0.01
     plan = plan_together(tight, legs, path)
-    assert plan is not None and plan.delay < len(together._base_way(tight.base, legs))
+    assert plan is not None and plan.delay < len(drive_poses(tight.base, legs))
     # Farther on the way it has to keep clear.
     assert plan_together(with_a_post(scene, -0.3, 0.0, 0.02), legs, path) is None
 
@@ -152,20 +152,6 @@ def test_the_straight_way_of_the_arm_is_taken_where_it_is_quicker(room: Scene) -
     assert straight is None or straight.delay < 0
 
 
-def test_the_base_way_takes_the_time_of_its_turns_and_stretches() -> None:
-    legs = [Leg(1.0, 0.0, 0.0, 1), Leg(1.0, 1.0, math.pi / 2, 1)]
-    way = together._base_way(np.zeros(3), legs)
-    step_m, step_rad = 2.5 / 30, 2.5 / 30
-    expected = 2 * math.ceil(1 / step_m + 4) + math.ceil(math.pi / 2 / step_rad + 4)
-    assert len(way) == expected
-    np.testing.assert_allclose(way[-1], [1.0, 1.0, math.pi / 2])
-    steps = np.diff(np.vstack([np.zeros(3), way]), axis=0)
-    assert np.hypot(steps[:, 0], steps[:, 1]).max() <= step_m
-    assert np.abs(steps[:, 2]).max() <= step_rad
-    # It turns on the spot.
-    assert not ((np.abs(steps[:, 2]) > 1e-9) & (np.hypot(*steps[:, :2].T) > 1e-9)).any()
-
-
 def test_the_arm_way_keeps_to_its_path_at_full_joint_speed() -> None:
     path = np.stack([REST, REST + 0.49, REST + np.array([0.49, 0, 0.49, 0, 0.49, 0, 0.49])])
     way = together._arm_way(path)
@@ -179,10 +165,11 @@ class DriveAndWave(Routine):
 
     distance, posture = 0.6, OUT
 
-    def run(self) -> Steps:
+    def run(self) -> Run:
         """See `Routine.run`."""
         legs = forward(self.look(), self.distance)
         yield from self.drive_and_follow(legs, self.posture[None])
+        return True
 
 
 def play(simulator: Simulator, start: Episode) -> tuple[int, Scene]:

@@ -28,16 +28,17 @@ def test_the_warmup_path_goes_around():
 # Prints which of some compiled functions the jobs have not called, and for what else.
 COMPILED = """
 from eval.running.warmup import carry_one_object, open_a_drawer
-from skills.scripted import motion, navigation
+from skills.scripted import lattice, motion, rounding, straightening
 from tpsrl.sim import contacts
-from tpsrl.world import floor, footprint, geodesic, kinematics, placement, reach
+from tpsrl.world import floor, footprint, geodesic, kinematics, placement, reach, slabs
 assert carry_one_object(), "the object did not get to its goal"
 assert open_a_drawer(), "a skill failed"
 for function in (
     contacts.robot_force, contacts.touched, floor._draw_distance, floor.clearance_gradient,
     footprint.pose_margin, geodesic._spread, geodesic._snap, geodesic._distances, geodesic._path,
     geodesic.field_distance, kinematics.cup_pose, kinematics.inverse, motion._rrt_connect,
-    navigation._astar, placement.gap, reach.best_posture,
+    lattice.astar, placement.gap, reach.best_posture, rounding.rounded, slabs._draw_outside,
+    straightening.straightened,
 ):
     if not function.signatures:
         print(function.__name__, "is not compiled")

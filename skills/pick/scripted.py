@@ -4,12 +4,16 @@ import numpy as np
 
 from skills.scripted.grasps import destination, plan_pick
 from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
-from skills.scripted.search import Reach
-from tpsrl.world.collision import distance_to
+from skills.scripted.scene import Scene, look
+from skills.scripted.search import Reach, under_something
+from skills.scripted.stances import ahead
+from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _LIFTS_M = (0.05, 0.08, 0.03)
+_LIFTS_INSIDE_M = (0.03, 0.06, 0.1, 0.015)  # between shelves
+_WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)  # there the robot backs off, past what stands before the object
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
@@ -34,21 +38,20 @@ class ScriptedPick(Routine):
         return self.rest_m < AT_REST_M and bool(self.world.held[0] == index)
 
     def still(self) -> np.ndarray:
-        """See `Routine.still`; the cup sucks only where nothing else can come into it."""
+        """See `Routine.still`; the cup sucks only where nothing but the object comes into it."""
         if self.phase == "contact" and self.world.held[0] < 0:
-            self.grip = 1.0 if self._gap() < _SUCK_M else -1.0
+            own, other = self._gaps()
+            self.grip = 1.0 if own < min(_SUCK_M, other) else -1.0
         return super().still()
 
-    def _gap(self) -> float:
-        """How far (m) the cup's tip is from the object's surface."""
-        scene, index = self.look(), self.goal.object
-        body = scene.objects
+    def _gaps(self) -> tuple[float, float]:
+        """How far (m) the cup's tip is from the object's surface, and from the nearest other's."""
+        bodies = look(self.episode, self.world).objects
         cup = np.asarray(self.world.ee_pos[0], dtype=np.float64)
-        return float(
-            distance_to(
-                body.kind[index], body.centre[index], body.rotation[index], body.half[index], cup
-            )
-        )
+        gaps = distances_to(bodies.kind, bodies.centre, bodies.rotation, bodies.half, cup)
+        own = float(gaps[self.goal.object])
+        gaps[self.goal.object] = np.inf
+        return own, float(gaps.min())
 
     def outdated(self) -> bool:
         """See `Routine.outdated`; the object has moved, or is no longer held."""
@@ -57,20 +60,21 @@ class ScriptedPick(Routine):
         if self.world.held[0] >= 0 or self._moved() < _MOVED_M:
             return False
         # Where a rolling object will lie is not known before it is there.
-        place = np.array(self.world.object_pos[0, self.goal.object])
-        rolled = float(np.linalg.norm(place - self._place))
-        self._place = place
+        before, self._place = self._place, self._object()
+        rolled = float(np.linalg.norm(self._place - before))
         return rolled < _ROLLS_M or self._moved() > _GONE_M
 
+    def _object(self) -> np.ndarray:
+        return np.array(self.world.object_pos[0, self.goal.object])
+
     def _moved(self) -> float:
-        place = np.asarray(self.world.object_pos[0, self.goal.object])
-        return float(np.linalg.norm(place - self._planned_place))
+        return float(np.linalg.norm(self._object() - self._planned_place))
 
     def _remember(self) -> None:
         """Notes what the plan rests on."""
         self._planned_held = int(self.world.held[0])
-        self._planned_place = np.array(self.world.object_pos[0, self.goal.object])
-        self._place: np.ndarray = self._planned_place
+        self._planned_place = self._object()
+        self._place = self._planned_place
 
     def _grasp(self) -> Steps:
         self.grip = -1.0
@@ -110,20 +114,38 @@ class ScriptedPick(Routine):
         if checker.clearance(scene.arm, _LIFTED_M) >= _LIFTED_M:
             return
         self.phase = "lift"
+        inside = under_something(scene, np.asarray(self.world.ee_pos[0]))
         tip, turn = cup_pose(scene.arm)
         found = []
-        for height in _LIFTS_M:
+        for height in _LIFTS_INSIDE_M if inside else _LIFTS_M:
             ok, q = inverse(
                 scene.arm, tip + np.array([0.0, 0.0, height]), CUP_AXIS, turn[:, 0].copy(),
                 scene.arm, NO_OFFSET, 60, 0.3,
             )  # fmt: skip
             if ok and checker.free(q, 0.0):
-                found.append((float(np.abs(q - scene.arm).max()), q))
+                found.append(q)
         if not found:
             self.note("no_lift")
             return
-        # The first of the quick ones.
-        quick = [q for cost, q in found if cost < _LIFT_RAD]
-        lifted = quick[0] if quick else min(found, key=lambda f: f[0])[1]
+        lifted = _way_out(scene, found) if inside else _quickest(scene, found)
         yield from self.follow(lifted[None], through=True)
-        yield from self.rise()
+        if not inside:
+            yield from self.rise()
+
+
+def _quickest(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
+    """The first posture (7,) that is quick to take, or the quickest."""
+    cost = [float(np.abs(q - scene.arm).max()) for q in postures]
+    quick = [q for q, far in zip(postures, cost, strict=True) if far < _LIFT_RAD]
+    return quick[0] if quick else postures[int(np.argmin(cost))]
+
+
+def _way_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
+    """The first posture (7,) in which the robot can back off, or that with the most room then."""
+    room = []
+    for q in postures:
+        footprint = scene.footprint(q)
+        room.append(min(footprint.margin(*ahead(scene.base, -by)) for by in _WAY_OUT_M))
+        if room[-1] >= 0.0:
+            break
+    return postures[int(np.argmax(room))]

@@ -1,5 +1,7 @@
 """Place: over the goal along a collision-free path, down, let go upright, retreat, back to rest."""
 
+import itertools
+
 import numpy as np
 
 from skills.scripted.grasps import plan_place
@@ -7,7 +9,9 @@ from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-_RETREAT_M = (0.05, 0.08, 0.03)
+_RETREATS_M = (0.05, 0.03)
+_RETREAT_RAD = 0.35  # what needs more is left to the way to rest
+_UP = np.array([0.0, 0.0, 1.0])
 _RETREATED_M = 0.05  # from everything the hand needs no more care
 _LOWER_MARGIN_M = -0.01  # on the way down the object may brush what its spheres overlap
 
@@ -46,7 +50,7 @@ class ScriptedPlace(Routine):
         yield from self.wait(2)
 
     def _retreat(self) -> Steps:
-        """Back along the cup's axis, so that the object is left standing."""
+        """Back along the cup's axis, or up, so that the object is left standing."""
         scene = self.look()
         checker = scene.checker(scene.base)
         if checker.clearance(scene.arm, _RETREATED_M) >= _RETREATED_M:
@@ -54,11 +58,15 @@ class ScriptedPlace(Routine):
         self.phase = "retreat"
         tip, turn = cup_pose(scene.arm)
         axis = turn[:, 0].copy()
-        for distance in _RETREAT_M:
+        best, chosen = _RETREAT_RAD, None
+        for distance, direction in itertools.product(_RETREATS_M, (-axis, _UP)):
             ok, q = inverse(
-                scene.arm, tip - distance * axis, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3
+                scene.arm, tip + distance * direction, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3
             )
-            if ok and checker.free(q, 0.0) and float(np.abs(q - scene.arm).max()) < 0.5:
-                yield from self.follow(q[None], through=True)
-                return
-        self.note("no_retreat")
+            cost = float(np.abs(q - scene.arm).max())
+            if ok and cost < best and checker.free(q, 0.0):
+                best, chosen = cost, q
+        if chosen is None:
+            self.note("no_retreat")
+        else:
+            yield from self.follow(chosen[None], through=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from skills.scripted.navigation import BRAKE_MPS2, BRAKE_RPS2
+from skills.scripted.following import BRAKE_MPS2, BRAKE_RPS2
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode

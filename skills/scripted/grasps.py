@@ -37,19 +37,24 @@ def destination(episode: Episode, index: int) -> np.ndarray | None:
 
 
 def plan_pick(
-    scene: Scene, index: int, goal: np.ndarray | None, drive_weight: float = 1.0
+    scene: Scene,
+    index: int,
+    goal: np.ndarray | None,
+    drive_weight: float = 1.0,
+    drive: bool = True,
 ) -> Reach | None:
     """The quickest way to grasp object `index`, or None.
 
     With a `goal` (3,) grasps are preferred with which the object can be put there quickly too.
-    `drive_weight` is what a step of driving counts beside one of the arm.
+    `drive_weight` is what a step of driving counts beside one of the arm; where `drive` is False
+    it is not found out how to get there.
     """
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
-            found = search.find(targets, margins, index, wanted)
+            found = search.find(targets, margins, index, wanted, drive)
             if found is not None:
                 return found
     return None
@@ -71,26 +76,24 @@ def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
     )
 
 
-def posture_to_come(scene: Scene, episode: Episode) -> np.ndarray | None:
-    """About the posture (7,) that the arm will be asked for next, or None if that is not known.
+def posture_to_come(scene: Scene, episode: Episode) -> tuple[np.ndarray | None, bool]:
+    """About the posture (7,) that the arm will be asked for next (None: not known), and if here.
 
     With an object in the hand, that in which it comes to its goal, else that in which the first
     target that is not at its goal is come to; from where Navigate would go for it, or from here.
     """
     if scene.held is not None:
         goal = destination(episode, scene.held.index)
-        if goal is None:
-            return None
-        search = StanceSearch(scene, goal, drive_weight=DRIVE_WEIGHT)
-        targets = standing(scene, scene.held, goal, search.stances)
+        found = None if goal is None else plan_place(scene, goal, DRIVE_WEIGHT, drive=False)
     else:
-        left = [t.object for t in episode.targets if not _is_there(scene, t)]
+        left = [t for t in episode.targets if not _is_there(scene, t)]
         if not left:
-            return None
-        search = StanceSearch(scene, scene.position[left[0]], drive_weight=DRIVE_WEIGHT)
-        targets = _touch_targets(scene, left[0], search.stances)
-    found = search.find(targets, LEVELS[-1], -1 if scene.held else left[0], drive=False)
-    return None if found is None else found.ready
+            return None, False
+        goal = np.array(left[0].goal)
+        found = plan_pick(scene, left[0].object, goal, DRIVE_WEIGHT, drive=False)
+    if found is None:
+        return None, False
+    return found.via, found.first is scene.base
 
 
 def _is_there(scene: Scene, target: Target) -> bool:
@@ -139,7 +142,9 @@ def _held_by(scene: Scene, index: int, point: np.ndarray, axis: np.ndarray) -> H
     return hold(index, scene.kinds[index], offset, cup.T @ scene.rotation[index])
 
 
-def plan_place(scene: Scene, goal: np.ndarray, drive_weight: float = 1.0) -> Reach | None:
+def plan_place(
+    scene: Scene, goal: np.ndarray, drive_weight: float = 1.0, drive: bool = True
+) -> Reach | None:
     """The quickest way to put the held object down at `goal` (3,) or a little before it, or None.
 
     Upright if that can be done. How the cup holds the object may not allow it where the arm
@@ -155,10 +160,10 @@ def plan_place(scene: Scene, goal: np.ndarray, drive_weight: float = 1.0) -> Rea
     for lean, drop in ways:
         targets = standing(scene, held, goal, search.stances, lean, drop)
         for margins in LEVELS:
-            found = search.find(targets, margins)
+            found = search.find(targets, margins, drive=drive)
             if found is not None:
                 return found
-    return _plan_near(scene, goal, drive_weight)
+    return _plan_near(scene, goal, drive_weight) if drive else None
 
 
 def _plan_near(scene: Scene, goal: np.ndarray, drive_weight: float) -> Reach | None:

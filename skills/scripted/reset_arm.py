@@ -7,7 +7,7 @@ from skills.scripted.routine import Routine, Run, at_rest, resting
 from tpsrl.world.action import ARM_DELTA_RAD
 
 _STEPS = 45  # a plan gives it 50
-_GAIN_RAD = 0.1  # an arm at rest moves on for no less
+_GAIN_RAD = 0.06  # an arm at rest moves on for no less
 
 
 class ScriptedResetArm(Routine):
@@ -22,11 +22,12 @@ class ScriptedResetArm(Routine):
         """See `Routine.run`."""
         scene = self.look()
         resting_now = at_rest(scene, self.world.ee_pos[0])
-        later = posture_to_come(scene, self.episode)
+        later, here = posture_to_come(scene, self.episode)
         if resting_now and later is None:
             return True
         checker = scene.checker(scene.base)
-        for posture in resting(scene, checker, only_drivable=True, later=later, weight=1.0):
+        most = _STEPS * ARM_DELTA_RAD if resting_now else np.inf
+        for posture in resting(scene, checker, not here, later, weight=1.0, most=most):
             if resting_now and not _worth(scene.arm, posture, later):
                 return True
             path = self.path_to(posture, checker)
@@ -40,7 +41,7 @@ class ScriptedResetArm(Routine):
 
 def _worth(arm: np.ndarray, posture: np.ndarray, later: np.ndarray | None) -> bool:
     """Whether an arm (7,) that is at rest should move on to another posture there."""
-    if later is None or float(np.abs(posture - arm).max()) > _STEPS * ARM_DELTA_RAD:
+    if later is None:
         return False
     # The wrist's last joint is left out, which has no stops and turns beside the others.
     now, then = (float(np.abs(later - q)[:6].max()) for q in (arm, posture))

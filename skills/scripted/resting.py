@@ -168,7 +168,12 @@ def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarr
 
 
 def rest_postures(
-    scene: Scene, checker: ArmChecker, margin: float, later: np.ndarray | None, weight: float
+    scene: Scene,
+    checker: ArmChecker,
+    margin: float,
+    later: np.ndarray | None,
+    weight: float,
+    most: float = math.inf,
 ) -> list[np.ndarray]:
     """Resting postures (7,) that are free at a base pose, the best first: soon taken, and of use.
 
@@ -181,10 +186,12 @@ def rest_postures(
         margin: that a posture keeps, m.
         later: (7,) what the arm will be asked for next, None: anything.
         weight: what the way from the posture to that counts beside the way to the posture.
+        most: rad of the slowest joint, how far the postures may be.
     """
     known = resting_postures()
     turned = np.empty_like(known.postures)
     cost = _nearest(known.postures, scene.arm, turned)
+    rows = np.flatnonzero(cost <= most)
     if later is None:
         cost += weight * known.far
     else:
@@ -192,7 +199,7 @@ def rest_postures(
     up = None if scene.held is None else _upright(scene.held, scene.rotation[scene.held.index])
     seeing: list[np.ndarray] = []
     blind: list[np.ndarray] = []
-    for i in np.argsort(cost, kind="stable"):
+    for i in rows[np.argsort(cost[rows], kind="stable")]:
         q = turned[i]
         if up is not None:
             # Turning the wrist takes no time beside the other joints' way.

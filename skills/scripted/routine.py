@@ -10,7 +10,7 @@ import numpy as np
 from skills.core.interface import SkillGoal
 from skills.scripted.freeing import way_out
 from skills.scripted.grasps import posture_to_come
-from skills.scripted.motion import MARGINS_M, duration, widest_path
+from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
 from skills.scripted.navigation import STOP_STEPS, Leg, plan_drive
 from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene, look
@@ -22,6 +22,7 @@ from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import REST_EE
+from tpsrl.world.footprint import Footprint
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base
 from tpsrl.world.state import WorldState
@@ -31,12 +32,14 @@ Steps = Generator[np.ndarray, WorldState, None]
 Run = Generator[np.ndarray, WorldState, bool]
 Found = TypeVar("Found")
 
-LATER = 0.25  # what the way to the next thing counts beside the way to rest
+LATER = 0.1  # what the way to the next thing counts beside the way to rest
 AT_REST_M = 0.14  # the skills ask for 0.15 m
 _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
 _SETTLE_STEPS = 15
-_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.55)  # how far to back off before the arm is folded
+_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off before the arm is folded
+_NARROW_M = 0.03  # spheres are a little fatter than what they stand for
+_MAX_PATHS = 2  # around something, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
 _FARTHER_M = 0.5  # than at the beginning of a drive; another place may be the better one by then
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
@@ -95,6 +98,7 @@ class Routine(abc.ABC):
         if self._steps is not None and self.outdated():
             self.note("outdated")
             self._steps = None
+        lost = True
         for _ in range(2):
             planned = self._steps is None
             try:
@@ -117,9 +121,11 @@ class Routine(abc.ABC):
             except (Blocked, OffPlan) as off:
                 self.note(f"{'blocked' if isinstance(off, Blocked) else 'off'}_{off}")
                 self._steps = None
+                lost = isinstance(off, Blocked)
             if planned:
                 break
-        self._end = End(world, False)
+        if lost:
+            self._end = End(world, False)
         return self.still(), False
 
     def stopped(self) -> tuple[np.ndarray, bool]:
@@ -178,7 +184,7 @@ class Routine(abc.ABC):
             Blocked: the base stopped getting on.
             OffPlan: the base is somewhere else.
         """
-        yield from self._move(BaseTracker(legs, self.world.base[0]), None)
+        yield from self._move(BaseTracker(legs, self.world.base[0], self._footprint), None)
 
     def follow(self, path: np.ndarray, until_held: bool = False, through: bool = False) -> Steps:
         """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
@@ -207,7 +213,7 @@ class Routine(abc.ABC):
             yield from self.drive(legs)
             yield from self.follow(path)
         else:
-            base = BaseTracker(legs, scene.base)
+            base = BaseTracker(legs, scene.base, self._footprint)
             yield from self._move(base, self._arm(way.path), delay=way.delay)
 
     def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
@@ -223,6 +229,7 @@ class Routine(abc.ABC):
         place = np.array([last.x, last.y, last.heading])
         most = self._away(place) + _FARTHER_M
         while True:
+            before = self.world
             try:
                 if path is None:
                     yield from self.drive(legs)
@@ -230,7 +237,7 @@ class Routine(abc.ABC):
                     yield from self.drive_and_follow(legs, path)
                 return
             except OffPlan:
-                if self._away(place) > most:
+                if self.world is before or self._away(place) > most:
                     raise
                 scene = self.look()
                 again = plan_drive(scene.footprint(scene.arm), scene.base, place)
@@ -246,6 +253,9 @@ class Routine(abc.ABC):
     def _away(self, place: np.ndarray) -> float:
         """How far (m) the base is from a pose (3,)."""
         return float(np.linalg.norm(self.world.base[0, :2] - place[:2]))
+
+    def _footprint(self) -> Footprint:
+        return self.look().footprint(self.world.arm[0])
 
     def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
         return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)
@@ -325,27 +335,39 @@ class Routine(abc.ABC):
         """
         scene = self.look()
         footprint = scene.footprint(scene.arm)
-        least = min(footprint.margin(*scene.base), 0.0) - 0.01
+        start = footprint.margin(*scene.base)
+        least = min(start, 0.0) - _NARROW_M
         best, chosen = np.inf, None
-        later = posture_to_come(scene, self.episode)
+        later, _ = posture_to_come(scene, self.episode)
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if steps + _LEAST_FOLD_STEPS >= best:
                 break
             base = ahead(scene.base, -backing)
-            if footprint.margin(*base) < (least if backing < 0.15 else 0.0):
+            margin = footprint.margin(*base)
+            if margin < least:
                 break
+            if margin < min(0.0, start):
+                continue  # backing on through a narrow place may do
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
-            drivable_there = backing < _BACK_OFFS_M[-1]
-            for posture in resting(there, checker, drivable_there, later):
-                path = self.path_to(posture, checker)
-                if path is not None:
-                    steps += duration(np.vstack([scene.arm[None], path]))
-                    if steps < best:
-                        best, chosen = steps, (backing, path)
-                    break
+            path = self._fold(there, checker, backing < _BACK_OFFS_M[-2], later)
+            if path is not None:
+                steps += duration(np.vstack([scene.arm[None], path]))
+                if steps < best:
+                    best, chosen = steps, (backing, path)
         return chosen
+
+    def _fold(
+        self, scene: Scene, checker: ArmChecker, only_drivable: bool, later: np.ndarray | None
+    ) -> np.ndarray | None:
+        """The arm's way (k, 7) to rest, straight if there is a straight one, or None."""
+        postures = resting(scene, checker, only_drivable, later)
+        for posture in postures:
+            if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
+                return posture[None]
+        paths = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
+        return min((p for p in paths if p is not None), key=duration, default=None)
 
     def _ready_path(self, posture: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
         """The arm's way (k, 7) to a posture, from the present base pose or another."""
@@ -426,12 +448,13 @@ def resting(
     only_drivable: bool,
     later: np.ndarray | None = None,
     weight: float = LATER,
+    most: float = np.inf,
 ) -> list[np.ndarray]:
     """Free resting postures at a base pose, the best first; those that let the robot drive off.
 
-    `later` and `weight` as in `rest_postures`.
+    `later`, `weight` and `most` as in `rest_postures`.
     """
-    found = rest_postures(scene, checker, MARGINS_M[1], later, weight)
+    found = rest_postures(scene, checker, MARGINS_M[1], later, weight, most)
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]

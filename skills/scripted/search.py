@@ -29,7 +29,7 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, point_to_base, static_
 
 # Margins (m) at the ready pose and at the touch, the wider ones tried first; a base pose that is
 # yet to be driven to will be missed by a centimetre or two, the present one is exact.
-LEVELS = ((0.02, 0.004), (0.008, 0.0))
+LEVELS = ((0.02, 0.004), (0.008, 0.0), (0.0, -0.004))
 _HERE = (0.006, 0.0)
 MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
 _STRETCH_RAD = 12.0  # per metre of lift: farther apart in joint space, two postures do not belong
@@ -235,7 +235,7 @@ class StanceSearch:
         """The way to one target if it is free; its `steps` count drive and arm."""
         scene, row = self.scene, int(targets.row[i])
         here = bool(self.stances.here[row])
-        margin, touch_margin = _HERE if here else margins
+        margin, touch_margin = np.minimum(_HERE, margins) if here else margins
         stance, advance = self.stances.stance[row], float(self.stances.advance[row])
         apart = self._checker(row, 1.0, -1)
         contact = self._checker(row, 1.0, touching)

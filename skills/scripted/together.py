@@ -11,7 +11,7 @@ from skills.scripted.scene import Scene
 from tpsrl.world.action import ARM_DELTA_RAD
 
 _EVERY = 4  # steps between two looks
-_SLACK = 8  # by how many steps the base may be early or late
+_SLACK = 5  # by how many steps the base may be early or late
 _MARGIN_M = 0.01
 _START_M = 0.15  # up to here from the start, nothing need be freer than it is there
 # Shares of the duration of drive (arm starts later) and of arm motion (base starts later).

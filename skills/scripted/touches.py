@@ -8,14 +8,16 @@ from tpsrl.compiled import njit
 
 SPHERE = 2  # beside BOX and CYLINDER of `tpsrl.world.collision`
 STEEP = math.radians(50)  # a cup that points down so much touches the top
-_PITCHES = np.radians(np.array([90.0, 80.0, 70.0, 60.0, 50.0, 40.0, 25.0, 16.0, 8.0]))
+_PITCHES = np.radians(np.array([90.0, 80.0, 70.0, 60.0, 50.0, 41.0, 32.0, 24.0, 16.0, 8.0]))
 _TURNS = np.array([0.0, 0.45, -0.45])
 _DOWN = math.radians(80)  # turning a cup that points down makes no difference
 _SIDE_HEIGHT_M = 0.09  # the side of lower objects is too near to what they stand on
 _LEAST_FACING = 0.6  # cosine between the cup's heading and the side that it meets
 _BESIDE = 0.5  # of a side's half width, from its middle
 _BESIDE_STEPS = 3.0  # what is not touched in its middle is held less well
-_MOST = 80  # rows of a stance
+_NEARER = 0.55  # of the half width, from the middle of the top towards the robot
+_FROM_ABOVE = math.radians(30)  # low things can be touched from above so far aslant
+_MOST = 110  # rows of a stance
 
 
 @njit(cache=True)
@@ -50,7 +52,10 @@ def touches(
     top = 0.0
     for k in range(3):
         top += abs(rotation[2, k]) * half[k]
-    height = top if 2 * top < _SIDE_HEIGHT_M else 0.25 * top
+    low = 2 * top < _SIDE_HEIGHT_M
+    height = top if low else 0.25 * top
+    slim = _slim(half, rotation)
+    lying = primitive == 1 and abs(rotation[2, 2]) < 0.5
     m = 0
     for i in range(n):
         toward = math.atan2(centre[1] - stances[i, 1], centre[0] - stances[i, 0])
@@ -62,25 +67,47 @@ def touches(
                 if primitive == SPHERE:
                     m = _add(m, heading, pitch, axis)
                     point[first] = -half[0] * axis[first]
-                elif pitch >= STEEP:
-                    m = _add(m, heading, pitch, axis)
-                    point[first, :2] = 0.0
-                    point[first, 2] = top
-                elif primitive == 1:
-                    if abs(rotation[2, 2]) > 0.9:
+                elif pitch >= STEEP or (low and pitch >= _FROM_ABOVE):
+                    if pitch >= STEEP:
                         m = _add(m, heading, pitch, axis)
-                        point[first, 0] = -half[0] * math.cos(heading)
-                        point[first, 1] = -half[0] * math.sin(heading)
-                        point[first, 2] = height
-                else:
-                    m = _sides(m, heading, pitch, half, rotation, point, axis, extra)
-                    for j in range(first, m):
-                        point[j, 2] += height
+                        point[m - 1, :2] = 0.0
+                        point[m - 1, 2] = top
+                    if pitch < _DOWN:
+                        m = _add(m, heading, pitch, axis)
+                        point[m - 1, 0] = -_NEARER * slim * math.cos(heading)
+                        point[m - 1, 1] = -_NEARER * slim * math.sin(heading)
+                        point[m - 1, 2] = top
+                        extra[m - 1] = _BESIDE_STEPS
+                if primitive != SPHERE and pitch < STEEP:
+                    if primitive == 0 or lying:
+                        side = m
+                        m = _sides(m, heading, pitch, half, rotation, point, axis, extra)
+                        for j in range(side, m):
+                            point[j, 2] += height
+                    elif abs(rotation[2, 2]) > 0.9:
+                        m = _add(m, heading, pitch, axis)
+                        point[m - 1, 0] = -half[0] * math.cos(heading)
+                        point[m - 1, 1] = -half[0] * math.sin(heading)
+                        point[m - 1, 2] = height
                 for j in range(first, m):
                     row[j], pitches[j] = i, p
                     for k in range(3):
                         point[j, k] += centre[k]
     return row[:m], point[:m], axis[:m], pitches[:m], extra[:m]
+
+
+@njit(cache=True)
+def _slim(half: np.ndarray, rotation: np.ndarray) -> float:
+    """Half the least width of an object's sides that are not its top, m."""
+    up = 0
+    for k in range(3):
+        if abs(rotation[2, k]) > abs(rotation[2, up]):
+            up = k
+    slim = 1.0
+    for k in range(3):
+        if k != up:
+            slim = min(slim, half[k])
+    return slim
 
 
 @njit(cache=True)

@@ -5,19 +5,25 @@ are, not from what was told them before. A learner may act, and be told what the
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from skills.scripted.navigation import Follower, Leg, drive_poses
+from skills.scripted.following import command, forecast, off_way, wrap
+from skills.scripted.navigation import Leg, drive_curve, drive_poses
 from tpsrl.compiled import njit
 from tpsrl.world import action as act
+from tpsrl.world.footprint import Footprint
 from tpsrl.world.state import WorldState
 
 _AHEAD_RAD = 0.03  # the arm aims at this far on along its path, which cuts corners by less
 _ARRIVED_RAD, _THROUGH_RAD = 0.004, 0.015
 _OFF_PATH_RAD = 0.12
 _WINDOW_RAD = 0.3  # of the path, in which the arm is looked for
-_OFF_WAY_M, _WINDOW_STEPS = 0.2, 20
+_OFF_WAY_M, _OFF_WAY_RAD, _WINDOW_STEPS = 0.2, 0.6, 20
+_OFF_END_M = 0.1  # where it has come to
+# Farther off its way than this, the base looks whether it can steer back in so many steps.
+_NEAR_WAY_M, _NEAR_WAY_RAD, _BACK_STEPS = 0.06, 0.25, 15
 _METRES_A_RAD = 0.3  # a heading that is off counts so much
 _BLOCKED_STEPS = 12
 # Without a contact nothing is in the way: somebody else acts. The plan is still good, but for
@@ -95,25 +101,40 @@ class ArmTracker:
         action[act.ARM] = delta / max(span, act.ARM_DELTA_RAD)
         self._stuck = 0 if self._at > self._best + 0.005 else self._stuck + 1
         self._best = max(self._best, self._at)
+        if self._stuck > _BLOCKED_STEPS and span < 3 * _ARRIVED_RAD:
+            return False  # pressing against something, or as near as it gets
         if self._stuck > _patience(world):
-            if span < 3 * _ARRIVED_RAD:  # pressing against something, or as near as it gets
-                return False
             raise Blocked("arm")
         return True
 
 
 class BaseTracker:
-    """The base's part of an action, step by step, along legs.
+    """The base's part of an action, step by step, along legs from a base pose (3,).
+
+    Put off its way a little, the base steers back on to it.
+
+    Args:
+        legs: the way.
+        base: (3,) the pose that it starts from.
+        footprint: what the robot takes up at the moment; what it has to steer back through is
+            checked against that. Without it nothing is checked.
 
     Raises:
-        OffPlan: the base is too far from its way.
+        OffPlan: the base is too far from its way, or something is in between.
         Blocked: it has not got on for a while, or pushes something.
     """
 
-    def __init__(self, legs: list[Leg], base: np.ndarray) -> None:
-        self._follower = Follower(legs)
+    def __init__(
+        self,
+        legs: list[Leg],
+        base: np.ndarray,
+        footprint: Callable[[], Footprint] | None = None,
+    ) -> None:
+        self._curve = drive_curve(base, legs)
         self._poses = np.vstack([np.asarray(base)[None], drive_poses(base, legs)])
-        self._slow = self._pushed = self._at = 0
+        self._footprint = footprint
+        self._row = self._slow = self._pushed = self._at = 0
+        self._begun = False
 
     @property
     def steps(self) -> int:
@@ -122,12 +143,12 @@ class BaseTracker:
 
     def step(self, world: WorldState, action: np.ndarray) -> bool:
         """Writes the base's entries; whether there was still something to do."""
-        base, velocity = world.base[0], world.base_velocity[0]
-        self._at, off = _nearest_pose(self._poses, base, self._at, _WINDOW_STEPS)
-        if off > _OFF_WAY_M:
-            raise OffPlan("base")
-        linear, angular = self._follower.command(base, velocity)
-        if self._follower.done:
+        base, velocity = np.asarray(world.base[0]), np.asarray(world.base_velocity[0])
+        self._at = _nearest_pose(self._poses, base, self._at, _WINDOW_STEPS)
+        linear, angular, row = command(self._curve, self._row, *base, velocity[2])
+        self._check(row, base, velocity)
+        self._row = row
+        if row == len(self._curve):
             return False
         moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
         self._slow = 0 if moving else self._slow + 1
@@ -137,6 +158,24 @@ class BaseTracker:
         action[act.BASE] = linear, angular
         return True
 
+    def _check(self, row: int, base: np.ndarray, velocity: np.ndarray) -> None:
+        if not len(self._curve):
+            return
+        away, turn = off_way(self._curve, row, base)
+        most = _OFF_WAY_M if row < len(self._curve) else _OFF_END_M
+        if away > most or turn > _OFF_WAY_RAD:
+            raise OffPlan("base")
+        near = away < _NEAR_WAY_M and turn < _NEAR_WAY_RAD
+        self._begun = self._begun or near
+        # A base that still moves otherwise at the beginning cannot do better than this way.
+        if self._footprint is None or near or not self._begun:
+            return
+        footprint = self._footprint()
+        poses = forecast(self._curve, row, base, velocity, _BACK_STEPS)
+        least = min(footprint.margin(*base), 0.0) - 0.005
+        if any(footprint.margin(*pose) < least for pose in poses):
+            raise OffPlan("base")
+
 
 def _patience(world: WorldState) -> int:
     """For how many steps a robot may get no further."""
@@ -144,15 +183,15 @@ def _patience(world: WorldState) -> int:
 
 
 @njit(cache=True)
-def _nearest_pose(poses: np.ndarray, base: np.ndarray, at: int, window: int) -> tuple[int, float]:
-    """The pose (n, 3), not before `at`, to which a base (3,) is nearest, and how far that is."""
+def _nearest_pose(poses: np.ndarray, base: np.ndarray, at: int, window: int) -> int:
+    """The pose (n, 3), not before `at`, to which a base (3,) is nearest."""
     best, found = np.inf, at
     for i in range(at, min(at + window, poses.shape[0])):
-        turn = (base[2] - poses[i, 2] + math.pi) % (2 * math.pi) - math.pi
-        off = math.hypot(base[0] - poses[i, 0], base[1] - poses[i, 1]) + _METRES_A_RAD * abs(turn)
+        away = math.hypot(base[0] - poses[i, 0], base[1] - poses[i, 1])
+        off = away + _METRES_A_RAD * abs(wrap(base[2] - poses[i, 2]))
         if off <= best:
             best, found = off, i
-    return found, best
+    return found
 
 
 @njit(cache=True)

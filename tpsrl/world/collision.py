@@ -156,6 +156,17 @@ def distance_to(
 
 
 @njit(cache=True)
+def distances_to(
+    kind: np.ndarray, centre: np.ndarray, rotation: np.ndarray, half: np.ndarray, p: np.ndarray
+) -> np.ndarray:
+    """Signed distances (n,) of a point (3,) to boxes and cylinders; negative inside."""
+    out = np.empty(kind.shape[0])
+    for i in range(kind.shape[0]):
+        out[i] = distance_to(kind[i], centre[i], rotation[i], half[i], p)
+    return out
+
+
+@njit(cache=True)
 def clearance(
     q: np.ndarray,
     link: np.ndarray,

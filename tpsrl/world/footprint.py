@@ -9,21 +9,26 @@ import numpy as np
 from tpsrl.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CLOSED, Joints, band_map, clearance_gradient, floor_map
+from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map
 from tpsrl.world.kinematics import arm_frames
 from tpsrl.world.reach import static_bodies
+from tpsrl.world.slabs import slab_maps
 
 SLAB_M = 0.1
 _OPEN_M = 0.06
+_FAR_M = 0.5  # more than any margin that is asked for
 _HOPELESS_M = -0.08  # a collision; how deep does not matter
+_UPRIGHT = 1.0 - 1e-9
 _SLABS = 17  # up to 1.7 m, above the elbow's highest
 
 
 @functools.lru_cache(maxsize=12)
 def slab_distances(layout: str, joints: Joints = CLOSED) -> np.ndarray:
-    """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor."""
-    bands = [(k * SLAB_M, (k + 1) * SLAB_M) for k in range(_SLABS)]
-    return np.stack([band_map(layout, *band, joints).distance for band in bands])
+    """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor.
+
+    0 in obstacles; what is farther than half a metre counts as that.
+    """
+    return slab_maps(layout, SLAB_M, _SLABS, joints, _FAR_M)
 
 
 def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.ndarray, np.ndarray]:
@@ -124,6 +129,26 @@ def pose_margin(
     least = clearance_gradient(disc, x0, y0, x, y)[0] - BASE_RADIUS
     if least < 0.0:
         return least
+    # Boxes that are farther off than all the spheres reach cannot make it less.
+    reach = 0.0
+    for i in range(radius.shape[0]):
+        reach = max(reach, math.hypot(centre[i, 0], centre[i, 1]) + radius[i])
+    near, count, furniture = np.empty(kind.shape[0], dtype=np.int64), 0, 0
+    for j in range(kind.shape[0]):
+        dx, dy = x - obstacle[j, 0], y - obstacle[j, 1]
+        turn = rotation[j]
+        if turn[2, 2] > _UPRIGHT:
+            u = max(abs(turn[0, 0] * dx + turn[1, 0] * dy) - half[j, 0], 0.0)
+            v = max(abs(turn[0, 1] * dx + turn[1, 1] * dy) - half[j, 1], 0.0)
+            away = math.sqrt(u * u + v * v)
+        else:
+            a, b, c = half[j]
+            away = math.sqrt(dx * dx + dy * dy) - math.sqrt(a * a + b * b + c * c)
+        if away <= reach + least:
+            near[count] = j
+            count += 1
+            if j < static:
+                furniture = count
     c, s = math.cos(yaw), math.sin(yaw)
     p = np.empty(3)
     for i in range(radius.shape[0]):
@@ -139,8 +164,9 @@ def pose_margin(
         first = 0
         if open_by > _OPEN_M:
             least = min(least, open_by)
-            first = static
-        for j in range(first, kind.shape[0]):
+            first = furniture
+        for n in range(first, count):
+            j = near[n]
             bound = half[j, 0] + half[j, 1] + half[j, 2] + radius[i] + max(least, 0.0)
             dx, dy, dz = p[0] - obstacle[j, 0], p[1] - obstacle[j, 1], p[2] - obstacle[j, 2]
             if dx * dx + dy * dy + dz * dz > bound * bound:
