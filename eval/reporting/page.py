@@ -21,8 +21,8 @@ the number of runs in which the two disagree."""
 _CAUSES_NOTE = """What went wrong first in each failed episode. The margin is what was missing, the
 median over the episodes."""
 _EPISODES_NOTE = """Forces are the largest of one contact, and the sum of its rises by more than
-20 N; moved is the clutter that ended more than 0.1 m from where it was. Where a skill ran out of steps, the fourth
-column says what came with that ignored. A video ends where the episode does."""
+20 N; moved is the clutter that ended more than 0.1 m from where it was. Where a skill ran out of
+steps, the fourth column says what came with that ignored. A video ends where the episode does."""
 _STAGE_RULES = {
     "ever": "Episodes in which the goal's facts held together at some step, whatever came later.",
     "cumulative": "Episodes in which the goal's facts held together at some step after all goals"

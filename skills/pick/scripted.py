@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skills.scripted.grasps import destination, plan_pick
+from skills.scripted.grasps import WAY_OUT_M, destination, plan_pick
 from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, under_something
@@ -13,12 +13,13 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _LIFTS_M = (0.05, 0.08, 0.03)
 _LIFTS_INSIDE_M = (0.03, 0.06, 0.1, 0.015)  # between shelves
-_WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)  # there the robot backs off, past what stands before the object
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
-_SUCK_M = 0.012  # from the object the cup begins to suck, or it would take a neighbour
 _ROLLS_M, _GONE_M = 0.002, 0.3  # in a step; from where it was
+# The rim of the cup may touch what is so near to its middle: it sucks from there on, but beside
+# something else only when it has arrived.
+_RIM_M, _TOUCHING_M = 0.026, 0.002
 _MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
 
 
@@ -41,7 +42,8 @@ class ScriptedPick(Routine):
         """See `Routine.still`; the cup sucks only where nothing but the object comes into it."""
         if self.phase == "contact" and self.world.held[0] < 0:
             own, other = self._gaps()
-            self.grip = 1.0 if own < min(_SUCK_M, other) else -1.0
+            alone = own < _RIM_M < other
+            self.grip = 1.0 if alone or own < _TOUCHING_M else -1.0
         return super().still()
 
     def _gaps(self) -> tuple[float, float]:
@@ -145,7 +147,7 @@ def _way_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
     room = []
     for q in postures:
         footprint = scene.footprint(q)
-        room.append(min(footprint.margin(*ahead(scene.base, -by)) for by in _WAY_OUT_M))
+        room.append(min(footprint.margin(*ahead(scene.base, -by)) for by in WAY_OUT_M))
         if room[-1] >= 0.0:
             break
     return postures[int(np.argmax(room))]

@@ -5,25 +5,38 @@ object stays the same until it is let go.
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 
 from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
-from skills.scripted.search import LEVELS, CupTargets, Reach, StanceSearch
-from skills.scripted.stances import Stances, nearest_floor
+from skills.scripted.search import (
+    FEW_LOOKS,
+    LEVELS,
+    LOOKS,
+    CupTargets,
+    Reach,
+    StanceSearch,
+    under_something,
+)
+from skills.scripted.stances import Stances, ahead, nearest_floor
 from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
 from tpsrl.world.episode import Episode, Target
+from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
-# What a step of the drive counts for Navigate beside one of the skill that follows, which has fewer.
+# What a step of the drive counts for Navigate beside one of the skill that follows.
 DRIVE_WEIGHT = 0.5
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
 _SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest for narrow places
 _LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
 _THERE_M = 0.3  # from the goal a target is where it belongs, for the plan
+# Out of a shelf: how far the robot backs off, past what stands before the object, which is lifted.
+WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)
+_LIFTED_M, _GRAZED_M, _CAUGHT_STEPS = np.array([0.0, 0.0, 0.03]), -0.005, 80.0
 _ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
 _DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
 
@@ -51,10 +64,13 @@ def plan_pick(
     """
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
+    inside = under_something(scene, scene.position[index])
+    after = functools.partial(_way_out, scene, index) if inside else None
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
-            found = search.find(targets, margins, index, wanted, drive)
+            looks = LOOKS if drive else FEW_LOOKS
+            found = search.find(targets, margins, index, wanted, drive, looks, after)
             if found is not None:
                 return found
     return None
@@ -128,8 +144,24 @@ class _Later:
             self._search = StanceSearch(scene, self._goal, drive_weight=0.0)
         search = self._search.carrying(held)
         targets = standing(search.scene, held, self._goal, search.stances)
-        found = search.find(targets, LEVELS[-1], drive=False)
+        found = search.find(targets, LEVELS[-1], drive=False, looks=FEW_LOOKS)
         return math.inf if found is None else found.steps
+
+
+def _way_out(scene: Scene, index: int, reach: Reach) -> float:
+    """Steps lost where a robot that has grasped an object between shelves cannot back off."""
+    tip, cup = cup_pose(reach.there)
+    c, s = math.cos(reach.stance[2]), math.sin(reach.stance[2])
+    turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) @ cup
+    base = np.array([reach.stance[0], reach.stance[1], 0.0])
+    offset = turn.T @ (scene.position[index] - base) - cup.T @ tip
+    held = hold(index, scene.kinds[index], offset, turn.T @ scene.rotation[index])
+    ok, lifted = inverse(
+        reach.there, tip + _LIFTED_M, CUP_AXIS, cup[:, 0].copy(), reach.there, NO_OFFSET, 60, 0.3
+    )
+    footprint = dataclasses.replace(scene, held=held).footprint(lifted if ok else reach.there)
+    free = all(footprint.margin(*ahead(reach.stance, -by)) > _GRAZED_M for by in WAY_OUT_M)
+    return 0.0 if free else _CAUGHT_STEPS
 
 
 def _held_by(scene: Scene, index: int, point: np.ndarray, axis: np.ndarray) -> Held:
@@ -157,10 +189,11 @@ def plan_place(
         return None
     search = StanceSearch(scene, goal, drive_weight=drive_weight)
     ways = [(0.0, 0.0), *((lean, 0.0) for lean in _LEANS_RAD), *((0.0, drop) for drop in _DROPS_M)]
-    for lean, drop in ways:
+    for lean, drop in ways if drive else ways[:1]:
         targets = standing(scene, held, goal, search.stances, lean, drop)
         for margins in LEVELS:
-            found = search.find(targets, margins, drive=drive)
+            looks = LOOKS if drive else FEW_LOOKS
+            found = search.find(targets, margins, drive=drive, looks=looks)
             if found is not None:
                 return found
     return _plan_near(scene, goal, drive_weight) if drive else None

@@ -100,7 +100,7 @@ def _cell(point: np.ndarray, axis: np.ndarray) -> tuple[int, float]:
     index = 0
     values = (math.hypot(dx, dy), point[2], pitch, turn)
     for k in range(4):
-        i = int(math.floor((values[k] - _FIRST[k]) / _STEPS[k] + 0.5))
+        i = math.floor((values[k] - _FIRST[k]) / _STEPS[k] + 0.5)
         if i < 0 or i >= _SHAPE[k]:
             return -1, pan
         index = index * _SHAPE[k] + i
@@ -121,9 +121,7 @@ def _fill(cell: int, count: np.ndarray, postures: np.ndarray, upward: np.ndarray
     found = 0
     if not too_far(point, axis):
         for s in range(_SEED_POSTURES.shape[0]):
-            ok, q = inverse(
-                _SEED_POSTURES[s], point, CUP_AXIS, axis, _NEAR, NO_OFFSET, 60, 0.3
-            )
+            ok, q = inverse(_SEED_POSTURES[s], point, CUP_AXIS, axis, _NEAR, NO_OFFSET, 60, 0.3)
             if not ok:
                 continue
             wrapped(q, _NEAR)

@@ -56,13 +56,15 @@ def standing(
         beyond: it may be off its goal by more than the skill allows, not by more than the plan.
     """
     goal = np.asarray(goal, dtype=np.float64)
+    there = nearest_floor(scene, goal) - goal[:2]
+    toward = math.atan2(there[1], there[0])
     parts = []
     for own in _sides_down(held.kind):
         up = held.rotation @ own
         if up[0] > _MOST_UP:
             continue
         tall = height(held.kind, own, 0.0)
-        places = _places(scene, held, goal, own, tall, beyond)
+        places = _places(scene, held, goal, own, tall, toward, beyond)
         if held.kind.primitive == "box" and tall > _SLENDER * _slim(held.kind, own):
             places[:, 3] += _SLENDER_STEPS
         raised = height(held.kind, own, lean) - tall + RELEASE_M + drop
@@ -76,9 +78,7 @@ def standing(
     )
     shift = np.tile([0.0, 0.0, _LIFT_M], (len(row), 1))
     kind = np.zeros(len(row), dtype=np.int64)
-    return CupTargets(
-        row, point, ups, axis, held.offset, shift, tip, pointing, extra, kind, _LIFTS
-    )
+    return CupTargets(row, point, ups, axis, held.offset, shift, tip, pointing, extra, kind, _LIFTS)
 
 
 def _sides_down(kind: ObjectKind) -> np.ndarray:
@@ -93,7 +93,13 @@ def _slim(kind: ObjectKind, own: np.ndarray) -> float:
 
 
 def _places(
-    scene: Scene, held: Held, goal: np.ndarray, own: np.ndarray, tall: float, beyond: bool
+    scene: Scene,
+    held: Held,
+    goal: np.ndarray,
+    own: np.ndarray,
+    tall: float,
+    toward: float,
+    beyond: bool,
 ) -> np.ndarray:
     """Places (n, 4) for the centre of the held object, and steps that they cost, the best first.
 
@@ -105,8 +111,6 @@ def _places(
     slim = _slim(held.kind, own) + _APART_M
     found: list[tuple[float, float, float, float]] = []
     farthest = _FARTHEST_M if beyond else _NEAREST_M
-    there = nearest_floor(scene, goal) - goal[:2]
-    toward = math.atan2(there[1], there[0])
     for radius, cost in _FAR_RINGS if beyond else _RINGS:
         for turn in _RING_TURNS if radius else (0.0,):
             angle = toward + turn

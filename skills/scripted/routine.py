@@ -32,7 +32,9 @@ Steps = Generator[np.ndarray, WorldState, None]
 Run = Generator[np.ndarray, WorldState, bool]
 Found = TypeVar("Found")
 
-LATER = 0.1  # what the way to the next thing counts beside the way to rest
+# What the way to the next thing counts beside the way to rest: steps of the skill that are gone at
+# most, weight.
+_LATER = ((90, 0.6), (115, 0.25), (140, 0.1))
 AT_REST_M = 0.14  # the skills ask for 0.15 m
 _TRIES = 4  # plans without a step between them
 _STILL_RAD = 0.002  # of a joint in a step
@@ -339,6 +341,8 @@ class Routine(abc.ABC):
         least = min(start, 0.0) - _NARROW_M
         best, chosen = np.inf, None
         later, _ = posture_to_come(scene, self.episode)
+        spent = sum(self._phases.values())
+        weight = next((weight for most, weight in _LATER if spent < most), 0.0)
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if steps + _LEAST_FOLD_STEPS >= best:
@@ -351,7 +355,7 @@ class Routine(abc.ABC):
                 continue  # backing on through a narrow place may do
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
-            path = self._fold(there, checker, backing < _BACK_OFFS_M[-2], later)
+            path = self._fold(there, checker, backing < _BACK_OFFS_M[-2], later, weight)
             if path is not None:
                 steps += duration(np.vstack([scene.arm[None], path]))
                 if steps < best:
@@ -359,10 +363,15 @@ class Routine(abc.ABC):
         return chosen
 
     def _fold(
-        self, scene: Scene, checker: ArmChecker, only_drivable: bool, later: np.ndarray | None
+        self,
+        scene: Scene,
+        checker: ArmChecker,
+        only_drivable: bool,
+        later: np.ndarray | None,
+        weight: float,
     ) -> np.ndarray | None:
         """The arm's way (k, 7) to rest, straight if there is a straight one, or None."""
-        postures = resting(scene, checker, only_drivable, later)
+        postures = resting(scene, checker, only_drivable, later, weight)
         for posture in postures:
             if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
                 return posture[None]
@@ -447,7 +456,7 @@ def resting(
     checker: ArmChecker,
     only_drivable: bool,
     later: np.ndarray | None = None,
-    weight: float = LATER,
+    weight: float = _LATER[-1][1],
     most: float = np.inf,
 ) -> list[np.ndarray]:
     """Free resting postures at a base pose, the best first; those that let the robot drive off.

@@ -43,7 +43,7 @@ _MAX_DETOURS = 6  # arm paths around something, of which planning takes some mil
 _ROOM_M = 0.6
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
 # to some tens of steps. Ways from the same stance are much alike.
-_MAX_LOOKS, _MORE_LOOKS, _ENOUGH_OF_A_STANCE = 300, 30, 3
+LOOKS, FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
@@ -95,8 +95,8 @@ class CupTargets:
     """Cup poses from several stances, m rows; fields as in `CupTarget`, world frame.
 
     `row` says which stance each belongs to. With its tip at `tip` and pointing along `pointing` the
-    cup is at the touch. `extra` are steps that a pose costs beside the way there; `kind` says which poses
-    are alike. `shares` of the shift are tried in turn, each with steps that it costs beside.
+    cup is at the touch. `extra` are steps that a pose costs beside the way there; `kind` says which
+    poses are alike. `shares` of the shift are tried in turn, each with steps that it costs beside.
     """
 
     row: np.ndarray  # (m,)
@@ -150,9 +150,7 @@ class StanceSearch:
         drive_weight: what a step of driving counts beside one of the arm.
     """
 
-    def __init__(
-        self, scene: Scene, point: np.ndarray, drive_weight: float = 1.0
-    ) -> None:
+    def __init__(self, scene: Scene, point: np.ndarray, drive_weight: float = 1.0) -> None:
         self.scene = scene
         self._footprint = scene.footprint(scene.arm)
         self.stances = find_stances(
@@ -171,6 +169,8 @@ class StanceSearch:
         touching: int = -1,
         wanted: Callable[[int], float] | None = None,
         drive: bool = True,
+        looks: tuple[int, int] = LOOKS,
+        after: Callable[[Reach], float] | None = None,
     ) -> Reach | None:
         """The cheapest way to one of the targets, or None.
 
@@ -180,13 +180,16 @@ class StanceSearch:
             touching: index of the object that the tool may touch.
             wanted: the steps that target `i` costs later on, inf to leave it out.
             drive: plan how to drive there too.
+            looks: the most candidates that are looked at exactly, and how many more once there is
+                a way.
+            after: the steps that a way costs once it has been gone.
         """
         guess = self._guess(targets)
         found: list[Reach] = []
-        best, looks, more = np.inf, 0, _MORE_LOOKS
+        best, (left, more) = np.inf, looks
         good: collections.Counter[int] = collections.Counter()
         for i in np.argsort(guess, kind="stable"):
-            if guess[i] >= best or looks == _MAX_LOOKS or more == 0:
+            if guess[i] >= best or left == 0 or more == 0:
                 break
             row = int(targets.row[i])
             if good[row] == _ENOUGH_OF_A_STANCE:
@@ -194,10 +197,11 @@ class StanceSearch:
             later = 0.0 if wanted is None else wanted(int(i))
             if not np.isfinite(later) or guess[i] + later >= best:
                 continue
-            looks += 1
-            more -= np.isfinite(best)
+            left -= 1
+            more -= bool(np.isfinite(best))
             reach = self._look(targets, int(i), margins, touching)
             if reach is not None:
+                later += 0.0 if after is None else after(reach)
                 found.append(dataclasses.replace(reach, steps=reach.steps + later))
                 if reach.direct:
                     good[row] += 1
@@ -211,7 +215,7 @@ class StanceSearch:
         """The same stances for a robot that holds something, the cup turned as may be."""
         other = copy.copy(self)
         other._any_roll = True
-        other._scene = dataclasses.replace(self.scene, held=held)
+        other.scene = dataclasses.replace(self.scene, held=held)
         other._seen, other._highs = {}, None
         return other
 
@@ -263,6 +267,7 @@ class StanceSearch:
                 *table().arguments(),
             )
             if np.isfinite(far):
+                steps = cost + float(targets.extra[i])
                 break
         else:
             return None
@@ -271,7 +276,7 @@ class StanceSearch:
         via = self._via(row, ready, margin)
         if via is None:
             return None
-        steps = cost + float(targets.extra[i]) + float(np.abs(there - ready).max()) / ARM_DELTA_RAD
+        steps += float(np.abs(there - ready).max()) / ARM_DELTA_RAD
         steps += float(np.abs(ready - via).max()) / ARM_DELTA_RAD
         direct = edge_free(self._checker(row, 0.0, -1), scene.arm, via, MARGINS_M[1])
         if not direct:
@@ -280,9 +285,7 @@ class StanceSearch:
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
         path = via[None]
-        return Reach(
-            target, None, first, advance, stance, via, path, ready, there, total, direct
-        )
+        return Reach(target, None, first, advance, stance, via, path, ready, there, total, direct)
 
     def _checker(self, row: int, share: float, touching: int) -> ArmChecker:
         """The checker after a share of a stance's advance; kept."""

@@ -1,6 +1,7 @@
 """Base poses from which a point may be reached, with what it takes to get there."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from skills.scripted.scene import Scene
 from tpsrl.compiled import njit
 from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
+from tpsrl.world.floor import CELL_M, Joints, clearance_gradient, floor_map, main_floor
 from tpsrl.world.footprint import Footprint, pose_margin
 
 FOOTPRINT_MARGIN_M = 0.025
@@ -21,6 +22,7 @@ _STANDOFFS = np.array([0.7, 0.62, 0.79, 0.54, 0.88, 0.98, 1.08, 1.18])
 _ADVANCES_HERE = np.array([0.0, 0.07, 0.15, 0.22, 0.3, 0.37, 0.45, 0.52, 0.6])
 _TURNS_HERE = np.array([0.0, 0.15, -0.15, 0.35, -0.35])  # rad
 _FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
+_SEEN_M, _UNSEEN_STEPS = 1.42, 60.0  # Navigate is to end within 1.5 m of where it is sent
 _FACING = np.array([0.0, 0.2, -0.2])  # within HAB's 15 degrees of the object (rad)
 _NEAREST_M, _BESIDE_M, _ASIDE_RAD = 0.4, 0.1, 1.0  # of a point that is reached from where one is
 
@@ -50,9 +52,7 @@ def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
     return np.asarray(pose) + step
 
 
-def find_stances(
-    scene: Scene, footprint: Footprint, point: np.ndarray, enclosed: bool
-) -> Stances:
+def find_stances(scene: Scene, footprint: Footprint, point: np.ndarray, enclosed: bool) -> Stances:
     """All stances for a point (3,): driving straight on from where the base is, and around it.
 
     Args:
@@ -91,11 +91,17 @@ def find_stances(
     return Stances(rows[:, 0], first, advance, stance, still)
 
 
+@functools.lru_cache(maxsize=32)
+def _floor_cells(layout: str, joints: Joints) -> np.ndarray:
+    """The middles (n, 2) of the main floor's cells, every other one each way."""
+    floor = floor_map(layout, joints=joints)
+    cells = 2 * np.argwhere(main_floor(layout, joints)[::2, ::2])[:, ::-1]
+    return np.array(floor.origin) + (cells + 0.5) * CELL_M
+
+
 def nearest_floor(scene: Scene, point: np.ndarray) -> np.ndarray:
     """The place (2,) on the main floor that is nearest to a point (3,)."""
-    floor = floor_map(scene.layout, joints=scene.joints)
-    cells = np.argwhere(main_floor(scene.layout, scene.joints))[:, ::-1]
-    places = np.array(floor.origin) + (cells + 0.5) * CELL_M
+    places = _floor_cells(scene.layout, scene.joints)
     nearest: np.ndarray = places[np.argmin(((places - point[:2]) ** 2).sum(axis=1))]
     return nearest
 
@@ -152,6 +158,8 @@ def _around(
                         px = x - advance * math.cos(yaw)
                         py = y - advance * math.sin(yaw)
                         drive = drive_steps(metres, footprint[0], footprint[1], base, px, py, yaw)
+                        if math.hypot(px - point[0], py - point[1]) > _SEEN_M:
+                            drive += _UNSEEN_STEPS
                         total = drive
                         if advance > 0.0:
                             total += 2.0 * (advance / STEP_M + STOP_STEPS)
@@ -184,9 +192,9 @@ def _here(
             continue
         for advance in _ADVANCES_HERE:
             x, y = base[0] + advance * math.cos(yaw), base[1] + advance * math.sin(yaw)
-            if advance > 0.0:
-                if clearance_gradient(distance, x0, y0, x, y)[0] < BASE_RADIUS + 0.01:
-                    break
+            room = clearance_gradient(distance, x0, y0, x, y)[0] - BASE_RADIUS
+            if advance > 0.0 and room < 0.01:
+                break
             dx, dy = point[0] - x, point[1] - y
             off = (math.atan2(dy, dx) - yaw + math.pi) % (2 * math.pi) - math.pi
             if _NEAREST_M < math.hypot(dx, dy) < farthest + _BESIDE_M and abs(off) < _ASIDE_RAD:

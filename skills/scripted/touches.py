@@ -111,9 +111,7 @@ def _slim(half: np.ndarray, rotation: np.ndarray) -> float:
 
 
 @njit(cache=True)
-def _add(
-    m: int, heading: float, pitch: float, axis: np.ndarray
-) -> int:
+def _add(m: int, heading: float, pitch: float, axis: np.ndarray) -> int:
     """Writes the direction of touch `m`; the number of touches then."""
     level = math.cos(pitch)
     axis[m, 0], axis[m, 1] = level * math.cos(heading), level * math.sin(heading)
