@@ -26,6 +26,8 @@ _MOVED_M = 0.02  # an object that has moved so far is to be grasped in another w
 class ScriptedPick(Routine):
     """TP-SPA's Pick."""
 
+    _place: np.ndarray  # (3,) of the object, when last looked at
+
     def run(self) -> Run:
         """See `Routine.run`."""
         index = self.goal.object
@@ -62,8 +64,9 @@ class ScriptedPick(Routine):
         if self.world.held[0] >= 0 or self._moved() < _MOVED_M:
             return False
         # Where a rolling object will lie is not known before it is there.
-        before, self._place = self._place, self._object()
-        rolled = float(np.linalg.norm(self._place - before))
+        place = self._object()
+        rolled = float(np.linalg.norm(place - self._place))
+        self._place = place
         return rolled < _ROLLS_M or self._moved() > _GONE_M
 
     def _object(self) -> np.ndarray:
@@ -75,8 +78,7 @@ class ScriptedPick(Routine):
     def _remember(self) -> None:
         """Notes what the plan rests on."""
         self._planned_held = int(self.world.held[0])
-        self._planned_place = self._object()
-        self._place = self._planned_place
+        self._planned_place = self._place = self._object()
 
     def _grasp(self) -> Steps:
         self.grip = -1.0
