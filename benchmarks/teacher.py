@@ -20,12 +20,10 @@ The times are the process's own, of the calls of `label` alone.
 
 import collections
 import dataclasses
-import json
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -342,7 +340,7 @@ def main(words: Sequence[str]) -> int:
     for error, count in row["errors"].items():
         print(f"{count} times\n{error}")
     if folder is not None:
-        (Path(folder) / "teacher.json").write_text(json.dumps(row, indent=2) + "\n")
+        files.write_json(folder / "teacher.json", row)
     return int(row["exceptions"] > 0)
 
 

@@ -16,15 +16,17 @@ _LIFTS_INSIDE_M = (0.03, 0.06, 0.1, 0.015)  # between shelves
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
-_SUCK_M = 0.012  # from the object the cup begins to suck, or it would take a neighbour
 _ROLLS_M, _GONE_M = 0.002, 0.3  # in a step; from where it was
-# The rim of the cup may touch what is so near to its middle; then it waits until it has arrived.
-_BESIDE_M, _TOUCHING_M = 0.026, 0.002
+# The rim of the cup may touch what is so near to its middle: it sucks from there on, but beside
+# something else only when it has arrived.
+_RIM_M, _TOUCHING_M = 0.026, 0.002
 _MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
 
 
 class ScriptedPick(Routine):
     """TP-SPA's Pick."""
+
+    _place: np.ndarray  # (3,) of the object, when last looked at
 
     def run(self) -> Run:
         """See `Routine.run`."""
@@ -42,7 +44,7 @@ class ScriptedPick(Routine):
         """See `Routine.still`; the cup sucks only where nothing but the object comes into it."""
         if self.phase == "contact" and self.world.held[0] < 0:
             own, other = self._gaps()
-            alone = own < _SUCK_M and other > _BESIDE_M
+            alone = own < _RIM_M < other
             self.grip = 1.0 if alone or own < _TOUCHING_M else -1.0
         return super().still()
 
@@ -62,20 +64,21 @@ class ScriptedPick(Routine):
         if self.world.held[0] >= 0 or self._moved() < _MOVED_M:
             return False
         # Where a rolling object will lie is not known before it is there.
-        place = np.array(self.world.object_pos[0, self.goal.object])
+        place = self._object()
         rolled = float(np.linalg.norm(place - self._place))
         self._place = place
         return rolled < _ROLLS_M or self._moved() > _GONE_M
 
+    def _object(self) -> np.ndarray:
+        return np.array(self.world.object_pos[0, self.goal.object])
+
     def _moved(self) -> float:
-        place = np.asarray(self.world.object_pos[0, self.goal.object])
-        return float(np.linalg.norm(place - self._planned_place))
+        return float(np.linalg.norm(self._object() - self._planned_place))
 
     def _remember(self) -> None:
         """Notes what the plan rests on."""
         self._planned_held = int(self.world.held[0])
-        self._planned_place = np.array(self.world.object_pos[0, self.goal.object])
-        self._place: np.ndarray = self._planned_place
+        self._planned_place = self._place = self._object()
 
     def _grasp(self) -> Steps:
         self.grip = -1.0

@@ -100,6 +100,7 @@ class Routine(abc.ABC):
         if self._steps is not None and self.outdated():
             self.note("outdated")
             self._steps = None
+        lost = True
         for _ in range(2):
             planned = self._steps is None
             try:
@@ -122,9 +123,11 @@ class Routine(abc.ABC):
             except (Blocked, OffPlan) as off:
                 self.note(f"{'blocked' if isinstance(off, Blocked) else 'off'}_{off}")
                 self._steps = None
+                lost = isinstance(off, Blocked)
             if planned:
                 break
-        self._end = End(world, False)
+        if lost:
+            self._end = End(world, False)
         return self.still(), False
 
     def stopped(self) -> tuple[np.ndarray, bool]:
@@ -215,9 +218,6 @@ class Routine(abc.ABC):
             base = BaseTracker(legs, scene.base, self._footprint)
             yield from self._move(base, self._arm(way.path), delay=way.delay)
 
-    def _footprint(self) -> Footprint:
-        return self.look().footprint(self.world.arm[0])
-
     def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
         """As `drive_and_follow`, or `drive` without a path; returns to the way from off it.
 
@@ -231,6 +231,7 @@ class Routine(abc.ABC):
         place = np.array([last.x, last.y, last.heading])
         most = self._away(place) + _FARTHER_M
         while True:
+            before = self.world
             try:
                 if path is None:
                     yield from self.drive(legs)
@@ -238,7 +239,7 @@ class Routine(abc.ABC):
                     yield from self.drive_and_follow(legs, path)
                 return
             except OffPlan:
-                if self._away(place) > most:
+                if self.world is before or self._away(place) > most:
                     raise
                 scene = self.look()
                 again = plan_drive(scene.footprint(scene.arm), scene.base, place)
@@ -254,6 +255,9 @@ class Routine(abc.ABC):
     def _away(self, place: np.ndarray) -> float:
         """How far (m) the base is from a pose (3,)."""
         return float(np.linalg.norm(self.world.base[0, :2] - place[:2]))
+
+    def _footprint(self) -> Footprint:
+        return self.look().footprint(self.world.arm[0])
 
     def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
         return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)

@@ -101,9 +101,9 @@ class ArmTracker:
         action[act.ARM] = delta / max(span, act.ARM_DELTA_RAD)
         self._stuck = 0 if self._at > self._best + 0.005 else self._stuck + 1
         self._best = max(self._best, self._at)
+        if self._stuck > _BLOCKED_STEPS and span < 3 * _ARRIVED_RAD:
+            return False  # pressing against something, or as near as it gets
         if self._stuck > _patience(world):
-            if span < 3 * _ARRIVED_RAD:  # pressing against something, or as near as it gets
-                return False
             raise Blocked("arm")
         return True
 
@@ -134,6 +134,7 @@ class BaseTracker:
         self._poses = np.vstack([np.asarray(base)[None], drive_poses(base, legs)])
         self._footprint = footprint
         self._row = self._slow = self._pushed = self._at = 0
+        self._begun = False
 
     @property
     def steps(self) -> int:
@@ -164,7 +165,10 @@ class BaseTracker:
         most = _OFF_WAY_M if row < len(self._curve) else _OFF_END_M
         if away > most or turn > _OFF_WAY_RAD:
             raise OffPlan("base")
-        if self._footprint is None or (away < _NEAR_WAY_M and turn < _NEAR_WAY_RAD):
+        near = away < _NEAR_WAY_M and turn < _NEAR_WAY_RAD
+        self._begun = self._begun or near
+        # A base that still moves otherwise at the beginning cannot do better than this way.
+        if self._footprint is None or near or not self._begun:
             return
         footprint = self._footprint()
         poses = forecast(self._curve, row, base, velocity, _BACK_STEPS)
