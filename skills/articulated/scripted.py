@@ -13,8 +13,10 @@ import numpy as np
 from skills.articulated.drag import base_velocity, foresee, hand_to_front, tip_in_world
 from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
 from skills.articulated.postures import PUSH_GAP_M, off_face
+from skills.scripted.folding import at_rest, resting
+from skills.scripted.moves import Steps
 from skills.scripted.navigation import Leg
-from skills.scripted.routine import Routine, Run, Steps, at_rest, resting
+from skills.scripted.routine import Routine, Run
 from skills.scripted.stances import ahead
 from skills.scripted.tracking import Blocked
 from tpsrl.world import action as act

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from skills.scripted.folding import AT_REST_M
 from skills.scripted.grasps import WAY_OUT_M, destination, plan_pick
-from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
+from skills.scripted.moves import Steps
+from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, under_something
 from skills.scripted.stances import ahead

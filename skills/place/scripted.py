@@ -4,8 +4,10 @@ import itertools
 
 import numpy as np
 
+from skills.scripted.folding import AT_REST_M
 from skills.scripted.grasps import plan_place
-from skills.scripted.routine import AT_REST_M, Routine, Run, Steps
+from skills.scripted.moves import Steps
+from skills.scripted.routine import Routine, Run
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 

@@ -16,12 +16,12 @@ from skills.scripted.search import (
     FEW_LOOKS,
     LEVELS,
     LOOKS,
-    CupTargets,
     Reach,
     StanceSearch,
     under_something,
 )
 from skills.scripted.stances import Stances, ahead, nearest_floor
+from skills.scripted.targets import CupTargets
 from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
 from tpsrl.world.episode import Episode, Target

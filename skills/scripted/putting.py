@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from skills.scripted.scene import Held, Scene
-from skills.scripted.search import CupTargets
 from skills.scripted.stances import Stances, nearest_floor
+from skills.scripted.targets import CupTargets
 from tpsrl.compiled import njit
 from tpsrl.world.collision import distance_to
 from tpsrl.world.objects import ObjectKind

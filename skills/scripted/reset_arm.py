@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from skills.scripted.folding import at_rest, resting
 from skills.scripted.grasps import posture_to_come
-from skills.scripted.routine import Routine, Run, at_rest, resting
+from skills.scripted.routine import Routine, Run
 from tpsrl.world.action import ARM_DELTA_RAD
 
 _STEPS = 45  # a plan gives it 50

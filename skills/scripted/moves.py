@@ -1,0 +1,191 @@
+"""What scripted skills are made of: looking, driving along a way, moving the arm along a path."""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from skills.core.interface import SkillGoal
+from skills.scripted.motion import MARGINS_M, widest_path
+from skills.scripted.navigation import Leg, plan_drive
+from skills.scripted.scene import Scene, look
+from skills.scripted.together import plan_together
+from skills.scripted.tracking import ArmTracker, BaseTracker, OffPlan
+from tpsrl.world import action as act
+from tpsrl.world.collision import ArmChecker
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import REST_EE
+from tpsrl.world.footprint import Footprint
+from tpsrl.world.reach import point_to_base
+from tpsrl.world.state import WorldState
+
+Steps = Generator[np.ndarray, WorldState, None]
+
+_STILL_RAD = 0.002  # of a joint in a step
+_SETTLE_STEPS = 15
+_FARTHER_M = 0.5  # than at the beginning of a drive; another place may be the better one by then
+
+
+class Moves:
+    """One robot with a goal, and generators of actions that bring it on."""
+
+    episode: Episode
+    goal: SkillGoal
+    world: WorldState
+    grip: float  # of the next action
+    phase: str
+    _diagnosis: dict[str, Any]
+    _phases: dict[str, int]  # control steps by phase
+
+    def note(self, problem: str) -> None:
+        """Counts a problem for the diagnosis."""
+        self._diagnosis[problem] = self._diagnosis.get(problem, 0) + 1
+
+    def look(self) -> Scene:
+        """The scene as it is now."""
+        return look(self.episode, self.world)
+
+    def still(self) -> np.ndarray:
+        """The action that moves nothing and keeps the grip."""
+        action = np.zeros(act.SIZE)
+        action[act.GRIP] = self.grip
+        action[act.STOP] = -1.0
+        return action
+
+    @property
+    def rest_m(self) -> float:
+        """How far the cup is from its resting point, m."""
+        away = point_to_base(self.world.base[0], self.world.ee_pos[0]) - REST_EE
+        return float(np.linalg.norm(away))
+
+    def wait(self, steps: int) -> Steps:
+        """Stands still."""
+        for _ in range(steps):
+            self.world = yield self.still()
+
+    def drive(self, legs: list[Leg]) -> Steps:
+        """Drives along legs.
+
+        Raises:
+            Blocked: the base stopped getting on.
+            OffPlan: the base is somewhere else.
+        """
+        yield from self._move(BaseTracker(legs, self.world.base[0], self._footprint), None)
+
+    def follow(self, path: np.ndarray, until_held: bool = False, through: bool = False) -> Steps:
+        """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
+
+        Ends early when something is held, if `until_held`. Where something follows that need not
+        begin exactly at its end, the arm goes `through`.
+
+        Raises:
+            Blocked: the arm stopped getting on.
+            OffPlan: the arm is somewhere else.
+        """
+        yield from self._move(None, self._arm(path, through), until_held=until_held)
+
+    def drive_and_follow(self, legs: list[Leg], path: np.ndarray) -> Steps:
+        """Drives along legs and moves the arm along way-points (k, 7), at once where that is free.
+
+        Where it is not, the one starts later than the other, at worst the arm at the end.
+
+        Raises:
+            Blocked: base or arm do not get on.
+            OffPlan: base or arm are somewhere else.
+        """
+        scene = self.look()
+        way = plan_together(scene, legs, np.vstack([scene.arm[None], path]))
+        if way is None:
+            yield from self.drive(legs)
+            yield from self.follow(path)
+        else:
+            base = BaseTracker(legs, scene.base, self._footprint)
+            yield from self._move(base, self._arm(way.path), delay=way.delay)
+
+    def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
+        """As `drive_and_follow`, or `drive` without a path; returns to the way from off it.
+
+        That takes a fraction of planning anew, and what is done there stays the same.
+
+        Raises:
+            Blocked: base or arm do not get on.
+            OffPlan: there is no other way to that place, or it is much farther by now.
+        """
+        last = legs[-1]
+        place = np.array([last.x, last.y, last.heading])
+        most = self._away(place) + _FARTHER_M
+        while True:
+            before = self.world
+            try:
+                if path is None:
+                    yield from self.drive(legs)
+                else:
+                    yield from self.drive_and_follow(legs, path)
+                return
+            except OffPlan:
+                if self.world is before or self._away(place) > most:
+                    raise
+                scene = self.look()
+                again = plan_drive(scene.footprint(scene.arm), scene.base, place)
+                if again is None:
+                    raise
+                if path is not None:
+                    path = self.path_to(path[-1], scene.checker(place))
+                    if path is None:
+                        raise
+                self.note("drove_anew")
+                legs = again
+
+    def _away(self, place: np.ndarray) -> float:
+        """How far (m) the base is from a pose (3,)."""
+        return float(np.linalg.norm(self.world.base[0, :2] - place[:2]))
+
+    def _footprint(self) -> Footprint:
+        return self.look().footprint(self.world.arm[0])
+
+    def _arm(self, path: np.ndarray, through: bool = False) -> ArmTracker:
+        return ArmTracker(np.vstack([self.world.arm[0][None], path]), through)
+
+    def _move(
+        self,
+        base: BaseTracker | None,
+        arm: ArmTracker | None,
+        delay: int = 0,
+        until_held: bool = False,
+    ) -> Steps:
+        """One action a step for base and arm until both have arrived.
+
+        The arm starts when the base has `delay` steps behind it, or, where that is negative, the
+        base when the arm has so many.
+        """
+        while True:
+            if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
+                return
+            action = self.still()
+            base_moves = base is not None
+            if base is not None and (arm is None or arm.steps >= -delay):
+                base_moves = base.step(self.world, action)
+            arm_moves = arm is not None
+            if arm is not None and (not base_moves or base is None or base.steps >= delay):
+                arm_moves = arm.step(self.world, action)
+            if not base_moves and not arm_moves:
+                return
+            self.world = yield action
+
+    def settle(self) -> Steps:
+        """Waits until the arm is still, half a second at most."""
+        for _ in range(_SETTLE_STEPS):
+            before = np.array(self.world.arm[0])
+            self.world = yield self.still()
+            if float(np.abs(self.world.arm[0] - before).max()) < _STILL_RAD:
+                return
+
+    def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
+        """A free path (k, 7) from where the arm is, or None; see `motion.widest_path`."""
+        found = widest_path(checker, np.array(self.world.arm[0]), posture)
+        if found is None:
+            return None
+        path, margin = found
+        if margin < MARGINS_M[0]:
+            self.note("tight_path" if margin >= 0 else "touching_path")
+        return path[1:]
