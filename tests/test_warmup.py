@@ -28,21 +28,23 @@ def test_the_warmup_path_goes_around():
 # Prints which of some compiled functions the jobs have not called, and for what else.
 COMPILED = """
 from eval.running.warmup import carry_one_object, open_a_drawer
-from skills.scripted import lattice, motion, rounding, straightening
+from skills.scripted import lattice, motion, postures, putting, resting, rounding, stances
+from skills.scripted import straightening, touches, tracking
 from tpsrl.sim import contacts
-from tpsrl.world import floor, footprint, geodesic, kinematics, placement, reach, slabs
+from tpsrl.world import floor, footprint, geodesic, kinematics, placement, slabs
 assert carry_one_object(), "the object did not get to its goal"
 assert open_a_drawer(), "a skill failed"
 for function in (
-    contacts.robot_force, contacts.touched, floor._draw_distance, floor.clearance_gradient,
+    contacts.largest_force, contacts.touched, floor._draw_distance, floor.clearance_gradient,
     footprint.pose_margin, geodesic._spread, geodesic._snap, geodesic._distances, geodesic._path,
     geodesic.field_distance, kinematics.cup_pose, kinematics.inverse, motion._rrt_connect,
-    lattice.astar, placement.gap, reach.best_posture, rounding.rounded, slabs._draw_outside,
-    straightening.straightened,
+    lattice.astar, placement.gap, postures.estimates, postures.reach_and_touch,
+    putting._rows, resting._covered, rounding.rounded, slabs._draw_outside,
+    stances._around, straightening.straightened, touches.touches, tracking._along,
 ):
     if not function.signatures:
         print(function.__name__, "is not compiled")
-for function in (contacts.robot_force, contacts.touched):
+for function in (contacts.largest_force, contacts.touched):
     # Numbers of one contact lie side by side in memory, those of several do not.
     if len({signature[0].layout for signature in function.signatures}) < 2:
         print(function.__name__, "is compiled for", function.signatures)

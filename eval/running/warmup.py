@@ -100,6 +100,7 @@ def open_a_drawer() -> bool:
     from skills.starts.start import Start
 
     look_at_the_floor()
+    touch_one_thing()
     episode = one_object_episode()
     far_off = Start(episode, SkillGoal(0, episode.objects[0].pos))
     driving = SkillEnv(registry.carrying_out("nav").name, starts=[far_off], num_objects=12)
@@ -111,11 +112,19 @@ def open_a_drawer() -> bool:
     return result.success
 
 
+def touch_one_thing() -> None:
+    """The numbers of a single contact lie side by side in memory, those of several do not."""
+    from tpsrl.sim.contacts import touched
+
+    touched(np.zeros((1, 2), np.int32), np.zeros(1), 0, np.zeros(2, np.int32))
+
+
 def look_at_the_floor() -> None:
     """What the starts of skills and of PointNav ask for."""
     gap(circle(1.0), circle(1.0))
     floor = free_floor(_LAYOUT)
     start = one_object_episode().robot_start[:2]
+    floor_map(_LAYOUT).clearance(*start)
     field = distance_field(floor, floor.snap(*start) or start, radius_m=0.5)
     field.distance(*start), field.distances(np.array([start])), field.path(*start)
 
