@@ -228,6 +228,7 @@ def test_the_way_back_has_to_be_free(simulator: Simulator, in_the_open: np.ndarr
         blocked = make_footprint(LAYOUT_A, arm, objects)
         assert blocked.margin(*in_the_open) > 0.0
         tracker = BaseTracker(straight_on(start, 1.0), start, lambda found=blocked: found)
+        assert tracker.step(dataclasses.replace(world, base=start[None]), action)
         if free:
             assert tracker.step(world, action)
         else:
