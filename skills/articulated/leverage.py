@@ -23,8 +23,7 @@ from skills.articulated.drag import (
 from skills.articulated.postures import Holds, holds, least_facing, off_face
 from skills.scripted.navigation import STOP_STEPS, Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
-from skills.scripted.search import drivable
-from skills.scripted.stances import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead
+from skills.scripted.stances import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, drivable
 from skills.scripted.together import plan_together, slowest
 from tpsrl.world.action import ARM_DELTA_RAD, STEP_M, STEP_RAD
 from tpsrl.world.collision import REST

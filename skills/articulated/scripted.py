@@ -13,7 +13,7 @@ import numpy as np
 from skills.articulated.drag import base_velocity, foresee, hand_to_front, tip_in_world
 from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
 from skills.articulated.postures import PUSH_GAP_M, off_face
-from skills.scripted.folding import at_rest, resting
+from skills.scripted.folding import resting
 from skills.scripted.moves import Steps
 from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Run
@@ -86,7 +86,7 @@ class _Articulated(Routine):
 
     def _finished(self) -> bool:
         free = bool(self.world.held_joint[0] < 0)
-        return free and self.done() and at_rest(self.look(), self.world.ee_pos[0])
+        return free and self.done() and self.at_rest()
 
     @abc.abstractmethod
     def done(self) -> bool:

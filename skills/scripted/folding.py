@@ -10,13 +10,11 @@ from skills.scripted.moves import Moves, Steps
 from skills.scripted.navigation import STOP_STEPS, Leg
 from skills.scripted.resting import rest_postures
 from skills.scripted.scene import Scene
-from skills.scripted.search import drivable
-from skills.scripted.stances import ahead
+from skills.scripted.stances import ahead, drivable
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
-from tpsrl.world.fetch import REST_EE
 from tpsrl.world.kinematics import cup_pose, inverse
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, point_to_base
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 # What the way to the next thing counts beside the way to rest: steps of the skill that are gone at
 # most, weight.
@@ -31,6 +29,13 @@ _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
 class Folding(Moves):
     """Moves that end with the arm at rest."""
+
+    def at_rest(self) -> bool:
+        """Whether the cup is near its resting point and the robot can drive off like this."""
+        if self.rest_m >= AT_REST_M:
+            return False
+        scene = self.look()
+        return drivable(scene.footprint(scene.arm), scene.base, 0.0)
 
     def to_rest(self) -> Steps:
         """Brings the cup near its resting point by the shortest free way.
@@ -141,9 +146,3 @@ def resting(
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]
-
-
-def at_rest(scene: Scene, ee_pos: np.ndarray) -> bool:
-    """Whether the cup is near its resting point (0.15 m) and the robot can drive off like this."""
-    away = float(np.linalg.norm(point_to_base(scene.base, ee_pos) - REST_EE))
-    return away < AT_REST_M and drivable(scene.footprint(scene.arm), scene.base, 0.0)

@@ -12,14 +12,7 @@ import numpy as np
 
 from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
-from skills.scripted.search import (
-    FEW_LOOKS,
-    LEVELS,
-    LOOKS,
-    Reach,
-    StanceSearch,
-    under_something,
-)
+from skills.scripted.search import LEVELS, Reach, StanceSearch
 from skills.scripted.stances import Stances, ahead, nearest_floor
 from skills.scripted.targets import CupTargets
 from skills.scripted.touches import SPHERE, touches
@@ -64,13 +57,11 @@ def plan_pick(
     """
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
-    inside = under_something(scene, scene.position[index])
-    after = functools.partial(_way_out, scene, index) if inside else None
+    after = functools.partial(_way_out, scene, index) if search.enclosed else None
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
-            looks = LOOKS if drive else FEW_LOOKS
-            found = search.find(targets, margins, index, wanted, drive, looks, after)
+            found = search.find(targets, margins, index, wanted, drive, after)
             if found is not None:
                 return found
     return None
@@ -144,7 +135,7 @@ class _Later:
             self._search = StanceSearch(scene, self._goal, drive_weight=0.0)
         search = self._search.carrying(held)
         targets = standing(search.scene, held, self._goal, search.stances)
-        found = search.find(targets, LEVELS[-1], drive=False, looks=FEW_LOOKS)
+        found = search.find(targets, LEVELS[-1], drive=False)
         return math.inf if found is None else found.steps
 
 
@@ -192,8 +183,7 @@ def plan_place(
     for lean, drop in ways if drive else ways[:1]:
         targets = standing(scene, held, goal, search.stances, lean, drop)
         for margins in LEVELS:
-            looks = LOOKS if drive else FEW_LOOKS
-            found = search.find(targets, margins, drive=drive, looks=looks)
+            found = search.find(targets, margins, drive=drive)
             if found is not None:
                 return found
     return _plan_near(scene, goal, drive_weight) if drive else None

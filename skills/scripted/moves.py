@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from skills.core.geometry import rest_distance
 from skills.core.interface import SkillGoal
 from skills.scripted.motion import MARGINS_M, widest_path
 from skills.scripted.navigation import Leg, plan_drive
@@ -14,9 +15,7 @@ from skills.scripted.tracking import ArmTracker, BaseTracker, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.collision import ArmChecker
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import REST_EE
 from tpsrl.world.footprint import Footprint
-from tpsrl.world.reach import point_to_base
 from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
@@ -55,8 +54,7 @@ class Moves:
     @property
     def rest_m(self) -> float:
         """How far the cup is from its resting point, m."""
-        away = point_to_base(self.world.base[0], self.world.ee_pos[0]) - REST_EE
-        return float(np.linalg.norm(away))
+        return float(rest_distance(self.world.base, self.world.ee_pos)[0])
 
     def wait(self, steps: int) -> Steps:
         """Stands still."""

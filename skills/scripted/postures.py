@@ -18,8 +18,8 @@ import math
 import numpy as np
 
 from tpsrl.compiled import njit
-from tpsrl.world.collision import ARM_SPHERES, TRUNK_BODIES, Bodies, clearance
-from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
+from tpsrl.world.collision import ARM_SPHERES, NO_BODIES, ArmChecker, clearance
+from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse, wrapped
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, SHOULDER, too_far
 
 MOST_BRANCHES = 6
@@ -61,30 +61,7 @@ def table() -> PostureTable:
     )
 
 
-_NOTHING = Bodies(
-    np.zeros(0, dtype=np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3))
-)
-_ALONE = (
-    ARM_SPHERES.link,
-    ARM_SPHERES.centre,
-    ARM_SPHERES.radius,
-    _NOTHING.kind,
-    _NOTHING.centre,
-    _NOTHING.rotation,
-    _NOTHING.half,
-    TRUNK_BODIES.kind,
-    TRUNK_BODIES.centre,
-    TRUNK_BODIES.half,
-)
-
-
-@njit(cache=True)
-def wrapped(q: np.ndarray, near: np.ndarray) -> None:
-    """Turns the rolls of `q` (7,), which have no stops, to the turn that is nearest to `near`."""
-    for k in (2, 4, 6):
-        turned = q[k] + 2 * math.pi * round((near[k] - q[k]) / (2 * math.pi))
-        if LOWER[k] <= turned <= UPPER[k]:
-            q[k] = turned
+_ALONE = ArmChecker(ARM_SPHERES, NO_BODIES).arguments()
 
 
 @njit(cache=True)

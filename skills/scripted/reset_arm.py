@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skills.scripted.folding import at_rest, resting
+from skills.scripted.folding import resting
 from skills.scripted.grasps import posture_to_come
 from skills.scripted.routine import Routine, Run
 from tpsrl.world.action import ARM_DELTA_RAD
@@ -22,7 +22,7 @@ class ScriptedResetArm(Routine):
     def run(self) -> Run:
         """See `Routine.run`."""
         scene = self.look()
-        resting_now = at_rest(scene, self.world.ee_pos[0])
+        resting_now = self.at_rest()
         later, here = posture_to_come(scene, self.episode)
         if resting_now and later is None:
             return True

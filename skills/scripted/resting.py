@@ -10,7 +10,7 @@ import numpy as np
 from skills.scripted.postures import estimates, rolled, table
 from skills.scripted.scene import Held, Scene
 from tpsrl.compiled import njit
-from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies, Spheres
+from tpsrl.world.collision import ARM_SPHERES, NO_BODIES, REST, ArmChecker, Spheres
 from tpsrl.world.fetch import (
     HEAD_CAMERA_FOV_DEG,
     HEAD_CAMERA_POS,
@@ -18,7 +18,7 @@ from tpsrl.world.fetch import (
     REST_EE,
 )
 from tpsrl.world.footprint import posed_spheres
-from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse
+from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse, wrapped
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _WITHIN_M = 0.125  # the skills ask for 0.15 m
@@ -55,8 +55,7 @@ class Resting:
 def resting_postures() -> Resting:
     """The postures at rest of this process, always the same ones."""
     rng = np.random.default_rng(0)
-    nothing = Bodies(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
-    alone = ArmChecker(ARM_SPHERES, nothing)
+    alone = ArmChecker(ARM_SPHERES, NO_BODIES)
     found = [REST]
     low, high = np.maximum(LOWER, -2.6), np.minimum(UPPER, 2.6)
     for number in range(_SAMPLES):
@@ -154,16 +153,11 @@ def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarr
     """Writes the postures (n, 7) with their rolls turned towards `arm`; how far each is (n,)."""
     far = np.zeros(postures.shape[0])
     for i in range(postures.shape[0]):
+        out[i] = postures[i]
+        out[i, 6] = arm[6]
+        wrapped(out[i], arm)
         for k in range(7):
-            q = postures[i, k]
-            if k == 6:
-                q = arm[k]
-            elif k == 2 or k == 4:
-                turned = q + 2 * math.pi * round((arm[k] - q) / (2 * math.pi))
-                if LOWER[k] <= turned <= UPPER[k]:
-                    q = turned
-            out[i, k] = q
-            far[i] = max(far[i], abs(q - arm[k]))
+            far[i] = max(far[i], abs(out[i, k] - arm[k]))
     return far
 
 

@@ -24,7 +24,6 @@ from tpsrl.compiled import njit
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ArmChecker
 from tpsrl.world.fetch import REST_EE
-from tpsrl.world.footprint import Footprint
 from tpsrl.world.kinematics import inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, point_to_base, static_bodies, to_base
 
@@ -43,7 +42,7 @@ _MAX_DETOURS = 6  # arm paths around something, of which planning takes some mil
 _ROOM_M = 0.6
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
 # to some tens of steps. Ways from the same stance are much alike.
-LOOKS, FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
+_LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
@@ -79,14 +78,15 @@ class StanceSearch:
         scene: where the robot is now.
         point: (3,) the thing to reach.
         drive_weight: what a step of driving counts beside one of the arm.
+
+    `enclosed` says that the point is between shelves, see `under_something`.
     """
 
     def __init__(self, scene: Scene, point: np.ndarray, drive_weight: float = 1.0) -> None:
         self.scene = scene
         self._footprint = scene.footprint(scene.arm)
-        self.stances = find_stances(
-            scene, self._footprint, np.asarray(point), under_something(scene, np.asarray(point))
-        )
+        self.enclosed = under_something(scene, np.asarray(point))
+        self.stances = find_stances(scene, self._footprint, np.asarray(point), self.enclosed)
         self._drive, self._on = drive_weight * self.stances.drive, self.stances.on
         self._highs: tuple[np.ndarray, ...] | None = None
         self._walled: list[np.ndarray] = []
@@ -100,7 +100,6 @@ class StanceSearch:
         touching: int = -1,
         wanted: Callable[[int], float] | None = None,
         drive: bool = True,
-        looks: tuple[int, int] = LOOKS,
         after: Callable[[Reach], float] | None = None,
     ) -> Reach | None:
         """The cheapest way to one of the targets, or None.
@@ -110,14 +109,12 @@ class StanceSearch:
             margins: metres to keep at the ready pose and at the touch.
             touching: index of the object that the tool may touch.
             wanted: the steps that target `i` costs later on, inf to leave it out.
-            drive: plan how to drive there too.
-            looks: the most candidates that are looked at exactly, and how many more once there is
-                a way.
+            drive: plan how to drive there too; otherwise a rougher search will do.
             after: the steps that a way costs once it has been gone.
         """
         guess = self._guess(targets)
         found: list[Reach] = []
-        best, (left, more) = np.inf, looks
+        best, (left, more) = np.inf, _LOOKS if drive else _FEW_LOOKS
         good: collections.Counter[int] = collections.Counter()
         for i in np.argsort(guess, kind="stable"):
             if guess[i] >= best or left == 0 or more == 0:
@@ -333,15 +330,6 @@ def _arm_estimates(
         if not any_roll:
             angles[i] = up_angle_of(axis_cup[i])
     return estimates(points, axes, arm, angles, count, postures, upward)
-
-
-def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
-    """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
-    if footprint.margin(*pose) < margin:
-        return False
-    turns = (pose + np.array([0.0, 0.0, turn]) for turn in (0.4, -0.4))
-    backs = all(footprint.margin(*ahead(pose, -d)) >= 0.0 for d in (0.1, 0.2))
-    return backs or all(footprint.margin(*turned) >= 0.0 for turned in turns)
 
 
 def under_something(scene: Scene, point: np.ndarray) -> bool:

@@ -106,9 +106,14 @@ def nearest_floor(scene: Scene, point: np.ndarray) -> np.ndarray:
     return nearest
 
 
+def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
+    """Whether a base pose (3,) is free, and no pocket: one can back out of it, or turn in it."""
+    return bool(drivable_at(pose[0], pose[1], pose[2], footprint.arguments(), margin))
+
+
 @njit(cache=True)
 def drivable_at(x: float, y: float, yaw: float, scene: tuple, margin: float) -> bool:
-    """Whether a base pose is free, and no pocket: one can back out of it, or turn in it."""
+    """See `drivable`; `scene` are the footprint's arguments."""
     if pose_margin(x, y, yaw, *scene) < margin:
         return False
     c, s = math.cos(yaw), math.sin(yaw)

@@ -121,6 +121,11 @@ def object_bodies(kinds: list[ObjectKind], pos: np.ndarray, quat: np.ndarray) ->
     )
 
 
+NO_BODIES = Bodies(
+    np.zeros(0, dtype=np.int64), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3))
+)
+
+
 def _trunk_bodies() -> Bodies:
     kinds, centres, halves = [], [], []
     for _, kind, size, centre in TRUNK:

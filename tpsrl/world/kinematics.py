@@ -1,5 +1,7 @@
 """Forward and inverse kinematics of the Fetch's arm, compiled; everything in the base frame."""
 
+import math
+
 import numpy as np
 
 from tpsrl.compiled import njit
@@ -40,6 +42,15 @@ def cup_pose(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rot = np.empty((7, 3, 3))
     arm_frames(q, pos, rot)
     return pos[6] + rot[6, :, 0] * _TIP, rot[6].copy()
+
+
+@njit(cache=True)
+def wrapped(q: np.ndarray, near: np.ndarray) -> None:
+    """Turns the rolls of `q` (7,), which have no stops, to the turn that is nearest to `near`."""
+    for k in (2, 4, 6):
+        turned = q[k] + 2 * math.pi * round((near[k] - q[k]) / (2 * math.pi))
+        if LOWER[k] <= turned <= UPPER[k]:
+            q[k] = turned
 
 
 @njit(cache=True)

@@ -20,7 +20,7 @@ from tpsrl.world.collision import (
 )
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, layout_obstacles, main_floor
-from tpsrl.world.kinematics import LOWER, UPPER, inverse
+from tpsrl.world.kinematics import inverse, wrapped
 
 CUP_AXIS = np.array([1.0, 0.0, 0.0])
 NO_OFFSET = np.zeros(3)
@@ -72,10 +72,7 @@ def best_posture(
         ok, q = inverse(seed, point, axis_cup, axis_base, near, offset, _ITERATIONS, 0.3)
         if not ok:
             continue
-        for k in (2, 4, 6):  # rolls have no stops: the same posture may be a turn nearer
-            turned = q[k] + 2 * math.pi * round((near[k] - q[k]) / (2 * math.pi))
-            if LOWER[k] <= turned <= UPPER[k]:
-                q[k] = turned
+        wrapped(q, near)
         cost = np.max(np.abs(q - near))
         if cost >= best:
             continue
