@@ -9,13 +9,11 @@ from homes import DRAWER, FRIDGE, IDLE, LAYOUT_A, before_handle, episode
 import tpsrl.sim
 from skills.articulated.drag import (
     Drag,
-    base_velocity,
     can_back_off,
     clear_of_link,
     foresee,
     foresee_all,
     hand_to_front,
-    tip_in_world,
     without_load,
 )
 from skills.articulated.leverage import open_goal, plan_approach
@@ -26,6 +24,7 @@ from skills.core.conditions import Margin, margins
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.registry import get
+from skills.scripted.leading import base_velocity, tip_in_world
 from skills.scripted.scene import Scene, look
 from skills.scripted.stances import ahead
 from tpsrl.sim.base import Simulator

@@ -1,9 +1,6 @@
 """Moving a door or drawer with the base while the arm keeps its posture.
 
-The cup's tip is a point (px, py) of the base frame with px > 0, ahead of the wheels' axle, so
-driving and turning together move it in any direction over the floor: with a tip velocity (vx, vy)
-in the base frame, omega = vy / px and v = vx + omega py. The base follows like a trailer, and the
-arm, far slower than the base, need not move.
+The cup's tip is led by driving (`skills.scripted.leading`).
 """
 
 import dataclasses
@@ -12,6 +9,7 @@ import math
 
 import numpy as np
 
+from skills.scripted.leading import to_world
 from skills.scripted.scene import Scene
 from skills.scripted.stances import ahead
 from tpsrl.compiled import njit
@@ -40,12 +38,6 @@ class Drag:
 
     joint: float
     base: np.ndarray
-
-
-def base_velocity(tip: np.ndarray, velocity: np.ndarray) -> tuple[float, float]:
-    """(linear m/s, angular rad/s) that give the cup's tip (2+,) a velocity (2+,); base frame."""
-    omega = velocity[1] / tip[0]
-    return float(velocity[0] + omega * tip[1]), float(omega)
 
 
 def foresee(
@@ -207,7 +199,7 @@ def _follow(
 ) -> tuple[int, np.ndarray]:
     """How many places of a way the base can follow, and where it then is (3,)."""
     at = base.copy()
-    local = way[1][0].T @ (_to_world(base, hold[0]) - way[0][0])
+    local = way[1][0].T @ (to_world(base, hold[0]) - way[0][0])
     for i in range(1, len(way[0])):
         moved, good = _follow_one(at, i, local, hold, least, way, arm)
         if not good or pose_margin(moved[0], moved[1], moved[2], *footprint) < _FLOOR_MARGIN_M:
@@ -234,13 +226,13 @@ def _follow_one(
     origin, turn, centre, half, front = way
     tip, axis = hold
     after = origin[i] + turn[i] @ local
-    step = after - _to_world(base, tip)
+    step = after - to_world(base, tip)
     c, s = math.cos(base[2]), math.sin(base[2])
     omega = (c * step[1] - s * step[0]) / tip[0]
     v = c * step[0] + s * step[1] + omega * tip[1]
     heading = base[2] + omega / 2
     moved = base + np.array([v * math.cos(heading), v * math.sin(heading), omega])
-    moved[:2] += (after - _to_world(moved, tip))[:2]
+    moved[:2] += (after - to_world(moved, tip))[:2]
     out = turn[i][:, 0]
     c, s = math.cos(moved[2]), math.sin(moved[2])
     ahead, aside = c * out[0] + s * out[1], c * out[1] - s * out[0]
@@ -275,21 +267,13 @@ def _follow_all(
         at = bases[n].copy()
         if _least_distance(at, sphere, radius, *furniture) < 0.0:
             continue
-        local = way[1][0].T @ (_to_world(at, tip) - way[0][0])
+        local = way[1][0].T @ (to_world(at, tip) - way[0][0])
         for i in range(1, len(way[0])):
             at, good = _follow_one(at, i, local, hold, least, way, (sphere, radius, hand))
             if not good:
                 break
             reached[n] = i
     return reached
-
-
-@njit(cache=True)
-def _to_world(base: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """A point (3,) of the frame of a base pose (3,) in the world."""
-    c, s = math.cos(base[2]), math.sin(base[2])
-    x, y = base[0] + c * point[0] - s * point[1], base[1] + s * point[0] + c * point[1]
-    return np.array([x, y, point[2]])
 
 
 @njit(cache=True)
@@ -317,7 +301,7 @@ def _hits_link(
         for i in range(len(radius)):
             if hand[i] and j == front:
                 continue
-            point = _to_world(base, sphere[i])
+            point = to_world(base, sphere[i])
             if distance_to(BOX, centre[j], turn, half[j], point) - radius[i] < margin:
                 return True
     return False
@@ -335,12 +319,7 @@ def _least_distance(
     """From spheres (n, 3), (n,) of the frame of a base pose (3,) to boxes (m, ...), m."""
     least = 1e9
     for i in range(len(radius)):
-        point = _to_world(base, sphere[i])
+        point = to_world(base, sphere[i])
         for j in range(len(centre)):
             least = min(least, distance_to(BOX, centre[j], turn[j], half[j], point) - radius[i])
     return least
-
-
-def tip_in_world(base: np.ndarray, tip: np.ndarray) -> np.ndarray:
-    """A point (3,) of the frame of a base pose (3,) in the world."""
-    return np.asarray(_to_world(np.asarray(base, dtype=np.float64), tip))

@@ -17,10 +17,10 @@ from skills.articulated.drag import (
     clear_of_link,
     foresee,
     foresee_all,
-    tip_in_world,
     without_load,
 )
 from skills.articulated.postures import Holds, holds, least_facing, off_face
+from skills.scripted.leading import tip_in_world
 from skills.scripted.navigation import STOP_STEPS, Leg, drive_field, plan_drive
 from skills.scripted.scene import Scene
 from skills.scripted.stances import DRIVE_STEPS, FOOTPRINT_MARGIN_M, ahead, drivable

@@ -10,17 +10,17 @@ import math
 
 import numpy as np
 
-from skills.articulated.drag import base_velocity, foresee, hand_to_front, tip_in_world
+from skills.articulated.drag import foresee, hand_to_front
 from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
 from skills.articulated.postures import PUSH_GAP_M, off_face
 from skills.scripted.folding import resting
+from skills.scripted.leading import tip_in_world
 from skills.scripted.moves import Steps
 from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Run
 from skills.scripted.stances import ahead
 from skills.scripted.tracking import Blocked
-from tpsrl.world import action as act
-from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
+from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.handles import Handle, handle
 from tpsrl.world.kinematics import cup_pose
@@ -165,7 +165,7 @@ class _Articulated(Routine):
             braked = min(_FAST_MPS, math.sqrt(2 * _BRAKE_MPS2 * far), _NEARING * far) + last
             speed = min(speed + _SPEED_UP_MPS2 / CONTROL_HZ, braked)
             wanted = speed * into + _AIM_GAIN * (left - (left @ into) * into)
-            self.world = yield self._move_tip(tip, to_base(self.world.base[0], wanted))
+            self.world = yield self.move_tip(tip, to_base(self.world.base[0], wanted))
 
     def _speed(self, direction: np.ndarray) -> float:
         """How fast (m/s) the base moves the cup in a direction (3,) now, at least 0."""
@@ -173,13 +173,6 @@ class _Articulated(Routine):
         x, y = np.asarray(self.world.ee_pos[0])[:2] - base[:2]
         moved = velocity[:2] + velocity[2] * np.array([-y, x])
         return max(0.0, float(moved @ direction[:2]))
-
-    def _move_tip(self, tip: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-        """The action by which the base gives the tip (3,) a velocity (3,), m/s; base frame."""
-        linear, angular = base_velocity(tip, velocity)
-        action = self.still()
-        action[act.BASE] = linear / BASE_LINEAR_MPS, angular / BASE_ANGULAR_RPS
-        return np.clip(action, -1.0, 1.0)
 
     def drag(self, goal: float) -> Steps:
         """Drives so that the cup, held where it is in the base frame, takes the joint along."""
@@ -197,7 +190,7 @@ class _Articulated(Routine):
             speed = min(speed + _SPEED_UP_MPS2 / CONTROL_HZ, _SPEED_MPS, slowed)
             wanted = to_base(base, speed * motion / radius)
             wanted += _PULL_GAIN * (point_to_base(base, cup) - tip)
-            self.world = yield self._move_tip(tip, wanted)
+            self.world = yield self.move_tip(tip, wanted)
             stuck = 0 if sign * (self.joint - best) > _STUCK else stuck + 1
             best = max(best, self.joint) if sign > 0 else min(best, self.joint)
             if stuck > _STUCK_STEPS or (self.opening and not self.holds):
@@ -210,7 +203,7 @@ class _Articulated(Routine):
         normal, best, stuck = self.handle.normal(self.joint), self._gap(), 0
         while self._gap() < _LIFT_OFF_M and stuck < _STUCK_STEPS:
             wanted = to_base(self.world.base[0], _LIFT_OFF_MPS * normal)
-            self.world = yield self._move_tip(tip, wanted)
+            self.world = yield self.move_tip(tip, wanted)
             stuck = 0 if self._gap() > best + _STUCK else stuck + 1
             best = max(best, self._gap())
 

@@ -3,12 +3,11 @@
 import numpy as np
 
 from skills.scripted.folding import AT_REST_M
-from skills.scripted.grasps import WAY_OUT_M, destination, plan_pick
+from skills.scripted.grasps import destination, plan_pick, way_out
 from skills.scripted.moves import Steps
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, under_something
-from skills.scripted.stances import ahead
 from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
@@ -133,7 +132,7 @@ class ScriptedPick(Routine):
         if not found:
             self.note("no_lift")
             return
-        lifted = _way_out(scene, found) if inside else _quickest(scene, found)
+        lifted = _soonest_out(scene, found) if inside else _quickest(scene, found)
         yield from self.follow(lifted[None], through=True)
         if not inside:
             yield from self.rise()
@@ -146,12 +145,7 @@ def _quickest(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
     return quick[0] if quick else postures[int(np.argmin(cost))]
 
 
-def _way_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
-    """The first posture (7,) in which the robot can back off, or that with the most room then."""
-    room = []
-    for q in postures:
-        footprint = scene.footprint(q)
-        room.append(min(footprint.margin(*ahead(scene.base, -by)) for by in WAY_OUT_M))
-        if room[-1] >= 0.0:
-            break
-    return postures[int(np.argmax(room))]
+def _soonest_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
+    """The first posture (7,) in which the robot comes out from between shelves the soonest."""
+    lost = [way_out(scene.footprint(q), scene.base, q) for q in postures]
+    return postures[int(np.argmin(lost))]

@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from skills.scripted.grasps import posture_to_come
+from skills.scripted.grasps import reach_to_come
+from skills.scripted.leading import steps_of, ways_back
 from skills.scripted.motion import MARGINS_M, duration, edge_free
 from skills.scripted.moves import Moves, Steps
 from skills.scripted.navigation import STOP_STEPS, Leg
@@ -24,6 +25,10 @@ _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off befor
 _NARROW_M = 0.03  # spheres are a little fatter than what they stand for
 _MAX_PATHS = 2  # around something, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
+# Slower than this, being led out from between things may be quicker, and is worth it from so many
+# steps on; how far the cup may have to come for that.
+_SLOW_STEPS, _SAVING_STEPS = 70.0, 8.0
+_DEPTHS_M = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.65])
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
 
@@ -41,28 +46,32 @@ class Folding(Moves):
         """Brings the cup near its resting point by the shortest free way.
 
         The skill asks for the end effector within 0.15 m of the point, in any posture, so the
-        nearest one is looked for with which the robot can drive off. Where there is none, as over
-        a sink with a tall box in the cup, it rises first.
+        nearest one is looked for with which the robot can drive off. From between things the cup
+        is led out first. Where there is no way, as over a sink with a tall box in the cup, it rises
+        first.
         """
         self.phase = "rest"
         way = self._way_to_rest()
+        out = self._way_from_between(way)
+        if out is not None:
+            self.note("led_out")
+            yield from self.lead(out)
+            way = self._way_to_rest()
         if way is None:
             yield from self.rise()
             way = self._way_to_rest()
         if way is None:
             self.note("no_path_to_rest")
             yield from self.follow(REST[None])
-            return
-        backing, path = way
-        if backing:
+        elif way.backing:
             self.note("backed_off")
-            x, y, yaw = ahead(self.world.base[0], -backing)
-            yield from self.drive_and_follow([Leg(x, y, yaw, -1)] * 2, path)
+            x, y, yaw = ahead(self.world.base[0], -way.backing)
+            yield from self.drive_and_follow([Leg(x, y, yaw, -1)] * 2, way.path)
         else:
-            yield from self.follow(path)
+            yield from self.follow(way.path)
 
-    def _way_to_rest(self) -> tuple[float, np.ndarray] | None:
-        """How far to back off (m), and the arm's path (k, 7) from there; the quickest, or None.
+    def _way_to_rest(self) -> "_Way | None":
+        """The quickest way to rest straight back, or None.
 
         Backing off takes a few steps, and folding the arm between shelves many.
         """
@@ -70,13 +79,11 @@ class Folding(Moves):
         footprint = scene.footprint(scene.arm)
         start = footprint.margin(*scene.base)
         least = min(start, 0.0) - _NARROW_M
-        best, chosen = np.inf, None
-        later, _ = posture_to_come(scene, self.episode)
-        spent = sum(self._phases.values())
-        weight = next((weight for most, weight in _LATER if spent < most), 0.0)
+        best: _Way | None = None
+        later, weight = self._to_come(scene)
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
-            if steps + _LEAST_FOLD_STEPS >= best:
+            if best is not None and steps + _LEAST_FOLD_STEPS >= best.steps:
                 break
             base = ahead(scene.base, -backing)
             margin = footprint.margin(*base)
@@ -86,28 +93,44 @@ class Folding(Moves):
                 continue  # backing on through a narrow place may do
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
-            path = self._fold(there, checker, backing < _BACK_OFFS_M[-2], later, weight)
+            postures = resting(there, checker, backing < _BACK_OFFS_M[-2], later, weight)
+            path = _straight(there, checker, postures)
+            if path is None:
+                paths = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
+                path = min((p for p in paths if p is not None), key=duration, default=None)
+            if path is not None:
+                steps += duration(np.vstack([scene.arm[None], path]))
+                if best is None or steps < best.steps:
+                    best = _Way(steps, backing, path)
+        return best
+
+    def _to_come(self, scene: Scene) -> tuple[np.ndarray | None, float]:
+        """The posture (7,) that will be asked for next, and what the way there counts now."""
+        reach = reach_to_come(scene, self.episode)
+        spent = sum(self._phases.values())
+        weight = next((weight for most, weight in _LATER if spent < most), 0.0)
+        return None if reach is None else reach.via, weight
+
+    def _way_from_between(self, straight: "_Way | None") -> np.ndarray | None:
+        """Base poses (k, 3) on which to lead the cup out first, if that saves much."""
+        if straight is not None and straight.steps < _SLOW_STEPS:
+            return None
+        scene = self.look()
+        tip, _ = cup_pose(scene.arm)
+        best = np.inf if straight is None else straight.steps - _SAVING_STEPS
+        chosen = None
+        for way in ways_back(scene.footprint(scene.arm), scene.base, tip, _DEPTHS_M):
+            steps = steps_of(way)
+            if steps + _LEAST_FOLD_STEPS >= best:
+                break
+            there = dataclasses.replace(scene, base=way[-1])
+            checker = there.checker(there.base)
+            path = _straight(there, checker, resting(there, checker, True))
             if path is not None:
                 steps += duration(np.vstack([scene.arm[None], path]))
                 if steps < best:
-                    best, chosen = steps, (backing, path)
+                    best, chosen = steps, way
         return chosen
-
-    def _fold(
-        self,
-        scene: Scene,
-        checker: ArmChecker,
-        only_drivable: bool,
-        later: np.ndarray | None,
-        weight: float,
-    ) -> np.ndarray | None:
-        """The arm's way (k, 7) to rest, straight if there is a straight one, or None."""
-        postures = resting(scene, checker, only_drivable, later, weight)
-        for posture in postures:
-            if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
-                return posture[None]
-        paths = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
-        return min((p for p in paths if p is not None), key=duration, default=None)
 
     def rise(self) -> Steps:
         """Lifts the cup straight up until the robot could drive off."""
@@ -128,6 +151,23 @@ class Folding(Moves):
         if rising:
             self.note("rose")
             yield from self.follow(np.array(rising), through=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Way:
+    """To rest: how far to back off straight (m), the arm's path (k, 7), and its control steps."""
+
+    steps: float
+    backing: float
+    path: np.ndarray
+
+
+def _straight(scene: Scene, checker: ArmChecker, postures: list[np.ndarray]) -> np.ndarray | None:
+    """The straight way (1, 7) to the first posture to which there is a free one, or None."""
+    for posture in postures:
+        if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
+            return posture[None]
+    return None
 
 
 def resting(

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from skills.scripted.leading import steps_of, ways_back
 from skills.scripted.putting import standing
 from skills.scripted.scene import Held, Scene, hold
 from skills.scripted.search import LEVELS, Reach, StanceSearch
@@ -18,6 +19,7 @@ from skills.scripted.targets import CupTargets
 from skills.scripted.touches import SPHERE, touches
 from tpsrl.world.collision import BOX, CYLINDER, REST
 from tpsrl.world.episode import Episode, Target
+from tpsrl.world.footprint import Footprint
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
@@ -28,7 +30,7 @@ _SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest
 _LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
 _THERE_M = 0.3  # from the goal a target is where it belongs, for the plan
 # Out of a shelf: how far the robot backs off, past what stands before the object, which is lifted.
-WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)
+_WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)
 _LIFTED_M, _GRAZED_M, _CAUGHT_STEPS = np.array([0.0, 0.0, 0.03]), -0.005, 80.0
 _ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
 _DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
@@ -57,7 +59,7 @@ def plan_pick(
     """
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
-    after = functools.partial(_way_out, scene, index) if search.enclosed else None
+    after = functools.partial(_steps_out, scene, index) if search.enclosed else None
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
@@ -83,24 +85,20 @@ def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
     )
 
 
-def posture_to_come(scene: Scene, episode: Episode) -> tuple[np.ndarray | None, bool]:
-    """About the posture (7,) that the arm will be asked for next (None: not known), and if here.
+def reach_to_come(scene: Scene, episode: Episode) -> Reach | None:
+    """What the arm will be asked for next, None where that is not known.
 
-    With an object in the hand, that in which it comes to its goal, else that in which the first
-    target that is not at its goal is come to; from where Navigate would go for it, or from here.
+    With an object in the hand, how it comes to its goal, else how the first target is come to that
+    is not at its goal; from where Navigate would go for it, or from here.
     """
     if scene.held is not None:
         goal = destination(episode, scene.held.index)
-        found = None if goal is None else plan_place(scene, goal, DRIVE_WEIGHT, drive=False)
-    else:
-        left = [t for t in episode.targets if not _is_there(scene, t)]
-        if not left:
-            return None, False
-        goal = np.array(left[0].goal)
-        found = plan_pick(scene, left[0].object, goal, DRIVE_WEIGHT, drive=False)
-    if found is None:
-        return None, False
-    return found.via, found.first is scene.base
+        return None if goal is None else plan_place(scene, goal, DRIVE_WEIGHT, drive=False)
+    left = [t for t in episode.targets if not _is_there(scene, t)]
+    if not left:
+        return None
+    goal = np.array(left[0].goal)
+    return plan_pick(scene, left[0].object, goal, DRIVE_WEIGHT, drive=False)
 
 
 def _is_there(scene: Scene, target: Target) -> bool:
@@ -139,7 +137,7 @@ class _Later:
         return math.inf if found is None else found.steps
 
 
-def _way_out(scene: Scene, index: int, reach: Reach) -> float:
+def _steps_out(scene: Scene, index: int, reach: Reach) -> float:
     """Steps lost where a robot that has grasped an object between shelves cannot back off."""
     tip, cup = cup_pose(reach.there)
     c, s = math.cos(reach.stance[2]), math.sin(reach.stance[2])
@@ -150,9 +148,25 @@ def _way_out(scene: Scene, index: int, reach: Reach) -> float:
     ok, lifted = inverse(
         reach.there, tip + _LIFTED_M, CUP_AXIS, cup[:, 0].copy(), reach.there, NO_OFFSET, 60, 0.3
     )
-    footprint = dataclasses.replace(scene, held=held).footprint(lifted if ok else reach.there)
-    free = all(footprint.margin(*ahead(reach.stance, -by)) > _GRAZED_M for by in WAY_OUT_M)
-    return 0.0 if free else _CAUGHT_STEPS
+    posture = lifted if ok else reach.there
+    footprint = dataclasses.replace(scene, held=held).footprint(posture)
+    return way_out(footprint, reach.stance, posture)
+
+
+def way_out(footprint: Footprint, base: np.ndarray, posture: np.ndarray) -> float:
+    """Steps that a robot which holds something between shelves loses if it cannot just back off.
+
+    It is led out then (`skills.scripted.leading`), or has to fold its arm inside.
+
+    Args:
+        footprint: of the arm in the posture, with what it holds.
+        base: (3,) pose.
+        posture: (7,) of the arm.
+    """
+    if all(footprint.margin(*ahead(base, -by)) > _GRAZED_M for by in _WAY_OUT_M):
+        return 0.0
+    ways = ways_back(footprint, base, cup_pose(posture)[0], np.array(_WAY_OUT_M[-1:]))
+    return min(steps_of(ways[0]), _CAUGHT_STEPS) if ways else _CAUGHT_STEPS
 
 
 def _held_by(scene: Scene, index: int, point: np.ndarray, axis: np.ndarray) -> Held:

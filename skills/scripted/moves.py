@@ -7,6 +7,7 @@ import numpy as np
 
 from skills.core.geometry import rest_distance
 from skills.core.interface import SkillGoal
+from skills.scripted.leading import Lead, base_velocity
 from skills.scripted.motion import MARGINS_M, widest_path
 from skills.scripted.navigation import Leg, plan_drive
 from skills.scripted.scene import Scene, look
@@ -16,6 +17,7 @@ from tpsrl.world import action as act
 from tpsrl.world.collision import ArmChecker
 from tpsrl.world.episode import Episode
 from tpsrl.world.footprint import Footprint
+from tpsrl.world.reach import point_to_base, to_base
 from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
@@ -69,6 +71,28 @@ class Moves:
             OffPlan: the base is somewhere else.
         """
         yield from self._move(BaseTracker(legs, self.world.base[0], self._footprint), None)
+
+    def move_tip(self, tip: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """The action by which the base gives the tip (3,) a velocity (3,), m/s; base frame."""
+        linear, angular = base_velocity(tip, velocity)
+        action = self.still()
+        action[act.BASE] = linear / act.BASE_LINEAR_MPS, angular / act.BASE_ANGULAR_RPS
+        return np.clip(action, -1.0, 1.0)
+
+    def lead(self, way: np.ndarray) -> Steps:
+        """Drives so that the cup's tip goes along with base poses (k, 3), see `ways_back`.
+
+        Raises:
+            Blocked: it does not get on.
+            OffPlan: the tip is somewhere else.
+        """
+        tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
+        leader = Lead(way, tip)
+        while True:
+            velocity = leader.velocity(self.world)
+            if velocity is None:
+                return
+            self.world = yield self.move_tip(tip, to_base(self.world.base[0], velocity))
 
     def follow(self, path: np.ndarray, until_held: bool = False, through: bool = False) -> Steps:
         """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.

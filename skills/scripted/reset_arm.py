@@ -3,12 +3,18 @@
 import numpy as np
 
 from skills.scripted.folding import resting
-from skills.scripted.grasps import posture_to_come
+from skills.scripted.grasps import reach_to_come
+from skills.scripted.motion import MARGINS_M, edge_free
 from skills.scripted.routine import Routine, Run
+from skills.scripted.scene import Scene
+from skills.scripted.search import DETOUR_STEPS, Reach
 from tpsrl.world.action import ARM_DELTA_RAD
 
 _STEPS = 45  # a plan gives it 50
 _GAIN_RAD = 0.06  # an arm at rest moves on for no less
+# The next skill's steps are scarce, and these are not; but of two postures that serve it equally
+# well the nearer one is taken.
+_LATER = 10.0
 
 
 class ScriptedResetArm(Routine):
@@ -23,13 +29,22 @@ class ScriptedResetArm(Routine):
         """See `Routine.run`."""
         scene = self.look()
         resting_now = self.at_rest()
-        later, here = posture_to_come(scene, self.episode)
-        if resting_now and later is None:
+        reach = reach_to_come(scene, self.episode)
+        if resting_now and reach is None:
             return True
         checker = scene.checker(scene.base)
-        most = _STEPS * ARM_DELTA_RAD if resting_now else np.inf
-        for posture in resting(scene, checker, not here, later, weight=1.0, most=most):
-            if resting_now and not _worth(scene.arm, posture, later):
+        stays = reach is not None and reach.first is scene.base
+        later = None if reach is None else reach.via
+        postures: list[np.ndarray] = []
+        for most in (_STEPS * ARM_DELTA_RAD, np.inf):
+            postures = postures or resting(scene, checker, not stays, later, _LATER, most)
+        least = np.inf
+        if reach is not None:
+            postures.sort(key=lambda q: _far(scene, reach, q))
+            if resting_now:
+                least = _far(scene, reach, scene.arm) - _GAIN_RAD
+        for posture in postures:
+            if reach is not None and _far(scene, reach, posture) > least:
                 return True
             path = self.path_to(posture, checker)
             if path is not None:
@@ -40,10 +55,9 @@ class ScriptedResetArm(Routine):
         return True
 
 
-def _worth(arm: np.ndarray, posture: np.ndarray, later: np.ndarray | None) -> bool:
-    """Whether an arm (7,) that is at rest should move on to another posture there."""
-    if later is None:
-        return False
+def _far(scene: Scene, reach: Reach, posture: np.ndarray) -> float:
+    """About how far (rad) the arm will have to move from a posture (7,) for what comes next."""
     # The wrist's last joint is left out, which has no stops and turns beside the others.
-    now, then = (float(np.abs(later - q)[:6].max()) for q in (arm, posture))
-    return now - then > _GAIN_RAD
+    far = float(np.abs(reach.via - posture)[:6].max())
+    free = edge_free(scene.checker(reach.first), posture, reach.via, MARGINS_M[1])
+    return far if free else far + DETOUR_STEPS * ARM_DELTA_RAD

@@ -37,7 +37,7 @@ _HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from th
 _MISSED_M, _MISSED_RAD = 0.02, 0.03  # by how much a base may miss its stance
 _MAX_DRIVES = 4
 _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
-_DETOUR_STEPS = 30.0  # of the arm, about, around what is in its way
+DETOUR_STEPS = 30.0  # of the arm, about, around what is in its way
 _MAX_DETOURS = 6  # arm paths around something, of which planning takes some milliseconds each
 _ROOM_M = 0.6
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
@@ -208,7 +208,7 @@ class StanceSearch:
         steps += float(np.abs(ready - via).max()) / ARM_DELTA_RAD
         direct = edge_free(self._checker(row, 0.0, -1), scene.arm, via, MARGINS_M[1])
         if not direct:
-            steps += _DETOUR_STEPS
+            steps += DETOUR_STEPS
         every = np.array([row])
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
@@ -264,7 +264,7 @@ class StanceSearch:
             way = widest_path(self.scene.checker(reach.first), arm, reach.via)
             if way is None:
                 continue
-            more = duration(way[0]) - duration(np.stack([arm, reach.via])) - _DETOUR_STEPS
+            more = duration(way[0]) - duration(np.stack([arm, reach.via])) - DETOUR_STEPS
             steps = reach.steps + (1.0 + _HASTE) * more
             better.append(dataclasses.replace(reach, path=way[0][1:], steps=steps))
             best = min(best, steps)

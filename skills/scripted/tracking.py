@@ -103,7 +103,7 @@ class ArmTracker:
         self._best = max(self._best, self._at)
         if self._stuck > _BLOCKED_STEPS and span < 3 * _ARRIVED_RAD:
             return False  # pressing against something, or as near as it gets
-        if self._stuck > _patience(world):
+        if self._stuck > patience(world):
             raise Blocked("arm")
         return True
 
@@ -153,7 +153,7 @@ class BaseTracker:
         moving = abs(velocity[0]) + abs(velocity[1]) + abs(velocity[2]) > 0.05
         self._slow = 0 if moving else self._slow + 1
         self._pushed = self._pushed + 1 if world.force[0] > _PUSH_N else 0
-        if self._slow > _patience(world) or self._pushed > _PUSH_STEPS:
+        if self._slow > patience(world) or self._pushed > _PUSH_STEPS:
             raise Blocked("drive")
         action[act.BASE] = linear, angular
         return True
@@ -177,7 +177,7 @@ class BaseTracker:
             raise OffPlan("base")
 
 
-def _patience(world: WorldState) -> int:
+def patience(world: WorldState) -> int:
     """For how many steps a robot may get no further."""
     return _BLOCKED_STEPS if world.force[0] > _CONTACT_N else _IDLE_STEPS
 
