@@ -13,7 +13,7 @@ from skills.scripted.leading import to_world
 from skills.scripted.scene import Scene
 from skills.scripted.stances import ahead
 from tpsrl.compiled import njit
-from tpsrl.world.collision import ARM_SPHERES, BOX, TOOL, Bodies, distance_to
+from tpsrl.world.collision import ARM_SPHERES, BOX, TOOL, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import ABSENT, layout_obstacles, rounded
 from tpsrl.world.footprint import Footprint, pose_margin, posed_spheres
@@ -83,14 +83,7 @@ def without_load(scene: Scene, handle: Handle, joint: float) -> Scene:
     corners = np.abs(np.einsum("ji,bj->bi", turn, boxes.centre - pos)) + boxes.half
     inside = (np.abs((scene.position - pos) @ turn) < corners.max(axis=0)).all(axis=1)
     out = np.flatnonzero(~inside)
-    rows = scene.objects
-    return dataclasses.replace(
-        scene,
-        kinds=tuple(scene.kinds[i] for i in out),
-        position=scene.position[out],
-        rotation=scene.rotation[out],
-        objects=Bodies(rows.kind[out], rows.centre[out], rows.rotation[out], rows.half[out]),
-    )
+    return scene.only(out)
 
 
 def foresee_all(

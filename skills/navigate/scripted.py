@@ -4,7 +4,9 @@ import numpy as np
 
 from skills.articulated.leverage import open_goal, plan_approach
 from skills.scripted.grasps import DRIVE_WEIGHT, destination, plan_pick, plan_place
+from skills.scripted.motion import MARGINS_M
 from skills.scripted.navigation import plan_drive
+from skills.scripted.resting import postures_about
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene
 from tpsrl.world.handles import handle
@@ -29,11 +31,14 @@ class ScriptedNavigate(Routine):
         if self.goal.marker:
             return self._legs_to_handle(scene)
         goal = np.array(self.goal.position, dtype=np.float64)
+        # The arm is reset before what comes next.
+        arms = postures_about(scene, scene.checker(scene.base), MARGINS_M[1])
         if scene.held is not None:
-            reach = plan_place(scene, goal, DRIVE_WEIGHT)
+            reach = plan_place(scene, goal, DRIVE_WEIGHT, arms=arms)
         elif self.goal.object >= 0:
             index = self.goal.object
-            reach = plan_pick(scene, index, destination(self.episode, index), DRIVE_WEIGHT)
+            then = destination(self.episode, index)
+            reach = plan_pick(scene, index, then, DRIVE_WEIGHT, arms=arms)
         else:
             reach = None
         if reach is not None:

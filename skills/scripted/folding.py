@@ -22,7 +22,8 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 _LATER = ((90, 0.6), (115, 0.25), (140, 0.1))
 AT_REST_M = 0.14  # the skills ask for 0.15 m
 _BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off before the arm is folded
-_NARROW_M = 0.03  # spheres are a little fatter than what they stand for
+# Spheres are a little fatter than what they stand for; so much is tried if there is nothing better.
+_GRAZED_M, _NARROW_M = 0.006, 0.03
 _MAX_PATHS = 2  # around something, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
 # Slower than this, being led out from between things may be quicker, and is worth it from so many
@@ -51,15 +52,16 @@ class Folding(Moves):
         first.
         """
         self.phase = "rest"
-        way = self._way_to_rest()
-        out = self._way_from_between(way)
-        if out is not None:
-            self.note("led_out")
-            yield from self.lead(out)
-            way = self._way_to_rest()
+        way = self._way_to_rest(_GRAZED_M)
+        if way is None or way.steps > _SLOW_STEPS:
+            out = self._way_from_between(way)
+            if out is not None:
+                self.note("led_out")
+                yield from self.lead(out)
+            way = self._way_to_rest(_NARROW_M)
         if way is None:
             yield from self.rise()
-            way = self._way_to_rest()
+            way = self._way_to_rest(_NARROW_M)
         if way is None:
             self.note("no_path_to_rest")
             yield from self.follow(REST[None])
@@ -70,15 +72,16 @@ class Folding(Moves):
         else:
             yield from self.follow(way.path)
 
-    def _way_to_rest(self) -> "_Way | None":
+    def _way_to_rest(self, grazing: float) -> "_Way | None":
         """The quickest way to rest straight back, or None.
 
-        Backing off takes a few steps, and folding the arm between shelves many.
+        Backing off takes a few steps, and folding the arm between shelves many. It may go through
+        what is narrower by `grazing` (m) than the robot.
         """
         scene = self.look()
         footprint = scene.footprint(scene.arm)
         start = footprint.margin(*scene.base)
-        least = min(start, 0.0) - _NARROW_M
+        least = min(start, 0.0) - grazing
         best: _Way | None = None
         later, weight = self._to_come(scene)
         for backing in _BACK_OFFS_M:
@@ -113,8 +116,6 @@ class Folding(Moves):
 
     def _way_from_between(self, straight: "_Way | None") -> np.ndarray | None:
         """Base poses (k, 3) on which to lead the cup out first, if that saves much."""
-        if straight is not None and straight.steps < _SLOW_STEPS:
-            return None
         scene = self.look()
         tip, _ = cup_pose(scene.arm)
         best = np.inf if straight is None else straight.steps - _SAVING_STEPS

@@ -7,6 +7,7 @@ object stays the same until it is let go.
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
 # What a step of the drive counts for Navigate beside one of the skill that follows.
 DRIVE_WEIGHT = 0.5
+_MOST_ARMS = 3  # from which it is found out, of those that a reset can come to
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
 _SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest for narrow places
 _LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
@@ -32,6 +34,7 @@ _THERE_M = 0.3  # from the goal a target is where it belongs, for the plan
 # Out of a shelf: how far the robot backs off, past what stands before the object, which is lifted.
 _WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)
 _LIFTED_M, _GRAZED_M, _CAUGHT_STEPS = np.array([0.0, 0.0, 0.03]), -0.005, 80.0
+_IN_THE_WAY_M = 0.3  # neighbours
 _ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
 _DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
 
@@ -50,23 +53,76 @@ def plan_pick(
     goal: np.ndarray | None,
     drive_weight: float = 1.0,
     drive: bool = True,
+    arms: Sequence[np.ndarray] = (),
 ) -> Reach | None:
     """The quickest way to grasp object `index`, or None.
 
     With a `goal` (3,) grasps are preferred with which the object can be put there quickly too.
     `drive_weight` is what a step of driving counts beside one of the arm; where `drive` is False
-    it is not found out how to get there.
+    it is not found out how to get there. The arm can be brought to the postures `arms` (7,) first,
+    which costs nothing.
+
+    Where neighbours leave no way to an object they are pushed aside.
     """
+    found = _plan_grasp(scene, index, goal, drive_weight, drive, arms)
+    if found is None and scene.held is None:
+        away = np.linalg.norm(scene.position - scene.position[index], axis=1)
+        rows = np.flatnonzero((away > _IN_THE_WAY_M) | (np.arange(len(away)) == index))
+        if len(rows) < len(away):
+            at = int(np.flatnonzero(rows == index)[0])
+            found = _plan_grasp(scene.only(rows), at, goal, drive_weight, drive, arms)
+    return found
+
+
+def _plan_grasp(
+    scene: Scene,
+    index: int,
+    goal: np.ndarray | None,
+    drive_weight: float,
+    drive: bool,
+    arms: Sequence[np.ndarray],
+) -> Reach | None:
+    """See `plan_pick`."""
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
     later = None if goal is None else _Later(scene, index, goal, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
-            found = search.find(targets, margins, index, wanted, drive, after)
+            find = functools.partial(
+                StanceSearch.find,
+                margins=margins,
+                touching=index,
+                wanted=wanted,
+                drive=drive,
+                after=after,
+            )
+            found = _cheapest(search, arms, targets, find)
             if found is not None:
                 return found
     return None
+
+
+def _cheapest(
+    search: StanceSearch,
+    arms: Sequence[np.ndarray],
+    targets: CupTargets,
+    find: Callable[..., Reach | None],
+) -> Reach | None:
+    """The cheapest way that `find` finds, `StanceSearch.find` with its query, or None.
+
+    With the arm as it is, or in the postures from which it seems to have the least to do.
+    """
+    best = find(search, targets)
+    if not search.enclosed:
+        return best
+    others = [search.from_arm(arm) for arm in arms]
+    others.sort(key=lambda other: other.least(targets))
+    for other in others[:_MOST_ARMS]:
+        found = find(other, targets, bound=math.inf if best is None else best.steps)
+        if found is not None and (best is None or found.steps < best.steps):
+            best = found
+    return best
 
 
 def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
@@ -85,20 +141,20 @@ def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
     )
 
 
-def reach_to_come(scene: Scene, episode: Episode) -> Reach | None:
+def reach_to_come(scene: Scene, episode: Episode, arms: Sequence[np.ndarray] = ()) -> Reach | None:
     """What the arm will be asked for next, None where that is not known.
 
     With an object in the hand, how it comes to its goal, else how the first target is come to that
-    is not at its goal; from where Navigate would go for it, or from here.
+    is not at its goal; from where Navigate would go for it, or from here. `arms` as in `plan_pick`.
     """
     if scene.held is not None:
         goal = destination(episode, scene.held.index)
-        return None if goal is None else plan_place(scene, goal, DRIVE_WEIGHT, drive=False)
+        return None if goal is None else plan_place(scene, goal, DRIVE_WEIGHT, False, arms)
     left = [t for t in episode.targets if not _is_there(scene, t)]
     if not left:
         return None
     goal = np.array(left[0].goal)
-    return plan_pick(scene, left[0].object, goal, DRIVE_WEIGHT, drive=False)
+    return plan_pick(scene, left[0].object, goal, DRIVE_WEIGHT, False, arms)
 
 
 def _is_there(scene: Scene, target: Target) -> bool:
@@ -180,7 +236,11 @@ def _held_by(scene: Scene, index: int, point: np.ndarray, axis: np.ndarray) -> H
 
 
 def plan_place(
-    scene: Scene, goal: np.ndarray, drive_weight: float = 1.0, drive: bool = True
+    scene: Scene,
+    goal: np.ndarray,
+    drive_weight: float = 1.0,
+    drive: bool = True,
+    arms: Sequence[np.ndarray] = (),
 ) -> Reach | None:
     """The quickest way to put the held object down at `goal` (3,) or a little before it, or None.
 
@@ -197,7 +257,8 @@ def plan_place(
     for lean, drop in ways if drive else ways[:1]:
         targets = standing(scene, held, goal, search.stances, lean, drop)
         for margins in LEVELS:
-            found = search.find(targets, margins, drive=drive)
+            find = functools.partial(StanceSearch.find, margins=margins, drive=drive)
+            found = _cheapest(search, arms, targets, find)
             if found is not None:
                 return found
     return _plan_near(scene, goal, drive_weight) if drive else None

@@ -5,12 +5,13 @@ import numpy as np
 from skills.scripted.folding import resting
 from skills.scripted.grasps import reach_to_come
 from skills.scripted.motion import MARGINS_M, edge_free
+from skills.scripted.resting import RESET_RAD, postures_about
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene
 from skills.scripted.search import DETOUR_STEPS, Reach
 from tpsrl.world.action import ARM_DELTA_RAD
+from tpsrl.world.collision import ArmChecker
 
-_STEPS = 45  # a plan gives it 50
 _GAIN_RAD = 0.06  # an arm at rest moves on for no less
 # The next skill's steps are scarce, and these are not; but of two postures that serve it equally
 # well the nearer one is taken.
@@ -29,23 +30,16 @@ class ScriptedResetArm(Routine):
         """See `Routine.run`."""
         scene = self.look()
         resting_now = self.at_rest()
-        reach = reach_to_come(scene, self.episode)
+        checker = scene.checker(scene.base)
+        arms = postures_about(scene, checker, MARGINS_M[1])
+        reach = reach_to_come(scene, self.episode, arms)
         if resting_now and reach is None:
             return True
-        checker = scene.checker(scene.base)
-        stays = reach is not None and reach.first is scene.base
-        later = None if reach is None else reach.via
-        postures: list[np.ndarray] = []
-        for most in (_STEPS * ARM_DELTA_RAD, np.inf):
-            postures = postures or resting(scene, checker, not stays, later, _LATER, most)
-        least = np.inf
-        if reach is not None:
-            postures.sort(key=lambda q: _far(scene, reach, q))
-            if resting_now:
-                least = _far(scene, reach, scene.arm) - _GAIN_RAD
-        for posture in postures:
-            if reach is not None and _far(scene, reach, posture) > least:
-                return True
+        for posture in self._postures(scene, checker, reach):
+            if resting_now and reach is not None:
+                gain = _far(scene, reach, scene.arm) - _far(scene, reach, posture)
+                if gain < _GAIN_RAD:
+                    return True
             path = self.path_to(posture, checker)
             if path is not None:
                 yield from self.follow(path)
@@ -53,6 +47,20 @@ class ScriptedResetArm(Routine):
         if not resting_now:
             yield from self.rise()
         return True
+
+    @staticmethod
+    def _postures(scene: Scene, checker: ArmChecker, reach: Reach | None) -> list[np.ndarray]:
+        """Where to bring the arm (7,), the best first."""
+        stays = reach is not None and reach.first is scene.base
+        later = None if reach is None else reach.via
+        found: list[np.ndarray] = []
+        for most in (RESET_RAD, np.inf):
+            found = found or resting(scene, checker, not stays, later, _LATER, most)
+        if reach is not None:
+            if reach.arm is not scene.arm:
+                found.append(reach.arm)
+            found.sort(key=lambda q: _far(scene, reach, q))
+        return found
 
 
 def _far(scene: Scene, reach: Reach, posture: np.ndarray) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from skills.scripted.postures import estimates, rolled, table
 from skills.scripted.scene import Held, Scene
 from tpsrl.compiled import njit
+from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ARM_SPHERES, NO_BODIES, REST, ArmChecker, Spheres
 from tpsrl.world.fetch import (
     HEAD_CAMERA_FOV_DEG,
@@ -37,6 +38,8 @@ _HEIGHTS_M = (0.54, 0.76, 0.85, 0.9, 1.0, 1.08)
 _PITCHES, _TURNS = np.radians([90.0, 75.0, 60.0, 45.0]), (0.0, 0.4, -0.4)
 _QUICK = [0, 4, 9]
 _HOPELESS_RAD = 2.0
+RESET_RAD = 45 * ARM_DELTA_RAD  # a plan gives the reset of the arm 50 steps
+_SPREAD = 6  # of the postures that it can come to, so many are tried
 _MOST = 12  # postures of which it is found out whether they are free
 
 
@@ -190,24 +193,55 @@ def rest_postures(
         cost += weight * known.far
     else:
         cost += weight * _nearest(known.postures, later, np.empty_like(turned))
-    up = None if scene.held is None else _upright(scene.held, scene.rotation[scene.held.index])
     seeing: list[np.ndarray] = []
     blind: list[np.ndarray] = []
     for i in rows[np.argsort(cost[rows], kind="stable")]:
-        q = turned[i]
-        if up is not None:
-            # Turning the wrist takes no time beside the other joints' way.
-            least = float(np.abs(q - scene.arm)[:6].max())
-            upright = rolled(q, up, _UP) - q[6]
-            upright = (upright + math.pi) % (2 * math.pi) - math.pi
-            q[6] += min(max(upright, -least), least)
+        q = _kept_upright(scene, turned[i])
         if not checker.free(q, margin):
             continue
-        clear = scene.held is None or blocked_view(q, scene.spheres) <= MOST_VIEW
-        (seeing if clear else blind).append(q)
+        (seeing if _sees(scene, q) else blind).append(q)
         if len(seeing) == _MOST or len(blind) == 10 * _MOST:
             break
     return seeing + blind[:_MOST]
+
+
+def postures_about(scene: Scene, checker: ArmChecker, margin: float) -> list[np.ndarray]:
+    """Resting postures (7,), free at a base pose, that a reset of the arm can come to.
+
+    A few that are as different from each other and from where the arm is now as they can be.
+    """
+    known = resting_postures()
+    turned = np.empty_like(known.postures)
+    cost = _nearest(known.postures, scene.arm, turned)
+    near = [_kept_upright(scene, turned[i]) for i in np.flatnonzero(cost <= RESET_RAD)]
+    free = [q for q in near if checker.free(q, margin) and _sees(scene, q)]
+    if not free:
+        return []
+    rows = np.array(free)
+    away = np.abs(rows - scene.arm)[:, :6].max(axis=1)
+    chosen: list[np.ndarray] = []
+    for _ in range(_SPREAD):
+        chosen.append(rows[np.argmax(away)])
+        away = np.minimum(away, np.abs(rows - chosen[-1])[:, :6].max(axis=1))
+    return chosen
+
+
+def _sees(scene: Scene, q: np.ndarray) -> bool:
+    """Whether what is held leaves the camera's view free."""
+    return scene.held is None or blocked_view(q, scene.spheres) <= MOST_VIEW
+
+
+def _kept_upright(scene: Scene, q: np.ndarray) -> np.ndarray:
+    """A posture (7,) with what is held as upright as the wrist can turn it on the way there."""
+    if scene.held is None:
+        return q
+    up = _upright(scene.held, scene.rotation[scene.held.index])
+    # Turning the wrist takes no time beside the other joints' way.
+    least = float(np.abs(q - scene.arm)[:6].max())
+    turn = (rolled(q, up, _UP) - q[6] + math.pi) % (2 * math.pi) - math.pi
+    upright = q.copy()
+    upright[6] += min(max(turn, -least), least)
+    return upright
 
 
 def _upright(held: Held, rotation: np.ndarray) -> np.ndarray:

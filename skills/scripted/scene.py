@@ -67,6 +67,16 @@ class Scene:
         loose = _rows(self.objects, self.loose(without))
         return static_bodies(self.layout, self.joints).plus(loose)
 
+    def only(self, rows: np.ndarray) -> "Scene":
+        """The scene with some of the objects alone (k,), none of which is held."""
+        return dataclasses.replace(
+            self,
+            kinds=tuple(self.kinds[i] for i in rows),
+            position=self.position[rows],
+            rotation=self.rotation[rows],
+            objects=_rows(self.objects, rows),
+        )
+
     def checker(
         self, base: np.ndarray, spheres: Spheres | None = None, touching: int | str = -1
     ) -> ArmChecker:

@@ -40,6 +40,8 @@ _SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can 
 DETOUR_STEPS = 30.0  # of the arm, about, around what is in its way
 _MAX_DETOURS = 6  # arm paths around something, of which planning takes some milliseconds each
 _ROOM_M = 0.6
+# Of an advance, where it is looked at; between shelves no object may be missed.
+_SHARES, _SHARES_INSIDE = (0.0, 0.34, 0.67), (0.0, 0.12, 0.25, 0.38, 0.5, 0.62, 0.75, 0.88)
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
 # to some tens of steps. Ways from the same stance are much alike.
 _LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
@@ -55,7 +57,8 @@ class Reach:
     `legs` lead to the pose `first` (3,) with the arm as it is (None: it is there already); from
     it `advance` metres straight on lead to `stance` (3,), driven with the arm in posture `via`
     (7,): the ready posture itself, or a high one where that would run into something. `path` (k, 7)
-    leads the arm there, before the advance; straight in joint space if `direct`.
+    leads the arm there, before the advance, from posture `arm` (7,); straight in joint space if
+    `direct`.
     """
 
     target: CupTarget
@@ -69,6 +72,7 @@ class Reach:
     there: np.ndarray
     steps: float
     direct: bool
+    arm: np.ndarray
 
 
 class StanceSearch:
@@ -101,6 +105,7 @@ class StanceSearch:
         wanted: Callable[[int], float] | None = None,
         drive: bool = True,
         after: Callable[[Reach], float] | None = None,
+        bound: float = math.inf,
     ) -> Reach | None:
         """The cheapest way to one of the targets, or None.
 
@@ -111,10 +116,12 @@ class StanceSearch:
             wanted: the steps that target `i` costs later on, inf to leave it out.
             drive: plan how to drive there too; otherwise a rougher search will do.
             after: the steps that a way costs once it has been gone.
+            bound: on the steps; something cheaper is looked for roughly.
         """
         guess = self._guess(targets)
         found: list[Reach] = []
-        best, (left, more) = np.inf, _LOOKS if drive else _FEW_LOOKS
+        thorough = drive and bound == math.inf
+        best, (left, more) = bound, _LOOKS if thorough else _FEW_LOOKS
         good: collections.Counter[int] = collections.Counter()
         for i in np.argsort(guess, kind="stable"):
             if guess[i] >= best or left == 0 or more == 0:
@@ -126,7 +133,7 @@ class StanceSearch:
             if not np.isfinite(later) or guess[i] + later >= best:
                 continue
             left -= 1
-            more -= bool(np.isfinite(best))
+            more -= bool(good)
             reach = self._look(targets, int(i), margins, touching)
             if reach is not None:
                 later += 0.0 if after is None else after(reach)
@@ -136,8 +143,18 @@ class StanceSearch:
                     best = min(best, found[-1].steps)
         found.sort(key=lambda reach: reach.steps)
         if not drive:
-            return next(iter(found), None)
+            return next(iter(self._with_paths(found) if self.enclosed else found), None)
         return self._first_drivable(self._with_paths(found))
+
+    def least(self, targets: CupTargets) -> float:
+        """About the steps that the quickest target takes."""
+        return float(self._guess(targets).min(initial=math.inf))
+
+    def from_arm(self, arm: np.ndarray) -> "StanceSearch":
+        """The same stances for a robot that has brought its arm to another posture (7,)."""
+        other = copy.copy(self)
+        other.scene, other._highs = dataclasses.replace(self.scene, arm=arm), None
+        return other
 
     def carrying(self, held: Held) -> "StanceSearch":
         """The same stances for a robot that holds something, the cup turned as may be."""
@@ -213,7 +230,9 @@ class StanceSearch:
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
         path = via[None]
-        return Reach(target, None, first, advance, stance, via, path, ready, there, total, direct)
+        return Reach(
+            target, None, first, advance, stance, via, path, ready, there, total, direct, scene.arm
+        )
 
     def _checker(self, row: int, share: float, touching: int) -> ArmChecker:
         """The checker after a share of a stance's advance; kept."""
@@ -227,7 +246,8 @@ class StanceSearch:
         """The posture (7,) in which to drive on to a stance, or None."""
         if not self.stances.advance[row]:
             return ready
-        way = [self._checker(row, share, -1) for share in (0.0, 0.34, 0.67)]
+        shares = _SHARES_INSIDE if self.enclosed else _SHARES
+        way = [self._checker(row, share, -1) for share in shares]
         if all(checker.free(ready, margin) for checker in way):
             return ready
         if self._highs is None:

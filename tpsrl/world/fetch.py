@@ -40,7 +40,7 @@ REST_EE = (0.5, 0.0, 1.0)
 # Joint positions that hold the cup 5 cm from REST_EE, pointing down, so that objects hang upright.
 # The elbow leans out to the side: in the arm's own plane it would stand in the head camera. HAB's
 # own values put this cup 0.28 m away.
-REST_ARM = (-0.363, -1.203, 0.785, 0.807, -0.291, 2.05, 0.0)
+REST_ARM = (-0.69, -1.07, 1.79, 1.19, -0.72, 1.86, 0.0)
 
 BASE_RADIUS = 0.3  # HAB's navmesh agent radius, m
 HEAD_CAMERA_POS = (0.25, 0.0, 1.20)
