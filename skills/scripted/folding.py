@@ -178,12 +178,13 @@ def resting(
     later: np.ndarray | None = None,
     weight: float = _LATER[-1][1],
     most: float = np.inf,
+    margin: float = MARGINS_M[1],
 ) -> list[np.ndarray]:
     """Free resting postures at a base pose, the best first; those that let the robot drive off.
 
-    `later`, `weight` and `most` as in `rest_postures`.
+    `later`, `weight`, `most` and `margin` as in `rest_postures`.
     """
-    found = rest_postures(scene, checker, MARGINS_M[1], later, weight, most)
+    found = rest_postures(scene, checker, margin, later, weight, most)
     if not only_drivable:
         return found
     return [q for q in found if drivable(scene.footprint(q), scene.base, 0.0)]

@@ -4,7 +4,8 @@ import numpy as np
 
 from skills.scripted.folding import resting
 from skills.scripted.grasps import reach_to_come
-from skills.scripted.motion import MARGINS_M, edge_free
+from skills.scripted.motion import MARGINS_M, duration, edge_free, plan_path
+from skills.scripted.moves import Steps
 from skills.scripted.resting import RESET_RAD, postures_about
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene
@@ -12,6 +13,8 @@ from skills.scripted.search import DETOUR_STEPS, Reach
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ArmChecker
 
+_MOST_STEPS = 50
+_ROOM_M = 0.03  # from everything, or what has just been put down is knocked over
 _GAIN_RAD = 0.06  # an arm at rest moves on for no less
 # The next skill's steps are scarce, and these are not; but of two postures that serve it equally
 # well the nearer one is taken.
@@ -29,38 +32,56 @@ class ScriptedResetArm(Routine):
     def run(self) -> Run:
         """See `Routine.run`."""
         scene = self.look()
-        resting_now = self.at_rest()
         checker = scene.checker(scene.base)
-        arms = postures_about(scene, checker, MARGINS_M[1])
+        arms = postures_about(scene, checker, MARGINS_M[0])
         reach = reach_to_come(scene, self.episode, arms)
-        if resting_now and reach is None:
-            return True
-        for posture in self._postures(scene, checker, reach):
-            if resting_now and reach is not None:
+        if self.at_rest():
+            yield from self._move_on(scene, checker, reach)
+        else:
+            yield from self._come_to_rest(scene, checker, reach)
+        return True
+
+    def _move_on(self, scene: Scene, checker: ArmChecker, reach: Reach | None) -> Steps:
+        """From rest to a better posture at rest, if there is one to which there is much room."""
+        crowded = checker.clearance(scene.arm, _ROOM_M) < _ROOM_M
+        if reach is None and not crowded:
+            return
+        for posture in _postures(scene, checker, reach, _ROOM_M, RESET_RAD):
+            if reach is not None and not crowded:
                 gain = _far(scene, reach, scene.arm) - _far(scene, reach, posture)
                 if gain < _GAIN_RAD:
-                    return True
+                    return
+            path = plan_path(checker, scene.arm, posture, MARGINS_M[0])
+            if path is not None:
+                if duration(path) <= _MOST_STEPS:
+                    yield from self.follow(path[1:])
+                return
+
+    def _come_to_rest(self, scene: Scene, checker: ArmChecker, reach: Reach | None) -> Steps:
+        found: list[np.ndarray] = []
+        for most in (RESET_RAD, np.inf):
+            for margin in (_ROOM_M, MARGINS_M[1]):
+                found = found or _postures(scene, checker, reach, margin, most)
+        for posture in found:
             path = self.path_to(posture, checker)
             if path is not None:
                 yield from self.follow(path)
-                return True
-        if not resting_now:
-            yield from self.rise()
-        return True
+                return
+        yield from self.rise()
 
-    @staticmethod
-    def _postures(scene: Scene, checker: ArmChecker, reach: Reach | None) -> list[np.ndarray]:
-        """Where to bring the arm (7,), the best first."""
-        stays = reach is not None and reach.first is scene.base
-        later = None if reach is None else reach.via
-        found: list[np.ndarray] = []
-        for most in (RESET_RAD, np.inf):
-            found = found or resting(scene, checker, not stays, later, _LATER, most)
-        if reach is not None:
-            if reach.arm is not scene.arm:
-                found.append(reach.arm)
-            found.sort(key=lambda q: _far(scene, reach, q))
-        return found
+
+def _postures(
+    scene: Scene, checker: ArmChecker, reach: Reach | None, margin: float, most: float
+) -> list[np.ndarray]:
+    """Where to bring the arm (7,), the best first."""
+    stays = reach is not None and reach.first is scene.base
+    later = None if reach is None else reach.via
+    found = resting(scene, checker, not stays, later, _LATER, most, margin)
+    if reach is not None:
+        if reach.arm is not scene.arm and checker.free(reach.arm, margin):
+            found.append(reach.arm)
+        found.sort(key=lambda q: _far(scene, reach, q))
+    return found
 
 
 def _far(scene: Scene, reach: Reach, posture: np.ndarray) -> float:
