@@ -20,7 +20,7 @@ _PRESS_M = 0.025  # how far past the planned contact the cup may push before it 
 _ROLLS_M, _GONE_M = 0.002, 0.3  # in a step; from where it was
 # The rim of the cup may touch what is so near to its middle: it sucks from there on, but beside
 # something else only when it has arrived.
-_RIM_M, _TOUCHING_M = 0.026, 0.002
+_RIM_M, _CLEAR_M, _TOUCHING_M = 0.026, 0.036, 0.002
 _MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
 
 
@@ -45,7 +45,7 @@ class ScriptedPick(Routine):
         """See `Routine.still`; the cup sucks only where nothing but the object comes into it."""
         if self.phase == "contact" and self.world.held[0] < 0:
             own, other = self._gaps()
-            alone = own < _RIM_M < other
+            alone = own < _RIM_M and other > _CLEAR_M
             self.grip = 1.0 if alone or own < _TOUCHING_M else -1.0
         return super().still()
 
