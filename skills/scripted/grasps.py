@@ -26,6 +26,7 @@ from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
 # What a step of the drive counts for Navigate beside one of the skill that follows.
 DRIVE_WEIGHT = 0.5
+_SAME = 0.02  # rad, m: by so much doors, drawers and objects may have moved
 _MOST_ARMS = 3  # from which it is found out, of those that a reset can come to
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
 _SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest for narrow places
@@ -86,7 +87,7 @@ def _plan_grasp(
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
-    later = None if goal is None else _Later(scene, index, goal, targets)
+    later = None if goal is None else functools.partial(_later(scene, index, goal).steps, targets)
     for wanted in (later, None) if later is not None else (None,):
         for margins in LEVELS:
             find = functools.partial(
@@ -165,23 +166,36 @@ def _is_there(scene: Scene, target: Target) -> bool:
 class _Later:
     """The steps that putting an object down will take, by the kind of grasp."""
 
-    def __init__(self, scene: Scene, index: int, goal: np.ndarray, targets: CupTargets) -> None:
-        self._index, self._goal, self._targets = index, goal, targets
+    def __init__(self, scene: Scene, index: int, goal: np.ndarray) -> None:
+        self._index, self._goal = index, goal
         self._scene = dataclasses.replace(scene, arm=REST, held=None)
         self._known: dict[int, float] = {}
         self._search: StanceSearch | None = None
 
-    def __call__(self, i: int) -> float:
+    def answers(self, scene: Scene, index: int, goal: np.ndarray) -> bool:
+        """Whether the question is still the same: nothing but the robot has moved."""
+        then = self._scene
+        return (
+            index == self._index
+            and scene.layout == then.layout
+            and scene.kinds == then.kinds
+            and np.array_equal(goal, self._goal)
+            and float(np.abs(np.subtract(scene.joints, then.joints)).max()) < _SAME
+            and float(np.abs(scene.position - then.position).max()) < _SAME
+            and float(np.abs(scene.rotation - then.rotation).max()) < _SAME
+        )
+
+    def steps(self, targets: CupTargets, i: int) -> float:
         """Control steps of the arm after grasping as in target `i`, inf where it cannot be done.
 
         All grasps of one pitch count as the first of them that is asked about.
         """
-        kind = int(self._targets.kind[i])
+        kind = int(targets.kind[i])
         if kind not in self._known:
-            self._known[kind] = self._steps(self._targets.point[i], self._targets.axis[i])
+            self._known[kind] = self._found(targets.point[i], targets.axis[i])
         return self._known[kind]
 
-    def _steps(self, point: np.ndarray, axis: np.ndarray) -> float:
+    def _found(self, point: np.ndarray, axis: np.ndarray) -> float:
         scene, index = self._scene, self._index
         held = _held_by(scene, index, point, axis)
         if self._search is None:
@@ -191,6 +205,20 @@ class _Later:
         targets = standing(search.scene, held, self._goal, search.stances)
         found = search.find(targets, LEVELS[-1], drive=False)
         return math.inf if found is None else found.steps
+
+
+class _Asked:
+    """Keeps the last `_Later`: one plan after another is about the same object."""
+
+    last: _Later | None = None
+
+    def __call__(self, scene: Scene, index: int, goal: np.ndarray) -> _Later:
+        if self.last is None or not self.last.answers(scene, index, goal):
+            self.last = _Later(scene, index, goal)
+        return self.last
+
+
+_later = _Asked()
 
 
 def _steps_out(scene: Scene, index: int, reach: Reach) -> float:

@@ -143,7 +143,10 @@ class StanceSearch:
                     best = min(best, found[-1].steps)
         found.sort(key=lambda reach: reach.steps)
         if not drive:
-            return next(iter(self._with_paths(found) if self.enclosed else found), None)
+            return next(
+                iter(self._with_paths(found) if self.enclosed and not self._any_roll else found),
+                None,
+            )
         return self._first_drivable(self._with_paths(found))
 
     def least(self, targets: CupTargets) -> float:
