@@ -190,7 +190,7 @@ def test_a_learners_actions_in_between_do_not_matter(
         if not tracker.step(simulator.state([0]), action):
             break
         if step % 6 == 0:
-            noise = rng.uniform(-1.0, 1.0, 2)
+            noise = rng.uniform(-0.8, 0.8, 2)
         if step % 6 < 2:
             action[act.BASE] = noise
         simulator.step([0], action[None])
@@ -218,7 +218,7 @@ def test_the_way_back_has_to_be_free(simulator: Simulator, in_the_open: np.ndarr
     start = in_the_open + np.array([0.0, 0.15, 0.0])
     post = Bodies(
         np.array([BOX]),
-        np.array([[x + 0.8, y + 0.2, 0.6]]),
+        np.array([[x + 0.7, y + 0.25, 0.6]]),
         np.eye(3)[None],
         np.full((1, 3), 0.6),
     )

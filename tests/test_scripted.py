@@ -61,8 +61,9 @@ def run_skill(simulator, episode, name, goal, limit):
 
 
 def test_an_arm_path_goes_round_a_post_and_stays_free():
-    start, goal = REST.copy(), REST.copy()
-    start[0], goal[0] = -0.9, 0.9
+    start = np.array([-0.9, -1.2, 0.79, 0.81, -0.29, 2.05, 0.0])
+    goal = start.copy()
+    goal[0] = 0.9
     post = Bodies(
         np.array([0]), np.array([[0.6, 0.0, 0.9]]), np.eye(3)[None], np.array([[0.1, 0.05, 0.4]])
     )

@@ -137,7 +137,7 @@ def test_a_start_that_is_tight_does_not_make_one_wait_for_the_other(room: Scene)
     plan = plan_together(tight, legs, path)
     assert plan is not None and plan.delay < len(drive_poses(tight.base, legs))
     # Farther on the way it has to keep clear.
-    assert plan_together(with_a_post(scene, -0.3, 0.0, 0.02), legs, path) is None
+    assert plan_together(with_a_post(scene, -0.2, -0.1, 0.02), legs, path) is None
 
 
 def test_the_straight_way_of_the_arm_is_taken_where_it_is_quicker(room: Scene) -> None:
