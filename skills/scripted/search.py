@@ -43,7 +43,8 @@ _ROOM_M = 0.6
 # Of an advance, where it is looked at; between shelves no object may be missed.
 _SHARES, _SHARES_INSIDE = (0.0, 0.34, 0.67), (0.0, 0.12, 0.25, 0.38, 0.5, 0.62, 0.75, 0.88)
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
-# to some tens of steps. Ways from the same stance are much alike.
+# to some tens of steps. The most promising ones may all have the same in their way. Ways from the
+# same stance are much alike.
 _LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
@@ -121,10 +122,10 @@ class StanceSearch:
         guess = self._guess(targets)
         found: list[Reach] = []
         thorough = drive and bound == math.inf
-        best, (left, more) = bound, _LOOKS if thorough else _FEW_LOOKS
+        best, (looks, more) = bound, _LOOKS if thorough else _FEW_LOOKS
         good: collections.Counter[int] = collections.Counter()
-        for i in np.argsort(guess, kind="stable"):
-            if guess[i] >= best or left == 0 or more == 0:
+        for n, i in enumerate(_in_order(guess, looks, thorough)):
+            if guess[i] >= best or more == 0 or (n >= looks and found):
                 break
             row = int(targets.row[i])
             if good[row] == _ENOUGH_OF_A_STANCE:
@@ -132,7 +133,6 @@ class StanceSearch:
             later = 0.0 if wanted is None else wanted(int(i))
             if not np.isfinite(later) or guess[i] + later >= best:
                 continue
-            left -= 1
             more -= bool(good)
             reach = self._look(targets, int(i), margins, touching)
             if reach is not None:
@@ -308,6 +308,13 @@ class StanceSearch:
             if tried == _MAX_DRIVES:
                 break
         return None
+
+
+def _in_order(guess: np.ndarray, looks: int, thorough: bool) -> np.ndarray:
+    """The most promising targets; then, if `thorough`, as many from all over the others."""
+    order = np.argsort(guess, kind="stable")[: int(np.isfinite(guess).sum())]
+    rest = order[looks:]
+    return np.concatenate([order[:looks], rest[:: len(rest) // looks + 1][: looks * thorough]])
 
 
 def _steady(target: CupTarget, stance: np.ndarray, ready: np.ndarray, there: np.ndarray) -> bool:
