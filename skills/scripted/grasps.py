@@ -60,13 +60,13 @@ def plan_pick(
 
     With a `goal` (3,) grasps are preferred with which the object can be put there quickly too.
     `drive_weight` is what a step of driving counts beside one of the arm; where `drive` is False
-    it is not found out how to get there. The arm can be brought to the postures `arms` (7,) first,
-    which costs nothing.
+    it is not found out how to get there, and not looked everywhere. The arm can be brought to the
+    postures `arms` (7,) first, which costs nothing.
 
     Where neighbours leave no way to an object they are pushed aside.
     """
     found = _plan_grasp(scene, index, goal, drive_weight, drive, arms)
-    if found is None and scene.held is None:
+    if found is None and drive and scene.held is None:
         away = np.linalg.norm(scene.position - scene.position[index], axis=1)
         rows = np.flatnonzero((away > _IN_THE_WAY_M) | (np.arange(len(away)) == index))
         if len(rows) < len(away):
@@ -89,7 +89,7 @@ def _plan_grasp(
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
     later = None if goal is None else functools.partial(_later(scene, index, goal).steps, targets)
     for wanted in (later, None) if later is not None else (None,):
-        for margins in LEVELS:
+        for margins in LEVELS if drive else LEVELS[1:2]:
             find = functools.partial(
                 StanceSearch.find,
                 margins=margins,
@@ -115,13 +115,13 @@ def _cheapest(
     With the arm as it is, or in the postures from which it seems to have the least to do.
     """
     best = find(search, targets)
-    if not search.enclosed:
+    if best is None or not search.enclosed:
         return best
     others = [search.from_arm(arm) for arm in arms]
     others.sort(key=lambda other: other.least(targets))
     for other in others[:_MOST_ARMS]:
-        found = find(other, targets, bound=math.inf if best is None else best.steps)
-        if found is not None and (best is None or found.steps < best.steps):
+        found = find(other, targets, bound=best.steps)
+        if found is not None and found.steps < best.steps:
             best = found
     return best
 
