@@ -9,7 +9,7 @@ from skills.scripted.leading import steps_of, ways_back
 from skills.scripted.motion import MARGINS_M, duration, edge_free
 from skills.scripted.moves import Moves, Steps
 from skills.scripted.navigation import STOP_STEPS, Leg
-from skills.scripted.resting import rest_postures
+from skills.scripted.resting import hidden_share, rest_postures
 from skills.scripted.scene import Scene
 from skills.scripted.stances import ahead, drivable
 from tpsrl.world import action as act
@@ -29,6 +29,7 @@ _LEAST_FOLD_STEPS = 45.0
 # Slower than this, being led out from between things may be quicker, and is worth it from so many
 # steps on; how far the cup may have to come for that.
 _SLOW_STEPS, _SAVING_STEPS = 70.0, 8.0
+_HIDDEN = 1.5  # what a step counts beside, in which the camera sees little but what is held
 _DEPTHS_M = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.65])
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
@@ -86,7 +87,7 @@ class Folding(Moves):
         later, weight = self._to_come(scene)
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
-            if best is not None and steps + _LEAST_FOLD_STEPS >= best.steps:
+            if best is not None and steps + _LEAST_FOLD_STEPS >= best.cost:
                 break
             base = ahead(scene.base, -backing)
             margin = footprint.margin(*base)
@@ -99,12 +100,14 @@ class Folding(Moves):
             postures = resting(there, checker, backing < _BACK_OFFS_M[-2], later, weight)
             path = _straight(there, checker, postures)
             if path is None:
-                paths = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
-                path = min((p for p in paths if p is not None), key=duration, default=None)
+                found = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
+                paths = [path for path in found if path is not None]
+                path = min(paths, key=lambda path: _cost(scene, path), default=None)
             if path is not None:
-                steps += duration(np.vstack([scene.arm[None], path]))
-                if best is None or steps < best.steps:
-                    best = _Way(steps, backing, path)
+                cost = steps + _cost(scene, path)
+                if best is None or cost < best.cost:
+                    steps += duration(np.vstack([scene.arm[None], path]))
+                    best = _Way(cost, steps, backing, path)
         return best
 
     def _to_come(self, scene: Scene) -> tuple[np.ndarray | None, float]:
@@ -156,19 +159,36 @@ class Folding(Moves):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """To rest: how far to back off straight (m), the arm's path (k, 7), and its control steps."""
+    """To rest: how far to back off straight (m), the arm's path (k, 7), its control steps, and what
+    they count, see `_cost`."""
 
+    cost: float
     steps: float
     backing: float
     path: np.ndarray
 
 
 def _straight(scene: Scene, checker: ArmChecker, postures: list[np.ndarray]) -> np.ndarray | None:
-    """The straight way (1, 7) to the first posture to which there is a free one, or None."""
+    """The straight way (1, 7) to a posture to which there is a free one, or None.
+
+    The first of them, unless what is held hides the view for longer on the way there.
+    """
+    best, chosen = np.inf, None
     for posture in postures:
         if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
-            return posture[None]
-    return None
+            cost = _cost(scene, posture[None])
+            if cost < best:
+                best, chosen = cost, posture[None]
+            if scene.held is None:
+                break
+    return chosen
+
+
+def _cost(scene: Scene, path: np.ndarray) -> float:
+    """Control steps of an arm path (k, 7), those more in which what is held hides the view."""
+    way = np.vstack([scene.arm[None], path])
+    hidden = 0.0 if scene.held is None else hidden_share(scene, way)
+    return duration(way) * (1.0 + _HIDDEN * hidden)
 
 
 def resting(

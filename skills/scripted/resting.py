@@ -32,6 +32,7 @@ _PIXELS = 16
 _NEAR_M = 0.45  # what is nearer than this hides what is behind it
 MOST_VIEW = 0.3  # share of the picture that arm and held object may take at rest
 _ARM_VIEW = 0.2
+HIDDEN_VIEW, _WAY_LOOKS = 0.38, 8  # much less than half: what stands about hides more
 # Where skills take and put things: a little above chairs and sofa, television stand, sink, tables,
 # counters.
 _HEIGHTS_M = (0.54, 0.76, 0.85, 0.9, 1.0, 1.08)
@@ -229,6 +230,14 @@ def postures_about(scene: Scene, checker: ArmChecker, margin: float) -> list[np.
 def _sees(scene: Scene, q: np.ndarray) -> bool:
     """Whether what is held leaves the camera's view free."""
     return scene.held is None or blocked_view(q, scene.spheres) <= MOST_VIEW
+
+
+def hidden_share(scene: Scene, way: np.ndarray) -> float:
+    """The share of an arm way (k, 7) on which arm and held object hide half of the picture."""
+    along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(way, axis=0)).max(axis=1))])
+    at = np.linspace(0.0, along[-1], _WAY_LOOKS)
+    places = np.column_stack([np.interp(at, along, way[:, k]) for k in range(7)])
+    return float(np.mean([blocked_view(q, scene.spheres) > HIDDEN_VIEW for q in places]))
 
 
 def _kept_upright(scene: Scene, q: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 from skills.scripted.motion import MARGINS_M, duration, edge_free, widest_path
 from skills.scripted.navigation import Leg, plan_drive
 from skills.scripted.postures import estimates, reach_and_touch, table, up_angle_of
+from skills.scripted.resting import HIDDEN_VIEW, blocked_view
 from skills.scripted.scene import Held, Scene
 from skills.scripted.stances import ahead, find_stances
 from skills.scripted.targets import CupTarget, CupTargets
@@ -46,6 +47,7 @@ _SHARES, _SHARES_INSIDE = (0.0, 0.34, 0.67), (0.0, 0.12, 0.25, 0.38, 0.5, 0.62, 
 # to some tens of steps. The most promising ones may all have the same in their way. Ways from the
 # same stance are much alike.
 _LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
+_BLIND_STEPS = 60.0  # what it counts that the arm is before the camera
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
@@ -229,6 +231,8 @@ class StanceSearch:
         direct = edge_free(self._checker(row, 0.0, -1), scene.arm, via, MARGINS_M[1])
         if not direct:
             steps += DETOUR_STEPS
+        if blocked_view(there, scene.spheres) > HIDDEN_VIEW:
+            steps += _BLIND_STEPS
         every = np.array([row])
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
