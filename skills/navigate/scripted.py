@@ -1,16 +1,22 @@
 """Navigate: drive to a base pose from which the object can be grasped, or put down."""
 
+import math
+
 import numpy as np
 
 from skills.articulated.leverage import open_goal, plan_approach
 from skills.scripted.grasps import DRIVE_WEIGHT, destination, plan_pick, plan_place
 from skills.scripted.motion import MARGINS_M
-from skills.scripted.navigation import plan_drive
+from skills.scripted.navigation import Leg, plan_drive
 from skills.scripted.resting import postures_about
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene
+from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances
+
+_FACING_RAD = 0.22  # it is to end within HAB's 15 degrees of where it is sent
+_TURN_RAD, _MARGIN_M = 0.05, 0.015
 
 
 class ScriptedNavigate(Routine):
@@ -42,7 +48,7 @@ class ScriptedNavigate(Routine):
         else:
             reach = None
         if reach is not None:
-            return reach.legs or []
+            return reach.legs or _legs_to_face(scene, goal)
         self.note("no_reach")
         return self._legs_near(scene, goal)
 
@@ -66,3 +72,17 @@ class ScriptedNavigate(Routine):
                 if legs is not None:
                     return legs
         return None
+
+
+def _legs_to_face(scene: Scene, goal: np.ndarray) -> list[Leg]:
+    """A turn towards a goal (3,) on the spot, where the robot stands well but looks elsewhere."""
+    x, y, yaw = scene.base
+    off = wrap_angle(math.atan2(goal[1] - y, goal[0] - x) - yaw)
+    if abs(off) < _FACING_RAD:
+        return []
+    footprint = scene.footprint(scene.arm)
+    turns = yaw + np.linspace(0.0, off, 1 + math.ceil(abs(off) / _TURN_RAD))
+    least = min(footprint.margin(x, y, yaw), _MARGIN_M)
+    if any(footprint.margin(x, y, turn) < least for turn in turns[1:]):
+        return []
+    return [Leg(x, y, float(turns[-1]), 1)]

@@ -29,7 +29,9 @@ _LEAST_FOLD_STEPS = 45.0
 # Slower than this, being led out from between things may be quicker, and is worth it from so many
 # steps on; how far the cup may have to come for that.
 _SLOW_STEPS, _SAVING_STEPS = 70.0, 8.0
-_HIDDEN = 1.5  # what a step counts beside, in which the camera sees little but what is held
+# What a step counts beside, in which the camera sees little but what is held, and after the last of
+# the skill's steps.
+_HIDDEN, _LATE, _SKILL_STEPS = 1.5, 5.0, 195
 _DEPTHS_M = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.65])
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
@@ -85,6 +87,7 @@ class Folding(Moves):
         least = min(start, 0.0) - grazing
         best: _Way | None = None
         later, weight = self._to_come(scene)
+        left = _SKILL_STEPS - sum(self._phases.values())
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if best is not None and steps + _LEAST_FOLD_STEPS >= best.cost:
@@ -98,13 +101,13 @@ class Folding(Moves):
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
             postures = resting(there, checker, backing < _BACK_OFFS_M[-2], later, weight)
-            path = _straight(there, checker, postures)
+            path = _straight(there, checker, postures, left - steps)
             if path is None:
                 found = (self.path_to(posture, checker) for posture in postures[:_MAX_PATHS])
                 paths = [path for path in found if path is not None]
-                path = min(paths, key=lambda path: _cost(scene, path), default=None)
+                path = min(paths, key=lambda path: _cost(scene, path, left), default=None)
             if path is not None:
-                cost = steps + _cost(scene, path)
+                cost = steps + _cost(scene, path, left - steps)
                 if best is None or cost < best.cost:
                     steps += duration(np.vstack([scene.arm[None], path]))
                     best = _Way(cost, steps, backing, path)
@@ -129,7 +132,7 @@ class Folding(Moves):
                 break
             there = dataclasses.replace(scene, base=way[-1])
             checker = there.checker(there.base)
-            path = _straight(there, checker, resting(there, checker, True))
+            path = _straight(there, checker, resting(there, checker, True), 0.0)
             if path is not None:
                 steps += duration(np.vstack([scene.arm[None], path]))
                 if steps < best:
@@ -168,27 +171,31 @@ class _Way:
     path: np.ndarray
 
 
-def _straight(scene: Scene, checker: ArmChecker, postures: list[np.ndarray]) -> np.ndarray | None:
-    """The straight way (1, 7) to a posture to which there is a free one, or None.
+def _straight(
+    scene: Scene, checker: ArmChecker, postures: list[np.ndarray], left: float
+) -> np.ndarray | None:
+    """The straight way (1, 7) to a posture to which there is a free one, or None; see `_cost`.
 
-    The first of them, unless what is held hides the view for longer on the way there.
+    With nothing in the hand the first one.
     """
     best, chosen = np.inf, None
     for posture in postures:
         if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
-            cost = _cost(scene, posture[None])
+            if scene.held is None:
+                return posture[None]
+            cost = _cost(scene, posture[None], left)
             if cost < best:
                 best, chosen = cost, posture[None]
-            if scene.held is None:
-                break
     return chosen
 
 
-def _cost(scene: Scene, path: np.ndarray) -> float:
-    """Control steps of an arm path (k, 7), those more in which what is held hides the view."""
+def _cost(scene: Scene, path: np.ndarray, left: float) -> float:
+    """Control steps of an arm path (k, 7), and more for those in which what is held hides the view,
+    and for those beyond what is `left` of the skill's."""
     way = np.vstack([scene.arm[None], path])
+    steps = duration(way)
     hidden = 0.0 if scene.held is None else hidden_share(scene, way)
-    return duration(way) * (1.0 + _HIDDEN * hidden)
+    return steps * (1.0 + _HIDDEN * hidden) + _LATE * max(0.0, steps - left)
 
 
 def resting(

@@ -89,7 +89,7 @@ def _plan_grasp(
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
     later = None if goal is None else functools.partial(_later(scene, index, goal).steps, targets)
     for wanted in (later, None) if later is not None else (None,):
-        for margins in LEVELS if drive else LEVELS[1:2]:
+        for margins in LEVELS if drive else LEVELS[:2]:
             find = functools.partial(
                 StanceSearch.find,
                 margins=margins,

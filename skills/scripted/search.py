@@ -44,10 +44,9 @@ _ROOM_M = 0.6
 # Of an advance, where it is looked at; between shelves no object may be missed.
 _SHARES, _SHARES_INSIDE = (0.0, 0.34, 0.67), (0.0, 0.12, 0.25, 0.38, 0.5, 0.62, 0.75, 0.88)
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
-# to some tens of steps. The most promising ones may all have the same in their way. Ways from the
-# same stance are much alike.
+# to some tens of steps. Ways from the same stance are much alike.
 _LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
-_BLIND_STEPS = 60.0  # what it counts that the arm is before the camera
+_BLIND_STEPS = (60.0, 20.0)  # what an arm before the camera counts, in the open, between shelves
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
@@ -126,23 +125,32 @@ class StanceSearch:
         thorough = drive and bound == math.inf
         best, (looks, more) = bound, _LOOKS if thorough else _FEW_LOOKS
         good: collections.Counter[int] = collections.Counter()
-        for n, i in enumerate(_in_order(guess, looks, thorough)):
-            if guess[i] >= best or more == 0 or (n >= looks and found):
+        order = np.argsort(guess, kind="stable")[: int(np.isfinite(guess).sum())]
+        for _ in range(1 + thorough):
+            left, gone = looks, 0
+            for i in order:
+                if guess[i] >= best or left == 0 or more == 0:
+                    break
+                gone += 1
+                row = int(targets.row[i])
+                if good[row] == _ENOUGH_OF_A_STANCE:
+                    continue
+                later = 0.0 if wanted is None else wanted(int(i))
+                if not np.isfinite(later) or guess[i] + later >= best:
+                    continue
+                left -= 1
+                more -= bool(good)
+                reach = self._look(targets, int(i), margins, touching)
+                if reach is not None:
+                    later += 0.0 if after is None else after(reach)
+                    found.append(dataclasses.replace(reach, steps=reach.steps + later))
+                    if reach.direct:
+                        good[row] += 1
+                        best = min(best, found[-1].steps)
+            if found or left > 0:
                 break
-            row = int(targets.row[i])
-            if good[row] == _ENOUGH_OF_A_STANCE:
-                continue
-            later = 0.0 if wanted is None else wanted(int(i))
-            if not np.isfinite(later) or guess[i] + later >= best:
-                continue
-            more -= bool(good)
-            reach = self._look(targets, int(i), margins, touching)
-            if reach is not None:
-                later += 0.0 if after is None else after(reach)
-                found.append(dataclasses.replace(reach, steps=reach.steps + later))
-                if reach.direct:
-                    good[row] += 1
-                    best = min(best, found[-1].steps)
+            # The most promising ones may all have the same in their way: others from all over.
+            order = order[gone :: (len(order) - gone) // looks + 1]
         found.sort(key=lambda reach: reach.steps)
         if not drive:
             return next(
@@ -232,7 +240,7 @@ class StanceSearch:
         if not direct:
             steps += DETOUR_STEPS
         if blocked_view(there, scene.spheres) > HIDDEN_VIEW:
-            steps += _BLIND_STEPS
+            steps += _BLIND_STEPS[self.enclosed]
         every = np.array([row])
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
@@ -312,13 +320,6 @@ class StanceSearch:
             if tried == _MAX_DRIVES:
                 break
         return None
-
-
-def _in_order(guess: np.ndarray, looks: int, thorough: bool) -> np.ndarray:
-    """The most promising targets; then, if `thorough`, as many from all over the others."""
-    order = np.argsort(guess, kind="stable")[: int(np.isfinite(guess).sum())]
-    rest = order[looks:]
-    return np.concatenate([order[:looks], rest[:: len(rest) // looks + 1][: looks * thorough]])
 
 
 def _steady(target: CupTarget, stance: np.ndarray, ready: np.ndarray, there: np.ndarray) -> bool:
