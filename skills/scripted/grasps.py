@@ -37,7 +37,7 @@ _WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)
 _LIFTED_M, _GRAZED_M, _CAUGHT_STEPS = np.array([0.0, 0.0, 0.03]), -0.005, 80.0
 _IN_THE_WAY_M = 0.3  # neighbours
 _ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
-_DROPS_M = (0.05, 0.1, 0.16)  # failing that it is let fall, as into a sink
+_DROPS_M = (0.05, 0.1, 0.13)  # failing that it is let fall, as into a sink
 
 
 def destination(episode: Episode, index: int) -> np.ndarray | None:

@@ -19,6 +19,8 @@ DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
 # How far the last stretch is driven with the arm already over the furniture (m).
 _ADVANCES = np.array([0.0, 0.15, 0.3, 0.45, 0.6])
 _STANDOFFS = np.array([0.7, 0.62, 0.79, 0.54, 0.88, 0.98, 1.08, 1.18])
+# Where there are fewer than so many, as over open drawers, they are looked for closer together.
+_FEW, _CLOSE_STANDOFFS = 25, np.arange(0.54, 1.2, 0.04)
 _ADVANCES_HERE = np.array([0.0, 0.07, 0.15, 0.22, 0.3, 0.37, 0.45, 0.52, 0.6])
 _TURNS_HERE = np.array([0.0, 0.15, -0.15, 0.35, -0.35])  # rad
 _FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
@@ -63,18 +65,23 @@ def find_stances(scene: Scene, footprint: Footprint, point: np.ndarray, enclosed
             from which one drives into it with the arm stretched out.
     """
     floor = floor_map(scene.layout, joints=scene.joints)
-    rows = _around(
-        point,
-        _STANDOFFS,
-        64 if enclosed else 32,
-        main_floor(scene.layout, scene.joints),
-        floor.distance,
-        *floor.origin,
-        footprint.arguments(),
-        scene.base,
-        drive_metres(footprint, scene.base),
-        enclosed,
-    )
+    free = main_floor(scene.layout, scene.joints)
+    metres = drive_metres(footprint, scene.base)
+    for standoffs, directions in ((_STANDOFFS, 64 if enclosed else 32), (_CLOSE_STANDOFFS, 128)):
+        rows = _around(
+            point,
+            standoffs,
+            directions,
+            free,
+            floor.distance,
+            *floor.origin,
+            footprint.arguments(),
+            scene.base,
+            metres,
+            enclosed,
+        )
+        if len(rows) >= _FEW:
+            break
     here = _here(
         scene.base,
         point,
