@@ -32,6 +32,7 @@ _SLOW_STEPS, _SAVING_STEPS = 70.0, 8.0
 # What a step counts beside, in which the camera sees little but what is held, and after the last of
 # the skill's steps.
 _HIDDEN, _LATE, _SKILL_STEPS = 1.5, 5.0, 195
+_LITTLE = 0.4
 _DEPTHS_M = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.65])
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
@@ -176,16 +177,17 @@ def _straight(
 ) -> np.ndarray | None:
     """The straight way (1, 7) to a posture to which there is a free one, or None; see `_cost`.
 
-    With nothing in the hand the first one.
+    The first one that costs little more than its steps, the first with nothing in the hand.
     """
     best, chosen = np.inf, None
     for posture in postures:
         if edge_free(checker, scene.arm, posture, MARGINS_M[1]):
-            if scene.held is None:
-                return posture[None]
-            cost = _cost(scene, posture[None], left)
+            path = posture[None]
+            cost, steps = _cost(scene, path, left), duration(np.stack([scene.arm, posture]))
+            if cost <= (1.0 + _LITTLE) * steps or scene.held is None:
+                return path
             if cost < best:
-                best, chosen = cost, posture[None]
+                best, chosen = cost, path
     return chosen
 
 

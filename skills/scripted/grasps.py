@@ -172,7 +172,7 @@ class _Later:
         self._known: dict[int, float] = {}
         self._search: StanceSearch | None = None
 
-    def answers(self, scene: Scene, index: int, goal: np.ndarray) -> bool:
+    def still_holds(self, scene: Scene, index: int, goal: np.ndarray) -> bool:
         """Whether the question is still the same: nothing but the robot has moved."""
         then = self._scene
         return (
@@ -213,7 +213,7 @@ class _Asked:
     last: _Later | None = None
 
     def __call__(self, scene: Scene, index: int, goal: np.ndarray) -> _Later:
-        if self.last is None or not self.last.answers(scene, index, goal):
+        if self.last is None or not self.last.still_holds(scene, index, goal):
             self.last = _Later(scene, index, goal)
         return self.last
 

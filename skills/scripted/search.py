@@ -46,7 +46,9 @@ _SHARES, _SHARES_INSIDE = (0.0, 0.34, 0.67), (0.0, 0.12, 0.25, 0.38, 0.5, 0.62, 
 # Candidates that are looked at exactly, and how many more once there is a way: estimates are good
 # to some tens of steps. Ways from the same stance are much alike.
 _LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
-_BLIND_STEPS = (60.0, 20.0)  # what an arm before the camera counts, in the open, between shelves
+# What an arm before the camera counts: for a grasp, and where it is about to let go or there is
+# little time, as between shelves.
+_BLIND_STEPS = (60.0, 15.0)
 _TOUCH_STEPS = 10.0  # of the last stretch, about
 # A skill has 200 steps: what goes beyond these counts more than once.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
@@ -240,7 +242,7 @@ class StanceSearch:
         if not direct:
             steps += DETOUR_STEPS
         if blocked_view(there, scene.spheres) > HIDDEN_VIEW:
-            steps += _BLIND_STEPS[self.enclosed]
+            steps += _BLIND_STEPS[self.enclosed or scene.held is not None]
         every = np.array([row])
         total = float(self._steps(every, np.array([far]), np.array([steps]))[0])
         first = scene.base if here else self.stances.first[row]
