@@ -30,7 +30,7 @@ _SELF_M = 0.01  # of the arm from head, neck and torso
 _WIDEST_M = 0.85  # from the base's axis, or doorways become narrow
 _PIXELS = 16
 _NEAR_M = 0.45  # what is nearer than this hides what is behind it
-MOST_VIEW = 0.3  # share of the picture that arm and held object may take at rest
+MOST_VIEW = 0.38  # share of the picture that arm and held object may take at rest
 _ARM_VIEW = 0.2
 HIDDEN_VIEW, _WAY_LOOKS = 0.38, 8  # much less than half: what stands about hides more
 # Where skills take and put things: a little above chairs and sofa, television stand, sink, tables,
