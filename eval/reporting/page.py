@@ -279,7 +279,8 @@ def _episodes(results: Sequence[EpisodeResult]) -> str:
         forces = [f"{r.force_peak_n / 1000:.2f} kN", f"{r.force_total_n / 1000:.1f} kN"]
         goals, steps = f"{r.goals_met}/{r.goals}", str(r.steps)
         moved = "-" if r.clutter_moved is None else str(r.clutter_moved)
-        cells = [name, escape(r.layout), mark, _if_ignored(r), goals, steps, *forces, moved]
+        layout = f'<span title="{escape(r.layout)}">{escape(r.layout.rpartition("/")[2])}</span>'
+        cells = [name, layout, mark, _if_ignored(r), goals, steps, *forces, moved]
         rows.append([*cells, _cause_text(r)])
     return table(heads, rows)
 
