@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tpsrl.sim
-from eval.running.warmup import one_object_episode, plan_around_a_pole
+from eval.running.warmup import lead_the_cup_back, one_object_episode, plan_around_a_pole
 
 
 def test_the_warmup_episode_is_valid_and_its_object_stays_where_it_stands():
@@ -25,10 +25,15 @@ def test_the_warmup_path_goes_around():
     assert path is not None and len(path) > 2
 
 
+def test_the_warmup_leads_the_cup_back():
+    (way,) = lead_the_cup_back()
+    assert len(way) > 3
+
+
 # Prints which of some compiled functions the jobs have not called, and for what else.
 COMPILED = """
 from eval.running.warmup import carry_one_object, open_a_drawer
-from skills.scripted import lattice, motion, postures, putting, resting, rounding, stances
+from skills.scripted import lattice, leading, motion, postures, putting, resting, rounding, stances
 from skills.scripted import straightening, touches, tracking
 from tpsrl.sim import contacts
 from tpsrl.world import floor, footprint, geodesic, kinematics, placement, slabs
@@ -38,7 +43,7 @@ for function in (
     contacts.largest_force, contacts.touched, floor._draw_distance, floor.clearance_gradient,
     footprint.pose_margin, geodesic._spread, geodesic._snap, geodesic._distances, geodesic._path,
     geodesic.field_distance, kinematics.cup_pose, kinematics.inverse, motion._rrt_connect,
-    lattice.astar, placement.gap, postures.estimates, postures.reach_and_touch,
+    lattice.astar, leading._search, placement.gap, postures.estimates, postures.reach_and_touch,
     putting._rows, resting._covered, rounding.rounded, slabs._draw_outside,
     stances._around, straightening.straightened, touches.touches, tracking._along,
 ):

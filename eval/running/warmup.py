@@ -59,6 +59,7 @@ def carry_one_object() -> bool:
     simulator = sim.make(slots=12)
     limits = execution_limits(episode_steps=900)
     plan_around_a_pole()
+    lead_the_cup_back()
     episode = one_object_episode()
     policies = agents.Policies(agents.SCRIPTED, {})
     executor = Executor(simulator, policies, reset_arm=agents.reset_arm(), limits=limits)
@@ -76,6 +77,18 @@ def plan_around_a_pole() -> np.ndarray | None:
     right, left = REST.copy(), REST.copy()
     right[0], left[0] = -0.8, 0.8
     return plan_path(ArmChecker(ARM_SPHERES, near), right, left, margin=0.01)
+
+
+def lead_the_cup_back() -> list[np.ndarray]:
+    """Ways of the base (k, 3) on which the cup comes back, which the job's episode does not need."""
+    from skills.scripted.leading import ways_back
+    from tpsrl.world.collision import NO_BODIES, REST
+    from tpsrl.world.footprint import make_footprint
+    from tpsrl.world.kinematics import cup_pose
+
+    footprint = make_footprint(_LAYOUT, REST, NO_BODIES)
+    base = np.array([*one_object_episode().robot_start[:2], 0.0])
+    return ways_back(footprint, base, cup_pose(REST)[0], np.array([0.1]))
 
 
 def make_and_show_an_episode() -> None:

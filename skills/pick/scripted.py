@@ -3,7 +3,7 @@
 import numpy as np
 
 from skills.scripted.folding import AT_REST_M
-from skills.scripted.grasps import destination, plan_pick, way_out
+from skills.scripted.grasps import destination, plan_pick, steps_to_come_out
 from skills.scripted.moves import Steps
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene, look
@@ -147,5 +147,5 @@ def _quickest(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
 
 def _soonest_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
     """The first posture (7,) in which the robot comes out from between shelves the soonest."""
-    lost = [way_out(scene.footprint(q), scene.base, q) for q in postures]
+    lost = [steps_to_come_out(scene.footprint(q), scene.base, q) for q in postures]
     return postures[int(np.argmin(lost))]

@@ -32,7 +32,7 @@ _SLOW_STEPS, _SAVING_STEPS = 70.0, 8.0
 # What a step counts beside, in which the camera sees little but what is held, and after the last of
 # the skill's steps.
 _HIDDEN, _LATE, _SKILL_STEPS = 1.0, 5.0, 195
-_LITTLE = 0.4
+_LITTLE = 0.4  # of its steps, that a way may count more and still be the one
 _DEPTHS_M = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.65])
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 

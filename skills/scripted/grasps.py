@@ -234,10 +234,10 @@ def _steps_out(scene: Scene, index: int, reach: Reach) -> float:
     )
     posture = lifted if ok else reach.there
     footprint = dataclasses.replace(scene, held=held).footprint(posture)
-    return way_out(footprint, reach.stance, posture)
+    return steps_to_come_out(footprint, reach.stance, posture)
 
 
-def way_out(footprint: Footprint, base: np.ndarray, posture: np.ndarray) -> float:
+def steps_to_come_out(footprint: Footprint, base: np.ndarray, posture: np.ndarray) -> float:
     """Steps that a robot which holds something between shelves loses if it cannot just back off.
 
     It is led out then (`skills.scripted.leading`), or has to fold its arm inside.

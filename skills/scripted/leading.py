@@ -188,7 +188,6 @@ def _search(
             c, s = math.cos(yaw + turn), math.sin(yaw + turn)
             dx, dy = qx + c * px - s * py - base[0], qy + s * px + c * py - base[1]
             left = max(deepest - px + (c0 * dx + s0 * dy), 0.0)
-            c, s = math.cos(yaw), math.sin(yaw)
             heapq.heappush(queue, (total + left / _STEP_M * a_step, count))
             count += 1
     return poses[:count], parent[:count], ends

@@ -155,10 +155,10 @@ class StanceSearch:
             order = order[gone :: (len(order) - gone) // looks + 1]
         found.sort(key=lambda reach: reach.steps)
         if not drive:
-            return next(
-                iter(self._with_paths(found) if self.enclosed and not self._any_roll else found),
-                None,
-            )
+            # Of what is for later on, how long it takes is enough.
+            if self.enclosed and not self._any_roll:
+                found = self._with_paths(found)
+            return found[0] if found else None
         return self._first_drivable(self._with_paths(found))
 
     def least(self, targets: CupTargets) -> float:
