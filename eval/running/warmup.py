@@ -80,7 +80,7 @@ def plan_around_a_pole() -> np.ndarray | None:
 
 
 def lead_the_cup_back() -> list[np.ndarray]:
-    """Ways of the base (k, 3) on which the cup comes back, which the job's episode does not need."""
+    """Ways of the base (k, 3) on which the cup comes back; the job's episode may not need it."""
     from skills.scripted.leading import ways_back
     from tpsrl.world.collision import NO_BODIES, REST
     from tpsrl.world.footprint import make_footprint
