@@ -87,8 +87,11 @@ def _plan_grasp(
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
-    later = None if goal is None else functools.partial(_later(scene, index, goal).steps, targets)
-    for wanted in (later, None) if later is not None else (None,):
+    later = None if goal is None else _later(scene, index, goal)
+    for last in (False, True) if later is not None else (True,):
+        if last and later is not None and later.always:
+            break  # nothing was left out for what comes later
+        wanted = None if last or later is None else functools.partial(later.steps, targets)
         for margins in LEVELS if drive else LEVELS[:2]:
             find = functools.partial(
                 StanceSearch.find,
@@ -194,6 +197,11 @@ class _Later:
         if kind not in self._known:
             self._known[kind] = self._found(targets.point[i], targets.axis[i])
         return self._known[kind]
+
+    @property
+    def always(self) -> bool:
+        """Whether it can be put down after every grasp that was asked about."""
+        return all(math.isfinite(steps) for steps in self._known.values())
 
     def _found(self, point: np.ndarray, axis: np.ndarray) -> float:
         scene, index = self._scene, self._index
