@@ -234,12 +234,21 @@ def test_what_putting_down_takes_is_asked_once_as_long_as_nothing_moves(
 ) -> None:
     scene, _ = start(simulator, groceries)
     index, goal = groceries.targets[0].object, np.array(groceries.targets[0].goal)
-    first = grasps._later(scene, index, goal)
+    first = grasps.later_of(scene, index, goal)
     elsewhere = dataclasses.replace(scene, base=ahead(scene.base, -0.3), arm=FORMER_REST)
-    assert grasps._later(elsewhere, index, goal) is first
+    assert grasps.later_of(elsewhere, index, goal) is first
+    ScriptedPick().begin(groceries, SkillGoal(object=index), simulator.state([0]))
+    again = grasps.later_of(scene, index, goal)
+    ScriptedPick().begin(groceries, SkillGoal(object=index), simulator.state([0]))
+    assert grasps.later_of(scene, index, goal) is again
+    # Nothing is left over from another episode, not even from an equal one.
+    same = dataclasses.replace(groceries)
+    ScriptedPick().begin(same, SkillGoal(object=index), simulator.state([0]))
+    first = grasps.later_of(scene, index, goal)
+    assert first is not again
     moved = dataclasses.replace(scene, position=scene.position + 0.05)
-    assert grasps._later(moved, index, goal) is not first
-    assert grasps._later(scene, index, goal + 0.01) is not grasps._later(scene, index, goal)
+    assert grasps.later_of(moved, index, goal) is not first
+    assert grasps.later_of(scene, index, goal + 0.01) is not grasps.later_of(scene, index, goal)
 
 
 def test_where_there_are_few_stances_they_are_looked_for_closer_together(

@@ -87,7 +87,7 @@ def _plan_grasp(
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = _touch_targets(scene, index, search.stances)
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
-    later = None if goal is None else _later(scene, index, goal)
+    later = None if goal is None else later_of(scene, index, goal)
     for last in (False, True) if later is not None else (True,):
         if last and later is not None and later.always:
             break  # nothing was left out for what comes later
@@ -218,15 +218,22 @@ class _Later:
 class _Asked:
     """Keeps the last `_Later`: one plan after another is about the same object."""
 
-    last: _Later | None = None
+    def __init__(self) -> None:
+        self._episode: Episode | None = None
+        self._last: _Later | None = None
+
+    def begin(self, episode: Episode) -> None:
+        """Forgets what belongs to another episode: no run depends on the one before."""
+        if episode is not self._episode:
+            self._episode, self._last = episode, None
 
     def __call__(self, scene: Scene, index: int, goal: np.ndarray) -> _Later:
-        if self.last is None or not self.last.still_holds(scene, index, goal):
-            self.last = _Later(scene, index, goal)
-        return self.last
+        if self._last is None or not self._last.still_holds(scene, index, goal):
+            self._last = _Later(scene, index, goal)
+        return self._last
 
 
-_later = _Asked()
+later_of = _Asked()
 
 
 def _steps_out(scene: Scene, index: int, reach: Reach) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from skills.core.interface import SkillGoal
 from skills.scripted.folding import AT_REST_M, Folding
 from skills.scripted.freeing import way_out
+from skills.scripted.grasps import later_of
 from skills.scripted.navigation import Leg
 from skills.scripted.scene import Scene
 from skills.scripted.search import Reach
@@ -36,6 +37,7 @@ class Routine(Folding, abc.ABC):
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """Starts the skill from a world state of batch one."""
+        later_of.begin(episode)
         self.episode, self.goal, self.world = episode, goal, world
         self.grip = 1.0 if world.held[0] >= 0 else -1.0
         self._diagnosis, self._phases = {}, {}
