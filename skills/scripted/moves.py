@@ -11,7 +11,7 @@ from skills.scripted.leading import Lead, base_velocity
 from skills.scripted.motion import MARGINS_M, widest_path
 from skills.scripted.navigation import Leg, plan_drive
 from skills.scripted.scene import Scene, look
-from skills.scripted.together import plan_together
+from skills.scripted.together import MARGIN_M, plan_together
 from skills.scripted.tracking import ArmTracker, BaseTracker, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.collision import ArmChecker
@@ -35,6 +35,7 @@ class Moves:
     world: WorldState
     grip: float  # of the next action
     phase: str
+    together_m = MARGIN_M  # that is kept while base and arm move at once
     _diagnosis: dict[str, Any]
     _phases: dict[str, int]  # control steps by phase
 
@@ -116,7 +117,7 @@ class Moves:
             OffPlan: base or arm are somewhere else.
         """
         scene = self.look()
-        way = plan_together(scene, legs, np.vstack([scene.arm[None], path]))
+        way = plan_together(scene, legs, np.vstack([scene.arm[None], path]), margin=self.together_m)
         if way is None:
             yield from self.drive(legs)
             yield from self.follow(path)

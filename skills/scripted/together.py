@@ -12,7 +12,7 @@ from tpsrl.world.action import ARM_DELTA_RAD
 
 _EVERY = 4  # steps between two looks
 _SLACK = 5  # by how many steps the base may be early or late
-_MARGIN_M = 0.01
+MARGIN_M = 0.01
 _START_M = 0.15  # up to here from the start, nothing need be freer than it is there
 # Shares of the duration of drive (arm starts later) and of arm motion (base starts later).
 _ARM_WAITS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
@@ -30,7 +30,11 @@ class Together:
 
 
 def plan_together(
-    scene: Scene, legs: list[Leg], path: np.ndarray, anywhere: bool = False
+    scene: Scene,
+    legs: list[Leg],
+    path: np.ndarray,
+    anywhere: bool = False,
+    margin: float = MARGIN_M,
 ) -> Together | None:
     """The quickest way to move base and arm at once, or None if one has to wait for the other.
 
@@ -42,11 +46,12 @@ def plan_together(
         legs: the base's way.
         path: the arm's way-points (k, 7), the first one being where it is.
         anywhere: the path has not been checked from where the base ends.
+        margin: that is kept, m.
     """
     poses = drive_poses(scene.base, legs)
-    ways = [_with_arm(scene, poses, path, anywhere)]
+    ways = [_with_arm(scene, poses, path, anywhere, margin)]
     if len(path) > 2:
-        ways.append(_with_arm(scene, poses, path[[0, -1]], True))
+        ways.append(_with_arm(scene, poses, path[[0, -1]], True, margin))
     return min((way for way in ways if way), key=lambda way: way.steps, default=None)
 
 
@@ -55,7 +60,9 @@ def slowest(base: np.ndarray, legs: list[Leg], path: np.ndarray) -> int:
     return len(drive_poses(base, legs)) + len(_arm_way(path))
 
 
-def _with_arm(scene: Scene, poses: np.ndarray, path: np.ndarray, check: bool) -> Together | None:
+def _with_arm(
+    scene: Scene, poses: np.ndarray, path: np.ndarray, check: bool, margin: float
+) -> Together | None:
     """The quickest for one way of the arm; `check`s it also after the base has arrived."""
     arm = _arm_way(path)
     if not len(poses):
@@ -64,7 +71,7 @@ def _with_arm(scene: Scene, poses: np.ndarray, path: np.ndarray, check: bool) ->
     delays += [-round(share * len(arm)) for share in _BASE_WAITS]
     steps = {d: max(len(poses) + max(-d, 0), len(arm) + max(d, 0)) for d in delays}
     for delay in sorted(delays, key=lambda delay: steps[delay]):
-        if _free(scene, poses, arm, delay, steps[delay] if check else 0):
+        if _free(scene, poses, arm, delay, steps[delay] if check else 0, margin):
             return Together(delay, path[1:], steps[delay])
     return None
 
@@ -78,7 +85,9 @@ def _arm_way(path: np.ndarray) -> np.ndarray:
     return np.array(postures)
 
 
-def _free(scene: Scene, poses: np.ndarray, arm: np.ndarray, delay: int, until: int) -> bool:
+def _free(
+    scene: Scene, poses: np.ndarray, arm: np.ndarray, delay: int, until: int, margin: float
+) -> bool:
     """Whether arm and base keep clear, the base a little early or late, at least `until` a step."""
     floor, air = scene.footprint(arm[0]).margin(*scene.base), _clearance(scene, scene.base, arm[0])
     waits = max(-delay, 0)
@@ -88,9 +97,11 @@ def _free(scene: Scene, poses: np.ndarray, arm: np.ndarray, delay: int, until: i
         for late in (-_SLACK, 0, _SLACK) if step > waits else (0,):
             pose = poses[min(max(step - waits - late, 0), len(poses) - 1)]
             near = math.dist(pose[:2], scene.base[:2]) < _START_M
-            if footprint.margin(*pose) < (min(_MARGIN_M, floor - 0.003) if near else _MARGIN_M):
+            if footprint.margin(*pose) < (min(margin, floor - 0.003) if near else margin):
                 return False
-            if _clearance(scene, pose, posture) < (min(0.0, air - 0.004) if near else 0.0):
+            if _clearance(scene, pose, posture) < (
+                min(0.0, air - 0.004) if near else margin - MARGIN_M
+            ):
                 return False
     return True
 
