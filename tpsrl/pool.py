@@ -2,7 +2,9 @@
 
 import dataclasses
 import multiprocessing
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -113,6 +115,7 @@ def _died(worker: _Worker) -> RunError:
 def _work(factory: Factory, pipe: Connection) -> None:
     # The parent decides what Ctrl-C means; it ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     work = None
     while True:
         try:
@@ -132,3 +135,11 @@ def _work(factory: Factory, pipe: Connection) -> None:
             pipe.send(reply)
         except BrokenPipeError:
             return
+
+
+def _end_with_the_parent() -> None:
+    """Ends this process as soon as its parent is gone, which may have had no time to end it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
