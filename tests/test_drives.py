@@ -1,13 +1,11 @@
 import dataclasses
 import heapq
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from homes import LAYOUT_A, LAYOUT_B, episode, roomiest
 
-import tpsrl.sim
 from skills.scripted.following import DIRECTION, X, Y, forecast
 from skills.scripted.lattice import cost_to_go
 from skills.scripted.navigation import Leg, drive_curve, drive_poses, plan_drive
@@ -23,13 +21,6 @@ from tpsrl.world.geometry import wrap_angle
 
 NOTHING = Bodies(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
 AT_REST = np.zeros(3)
-
-
-@pytest.fixture(scope="module")
-def simulator() -> Iterator[Simulator]:
-    simulator = tpsrl.sim.make(slots=12)
-    yield simulator
-    simulator.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 import dataclasses
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from homes import LAYOUT_A, episode, on_floor, roomiest
 
-import tpsrl.sim
 from skills.core.interface import SkillGoal
 from skills.navigate.scripted import _legs_to_face
 from skills.pick.scripted import ScriptedPick
@@ -37,13 +35,6 @@ from tpsrl.world.state import WorldState
 
 MARGIN_M = 0.02
 FORMER_REST = np.array([-0.363, -1.203, 0.785, 0.807, -0.291, 2.05, 0.0])
-
-
-@pytest.fixture(scope="module")
-def simulator() -> Iterator[Simulator]:
-    simulator = tpsrl.sim.make(slots=12)
-    yield simulator
-    simulator.close()
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +93,9 @@ def test_where_every_posture_collides_there_is_none_about(
     assert len(postures_about(scene, ArmChecker(walled.spheres, NO_BODIES), MARGIN_M)) == 6
 
 
-def test_an_arm_before_the_camera_hides_its_view() -> None:
+def test_an_arm_before_the_camera_hides_its_view(simulator: Simulator) -> None:
     home = episode(LAYOUT_A, (*roomiest(LAYOUT_A), 0.0), on_floor("003_cracker_box", 0.0, 0.0))
-    scene = dataclasses.replace(a_scene(home), arm=REST)
+    scene = dataclasses.replace(start(simulator, home)[0], arm=REST)
     raised = np.array([0.0, -1.2, 0.0, 1.9, 0.0, -0.6, 0.0])
     assert blocked_view(raised) > 0.5 > MOST_VIEW > blocked_view(REST)
     assert hidden_share(scene, np.stack([REST, REST + 0.01])) == 0.0
@@ -116,14 +107,6 @@ def test_an_arm_before_the_camera_hides_its_view() -> None:
     plain, late = folding._cost(scene, path, 1e9), folding._cost(scene, path, 0.0)
     assert late == pytest.approx(plain * 6.0)
     assert folding._cost(holding, path, 1e9) > 1.2 * plain
-
-
-def a_scene(home: Episode) -> Scene:
-    simulator = tpsrl.sim.make(slots=12)
-    try:
-        return start(simulator, home)[0]
-    finally:
-        simulator.close()
 
 
 # -- the reset of the arm --------------------------------------------------------------------------
@@ -223,7 +206,7 @@ def test_other_postures_of_the_arm_make_no_plan_dearer(
     arms = postures_about(scene, scene.checker(scene.base), MARGIN_M)
     goal = np.array(target.goal)
     alone = plan_pick(scene, target.object, goal, drive=False)
-    choice = plan_pick(scene, target.object, goal, drive=False, arms=arms)
+    choice = plan_pick(scene, target.object, goal, drive=False, arms=lambda: arms)
     assert alone is not None and choice is not None
     assert choice.steps <= alone.steps + 1e-9
     assert any(np.array_equal(choice.arm, arm) for arm in (scene.arm, *arms))

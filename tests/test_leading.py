@@ -1,12 +1,10 @@
 import dataclasses
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from homes import LAYOUT_A, episode, roomiest
 
-import tpsrl.sim
 from skills.scripted.leading import Lead, base_velocity, steps_of, tip_in_world, ways_back
 from skills.scripted.stances import ahead
 from skills.scripted.tracking import Blocked, OffPlan
@@ -23,13 +21,6 @@ BASE = np.array([*roomiest(LAYOUT_A), 0.0])
 DEPTHS = np.array([0.1, 0.2, 0.3])
 # What is held reaches a tenth of a metre around the tool's end.
 BALL = ARM_SPHERES.plus(Spheres(np.array([TOOL]), np.array([[0.2, 0.0, 0.0]]), np.array([0.1])))
-
-
-@pytest.fixture(scope="module")
-def simulator() -> Iterator[Simulator]:
-    simulator = tpsrl.sim.make(slots=12)
-    yield simulator
-    simulator.close()
 
 
 def among(*places: tuple[float, float]) -> Footprint:

@@ -4,7 +4,6 @@ import itertools
 import numpy as np
 import pytest
 
-import tpsrl.sim
 from skills.core import task
 from skills.core.conditions import margins
 from skills.core.interface import SkillGoal
@@ -22,13 +21,6 @@ NOTHING = Bodies(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zer
 @pytest.fixture(scope="module")
 def episode():
     return load("tidy_house", "val", 1, seed=0, num_objects=12)[0]
-
-
-@pytest.fixture(scope="module")
-def simulator():
-    simulator = tpsrl.sim.make(slots=12)
-    yield simulator
-    simulator.close()
 
 
 def run_skill(simulator, episode, name, goal, limit):

@@ -1,12 +1,11 @@
 import dataclasses
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 import numpy as np
 import pytest
 from homes import DRAWER, FRIDGE, IDLE, LAYOUT_A, before_handle, episode
 
-import tpsrl.sim
 from skills.articulated.drag import (
     Drag,
     can_back_off,
@@ -61,13 +60,6 @@ class Run:
     grasped: Scene
     foreseen: Drag
     dragged: WorldState
-
-
-@pytest.fixture(scope="module")
-def simulator() -> Iterator[Simulator]:
-    simulator = tpsrl.sim.make(slots=12)
-    yield simulator
-    simulator.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 import dataclasses
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from homes import LAYOUT_A, episode, roomiest
 
-import tpsrl.sim
 from skills.core.interface import SkillGoal
 from skills.scripted import together
 from skills.scripted.navigation import Leg, drive_poses
@@ -22,13 +20,6 @@ from tpsrl.world.kinematics import LOWER, UPPER
 from tpsrl.world.objects import object_kind
 
 OUT = np.array([0.0, 0.5, 0.0, 0.3, 0.0, 0.8, 0.0])  # reaching far forward
-
-
-@pytest.fixture(scope="module")
-def simulator() -> Iterator[Simulator]:
-    simulator = tpsrl.sim.make(slots=12)
-    yield simulator
-    simulator.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Navigate: drive to a base pose from which the object can be grasped, or put down."""
 
+import functools
 import math
 
 import numpy as np
@@ -38,7 +39,8 @@ class ScriptedNavigate(Routine):
             return self._legs_to_handle(scene)
         goal = np.array(self.goal.position, dtype=np.float64)
         # The arm is reset before what comes next.
-        arms = postures_about(scene, scene.checker(scene.base), MARGINS_M[1])
+        checker = scene.checker(scene.base)
+        arms = functools.partial(postures_about, scene, checker, MARGINS_M[1])
         if scene.held is not None:
             reach = plan_place(scene, goal, DRIVE_WEIGHT, arms=arms)
         elif self.goal.object >= 0:

@@ -56,16 +56,18 @@ class Folding(Moves):
         first.
         """
         self.phase = "rest"
-        way = self._way_to_rest(_GRAZED_M)
+        later = self._to_come()
+        way = self._way_to_rest(_GRAZED_M, later)
         if way is None or way.steps > _SLOW_STEPS:
             out = self._way_from_between(way)
             if out is not None:
                 self.note("led_out")
                 yield from self.lead(out)
-            way = self._way_to_rest(_NARROW_M)
+                later = self._to_come()
+            way = self._way_to_rest(_NARROW_M, later)
         if way is None:
             yield from self.rise()
-            way = self._way_to_rest(_NARROW_M)
+            way = self._way_to_rest(_NARROW_M, self._to_come())
         if way is None:
             self.note("no_path_to_rest")
             yield from self.follow(REST[None])
@@ -76,19 +78,20 @@ class Folding(Moves):
         else:
             yield from self.follow(way.path)
 
-    def _way_to_rest(self, grazing: float) -> "_Way | None":
+    def _way_to_rest(self, grazing: float, later: np.ndarray | None) -> "_Way | None":
         """The quickest way to rest straight back, or None.
 
         Backing off takes a few steps, and folding the arm between shelves many. It may go through
-        what is narrower by `grazing` (m) than the robot.
+        what is narrower by `grazing` (m) than the robot. `later` as of `_to_come`.
         """
         scene = self.look()
         footprint = scene.footprint(scene.arm)
         start = footprint.margin(*scene.base)
         least = min(start, 0.0) - grazing
         best: _Way | None = None
-        later, weight = self._to_come(scene)
-        left = _SKILL_STEPS - sum(self._phases.values())
+        spent = sum(self._phases.values())
+        weight = next((weight for most, weight in _LATER if spent < most), 0.0)
+        left = _SKILL_STEPS - spent
         for backing in _BACK_OFFS_M:
             steps = backing / act.STEP_M + STOP_STEPS if backing else 0.0
             if best is not None and steps + _LEAST_FOLD_STEPS >= best.cost:
@@ -114,12 +117,10 @@ class Folding(Moves):
                     best = _Way(cost, steps, backing, path)
         return best
 
-    def _to_come(self, scene: Scene) -> tuple[np.ndarray | None, float]:
-        """The posture (7,) that will be asked for next, and what the way there counts now."""
-        reach = reach_to_come(scene, self.episode)
-        spent = sum(self._phases.values())
-        weight = next((weight for most, weight in _LATER if spent < most), 0.0)
-        return None if reach is None else reach.via, weight
+    def _to_come(self) -> np.ndarray | None:
+        """The posture (7,) that will be asked for next, None where that is not known."""
+        reach = reach_to_come(self.look(), self.episode)
+        return None if reach is None else reach.via
 
     def _way_from_between(self, straight: "_Way | None") -> np.ndarray | None:
         """Base poses (k, 3) on which to lead the cup out first, if that saves much."""

@@ -24,6 +24,9 @@ from tpsrl.world.footprint import Footprint
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
+# Postures (7,) that the arm can be brought to.
+Arms = Callable[[], Sequence[np.ndarray]]
+
 # What a step of the drive counts for Navigate beside one of the skill that follows.
 DRIVE_WEIGHT = 0.5
 _SAME = 0.02  # rad, m: by so much doors, drawers and objects may have moved
@@ -54,14 +57,14 @@ def plan_pick(
     goal: np.ndarray | None,
     drive_weight: float = 1.0,
     drive: bool = True,
-    arms: Sequence[np.ndarray] = (),
+    arms: Arms = tuple,
 ) -> Reach | None:
     """The quickest way to grasp object `index`, or None.
 
     With a `goal` (3,) grasps are preferred with which the object can be put there quickly too.
     `drive_weight` is what a step of driving counts beside one of the arm; where `drive` is False
     it is not found out how to get there, and not looked everywhere. The arm can be brought to the
-    postures `arms` (7,) first, which costs nothing.
+    postures (7,) that `arms` returns first, which costs nothing; it is called where that may help.
 
     Where neighbours leave no way to an object they are pushed aside.
     """
@@ -81,7 +84,7 @@ def _plan_grasp(
     goal: np.ndarray | None,
     drive_weight: float,
     drive: bool,
-    arms: Sequence[np.ndarray],
+    arms: Arms,
 ) -> Reach | None:
     """See `plan_pick`."""
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
@@ -109,7 +112,7 @@ def _plan_grasp(
 
 def _cheapest(
     search: StanceSearch,
-    arms: Sequence[np.ndarray],
+    arms: Arms,
     targets: CupTargets,
     find: Callable[..., Reach | None],
 ) -> Reach | None:
@@ -120,7 +123,7 @@ def _cheapest(
     best = find(search, targets)
     if best is None or not search.enclosed:
         return best
-    others = [search.from_arm(arm) for arm in arms]
+    others = [search.from_arm(arm) for arm in arms()]
     others.sort(key=lambda other: other.least(targets))
     for other in others[:_MOST_ARMS]:
         found = find(other, targets, bound=best.steps)
@@ -145,7 +148,7 @@ def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
     )
 
 
-def reach_to_come(scene: Scene, episode: Episode, arms: Sequence[np.ndarray] = ()) -> Reach | None:
+def reach_to_come(scene: Scene, episode: Episode, arms: Arms = tuple) -> Reach | None:
     """What the arm will be asked for next, None where that is not known.
 
     With an object in the hand, how it comes to its goal, else how the first target is come to that
@@ -283,7 +286,7 @@ def plan_place(
     goal: np.ndarray,
     drive_weight: float = 1.0,
     drive: bool = True,
-    arms: Sequence[np.ndarray] = (),
+    arms: Arms = tuple,
 ) -> Reach | None:
     """The quickest way to put the held object down at `goal` (3,) or a little before it, or None.
 

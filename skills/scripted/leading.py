@@ -139,7 +139,7 @@ def _search(
     best = np.full((nx, ny, nt), np.inf)
     size = _MAX_POPS * _ANGLES.shape[0] + 1
     poses, parent, angle = np.empty((size, 3)), np.full(size, -1), np.zeros(size)
-    cost = np.zeros(size)
+    cost, back = np.zeros(size), np.zeros(size)
     ends = np.full(depths.shape[0], -1)
     poses[0] = base
     own = pose_margin(base[0], base[1], base[2], *scene)
@@ -150,14 +150,12 @@ def _search(
     while len(queue) and pops < _MAX_POPS and reached < depths.shape[0]:
         _, at = heapq.heappop(queue)
         x, y, yaw = poses[at]
-        c, s = math.cos(yaw), math.sin(yaw)
         if at > 0:
             i, j, k, inside = _cell(base, c0, s0, x, y, yaw)
             if cost[at] > best[i, j, k] + 1e-9:
                 continue
         pops += 1
-        dx, dy = x + c * px - s * py - base[0], y + s * px + c * py - base[1]
-        depth = px - (c0 * dx + s0 * dy)
+        depth = back[at]
         while reached < depths.shape[0] and depth >= depths[reached]:
             ends[reached] = at
             reached += 1
@@ -187,7 +185,8 @@ def _search(
             parent[count], angle[count], cost[count] = at, _ANGLES[n], total
             c, s = math.cos(yaw + turn), math.sin(yaw + turn)
             dx, dy = qx + c * px - s * py - base[0], qy + s * px + c * py - base[1]
-            left = max(deepest - px + (c0 * dx + s0 * dy), 0.0)
+            back[count] = px - (c0 * dx + s0 * dy)
+            left = max(deepest - back[count], 0.0)
             heapq.heappush(queue, (total + left / _STEP_M * a_step, count))
             count += 1
     return poses[:count], parent[:count], ends

@@ -1,5 +1,7 @@
 """Reset arm: back to the resting posture, as HAB's fixed plan has it after every skill."""
 
+import functools
+
 import numpy as np
 
 from skills.scripted.folding import resting
@@ -33,7 +35,7 @@ class ScriptedResetArm(Routine):
         """See `Routine.run`."""
         scene = self.look()
         checker = scene.checker(scene.base)
-        arms = postures_about(scene, checker, MARGINS_M[0])
+        arms = functools.partial(postures_about, scene, checker, MARGINS_M[0])
         reach = reach_to_come(scene, self.episode, arms)
         if self.at_rest():
             yield from self._move_on(scene, checker, reach)
