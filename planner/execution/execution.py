@@ -142,6 +142,7 @@ class Execution:
             action=(step.action, *step.args),
             before=self._handoff(),
             preconditions={clause_text(c): facts.clause(c) for c in step.preconditions},
+            goal=skill_goal(step, self.plan.problem.entities, self.world),
         )
         if self.rules.snapshots:
             key = len(self.trace.stages)
@@ -160,7 +161,7 @@ class Execution:
         return stage
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
-        run = self._begin(step)
+        run = self._begin(step, stage.goal)
         limits = run.limits
         force_before = float(self.world.force_total[0])
         while not stage.ended_by and stage.steps < limits.steps:
@@ -176,10 +177,9 @@ class Execution:
         stage.ended_by = stage.ended_by or TIMEOUT
         stage.diagnosis = dict(run.policy.diagnosis())
 
-    def _begin(self, step: PlanStep) -> _SkillRun:
+    def _begin(self, step: PlanStep, goal: SkillGoal) -> _SkillRun:
         """Starts a skill, and its policy, from the world as it is."""
         executor, spec = self.executor, self.executor.spec(step.skill)
-        goal = skill_goal(step, self.plan.problem.entities, self.world)
         thresholds = executor.thresholds.of(step.skill)
         skill, policy = spec.definition, executor.policy(step.skill)
         state = task.begin(skill, Goals.of([goal]), self.world, thresholds)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.conditions import Margin
+from skills.core.interface import SkillGoal
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -56,8 +57,8 @@ class Stage:
     only a later plan has. `ended_by` is "success", or why the skill stopped: "timeout",
     "skill_stop", the skill's own failure (`skills.core.skill.FAILURES`), "skill_force" beyond the
     skill's limits on force, "force_limit" or "episode_steps" of the episode; "precondition" when
-    it was not run at all. Preconditions are as of the start, effects as of the
-    skill's end, `after` as of the next handoff, with the arm reset.
+    it was not run at all. `goal` is what the skill was to do, and preconditions, as of the start;
+    effects are as of the skill's end, `after` as of the next handoff, with the arm reset.
     """
 
     index: int
@@ -67,6 +68,7 @@ class Stage:
     action: tuple[str, ...]
     before: HandoffState
     preconditions: dict[str, Margin]
+    goal: SkillGoal = SkillGoal()
     ended_by: str = ""
     steps: int = 0
     reset_steps: int = 0
