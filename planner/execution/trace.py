@@ -59,6 +59,8 @@ class Stage:
     skill's limits on force, "force_limit" or "episode_steps" of the episode; "precondition" when
     it was not run at all. `goal` is what the skill was to do, and preconditions, as of the start;
     effects are as of the skill's end, `after` as of the next handoff, with the arm reset.
+    `handed_over` says that they held then too and the episode went on, `granted` that an
+    intervention brought them about.
     """
 
     index: int
@@ -68,7 +70,6 @@ class Stage:
     action: tuple[str, ...]
     before: HandoffState
     preconditions: dict[str, Margin]
-    goal: SkillGoal = SkillGoal()
     ended_by: str = ""
     steps: int = 0
     reset_steps: int = 0
@@ -77,6 +78,9 @@ class Stage:
     after: HandoffState | None = None
     force_peak_n: float = 0.0
     force_sum_n: float = 0.0
+    goal: SkillGoal = dataclasses.field(default_factory=SkillGoal)
+    handed_over: bool = False
+    granted: bool = False
     diagnosis: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
