@@ -514,6 +514,11 @@ class Mark:
         """The place in the plan of the step that comes next."""
         return self._execution.at
 
+    @property
+    def plan(self) -> Plan:
+        """The plan that is carried out."""
+        return self._execution.plan
+
     def resumed(self, intervention: Intervention | None = None) -> Execution:
         """The episode from here on; `run` it before the next one is made in the same home."""
         # The mark stays as it is: what goes on is a copy of it.
