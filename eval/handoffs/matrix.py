@@ -1,9 +1,11 @@
 """The handoff matrix: how a skill fares after another one, beside how it fares by itself."""
 
+import dataclasses
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,8 @@ _BINS = 4
 _LEAST = 8  # values that are worth being told apart by bins
 
 
-class HandoffSeen(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class HandoffSeen:
     """One handoff of one episode, the step before having handed over."""
 
     study: int
@@ -83,10 +86,10 @@ def by_skills(studies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _tax(handoffs: Sequence[HandoffSeen]) -> dict[str, Any]:
-    clusters: dict[int, list[int]] = defaultdict(list)
+    clusters: dict[int, list[tuple[bool, bool]]] = defaultdict(list)
     for one in handoffs:
         if one.isolated is not None:
-            clusters[one.study].append(int(one.isolated) - int(one.succeeded))
+            clusters[one.study].append((one.succeeded, one.isolated))
     alone = [h.isolated for h in handoffs if h.isolated is not None]
     pairs = list(clusters.values())
     mean, low, high = clustered(pairs)
@@ -96,7 +99,7 @@ def _tax(handoffs: Sequence[HandoffSeen]) -> dict[str, Any]:
         "tax": mean,
         "ci_low": low,
         "ci_high": high,
-        "p_value": sign_flip(pairs),
+        "p_value": sign_flip([[b - a for a, b in cluster] for cluster in pairs]),
     }
 
 
@@ -128,7 +131,7 @@ def _bins(found: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
     if len(edges) == 1:
         edges = np.array([edges[0], edges[0]])
     rows = []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         last = high == edges[-1]
         inside = [ok for v, ok in found if low <= v < high or (last and v == high)]
         row = {"low": float(low), "high": float(high), "n": len(inside), "rate": _rate(inside)}

@@ -38,8 +38,8 @@ def propagation(studies: Sequence[Study], steps: Sequence[Sequence[int]] = ()) -
     rates = [_rates(studies, index) for index in range(len(names[0]))]
     conditional = _conditional(studies)
     if any(rate is None for rate in rates):
-        found = {**nothing, "product_conditional": conditional, "parts": []}
-        return {**whole, **found, "residual": _less(measured, conditional)}
+        seen = {"product_conditional": conditional, "residual": _less(measured, conditional)}
+        return {**whole, **nothing, **seen, "parts": []}
     table = np.array(rates, dtype=float).reshape(-1, 4)
     alone, reached, real, late = table.T
     product = float(np.prod(alone))

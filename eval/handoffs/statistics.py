@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eval.analysing.intervals import wilson
+from eval.analysing.paired import paired_difference, pairs
 
 _RESAMPLES = 2000
 _FLIPS = 4000
@@ -22,57 +22,23 @@ class Interval(NamedTuple):
     high: float | None
 
 
-def newcombe(both: int, first: int, second: int, neither: int) -> Interval:
-    """The difference of two paired proportions, first minus second, with its interval.
+def clustered(clusters: Sequence[Sequence[tuple[bool, bool]]]) -> Interval:
+    """The second rate minus the first one of pairs that come in clusters, with its interval.
 
-    The counts are of pairs in which both succeeded, only the first, only the second, neither.
-    Newcombe, "Improved confidence intervals for the difference between binomial proportions based
-    on paired data" (Statistics in Medicine 17, 1998), method 10: Wilson's intervals of both,
-    joined with the correlation of the pairs.
+    That of single pairs (`eval.analysing.paired`), widened where pairs of one cluster go together:
+    by the root of the design effect (Kish, "Survey Sampling", 1965), the variance of the clusters'
+    sums over that of single pairs.
     """
-    count = both + first + second + neither
-    if count == 0:
+    flat = [pair for cluster in clusters for pair in cluster]
+    found = paired_difference(pairs([a for a, _ in flat], [b for _, b in flat]))
+    if found.value is None or found.ci_low is None or found.ci_high is None:
         return Interval(None, None, None)
-    one, other = wilson(both + first, count), wilson(both + second, count)
-    p1, p2 = (both + first) / count, (both + second) / count
-    assert one.ci_low is not None and one.ci_high is not None
-    assert other.ci_low is not None and other.ci_high is not None
-    margins = (both + first) * (second + neither) * (both + second) * (first + neither)
-    product = both * neither - first * second
-    if product > 0:  # with his correction for continuity
-        product = max(product - count / 2, 0)
-    phi = product / math.sqrt(margins) if margins else 0.0
-    down1, up1, down2, up2 = (
-        p1 - one.ci_low,
-        one.ci_high - p1,
-        p2 - other.ci_low,
-        other.ci_high - p2,
-    )
-    low = math.sqrt(max(0.0, down1**2 - 2 * phi * down1 * up2 + up2**2))
-    high = math.sqrt(max(0.0, up1**2 - 2 * phi * up1 * down2 + down2**2))
-    return Interval(p1 - p2, max(-1.0, p1 - p2 - low), min(1.0, p1 - p2 + high))
-
-
-def clustered(differences: Sequence[Sequence[int]]) -> Interval:
-    """The mean of differences (-1, 0, 1) of pairs that come in clusters, with its interval.
-
-    Newcombe's for single pairs, from the counts of +1, -1 and 0 (these taken as half both, half
-    neither), widened where pairs of one cluster go together: by the root of the design effect
-    (Kish, "Survey Sampling", 1965), the variance of the clusters' sums over that of single pairs.
-    """
-    flat = [value for cluster in differences for value in cluster]
-    if not flat:
-        return Interval(None, None, None)
-    plus, minus = flat.count(1), flat.count(-1)
-    rest = len(flat) - plus - minus
-    mean, low, high = newcombe(rest - rest // 2, plus, minus, rest // 2)
-    assert mean is not None and low is not None and high is not None
-    residuals = np.array([sum(c) - mean * len(c) for c in differences if c])
-    single = float(np.sum((np.array(flat) - mean) ** 2))
-    effect = math.sqrt(max(1.0, float(np.sum(residuals**2)) / single)) if single > 0.0 else 1.0
-    return Interval(
-        mean, max(-1.0, mean + effect * (low - mean)), min(1.0, mean + effect * (high - mean))
-    )
+    mean = found.value
+    sums = np.array([sum(int(b) - int(a) for a, b in c) - mean * len(c) for c in clusters])
+    single = sum((int(b) - int(a) - mean) ** 2 for a, b in flat)
+    effect = math.sqrt(max(1.0, float(np.sum(sums**2)) / single)) if single > 0.0 else 1.0
+    low, high = (mean + effect * (end - mean) for end in (found.ci_low, found.ci_high))
+    return Interval(mean, max(-1.0, low), min(1.0, high))
 
 
 def sign_flip(differences: Sequence[Sequence[int]]) -> float:

@@ -166,62 +166,60 @@ class Study:
         return bool(repair.applied) and stage.handed_over
 
     def _continued(
-        self,
-        kind: Kind,
-        coalitions: Iterable[int],
-        trace: Trace,
-        marks: Sequence[Mark],
-        plan: Plan,
+        self, kind: Kind, coalitions: Iterable[int], trace: Trace, marks: Sequence[Mark], plan: Plan
     ) -> dict[str, Any]:
         """The outcomes of an episode with the handoffs of coalitions repaired.
 
         Two coalitions that agree on every player whose handoffs were met on the way have one
-        continuation, which is run once.
+        continuation, which is run once; the episode itself is that of the empty one.
         """
-        known: list[tuple[int, int, dict[str, Any]]] = []
+        chances = _chances(kind, trace, plan)
+        met = self._bits(kind, [handoff for _, handoff in chances])
+        known = [(met, 0, {"success": trace.success, "applied": 0})]
         outcomes = {}
         for coalition in sorted(coalitions):
             same = next((o for met, mine, o in known if coalition & met == mine), None)
             if same is None:
-                repair = Repair(kind, self.players.types(kind, coalition, plan), self.opened)
-                execution = self._from(kind, coalition, trace, marks, plan).resumed(repair)
+                types = self.players.types(kind, coalition, plan)
+                # What comes before the first handoff that is repaired is shared with the episode.
+                first = min(index for index, handoff in chances if handoff in types)
+                mark = next(mark for mark in marks if mark.at == first)
+                repair = Repair(kind, types, self.opened)
+                execution = mark.resumed(repair)
                 done = self._ran(execution, execution.trace.steps)
-                met = 0
-                for handoff in repair.met | self._met_before(kind, trace, repair, marks, plan):
-                    met |= self.players.player_of(kind, handoff)
+                before = [handoff for index, handoff in chances if index < first]
+                met = self._bits(kind, [*before, *repair.met])
                 same = {"success": done.success, "applied": len(repair.applied)}
                 known.append((met, coalition & met, same))
             outcomes[str(coalition)] = same
         return outcomes
 
-    def _from(
-        self, kind: Kind, coalition: int, trace: Trace, marks: Sequence[Mark], plan: Plan
-    ) -> Mark:
-        """The mark before the first handoff that a coalition may repair; what is before is shared.
+    def _bits(self, kind: Kind, handoffs: Iterable[Handoff]) -> int:
+        found = 0
+        for handoff in handoffs:
+            found |= self.players.player_of(kind, handoff)
+        return found
 
-        A granted effect belongs to the end of a step, so it is the mark at its start.
-        """
-        types = self.players.types(kind, coalition, plan)
-        for mark in marks:
-            here = mark.at
-            ours = here > 0 and handoff_type(plan, here - 1) in types
-            ending = here < len(plan) and handoff_type(plan, here) in types
-            if ours or (kind == "effect" and ending):
-                return mark
-        return marks[-1]
 
-    def _met_before(
-        self, kind: Kind, trace: Trace, repair: Repair, marks: Sequence[Mark], plan: Plan
-    ) -> set[Handoff]:
-        """Types of handoffs that there were to repair before the mark where a run began.
+def _chances(kind: Kind, trace: Trace, plan: Plan) -> list[tuple[int, Handoff]]:
+    """The handoffs of an episode that can be repaired, each with the step before which to begin.
 
-        None of them is one of the coalition's, or the run would have begun there.
-        """
-        if kind == "state":
-            return {handoff_type(plan, stage.index) for stage in trace.stages if stage.handed_over}
-        broken = {s.index for s in trace.stages if not s.handed_over}
-        lost = {i - 1 for i in broken if i > 0}
-        return {handoff_type(plan, i) for i in broken | lost if i < len(plan)}
+    A granted effect belongs to the end of a step, and so to the mark at its start; a fact that was
+    lost is granted before the step that needs it, or before the end.
+    """
+    last = max((stage.index for stage in trace.stages), default=-1)
+    if kind == "state":
+        good = [s.index for s in trace.stages if s.handed_over and s.index < last]
+        return [(index + 1, handoff_type(plan, index)) for index in good]
+    found = []
+    for stage in trace.stages:
+        if not stage.handed_over:
+            if stage.index > 0:
+                found.append((stage.index, handoff_type(plan, stage.index - 1)))
+            found.append((stage.index, handoff_type(plan, stage.index)))
+    if not found and not trace.success and trace.ended_by == "stop" and last >= 0:
+        found.append((last + 1, handoff_type(plan, last)))
+    return found
 
 
 def _out_of_time(trace: Trace) -> bool:
