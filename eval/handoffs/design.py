@@ -1,5 +1,6 @@
 """What a handoff analysis runs: whose repairs are told apart, and how many continuations fit."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ def _players(kind: Kind, results: Sequence[EpisodeResult], most: int) -> tuple[H
     counts: Counter[Handoff] = Counter()
     for result in results:
         skills = [*(stage.skill for stage in result.stages), END]
-        types = list(zip(skills[:-1], skills[1:], strict=True))
+        types = list(itertools.pairwise(skills))
         if kind == "state":
             types = types[:-1]
         for handoff in types:

@@ -15,29 +15,51 @@ Study = Mapping[str, Any]
 
 
 def ranked(studies: Sequence[Study], players: Players) -> list[dict[str, Any]]:
-    """Every repair of both kinds, by the gain of full success, the largest first.
+    """Every repair of both kinds, by what it alone accounts for, the largest first.
 
     `gain` = `after` - `before` over the `n` episodes in which it was run alone, in `applied` of
     which something was replaced, with Newcombe's paired interval. `shapley` is its share of the
     gain of repairing everything, over the episodes in which all coalitions were run, with a
     bootstrap interval over episodes; None where there are none.
+
+    What mends a failure need not be its cause: granting an effect also helps a skill that was left
+    in a state from which it could not do it. So `own` is the gain of a state's repair where its
+    interval is above 0, else 0; and of an effect's the share of the episodes that it mends and no
+    such state's repair does. Repairs come in the order of that, then of their gain.
     """
     rows = []
     for kind in KINDS:
         shares = _shares(kind, studies, players)
         for bit, handoff in enumerate(players.of[kind]):
             row: dict[str, Any] = {"kind": kind, "from": handoff[0], "to": handoff[1]}
+            row["coalition"] = 1 << bit
             row |= gain(kind, studies, 1 << bit)
             mean, low, high = bootstrap(shares[bit] if len(shares) else [])
             row |= {"shapley": mean, "shapley_ci_low": low, "shapley_ci_high": high}
             if row["n"]:
                 rows.append(row)
-    return sorted(rows, key=lambda row: (-row["gain"], -(row["shapley"] or 0.0)))
+    mended: set[str] = set()
+    for row in rows:
+        if row["kind"] == "state":
+            row["own"] = row["gain"] if row["ci_low"] > 0.0 else 0.0
+            mended |= _mended("state", studies, row.pop("coalition")) if row["own"] else set()
+    for row in rows:
+        if row["kind"] == "effect":
+            alone = _mended("effect", studies, row.pop("coalition")) - mended
+            row["own"] = min(max(0.0, row["gain"]), len(alone) / row["n"])
+        row.pop("coalition", None)
+    return sorted(rows, key=lambda row: (-row["own"], -row["gain"], -(row["shapley"] or 0.0)))
+
+
+def _mended(kind: Kind, studies: Sequence[Study], coalition: int) -> set[str]:
+    """The episodes that failed and that a coalition's repair turns into successes."""
+    outcomes = [(study, _outcome(kind, study, coalition)) for study in studies]
+    return {s["id"] for s, o in outcomes if not s["success"] and o is not None and o["success"]}
 
 
 def repair_all(studies: Sequence[Study], players: Players) -> dict[str, Any]:
     """By kind the gain of repairing every handoff, over the episodes of the Shapley values."""
-    found = {}
+    found: dict[str, Any] = {}
     for kind in KINDS:
         complete = _complete(kind, studies, players)
         found[kind] = gain(kind, complete, 2 ** len(players.of[kind]) - 1)

@@ -119,7 +119,7 @@ class Repair:
     def _new_state(self, execution: Execution, step: PlanStep) -> bool:
         """Puts the robot into a start state of the step's skill; whether one was found."""
         record = worlds.as_record(execution.episode, execution.world)
-        record = _articulated(record, execution.plan, step.index, self.opened)
+        record = _articulated(record, execution, step.index, self.opened)
         spec = execution.executor.spec(step.skill)
         drives = spec.definition.reach_m(execution.executor.thresholds.of(step.skill)) is not None
         if drives and _replaced(execution, record):
@@ -200,12 +200,18 @@ def _bring_about(
     return after is not None and _draw_start(execution, record, after)
 
 
-def _articulated(record: Episode, plan: Plan, index: int, opened: Mapping[str, float]) -> Episode:
-    """The record with every door and drawer that the plan's steps have moved right where it is."""
-    for step in plan.steps[:index]:
+def _articulated(
+    record: Episode, execution: Execution, index: int, opened: Mapping[str, float]
+) -> Episode:
+    """The record with every door and drawer that the plan's steps have moved right where it is.
+
+    One that is no longer open, or closed, at all is an effect that was lost, and stays as it is.
+    """
+    facts, entities = execution.facts(), execution.plan.problem.entities
+    for step in execution.plan.steps[:index]:
         for atom in step.adds:
-            if atom[0].startswith(("opened", "closed")):
-                record = worlds.with_fact(record, atom, True, plan.problem.entities, opened)
+            if atom[0].startswith(("opened", "closed")) and facts.atom(atom).holds:
+                record = worlds.with_fact(record, atom, True, entities, opened)
     return record
 
 

@@ -109,7 +109,7 @@ class Study:
         ]
         if isolated:
             for step, record in zip(plan, stages, strict=True):
-                record["isolated"] = self._isolated(episode, step)
+                record["isolated"] = self._isolated(episode, plan, step)
         broken = next((s.index for s in plan if not stages[s.index]["handed_over"]), None)
         if broken is not None and 0 < broken < len(recorder.marks):
             stages[broken]["mended"] = self._mended(recorder.marks[broken], plan[broken])
@@ -147,12 +147,12 @@ class Study:
             "mended": None,
         }
 
-    def _isolated(self, episode: Episode, step: PlanStep) -> bool | None:
+    def _isolated(self, episode: Episode, plan: Plan, step: PlanStep) -> bool | None:
         """Whether a step's skill succeeds from a start state of its own in this episode."""
-        execution = self.executor.begin(episode)
+        execution = self.executor.begin(episode, plan=plan)
         if not isolated_start(execution, step, self.opened):
             return None
-        stage = execution.execute(execution.plan[step.index])
+        stage = execution.execute(step)
         self.steps += execution.trace.steps
         return stage.handed_over
 

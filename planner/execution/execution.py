@@ -69,6 +69,7 @@ class Execution:
         episode: Episode,
         on_step: OnStep | None,
         intervention: Intervention | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.executor = executor
         self.limits, self.rules = executor.limits, executor.rules
@@ -78,7 +79,7 @@ class Execution:
         self.at = 0
         self.world = self._observe()
         self.resolved: dict[Atom, Resolved] = {}
-        self.plan = self._new_plan()
+        self.plan = self._new_plan() if plan is None else plan
         self.first_plan = self.plan
         for step in self.plan:
             executor.policy(step.skill)

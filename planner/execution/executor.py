@@ -17,6 +17,7 @@ from planner.execution.intervention import Intervention
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.progress import OnStep
 from planner.execution.trace import Trace
+from planner.plan import Plan
 from planner.predicates import PredicateThresholds
 from skills.core.interface import SkillPolicy
 from skills.registry import get as get_skill
@@ -95,11 +96,14 @@ class Executor:
         episode: Episode,
         on_step: OnStep | None = None,
         intervention: Intervention | None = None,
+        plan: Plan | None = None,
     ) -> Execution:
         """An episode reset and planned, which `Execution.run` carries out.
+
+        `plan` is that of the same episode, where it is known.
 
         Raises:
             UserError: see `run`.
         """
         self.simulator.reset([self.env_id], [episode])
-        return Execution(self, episode, on_step, intervention)
+        return Execution(self, episode, on_step, intervention, plan)
