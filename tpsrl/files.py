@@ -48,7 +48,8 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
-        probe.unlink()
+        for each in folder.glob(".probe.*"):  # those of killed processes too
+            each.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{field}: cannot write into '{out}' ({error.strerror})") from None
     finally:
