@@ -6,8 +6,9 @@ import operator
 import re
 from typing import Any
 
+from eval.analysing import records
 from planner.entities import short_name
-from planner.execution.trace import Cause, Trace
+from planner.execution.trace import Cause, Trace, plain
 from tpsrl.errors import unknown
 
 
@@ -92,12 +93,24 @@ class EpisodeResult:
         return self.steps if ignored is None else max(self.steps, ignored.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
-        cause, timeouts = self.first_cause, self.timeouts and dataclasses.asdict(self.timeouts)
+        """The record as JSON types; a margin that is not finite is null."""
+        cause, timeouts = (
+            self.first_cause,
+            self.timeouts and plain(dataclasses.asdict(self.timeouts)),
+        )
         stages = [dataclasses.asdict(stage) for stage in self.stages]
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record |= {"stages": stages, "first_cause": cause and cause.to_json()}
         return record | {"timeouts": timeouts}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "EpisodeResult":
+        """The result of a record; fields that it does not have are not measured.
+
+        Raises:
+            ValueError: it is not such a record.
+        """
+        return records.decode(EpisodeResult, record)
 
 
 def from_trace(

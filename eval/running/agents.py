@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from skills import registry
@@ -64,6 +65,15 @@ def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
     whole_plans = {registry.carrying_out(action).name for action in actions}
     agent = "learned" if learned.keys() >= whole_plans else "mixed"
     return {"agent": agent, "learned": {n: policies.about(n, p) for n, p in learned.items()}}
+
+
+def checkpoints(learned: Mapping[str, str]) -> list[Path]:
+    """The files by which the learned ones act."""
+    if not learned:
+        return []
+    from skills.policies import learned as policies
+
+    return [policies.find(name, path) for name, path in learned.items()]
 
 
 def learned_alone(agent: str, skill: str) -> dict[str, str]:

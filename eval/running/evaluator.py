@@ -1,8 +1,7 @@
 """Runs the episodes of an evaluation and writes what came of them."""
 
 import dataclasses
-import os
-import shutil
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,9 @@ from rich.console import Console
 from eval.analysing import report
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.reporting import page, table
-from eval.running import agents, runs
+from eval.running import agents, inputs, runs
 from eval.running.episodes import digest, obtain
+from eval.running.journal import Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
@@ -72,56 +72,65 @@ def evaluate(
     settings: EvalSettings,
     console: Console | None = None,
     factory: Callable[[EvalSettings], pool.Factory] = EpisodeRunner,
+    keep_journal: bool = False,
 ) -> dict[str, Any]:
     """Runs the episodes, writes the files, prints the table, and returns the report.
 
-    Files appear in the output folder only when all episodes are done. `factory` makes what each
-    worker is built by; it and what it makes travel to the workers by pickle.
+    Files appear in the output folder only when all episodes are done; until then what is finished
+    is in a journal, from which the same call goes on (`eval.running.journal`). `factory` makes what
+    each worker is built by; it and what it makes travel to the workers by pickle. With
+    `keep_journal` it is left, for who runs several evaluations and removes it when all are done.
 
     Raises:
-        UserError: the output folder cannot be written, or an episode is not valid.
+        UserError: the output folder cannot be written or another process writes into it, or an
+            episode is not valid.
         RunError: a worker failed or died.
     """
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
-    agents.Policies(settings.agent, settings.skills.given())
-    settings.carried_out_by()
-    episodes = obtain(
-        settings.scenario,
-        settings.split,
-        settings.seed,
-        settings.num_episodes,
-        settings.episodes,
-        settings.processes or None,
-    )
-    settings = dataclasses.replace(
-        settings,
-        num_episodes=len(episodes),
-        processes=min(settings.processes or machine.cores(), len(episodes)),
-        out=str(out),
-    )
-    films = out / f".videos.{os.getpid()}.tmp"
-    try:
-        started = time.perf_counter()
-        outcomes: list[EpisodeOutcome] = runs.run_jobs(
-            factory(settings),
-            [
-                EpisodeJob(episode, runs.film_path(films, number, settings.videos))
-                for number, episode in enumerate(episodes)
-            ],
+    with Journal(out, console, keep_journal) as journal:
+        agents.Policies(settings.agent, settings.skills.given())
+        settings.carried_out_by()
+        episodes = obtain(
+            settings.scenario,
+            settings.split,
+            settings.seed,
+            settings.num_episodes,
+            settings.episodes,
+            settings.processes or None,
+        )
+        settings = dataclasses.replace(
+            settings,
+            num_episodes=len(episodes),
+            processes=min(settings.processes or machine.cores(), len(episodes)),
+            out=str(out),
+        )
+        checkpoints = agents.checkpoints(settings.skills.given())
+        journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
+        outcomes = runs.run_jobs(
+            runs.Work(
+                "episodes",
+                EpisodeOutcome,
+                factory(settings),
+                [
+                    EpisodeJob(episode, runs.film_path(journal.films, number, settings.videos))
+                    for number, episode in enumerate(episodes)
+                ],
+                [f"episode {episode.id}" for episode in episodes],
+                wrote=operator.attrgetter("video"),
+                good=operator.attrgetter("result.success"),
+            ),
             settings.processes or 1,
-            [f"episode {episode.id}" for episode in episodes],
+            journal,
             settings.scenario.title,
             console,
         )
-        seconds = time.perf_counter() - started
         results = [outcome.result for outcome in outcomes]
         summary = report.summarise(_header(settings, episodes), results)
-        timing = runs.timing(settings.processes, outcomes, seconds)
-        runs.move_videos(films, out / "videos")
+        timing = runs.timing(settings.processes, outcomes, journal.seconds)
+        runs.put_videos(journal.films, out / "videos")
         runs.write(out, settings, results, timing, summary, page.render(summary, results))
-    finally:
-        shutil.rmtree(films, ignore_errors=True)
+        journal.finish()
     table.show(console, summary)
     runs.tell_where(console, out, results)
     return summary
