@@ -55,7 +55,9 @@ class TrainingVecEnvFactory:
             RunError: an episode cannot be made.
         """
         registry.get(self.skill)
-        self.options.source(self.skill).prepare(processes)
+        source = self.options.source(self.skill)
+        source.slots(self.options.engine)  # refuses banks of another engine
+        source.prepare(processes)
 
     def __call__(self, env_ids: Sequence[int]) -> "TrainingVecEnv":
         """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
