@@ -68,7 +68,7 @@ def whole_paths(text: str) -> str:
     """A mixture whose folders have their whole paths, so that it holds wherever it is read.
 
     Raises:
-        UserError: see `parse`.
+        UserError: see `parse`; or a path has a comma or a colon, which would not read.
     """
     return ",".join(map(_text, parse(text)))
 
@@ -87,6 +87,8 @@ def _text(share: StartShare) -> str:
     if share.folder is None:
         return f"{OWN}:{share.weight!r}"
     folder = os.path.abspath(share.folder.expanduser())
+    if set(",:") & set(folder):
+        raise UserError(f"start_states: the path {folder} has a comma or a colon; move the bank")
     return f"{BANK}:{folder}:{share.only}:{share.weight!r}"
 
 

@@ -196,6 +196,10 @@ class StartSource:
             )
         return self._given[index]
 
+    def in_turn(self, index: int) -> Start:
+        """Start number `index`; a file, list or bank begins anew after its last."""
+        return self[index if self._given is None else index % len(self._given)]
+
     def draw(self, rng: np.random.Generator) -> tuple[int, Start]:
         """A start at random, after its index."""
         if self._parts:

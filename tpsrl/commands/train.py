@@ -66,6 +66,9 @@ class TrainingSettings:
     )
     threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
     validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
+    validation_starts: str | None = config.option(
+        None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
+    )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
     resume: str | None = config.option(None, "folder of a training to go on with")
@@ -135,6 +138,7 @@ def run(settings: TrainingSettings) -> int:
         processes=processes,
         start_states=_start_states(settings),
         starts=None,
+        validation_starts=_validation_starts(settings),
     )
     schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
@@ -193,16 +197,26 @@ def _objects(settings: TrainingSettings) -> int:
 
 def _start_states(settings: TrainingSettings) -> str | None:
     """Where to start, with whole paths, so that the training can be resumed from anywhere."""
-    from skills.starts.mixture import is_mixture, whole_paths
-
     given = [text for text in (settings.start_states, settings.starts) if text is not None]
     if len(set(given)) > 1:
         raise UserError(f"start_states: '{given[0]}' and starts={given[1]} contradict each other")
-    if not given:
-        return None
-    if is_mixture(given[0]):
-        return whole_paths(given[0])
-    return str(Path(given[0]).expanduser().resolve())
+    return _whole_paths(given[0]) if given else None
+
+
+def _validation_starts(settings: TrainingSettings) -> str | None:
+    """Where validations start; they go through it in order, so that it has one part."""
+    from skills.starts.mixture import is_mixture, parse
+
+    text = settings.validation_starts
+    if text is not None and is_mixture(text) and len(parse(text)) > 1:
+        raise UserError(f"validation_starts: '{text}' has several parts; choose one of them")
+    return None if text is None else _whole_paths(text)
+
+
+def _whole_paths(text: str) -> str:
+    from skills.starts.mixture import is_mixture, whole_paths
+
+    return whole_paths(text) if is_mixture(text) else str(Path(text).expanduser().resolve())
 
 
 def _check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -247,7 +261,7 @@ def _task(settings: TrainingSettings) -> Any:
     if not settings.validation_episodes:
         return TrainTask(shown, None, deploy)
     count = min(settings.preset.num_envs, settings.validation_episodes)
-    other = dataclasses.replace(options, split="val", starts=None)
+    other = dataclasses.replace(options, split="val", starts=settings.validation_starts)
     held_out = dataclasses.replace(factory, options=other, stride=count)
     held_out.prepare(making)
 
