@@ -98,5 +98,58 @@ class SkillSettings(SkillsSettings):
 
     skill: str = config.option("", "which one")
     starts: str | None = config.option(
-        None, "a file of recorded start states, used instead of split, seed and num_objects"
+        None,
+        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, or a mixture "
+        "such as own:0.5,bank:DIR/SKILL:0.5",
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BankSettings:
+    """The settings of a bank of exit states; the keys of an evaluation that make sense for it."""
+
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
+    protocol: Protocol = config.preset(
+        "protocol",
+        Protocol,
+        "habitat",
+        "when skills and episodes end; protocol.KEY=... changes an entry",
+        minimum=0,
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    split: Literal["train", "val"] = config.option("train", "apartments of training or validation")
+    num_episodes: int | None = config.option(
+        None, "how many, from the first (default: 20, or all of the file)", minimum=1
+    )
+    seed: int = config.option(0, "of the generated episodes", minimum=0)
+    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
+    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
+    skills: Any = config.table(
+        tables.paths_table, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+    )
+    actions: str = config.option(
+        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+    )
+    replan: bool = config.option(False, "after a failure plan again from what is seen")
+    after_timeout: bool = config.option(
+        True, "where a timeout ends an episode, run on; what comes then is kept too"
+    )
+    only: Literal["all", "succeeded", "failed"] = config.option(
+        "all", "keep the states in which the skill before had succeeded, or failed"
+    )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
+    out: str | None = config.option(None, "folder of the bank (default: out/bank/SCENARIO)")
+
+    def carried_out_by(self) -> dict[str, str]:
+        """The skills that are named for actions of the planning domain.
+
+        Raises:
+            UserError: it does not read so, or a skill cannot carry out its action.
+        """
+        return registry.choices(self.actions)

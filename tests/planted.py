@@ -4,10 +4,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 import kinematic_home as fake
+import numpy as np
 from kinematic_home import KinematicHome
+
 from planner.containers import containers
 from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
@@ -25,6 +25,7 @@ STAND_M = 0.6  # where Navigate stops
 REACH_M = 0.8  # as far as Pick and Place can reach
 TURN_RAD = 0.6  # as far as they may look elsewhere
 SLIP_M = 0.05  # as far as an object may have slipped in the hand for Place
+HANGS = np.array((0.0, 0.0, -0.105))  # the centre of what is held, from the cup
 FOLDED_M = 0.2  # as far as the cup may be from where it rests
 DRAWER = "cab_push_point_5"
 
@@ -55,7 +56,7 @@ class Home(KinematicHome):
 
     def carry(self) -> None:
         if self.held >= 0:
-            self.objects[self.held] = self.ee_pos() + [0.0, 0.0, -0.105] + self.slip
+            self.objects[self.held] = self.ee_pos() + HANGS + self.slip
 
     def step(self, env_ids, actions) -> None:  # type: ignore[no-untyped-def]
         self.count += 1
@@ -207,7 +208,7 @@ class Place(Skill):
             return True
         thing, self.home.held = self.home.held, -1
         rolls = self.rolls(self.faults.roll_share, "rolls", thing)
-        self.home.objects[thing] = goal + [0.5 * rolls, 0.0, 0.0]
+        self.home.objects[thing] = goal + np.array((0.5 * rolls, 0.0, 0.0))
         return False
 
 
@@ -224,7 +225,7 @@ class Fold(Skill):
 
     def do(self, world: WorldState) -> bool:
         out = self.home.memory[1] > 0.0
-        self.home.cup[:] = np.array(REST_EE) + [0.4 * out, 0.0, 0.0]
+        self.home.cup[:] = np.array(REST_EE) + np.array((0.4 * out, 0.0, 0.0))
         return True
 
 
@@ -290,5 +291,3 @@ def episodes(count: int, seed: int = 0, num_targets: int = 1) -> Iterator[Episod
         start = (float(rng.uniform(-1.0, 1.0)), float(rng.uniform(-0.5, 0.5)), 0.0)
         name = f"planted/{seed}/{number}"
         yield fake.make_episode(num_targets + 1, num_targets, id=name, robot_start=start)
-
-

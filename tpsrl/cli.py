@@ -37,6 +37,11 @@ COMMANDS = {
         "SCENARIO [key=value ...]",
         "generate and check a dataset of episodes",
     ),
+    "bank": (
+        "tpsrl.commands.bank",
+        "SCENARIO [key=value ...]",
+        "keep the exit states of every skill, to train others in",
+    ),
     "train": (
         "tpsrl.commands.train",
         "SKILL [key=value ...]",

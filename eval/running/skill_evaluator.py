@@ -22,8 +22,10 @@ from eval.running.journal import Journal
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
 from skills import registry
+from skills.starts.bank import INDEX
+from skills.starts.mixture import is_mixture
 from skills.starts.recorded import load_starts
-from skills.starts.source import start_episodes
+from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
 from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
@@ -54,7 +56,7 @@ def evaluate_skill(
         agents.make_for_skill(settings.agent, settings.skill)
         starts = obtain(settings)
         if settings.starts is not None:
-            most = max(len(start.episode.objects) for start in starts)
+            most = max([*_slots(settings), *(len(start.episode.objects) for start in starts)])
             settings = dataclasses.replace(settings, num_objects=most)
         elif settings.num_objects is None:
             own = registry.get(settings.skill).start_states().num_objects
@@ -96,12 +98,14 @@ def evaluate_skill(
 
 
 def obtain(settings: SkillSettings) -> list[Start]:
-    """The first start states: of a file (default: all), or of the skill's own distribution.
+    """The first start states: of a file or bank (default: all), or of the skill's own distribution.
 
     Raises:
-        UserError: the file is not readable or holds too few; or the skill has no distribution.
+        UserError: file or bank are not readable or hold too few; or the skill has no distribution.
     """
     count = settings.num_episodes
+    if is_mixture(settings.starts):
+        return _source(settings).first(count, settings.processes or None)
     if settings.starts is None:
         numbers = range(DEFAULT_COUNT if count is None else count)
         where = (settings.split, settings.seed, settings.num_objects)
@@ -125,8 +129,32 @@ def digest(starts: Sequence[Start]) -> str:
 def _read_beside(settings: SkillSettings) -> list[Path]:
     """The files that a run depends on: checkpoints, and recorded states with all that they hold."""
     learned = agents.learned_alone(settings.agent, settings.skill)
-    recorded = [] if settings.starts is None else [Path(settings.starts)]
+    recorded = [] if settings.starts is None else _recorded(settings)
     return [*agents.checkpoints(learned), *recorded]
+
+
+def _recorded(settings: SkillSettings) -> list[Path]:
+    """The file of start states, or what says which states the banks of a mixture have."""
+    assert settings.starts is not None
+    if not is_mixture(settings.starts):
+        return [Path(settings.starts)]
+    return [bank.folder / INDEX for bank in _source(settings).banks]
+
+
+def _source(settings: SkillSettings) -> StartSource:
+    return StartSource(
+        settings.skill,
+        settings.starts,
+        split=settings.split,
+        seed=settings.seed,
+        num_objects=settings.num_objects,
+    )
+
+
+def _slots(settings: SkillSettings) -> list[int]:
+    """How many objects the homes of the banks hold that starts are of."""
+    banks = _source(settings).banks if is_mixture(settings.starts) else []
+    return [bank.num_objects for bank in banks]
 
 
 def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[str, Any]:
