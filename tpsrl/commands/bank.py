@@ -6,8 +6,7 @@ from tpsrl.commands import Command
 _DESCRIPTION = """Runs the episodes of a scenario as an evaluation does and keeps the state at every
 handoff: DIR/SKILL has those that SKILL has left behind, each with the skill that came next and what
 it was to do. `tpsrl train pick start_states=bank:DIR/navigate` trains Pick where Navigate leaves
-it, and start_states=own:0.5,bank:DIR/navigate:0.5 there and on its own start states in turns; see
-docs/bank.md."""
+it, start_states=own:0.5,bank:DIR/navigate:0.5 half of the time; see docs/bank.md."""
 
 
 def run(settings: BankSettings) -> int:
