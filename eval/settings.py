@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, Literal
 
+from eval.presets import AgentPreset
 from eval.protocols import Protocol
+from planner.execution.limits import ExecutionRules
 from skills import registry, tables
 from tpsrl import config
 from tpsrl.world.scenarios import Scenario
@@ -49,7 +51,13 @@ class RunSettings:
 class AllSettings(RunSettings):
     """The settings of an evaluation of every scenario."""
 
-    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
+    agent: AgentPreset = config.preset(
+        "agent",
+        AgentPreset,
+        "scripted",
+        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        minimum=0,
+    )
     replan: bool = config.option(False, "after a failure plan again from what is seen")
     after_timeout: bool = config.option(
         True, "where a timeout ends an episode, run on to see what would have come"
@@ -65,6 +73,15 @@ class AllSettings(RunSettings):
             UserError: it does not read so, or a skill cannot carry out its action.
         """
         return registry.choices(self.actions)
+
+    def rules(self) -> ExecutionRules:
+        """How plans are carried out: by the protocol's rules and the agent's.
+
+        Raises:
+            UserError: one names an action or skill that there is not.
+        """
+        own = self.protocol.rules(self.replan, self.carried_out_by(), self.after_timeout)
+        return self.agent.deployed(own)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
