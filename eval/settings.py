@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, Literal
 
+from eval.presets import AgentPreset
 from eval.protocols import Protocol
+from planner.execution.limits import ExecutionRules
 from skills import registry, tables
 from tpsrl import config
 from tpsrl.world.scenarios import Scenario
@@ -45,18 +47,16 @@ class RunSettings:
     out: str | None = config.option(None, "folder of the results (default: out/NAME)")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AllSettings(RunSettings):
-    """The settings of an evaluation of every scenario."""
+class _CarriesOutPlans:
+    """What settings with these entries say of how plans are carried out."""
 
-    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
-    replan: bool = config.option(False, "after a failure plan again from what is seen")
-    after_timeout: bool = config.option(
-        True, "where a timeout ends an episode, run on to see what would have come"
-    )
-    actions: str = config.option(
-        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
-    )
+    __slots__ = ()
+
+    agent: AgentPreset
+    protocol: Protocol
+    replan: bool
+    after_timeout: bool
+    actions: str
 
     def carried_out_by(self) -> dict[str, str]:
         """The skills that are named for actions of the planning domain.
@@ -66,6 +66,46 @@ class AllSettings(RunSettings):
         """
         return registry.choices(self.actions)
 
+    def rules(self) -> ExecutionRules:
+        """How plans are carried out: by the protocol's rules and the agent's.
+
+        Raises:
+            UserError: one names an action or skill that there is not.
+        """
+        own = self.protocol.rules(self.replan, self.carried_out_by(), self.after_timeout)
+        return self.agent.deployed(own)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllSettings(_CarriesOutPlans, RunSettings):
+    """The settings of an evaluation of every scenario."""
+
+    agent: AgentPreset = config.preset(
+        "agent",
+        AgentPreset,
+        "scripted",
+        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        minimum=0,
+    )
+    replan: bool = config.option(False, "after a failure plan again from what is seen")
+    after_timeout: bool = config.option(
+        True, "where a timeout ends an episode, run on to see what would have come"
+    )
+    actions: str = config.option(
+        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+    )
+    analysis_episodes: int = config.option(
+        200, "of the first so many analyse the handoffs (docs/handoffs.md); 0: of none", minimum=0
+    )
+    analysis_steps: int | None = config.option(
+        None,
+        "control steps that repaired continuations may take (default: twice the evaluation's own)",
+        minimum=0,
+    )
+    analysis_players: int = config.option(
+        4, "types of handoffs whose repairs are told apart, the rest together", minimum=1, maximum=6
+    )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EvalSettings(AllSettings):
@@ -73,6 +113,9 @@ class EvalSettings(AllSettings):
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    episode: str | None = config.option(
+        None, "run this one alone, by its id or number; without an analysis"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +148,7 @@ class SkillSettings(SkillsSettings):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BankSettings:
+class BankSettings(_CarriesOutPlans):
     """The settings of a bank of exit states; the keys of an evaluation that make sense for it."""
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
@@ -124,7 +167,13 @@ class BankSettings:
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
     processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
-    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
+    agent: AgentPreset = config.preset(
+        "agent",
+        AgentPreset,
+        "scripted",
+        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        minimum=0,
+    )
     skills: Any = config.table(
         tables.paths_table, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
     )
@@ -145,11 +194,3 @@ class BankSettings:
         None, "modules or files, by commas, that register encoders of your own"
     )
     out: str | None = config.option(None, "folder of the bank (default: out/bank/SCENARIO)")
-
-    def carried_out_by(self) -> dict[str, str]:
-        """The skills that are named for actions of the planning domain.
-
-        Raises:
-            UserError: it does not read so, or a skill cannot carry out its action.
-        """
-        return registry.choices(self.actions)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from eval.presets import AgentPreset
 from eval.protocols import Protocol
 from eval.running import agents, episodes, film, view
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
@@ -326,7 +327,7 @@ def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held
 
 def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs_it() -> None:
     with registry.registered(unscripted(actions=())):
-        acting = agents.Policies("scripted", {})
+        acting = agents.Policies(AgentPreset(), {})
         executor = Executor(Home(), acting, reset_arm=fake.Fold())
         assert type(executor.policy("pick")).__name__ == "ScriptedPick"
         with pytest.raises(UserError, match="loiter: it has no scripted version"):

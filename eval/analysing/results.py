@@ -18,6 +18,8 @@ class StageResult:
 
     `succeeded` says that the plan's effects held after it, `skill_success` that the skill met its
     own, narrower thresholds; `ended_by` is "" where it was never run. `steps` of all executions.
+    `purpose` is the predicate of what the step is for; the others are as in
+    `planner.execution.trace.Trace.outcomes`.
     """
 
     name: str
@@ -28,6 +30,10 @@ class StageResult:
     ended_by: str
     attempts: int
     steps: int
+    purpose: str = ""
+    turn: int = 0
+    in_hand: bool = False
+    travelled_m: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Protocol
 
 from eval.analysing.results import EpisodeResult, generic
-from eval.reporting import extras
+from eval.reporting import acting, extras
 from eval.reporting.words import percent, signed
 
 _WIDTH, _COUNTS, _ROW, _TOP = 960, 250, 26, 26  # pixels of the chart
@@ -57,6 +57,7 @@ def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
         section("Timeouts", (report.get("timeouts") or {}).get("how", ""), _timeouts(report)),
         section("Stages of the plan", _STAGES_NOTE, _chart(report["stages"])),
         section("Stage goals", _STAGE_RULES[report["stage_rule"]], _stage_goals(report)),
+        *_objects(report),
         section("First causes of failure", _CAUSES_NOTE, causes(report["first_causes"])),
         videos(results),
         section("Episodes", _EPISODES_NOTE, _episodes(results)),
@@ -64,7 +65,8 @@ def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
     ]
     facts = list(common_facts(report))
     facts.insert(-1, "replanning after failures" if report["replan"] else "fixed plan")
-    return shell(f"{report['title']}, {report['agent']} skills", facts, sections)
+    facts += acting.facts(report)
+    return shell(f"{report['title']}, {acting.who(report)}", facts, sections)
 
 
 def shell(title: str, facts: Sequence[str], sections: Sequence[str]) -> str:
@@ -202,6 +204,11 @@ def _stage_row(axis: _Axis, stage: dict[str, Any], top: int) -> str:
             f'<circle class="dot" cx="{rate}" cy="{middle}" r="4.5"/>'
         )
     return "".join(parts)
+
+
+def _objects(report: dict[str, Any]) -> list[str]:
+    parts = [table(heads, rows) for heads, rows in acting.tables(report)]
+    return [section("Objects and ways", acting.NOTE, "".join(parts))] if parts else []
 
 
 def _stage_goals(report: dict[str, Any]) -> str:

@@ -75,7 +75,7 @@ class BankRunner:
         return lambda job: run_episode(
             settings,
             simulator,
-            agents.Policies(settings.agent, settings.skills.given()),
+            agents.Policies.of(settings),
             agents.reset_arm(),
             job,
         )
@@ -121,8 +121,7 @@ def _make(
     factory: Callable[[BankSettings], pool.Factory],
 ) -> dict[str, dict[str, Any]]:
     """Runs the episodes that the journal does not have, and puts the bank in place."""
-    agents.Policies(settings.agent, settings.skills.given())
-    settings.carried_out_by()
+    agents.Policies.of(settings)
     episodes = obtain(
         settings.scenario,
         settings.split,
@@ -174,13 +173,12 @@ def run_episode(
     """
     started = time.perf_counter()
     protocol, episode = settings.protocol, job.episode
-    rules = protocol.rules(settings.replan, settings.carried_out_by(), settings.after_timeout)
     executor = Executor(
         simulator,
         policies,
         reset_arm=reset_arm,
         limits=protocol.limits_for(settings.scenario.name),
-        rules=dataclasses.replace(rules, snapshots=True),
+        rules=dataclasses.replace(settings.rules(), snapshots=True),
         thresholds=protocol.skills,
         predicates=protocol.predicates,
     )
@@ -275,7 +273,7 @@ def _header(settings: BankSettings, episodes: Sequence[Episode]) -> dict[str, An
         "slots": capacity_for(settings.scenario.num_objects),
         "protocol": settings.protocol.name,
         "protocol_changes": settings.protocol.changes(),
-        **agents.describe(settings.agent, settings.skills.given()),
+        **agents.describe_preset(settings.agent, settings.skills.given()),
         "replan": settings.replan,
         "after_timeout": settings.after_timeout,
         "only": settings.only,

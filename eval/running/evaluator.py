@@ -62,7 +62,7 @@ class EpisodeRunner:
         return lambda job: run_episode(
             settings,
             simulator,
-            agents.Policies(settings.agent, settings.skills.given()),
+            agents.Policies.of(settings),
             agents.reset_arm(),
             job,
         )
@@ -89,8 +89,7 @@ def evaluate(
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
     with Journal(out, console, keep_journal) as journal:
-        agents.Policies(settings.agent, settings.skills.given())
-        settings.carried_out_by()
+        agents.Policies.of(settings)
         episodes = obtain(
             settings.scenario,
             settings.split,
@@ -126,7 +125,7 @@ def evaluate(
             console,
         )
         results = [outcome.result for outcome in outcomes]
-        summary = report.summarise(_header(settings, episodes), results)
+        summary = report.summarise(_header(settings, episodes, results), results)
         timing = runs.timing(settings.processes, outcomes, journal.seconds)
         runs.put_videos(journal.films, out / "videos")
         runs.write(out, settings, results, timing, summary, page.render(summary, results))
@@ -157,7 +156,7 @@ def run_episode(
         policies,
         reset_arm=reset_arm,
         limits=protocol.limits_for(settings.scenario.name),
-        rules=protocol.rules(settings.replan, settings.carried_out_by(), settings.after_timeout),
+        rules=settings.rules(),
         thresholds=protocol.skills,
         predicates=protocol.predicates,
     )
@@ -181,13 +180,16 @@ def run_episode(
     return EpisodeOutcome(result, time.perf_counter() - started)
 
 
-def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
+def _header(
+    settings: EvalSettings, episodes: Sequence[Episode], results: Sequence[EpisodeResult]
+) -> dict[str, Any]:
     """What was run: with the results, all that a report depends on."""
+    acted = {stage.skill for result in results for stage in result.stages if stage.reached}
     return {
         "scenario": settings.scenario.name,
         "title": settings.scenario.title,
         **runs.what_ran(settings),
-        **agents.describe(settings.agent, settings.skills.given()),
+        **agents.describe_preset(settings.agent, settings.skills.given(), acted),
         "stage_rule": settings.protocol.stage_rule,
         "replan": settings.replan,
         "dataset": digest(episodes),

@@ -42,7 +42,10 @@ def evaluate_scenarios(
                 **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
             )
             reports[name] = run(own, console)
-        summary = {**_what_ran(settings), "runs": index.scenario_rows(reports)}
+        acted = agents.describe_preset(settings.agent, settings.skills.given())
+        used = {name for report in reports.values() for name in report.get("stand_ins", ())}
+        acted["stand_ins"] = {n: who for n, who in acted["stand_ins"].items() if n in used}
+        summary = {**runs.what_ran(settings), **acted, "runs": index.scenario_rows(reports)}
         return _finish(console, out, summary, reports, "Home Assistant Benchmark")
 
 
@@ -85,7 +88,7 @@ def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
     return found
 
 
-def _what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
+def _what_ran(settings: SkillsSettings) -> dict[str, Any]:
     acted = agents.describe(settings.agent or agents.SCRIPTED, settings.skills.given())
     return {**runs.what_ran(settings), **acted}
 

@@ -10,7 +10,7 @@ from planner.execution.blame import Blame
 from planner.execution.disturbance import Disturbance
 from planner.execution.facts import Facts
 from planner.execution.intervention import Intervention, NoIntervention
-from planner.execution.limits import episode_forces
+from planner.execution.limits import episode_forces, limits_of
 from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
 from planner.execution.timeouts import ran_out
 from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
@@ -18,6 +18,7 @@ from planner.execution.upkeep import Upkeep
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
 from planner.predicates import Atom, Resolved, text
 from planner.problem import problem_from_episode
+from planner.rewriting import rewritten
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
 from skills.core import settings, task
@@ -84,10 +85,12 @@ class Execution:
         for step in self.plan:
             executor.policy(step.skill)
         self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
+        self.trace.purposes = [step.purpose[0] for step in self.plan]
+        self.trace.turns = list(self.plan.turns)
         self.blame = Blame(self.trace)
         self.upkeep = Upkeep(self.plan)
         self.disturbance = Disturbance(self.plan.problem.entities, self.world)
-        self.stage_goals = stage_goals(self.plan)
+        self.stage_goals = stage_goals(self.plan.found)
         self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
         self._mark_stage_goals(self.facts())
         self.over = ""
@@ -171,7 +174,8 @@ class Execution:
     def _new_plan(self) -> Plan:
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
-        return plan(problem, carried_out_by=rules.carried_out_by)
+        found = plan(problem, carried_out_by=rules.carried_out_by)
+        return rewritten(found, rules.without, rules.one_skill)
 
     def _replanned(self) -> bool:
         """Whether there is a new plan; without one the old plan goes on."""
@@ -198,8 +202,9 @@ class Execution:
     def execute(self, step: PlanStep) -> Stage:
         """One step of the plan: the skill, and the arm's reset where another step follows."""
         self.intervention.before(self, step)
-        facts = self.facts()
+        facts, entities = self.facts(), self.plan.problem.entities
         self.upkeep.begin(step.index, facts)
+        turn = self.plan.turns[step.index]
         stage = Stage(
             index=self._stage_index(step),
             plan=self.trace.plans - 1,
@@ -208,7 +213,8 @@ class Execution:
             action=(step.action, *step.args),
             before=self._handoff(),
             preconditions={clause_text(c): facts.clause(c) for c in step.preconditions},
-            goal=skill_goal(step, self.plan.problem.entities, self.world),
+            goal=skill_goal(step, entities, self.world),
+            target=entities[turn].object if turn else -1,
         )
         if self.rules.snapshots:
             key = len(self.trace.stages)
@@ -258,8 +264,11 @@ class Execution:
             action, stop = self._act(run.policy, run.mask, run.skill.grip)
             if stop and self._too_far_to_stop(run):
                 action[action_layout.STOP], stop = -1.0, False
+            base = np.array(self.world.base)
             self._step(action)
             stage.steps += 1
+            stage.travelled_m += float(planar_distance(base, self.world.base)[0])
+            stage.in_hand = stage.in_hand or 0 <= stage.target == self.world.held[0]
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
             stage.force_sum_n = float(self.world.force_total[0]) - force_before
             stage.ended_by = self._end_of_skill(run, stage, stop)
@@ -273,9 +282,11 @@ class Execution:
         thresholds = executor.thresholds.of(step.skill)
         skill, policy = spec.definition, executor.policy(step.skill)
         state = task.begin(skill, Goals.of([goal]), self.world, thresholds)
-        limits = self.limits.of(step.skill)
+        limits = limits_of(step, self.limits)
         judged_by = settings.changed(spec.load_settings(), limits.settings())
         mask = skill.mask()
+        if step.skill in self.rules.base_masked:
+            mask[action_layout.BASE] = False
         carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
         maps = MapSensors(skill, (), 1, thresholds)
         maps.begin([0], [self.episode.layout], state.position, self.world)

@@ -61,6 +61,9 @@ class Stage:
     effects are as of the skill's end, `after` as of the next handoff, with the arm reset.
     `handed_over` says that they held then too and the episode went on, `granted` that an
     intervention brought them about.
+
+    `target` is the object whose turn it is (-1: none), `in_hand` whether it was in the hand after
+    any of the skill's steps; `travelled_m` is the base's path over them.
     """
 
     index: int
@@ -81,6 +84,9 @@ class Stage:
     goal: SkillGoal = dataclasses.field(default_factory=SkillGoal)
     handed_over: bool = False
     granted: bool = False
+    target: int = -1
+    in_hand: bool = False
+    travelled_m: float = 0.0
     diagnosis: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -161,7 +167,8 @@ class Trace:
     """Everything that the executor saw of one episode.
 
     `snapshots[i]` is the home at the start of `stages[i]`; the last one, keyed by the number of
-    stages, is the home after the final stop.
+    stages, is the home after the final stop. `purposes` of the first plan's steps are the
+    predicates of what they are for, `turns` the objects whose turn they are, by name.
 
     `timeout` is the first time that a skill ran out of steps (`planner.execution.timeouts`),
     `other` the same episode by the other reading of that: one ends there, one goes on. Up to there
@@ -186,6 +193,8 @@ class Trace:
     moved: Moved | None = None
     timeout: Cause | None = None
     other: "Trace | None" = None
+    purposes: list[str] = dataclasses.field(default_factory=list)
+    turns: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def ending(self) -> "Trace":
@@ -220,6 +229,8 @@ class Trace:
 
         `reached` says that it was ever run, `succeeded` that its effects held after the last run,
         `skill_success` that the skill itself succeeded then, `attempts` how often it was run.
+        `turn` counts the objects whose turn it is from 1 on (0: none), `in_hand` says that this one
+        was in the hand in any of the runs, `travelled_m` is the base's path in all of them.
         """
         return [self._outcome(index) for index in range(len(self.plan))]
 
@@ -236,7 +247,15 @@ class Trace:
             "ended_by": last.ended_by if last else "",
             "attempts": len(runs),
             "steps": sum(stage.steps + stage.reset_steps for stage in runs),
+            "purpose": self.purposes[index] if self.purposes else "",
+            "turn": self._turn(index),
+            "in_hand": any(stage.in_hand for stage in runs),
+            "travelled_m": sum(stage.travelled_m for stage in runs),
         }
+
+    def _turn(self, index: int) -> int:
+        order = list(dict.fromkeys(filter(None, self.turns)))
+        return 1 + order.index(self.turns[index]) if self.turns and self.turns[index] else 0
 
     def to_json(self) -> dict[str, Any]:
         """The trace as JSON types, without snapshots; `other` from the timeout on."""
