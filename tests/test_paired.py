@@ -39,7 +39,7 @@ def test_outcomes_are_counted_by_who_succeeded() -> None:
     first = [True, True, False, False, True]
     second = [True, False, True, False, True]
     assert pairs(first, second) == Pairs(both=2, only_first=1, only_second=1, neither=1)
-    with pytest.raises(ValueError, match="longer|shorter"):
+    with pytest.raises(ValueError, match=r"longer|shorter"):
         pairs([True], [])
 
 

@@ -119,7 +119,8 @@ def evaluate(
         summary = report.summarise(_header(settings, episodes), results)
         timing = runs.timing(settings.processes, outcomes, seconds)
         runs.move_videos(films, out / "videos")
-        runs.write(out, settings, results, timing, summary, page.render(summary, results))
+        html = page.render(summary, [result.to_json() for result in results])
+        runs.write(out, settings, results, timing, summary, html)
     finally:
         shutil.rmtree(films, ignore_errors=True)
     table.show(console, summary)

@@ -80,7 +80,8 @@ def evaluate_skill(
         summary = summarise(_header(settings, starts), results)
         timing = runs.timing(settings.processes, outcomes, seconds)
         runs.move_videos(films, out / "videos")
-        runs.write(out, settings, results, timing, summary, skill_page.render(summary, results))
+        html = skill_page.render(summary, [result.to_json() for result in results])
+        runs.write(out, settings, results, timing, summary, html)
     finally:
         shutil.rmtree(films, ignore_errors=True)
     table.show_skill(console, summary)
