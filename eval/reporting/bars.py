@@ -38,15 +38,23 @@ def chart(axis: Axis, rows: Sequence[str], kind: str = "bars", signed: bool = Fa
 
     The scale is in percent, or `signed`, in percentage points.
     """
+    # The outer ones stay inside, for on a phone there is no room beside.
+    anchors = ["start", *["middle"] * (len(axis.ticks) - 2), "end"]
     marks = "".join(
-        f'<text class="soft" x="{axis.at(tick)}" y="14" text-anchor="middle">'
-        f"{f'{100 * tick:+.0f}' if signed else f'{100 * tick:.0f}%'}</text>"
-        for tick in axis.ticks
+        f'<text class="soft" x="{axis.at(tick)}" y="14" text-anchor="{anchor}">'
+        f"{_tick(tick, signed)}</text>"
+        for tick, anchor in zip(axis.ticks, anchors, strict=True)
     )
     scale = (
         f'<li class="scale" aria-hidden="true"><span></span><svg>{marks}</svg><span></span></li>'
     )
     return f'<ul class="{kind}">{scale}{"".join(rows)}</ul>'
+
+
+def _tick(value: float, signed: bool) -> str:
+    if signed:
+        return "0" if value == 0 else f"{100 * value:+.0f}".replace("-", "\N{MINUS SIGN}")
+    return f"{100 * value:.0f}%"
 
 
 def row(axis: Axis, label: str, picture: str, value: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-_HINT = '<p class="hint">Wider than this screen: the box scrolls sideways.</p>'
+_HINT = '<p class="hint">What is wider than this screen scrolls sideways in its box.</p>'
 _WIDE_COLUMNS = 4  # a table of so many columns may be wider than a phone
 
 

@@ -15,7 +15,7 @@ _UNMEASURED = """How skills fare from their own start states was not measured, s
 of handoffs, no split of the loss and no repairs."""
 _ERRORS_NOTE = """Success after the handoff by how far off the second skill started, with its 95%
 interval; below each bar from where to where it counts, and how many."""
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 300, 176, 34, 10, 40  # pixels of a small chart
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 320, 180, 44, 14, 10, 40  # pixels of a small chart
 
 
 def section(report: dict[str, Any]) -> str:
@@ -108,14 +108,14 @@ def _error(error: dict[str, Any]) -> str:
     medians = [
         f"{text} {_amount(error[key], unit)}"
         for key, text in (
-            ("median_before_success", "before success"),
-            ("median_before_failure", "before failure"),
+            ("median_before_success", "success"),
+            ("median_before_failure", "failure"),
         )
         if error.get(key) is not None
     ]
     caption = f"<strong>{escape(name)}</strong>{f', {escape(unit)}' if unit != 'share' else ''}"
     if medians:
-        caption += f"<br/>{blocks.span('soft', 'median ' + ', '.join(medians))}"
+        caption += f"<br/>{blocks.span('soft', 'median before ' + ', '.join(medians))}"
     picture = _bins(error["bins"], name, unit)
     return f"<figure><figcaption>{caption}</figcaption>{picture}</figure>"
 
@@ -126,54 +126,54 @@ def _amount(value: float, unit: str) -> str:
 
 def _bins(bins: Sequence[dict[str, Any]], name: str, unit: str) -> str:
     inner = _HEIGHT - _TOP - _BOTTOM
-    pitch = (_WIDTH - _LEFT - 4) / max(1, len(bins))
-    told = []
+    pitch = (_WIDTH - _LEFT - _RIGHT) / max(1, len(bins))
     parts = []
     for share in (0.0, 0.5, 1.0):
         y = _TOP + inner * (1 - share)
         parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="soft" x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">'
             f"{100 * share:.0f}%</text>"
         )
-    for place, part in enumerate(bins):
-        rate = part["rate"] or {}
-        bounds = f"{_edge(part['low'], unit)} to {_edge(part['high'], unit)}"
-        told.append(f"{bounds}: {percent(rate.get('mean'))} of {part['n']}")
-        parts.append(_bin(_LEFT + pitch * (place + 0.5), pitch, inner, part, unit))
+    parts += [_bin(_LEFT + pitch * place, pitch, part) for place, part in enumerate(bins)]
+    edges = [part["low"] for part in bins] + [part["high"] for part in bins[-1:]]
+    parts += [
+        f'<text x="{_LEFT + pitch * place:.1f}" y="{_HEIGHT - 24}" text-anchor="middle">'
+        f"{escape(_edge(edge, unit))}</text>"
+        for place, edge in enumerate(edges)
+    ]
+    told = [
+        f"{_edge(part['low'], unit)} to {_edge(part['high'], unit)}:"
+        f" {percent((part['rate'] or {}).get('mean'))} of {part['n']}"
+        for part in bins
+    ]
     label = escape(f"Success by {name}. {'; '.join(told)}", quote=True)
     view = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}"'
     return f"<svg {view}>{''.join(parts)}</svg>"
 
 
-def _bin(middle: float, pitch: float, inner: int, part: dict[str, Any], unit: str) -> str:
-    rate = part["rate"] or {}
-    edges = f"{_edge(part['low'], unit)}-{_edge(part['high'], unit)}"
-    text = (
-        f'<text x="{middle:.1f}" y="{_HEIGHT - 24}" text-anchor="middle">{edges}</text>'
-        f'<text class="soft" x="{middle:.1f}" y="{_HEIGHT - 8}" text-anchor="middle">'
+def _bin(left: float, pitch: float, part: dict[str, Any]) -> str:
+    """One bar with its interval and, below, how many it is the rate of."""
+    inner, middle, wide = _HEIGHT - _TOP - _BOTTOM, left + pitch / 2, 0.62 * pitch
+    count = (
+        f'<text class="soft" x="{middle:.1f}" y="{_HEIGHT - 7}" text-anchor="middle">'
         f"n {part['n']}</text>"
     )
+    rate = part["rate"] or {}
     if rate.get("mean") is None:
-        return text
-    mean, low, high = (
-        _TOP + inner * (1 - rate[key]) if rate.get(key) is not None else None
-        for key in ("mean", "ci_low", "ci_high")
-    )
-    wide = 0.62 * pitch
-    picture = (
+        return count
+    mean, low, high = (_TOP + inner * (1 - rate[key]) for key in ("mean", "ci_low", "ci_high"))
+    return (
         f'<rect class="bar" x="{middle - wide / 2:.1f}" y="{mean:.1f}" width="{wide:.1f}"'
         f' height="{inner * rate["mean"]:.1f}"/>'
+        f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" y1="{low:.1f}"'
+        f' y2="{high:.1f}"/>'
+        f'<circle class="dot" cx="{middle:.1f}" cy="{mean:.1f}" r="4"/>{count}'
     )
-    if low is not None and high is not None:
-        picture += (
-            f'<line class="whisker" x1="{middle:.1f}" x2="{middle:.1f}" y1="{low:.1f}"'
-            f' y2="{high:.1f}"/>'
-        )
-    return f'{picture}<circle class="dot" cx="{middle:.1f}" cy="{mean:.1f}" r="4"/>{text}'
 
 
 def _edge(value: float | None, unit: str) -> str:
+    """The bound of a bin; the last one may have none."""
     if value is None:
         return "more"
     return f"{100 * value:.0f}%" if unit == "share" else f"{value:.2g}"

@@ -63,10 +63,10 @@ def render(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
 
 def _figures(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     success, goals = report["success"], records[0]["goals"]
-    count = sum(record["success"] for record in records)
+    count, total = round(success["mean"] * report["num_episodes"]), report["num_episodes"]
     return [
         (percent(success["mean"]), f"full success, 95% interval {words.interval(success)}"),
-        (f"{count} of {len(records)}", "episodes"),
+        (f"{count} of {total}", "episodes"),
         (f"{goals * report['goals_met']:.2f} of {goals}", "objects at their goals, mean"),
         (f"{report['steps']['mean']:.0f}", "control steps, mean"),
         (f"{report['force']['peak_n']['median'] / 1000:.2f} kN", "peak force, median"),

@@ -24,9 +24,9 @@ REASONS = {
 
 # What parts the measured success from the product of isolated rates.
 LOSSES = {
-    "selection": "which episodes get here",
+    "selection": "selection of episodes",
     "tax": "handoff tax",
-    "time": "out of the episode's steps",
+    "time": "episode out of steps",
     "lost": "lost again later",
     "made_good": "made good later",
 }
@@ -119,7 +119,9 @@ def repair(kind: str) -> str:
 
 
 def link(row: dict[str, Any]) -> str:
-    """A handoff or a pair of skills: "navigate -> pick"."""
+    """A handoff from skill to skill: "navigate -> open fridge"; "others" stands for the rest."""
+    if row["from"] == row["to"] == "others":
+        return "all others"
     return f"{plain(row['from'])} -> {plain(row['to'])}"
 
 
@@ -133,6 +135,13 @@ def repair_sentence(row: dict[str, Any]) -> str:
 
 
 def setback(row: dict[str, Any]) -> str:
-    """A part of what propagation costs, with where: "handoff tax, navigate -> pick"."""
-    where = link(row) if row.get("from") and row.get("to") else plain(row.get("skill") or "")
+    """A part of what propagation costs, with where: "handoff tax, nav obj_0 -> pick obj_0"."""
+    where = place(row)
     return f"{loss(row['kind'])}, {where}" if where else loss(row["kind"])
+
+
+def place(row: dict[str, Any]) -> str:
+    """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
+    if row.get("from") and row.get("to"):
+        return f"{row['from']} -> {row['to']}"
+    return str(row.get("to") or plain(row.get("skill") or ""))
