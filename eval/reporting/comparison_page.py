@@ -1,9 +1,7 @@
 """`report.html` of several agents on the same episodes."""
 
-import os
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from eval.reporting import bars, blocks, words
@@ -22,8 +20,8 @@ _CAUSES_NOTE = "In how many episodes something was the first to go wrong."
 _EPISODES_NOTE = "Those in which some agents succeeded and others did not."
 
 
-def render(report: dict[str, Any], out: Path) -> str:
-    """The page; `out` is the folder that it lies in, from which links lead to the evaluations."""
+def render(report: dict[str, Any]) -> str:
+    """The page; its links lead from the folder that it lies in to the evaluations."""
     agents = report["agents"]
     sections = [
         _head(report),
@@ -31,8 +29,8 @@ def render(report: dict[str, Any], out: Path) -> str:
         blocks.section("Stages side by side", _STAGES_NOTE, _stages(agents)),
         _taxes(agents),
         blocks.section("First causes side by side", _CAUSES_NOTE, _causes(agents)),
-        blocks.section("Episodes that differ", _EPISODES_NOTE, _episodes(report, out)),
-        blocks.section("What was compared", "", _agents(agents, out)),
+        blocks.section("Episodes that differ", _EPISODES_NOTE, _episodes(report)),
+        blocks.section("What was compared", "", _agents(agents)),
     ]
     facts = [f"{report['num_episodes']} common episodes of split {report['split']}"]
     facts.append(f"seed {report['seed']}")
@@ -182,7 +180,7 @@ def _causes(agents: Sequence[dict[str, Any]]) -> str:
     return blocks.table(heads, rows, "First causes side by side")
 
 
-def _episodes(report: dict[str, Any], out: Path) -> str:
+def _episodes(report: dict[str, Any]) -> str:
     agents = report["agents"]
     if not report["episodes"]:
         return blocks.paragraph("In every episode all of them ended alike.")
@@ -190,7 +188,7 @@ def _episodes(report: dict[str, Any], out: Path) -> str:
         [
             escape(episode["id"]),
             *(
-                _ended(outcome, agent, out)
+                _ended(outcome, agent)
                 for outcome, agent in zip(episode["outcomes"], agents, strict=True)
             ),
         ]
@@ -200,32 +198,26 @@ def _episodes(report: dict[str, Any], out: Path) -> str:
     return blocks.table(heads, rows, "Episodes that differ")
 
 
-def _ended(outcome: dict[str, Any], agent: dict[str, Any], out: Path) -> str:
+def _ended(outcome: dict[str, Any], agent: dict[str, Any]) -> str:
     text = blocks.outcome(outcome["success"])
     if outcome["video"]:
-        path = _beside(os.path.join(agent["folder"], outcome["video"]), out)
-        text += f" {blocks.anchor(path, 'video')}"
+        film = f"{agent['link']}/{outcome['video']}"
+        text += f" {blocks.anchor(film, 'video')}"
     wrong = what_went_wrong(outcome)
     return f"{text}<br/>{wrong}" if wrong else text
 
 
-def _agents(agents: Sequence[dict[str, Any]], out: Path) -> str:
+def _agents(agents: Sequence[dict[str, Any]]) -> str:
     rows = [
         [
-            blocks.anchor(_beside(os.path.join(agent["folder"], "report.html"), out), name),
+            blocks.anchor(f"{agent['link']}/report.html", agent["name"]),
             escape(agent["agent"]),
             escape(", ".join(f"{k}: {v['checkpoint']}" for k, v in agent["learned"].items())),
             escape(_protocol(agent)),
             str(agent["num_episodes"]),
             blocks.code(agent["settings_command"]) if agent["settings_command"] else "",
         ]
-        for agent, name in ((agent, agent["name"]) for agent in agents)
+        for agent in agents
     ]
     heads = ["evaluation", "agent", "learned", "protocol", "#episodes", "command"]
     return blocks.table(heads, rows, "What was compared")
-
-
-def _beside(path: str, out: Path) -> str:
-    """The way from one folder to a file, both as they are seen from the folder of the command."""
-    there = Path(path).expanduser().resolve()
-    return Path(os.path.relpath(there, out.resolve())).as_posix()

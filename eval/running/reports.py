@@ -32,7 +32,7 @@ def rebuild(folder: str, console: Console | None = None) -> None:
             rebuild(str(path / run["folder"]), console)
         html = index.render(report)
     elif "differences" in report:
-        html = comparison_page.render(report, path)
+        html = comparison_page.render(report)
     else:
         render = skill_page.render if "skill" in report else page.render
         html = render(report, _read_records(path))
@@ -43,6 +43,8 @@ def rebuild(folder: str, console: Console | None = None) -> None:
 
 def compare(folders: Sequence[str], out: str, console: Console | None = None) -> dict[str, Any]:
     """Compares evaluations of one scenario, writes and prints the comparison, and returns it.
+
+    Each of its `agents` has also a `link`, the way from the output folder to its own.
 
     Raises:
         UserError: a folder is none of a scenario's evaluation, they are not of the same episodes,
@@ -56,7 +58,9 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
         if place == target.resolve():
             raise UserError(f"out: {out} is one of the evaluations; take another folder")
     report = comparison.compare([_read(folder) for folder in folders])
-    files.write_text(target / "report.html", comparison_page.render(report, target))
+    for agent, place in zip(report["agents"], places, strict=True):
+        agent["link"] = Path(os.path.relpath(place, target.resolve())).as_posix()
+    files.write_text(target / "report.html", comparison_page.render(report))
     files.write_json(target / "report.json", report)
     _show(console, report)
     runs.tell_where(console, target)
