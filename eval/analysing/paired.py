@@ -86,7 +86,7 @@ def _correlation(counts: Pairs) -> float:
     spread = (a + b) * (c + d) * (a + c) * (b + d)
     if spread == 0:
         return 0.0
-    excess: float = a * d - b * c
+    excess = float(a * d - b * c)
     if excess > 0:
         excess = max(excess - counts.count / 2, 0.0)
     return excess / math.sqrt(spread)
