@@ -69,7 +69,8 @@ class EpisodeResult:
     `clutter_moved` of `clutter` objects that are no targets ended more than 0.1 m from where they
     were at the start, and `targets_moved` targets that were never in the hand. `view_blocked` is
     the share of the looks, with an object in the hand, in which it hid what is ahead
-    (`eval.running.view`). What was not measured is None.
+    (`eval.running.view`). `cause_text` is the first cause in words, `set_up_by` the skill that had
+    set the failed one up to fail (`eval.handoffs.blame`). What was not measured is None.
     """
 
     id: str
@@ -91,6 +92,8 @@ class EpisodeResult:
     clutter: int | None = None
     targets_moved: int | None = None
     view_blocked: float | None = None
+    cause_text: str | None = None
+    set_up_by: str | None = None
 
     @property
     def steps_run(self) -> int:

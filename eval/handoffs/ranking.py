@@ -61,8 +61,8 @@ def repair_all(studies: Sequence[Study], players: Players) -> dict[str, Any]:
     """By kind the gain of repairing every handoff, over the episodes of the Shapley values."""
     found: dict[str, Any] = {}
     for kind in KINDS:
-        complete = _complete(kind, studies, players)
-        found[kind] = gain(kind, complete, 2 ** len(players.of[kind]) - 1)
+        whole = complete(kind, studies, players)
+        found[kind] = gain(kind, whole, 2 ** len(players.of[kind]) - 1)
     return found
 
 
@@ -92,18 +92,19 @@ def _outcome(kind: Kind, study: Study, coalition: int) -> dict[str, Any] | None:
     return found
 
 
-def _complete(kind: Kind, studies: Sequence[Study], players: Players) -> list[Study]:
+def complete(kind: Kind, studies: Sequence[Study], players: Players) -> list[Study]:
+    """The studies in which all coalitions were run."""
     every = range(1, 2 ** len(players.of[kind]))
     return [s for s in studies if all(_outcome(kind, s, c) is not None for c in every)]
 
 
 def _shares(kind: Kind, studies: Sequence[Study], players: Players) -> np.ndarray:
     """Shapley's values (players, n) for each of the episodes in which all coalitions were run."""
-    complete = _complete(kind, studies, players)
-    if not complete:
+    whole = complete(kind, studies, players)
+    if not whole:
         return np.zeros((0, 0))
-    worth = {0: np.array([study["success"] for study in complete], dtype=float)}
+    worth = {0: np.array([study["success"] for study in whole], dtype=float)}
     for coalition in range(1, 2 ** len(players.of[kind])):
-        outcomes = [_outcome(kind, study, coalition) for study in complete]
+        outcomes = [_outcome(kind, study, coalition) for study in whole]
         worth[coalition] = np.array([o["success"] for o in outcomes if o], dtype=float)
     return shapley(worth, len(players.of[kind]))

@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 import tpsrl
-from eval.running import agents, inputs, runs
+from eval.running import agents, chains, inputs, runs
 from eval.running.episodes import digest, obtain
 from eval.running.journal import Journal
 from eval.settings import BankSettings
-from planner.execution.executor import Executor
 from planner.execution.trace import Trace
 from skills.core.interface import SkillPolicy
 from skills.starts.bank import BankWriter, ExitState
@@ -62,15 +61,8 @@ class BankRunner:
 
     def __call__(self) -> Callable[[BankJob], BankOutcome]:
         """The function that runs one episode."""
-        from tpsrl import sim
-
         settings = self.settings
-        simulator = sim.make(
-            settings.engine,
-            num_envs=1,
-            slots=capacity_for(settings.scenario.num_objects),
-            filter_base=settings.protocol.filter_base,
-        )
+        simulator = chains.make_simulator(settings)
         # Policies are made anew for every episode, so that nothing is left over from the last one.
         return lambda job: run_episode(
             settings,
@@ -172,25 +164,15 @@ def run_episode(
         UserError: the episode is not valid, or the file cannot be written; names the episode.
     """
     started = time.perf_counter()
-    protocol, episode = settings.protocol, job.episode
-    executor = Executor(
-        simulator,
-        policies,
-        reset_arm=reset_arm,
-        limits=protocol.limits_for(settings.scenario.name),
-        rules=dataclasses.replace(settings.rules(), snapshots=True),
-        thresholds=protocol.skills,
-        predicates=protocol.predicates,
-    )
+    executor = chains.make_executor(settings, simulator, policies, reset_arm, snapshots=True)
     try:
-        trace = executor.run(episode)
+        trace = executor.run(job.episode)
         kept = [state for state in exit_states(trace) if _wanted(state, settings.only)]
         with ShardWriter(job.path) as part:
             for state in kept:
                 part.add(state.snapshot, state.note())
     except UserError as error:
-        prefix, message = f"episode {episode.id}: ", str(error)
-        raise UserError(message if message.startswith(prefix) else prefix + message) from None
+        raise chains.about_episode(job.episode.id, error) from None
     return BankOutcome(KeptStates(trace.success, len(kept)), time.perf_counter() - started)
 
 

@@ -101,27 +101,30 @@ def film_path(films: Path, number: int, videos: int) -> Path | None:
     return films / f"{number:04d}.mp4"
 
 
-def put_videos(films: Path, videos: Path) -> None:
-    """Puts the new videos in the place of those of an earlier run; `films` keeps its own too.
+def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
+    """Puts new files in the place of an earlier run's; where they were made they stay, too.
+
+    They have numbers for names, and are of `kinds` such as "*.mp4".
 
     Raises:
         UserError: they cannot be written.
     """
-    new = sorted(films.glob("*.mp4"))
     try:
-        for film in new:
-            with files.atomic(videos / film.name) as temporary:
+        for file in sorted(path for kind in kinds for path in made.glob(kind)):
+            with files.atomic(folder / file.name) as temporary:
                 try:
-                    os.link(film, temporary)
+                    os.link(file, temporary)
                 except OSError:  # a file system without links
-                    shutil.copyfile(film, temporary)
-        for old in videos.glob("[0-9][0-9][0-9][0-9].mp4"):
-            if not (films / old.name).is_file():
+                    shutil.copyfile(file, temporary)
+        for old in [
+            path for kind in kinds for path in folder.glob(f"[0-9][0-9][0-9][0-9]{kind[1:]}")
+        ]:
+            if not (made / old.name).is_file():
                 old.unlink()
-        if videos.is_dir() and not any(videos.iterdir()):
-            videos.rmdir()
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
     except OSError as error:
-        raise UserError(f"out: cannot write '{videos}' ({error.strerror})") from None
+        raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
 
 
 def timing(processes: int | None, outcomes: Sequence[Any], seconds: float) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def evaluate_skill(
         results = [outcome.result for outcome in outcomes]
         summary = summarise(_header(settings, starts), results)
         timing = runs.timing(settings.processes, outcomes, journal.seconds)
-        runs.put_videos(journal.films, out / "videos")
+        runs.put_files(journal.films, out / "videos", ("*.mp4",))
         html = skill_page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)
         journal.finish()
