@@ -300,7 +300,7 @@ def test_sigterm_is_an_error_of_the_function(
 ) -> None:
     run = functools.partial(evaluate, console=quiet(), factory=Signalling)
     monkeypatch.setattr(evaluator, "evaluate", run)
-    with pytest.raises(RunError, match="^eval: stopped before its end; the same call goes on$"):
+    with pytest.raises(RunError, match=r"^eval: stopped before its end; the same call goes on$"):
         api.evaluate("tidy_house", episodes=dataset, out=tmp_path / "out", processes=1)
 
 
