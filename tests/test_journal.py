@@ -185,7 +185,7 @@ class Halves:
 
 
 def run(out: Path, factory: Any, console: Console = QUIET, **named: Any) -> list[Done]:
-    work = runs.Work("jobs", Done, factory, [1, 2, 3], ["a", "b", "a"], **named)
+    work = runs.JobSet("jobs", Done, factory, [1, 2, 3], ["a", "b", "a"], **named)
     with Journal(out, console) as notes:
         notes.resume("d")
         found = runs.run_jobs(work, 1, notes, "Jobs", console)
@@ -211,7 +211,7 @@ def test_no_worker_is_built_where_all_jobs_are_done(tmp_path: Path) -> None:
     for factory in (Halves(), unbuildable):
         with journal(tmp_path, keep=True) as notes:
             notes.resume("d")
-            work = runs.Work("jobs", Done, factory, [1], ["a"])
+            work = runs.JobSet("jobs", Done, factory, [1], ["a"])
             assert runs.run_jobs(work, 1, notes, "Jobs", QUIET) == [Done(0.5)]
             notes.finish()
 

@@ -82,7 +82,7 @@ _USER_MODULES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
+    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input), 130 or 143."""
     let_threads_sleep()
     try:
         siblings.check()

@@ -97,7 +97,7 @@ def analyse(
     players = design.choose_players(results, settings.analysis_players)
     coalitions = design.choose_coalitions(results[:count], players, budget)
     jobs = [StudyJob(*pair) for pair in zip(episodes, coalitions, strict=False)]
-    work = runs.Work(
+    work = runs.JobSet(
         "studies",
         StudyOutcome,
         runner(settings, players),
@@ -185,7 +185,7 @@ def film_reel(
         at = min(cause.step, results[number].steps)
         name = f"{number:04d}"
         jobs.append(ClipJob(episodes[number], at, folder / f"{name}.mp4", folder / f"{name}.png"))
-    work = runs.Work(
+    work = runs.JobSet(
         "clips",
         dict,
         ClipRunner(settings),

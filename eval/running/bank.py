@@ -132,7 +132,7 @@ def _make(
     shutil.rmtree(whole, ignore_errors=True)
     checkpoints = agents.checkpoints(settings.skills.given())
     journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
-    work = runs.Work(
+    work = runs.JobSet(
         "episodes",
         BankOutcome,
         factory(settings),

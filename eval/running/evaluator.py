@@ -107,7 +107,7 @@ def evaluate(
         checkpoints = agents.checkpoints(settings.skills.given())
         journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
         outcomes = runs.run_jobs(
-            runs.Work(
+            runs.JobSet(
                 "episodes",
                 EpisodeOutcome,
                 factory(settings),

@@ -26,7 +26,7 @@ def _nothing(job: Any) -> Path | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Work(Generic[T]):
+class JobSet(Generic[T]):
     """Jobs of one kind.
 
     `kind` is their plural ("episodes"), by which a journal tells them from others, and `outcome`
@@ -44,7 +44,7 @@ class Work(Generic[T]):
 
 
 def run_jobs(
-    work: Work[T], processes: int, journal: Journal, title: str, console: Console
+    work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
 ) -> list[T]:
     """The outcomes in the order of the jobs, with a progress bar on a terminal.
 
@@ -89,7 +89,7 @@ def _no_work() -> Generator[tuple[int, Any], None, None]:
     yield from ()
 
 
-def _good(work: Work[T], done: Mapping[int, T]) -> int:
+def _good(work: JobSet[T], done: Mapping[int, T]) -> int:
     return sum(work.good(outcome) for outcome in done.values()) if work.good is not None else 0
 
 

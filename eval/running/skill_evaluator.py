@@ -69,7 +69,7 @@ def evaluate_skill(
         )
         journal.resume(inputs.digest(settings, digest(starts), _read_beside(settings)))
         outcomes = runs.run_jobs(
-            runs.Work(
+            runs.JobSet(
                 "episodes",
                 SkillOutcome,
                 factory(settings),

@@ -11,7 +11,7 @@ from tpsrl.errors import UserError, unknown
 TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table) or a file
 of your own (path/to/my_scenario.yaml, see docs/add_a_scenario.md); `all` runs the benchmark's three
 and prints one table; a skill is run by itself on its own start states, `skills` runs each that
-plans are made of."""
+plans are made of. What was stopped or killed goes on with the same command."""
 
 _SCENARIO = f"""Runs the episodes of a scenario and reports full success, each stage of the plan
 and the first causes of failure, with 95% intervals. Writes report.html, report.json,
