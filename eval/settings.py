@@ -99,11 +99,11 @@ class AllSettings(_CarriesOutPlans, RunSettings):
     )
     analysis_steps: int | None = config.option(
         None,
-        "control steps that repaired continuations may take (default: twice the evaluation's own)",
+        "control steps that repaired continuations may take (default: four times the evaluation's)",
         minimum=0,
     )
     analysis_players: int = config.option(
-        4, "types of handoffs whose repairs are told apart, the rest together", minimum=1, maximum=6
+        3, "types of handoffs whose repairs are told apart, the rest together", minimum=1, maximum=6
     )
 
 

@@ -176,7 +176,7 @@ class Navigate(Skill):
                 self.home.memory[0] = 1.0
                 self.wait = 150
             else:
-                self.wait = 0
+                self.wait = 2
         self.wait -= 1
         return self.wait < 0
 

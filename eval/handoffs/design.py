@@ -8,7 +8,7 @@ from eval.analysing.results import EpisodeResult
 from eval.handoffs.repairs import END, KINDS, Handoff, Kind
 from eval.handoffs.study import OTHERS, Players
 
-MOST_PLAYERS = 6  # exact Shapley values need two to the power of that many continuations
+_RUNS_OF_A_FAILURE = 3  # about so many continuations differ by the effects that are granted
 
 
 def choose_players(results: Sequence[EpisodeResult], most: int) -> Players:
@@ -44,10 +44,11 @@ def choose_coalitions(
 ) -> list[dict[str, list[int]]]:
     """By episode and kind the coalitions to run, within about so many control steps.
 
-    An effect can be granted only where an episode has failed, so these are few and all are run. A
-    state can be repaired in every episode: half of what is left goes to repairing each player
-    alone, and all together, in as many episodes as that lasts for, the other half to all other
-    coalitions in the first of these. An episode is taken to cost as many steps as it had itself.
+    An effect can be granted only where an episode has failed, and coalitions that agree on what was
+    lacking there are one run: these are few, and all are run. A state can be repaired in every
+    episode: half of what is left goes to repairing each player alone, and all together, in as many
+    episodes as that lasts for, the other half to all other coalitions in the first of these. An
+    episode is taken to cost as many steps as it had itself.
     """
     sizes = {kind: len(players.of[kind]) for kind in KINDS}
     effects = list(range(1, 2 ** sizes["effect"]))
@@ -55,7 +56,7 @@ def choose_coalitions(
     alone = sorted({*(1 << bit for bit in range(sizes["state"])), every} - {0})
     others = sorted(set(range(1, every + 1)) - set(alone))
     failed = [result.steps for result in results if not result.success]
-    left = max(0, budget - len(effects) * sum(failed) // 2)
+    left = max(0, budget - _RUNS_OF_A_FAILURE * sum(failed))
     singles = _affordable(results, len(alone), left // 2 if others else left)
     whole = _affordable(results[:singles], len(others), left - left // 2)
     found = []

@@ -29,7 +29,7 @@ REEL = "reel"  # folder of the clips
 _CAUSES, _CLIPS = 5, 2  # so many causes have so many clips each
 _BEFORE, _AFTER = 90, 15  # control steps around a first cause
 _STRIDE = 3
-_BUDGET = 2  # times the control steps of the evaluation itself
+_BUDGET = 4  # times the control steps of the evaluation itself
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
