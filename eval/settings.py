@@ -55,7 +55,7 @@ class AllSettings(RunSettings):
         "agent",
         AgentPreset,
         "scripted",
-        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
         minimum=0,
     )
     replan: bool = config.option(False, "after a failure plan again from what is seen")
