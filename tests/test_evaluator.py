@@ -225,10 +225,11 @@ def read(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_dead_worker_ends_the_run_and_leaves_no_files(dataset: Path, tmp_path: Path) -> None:
+def test_a_dead_worker_ends_the_run_and_leaves_no_report(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"died while working on episode test/1: signal SIGKILL"):
         evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
-    assert not (tmp_path / "out").exists()
+    # The other worker may have finished an episode by then, which is kept.
+    assert [path for path in tmp_path.glob("out/*") if path.name != ".running"] == []
 
 
 @pytest.mark.slow
@@ -240,7 +241,8 @@ def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with pytest.raises(UserError, match="overlaps the sofa"):
         evaluate(settings(dataset, out, "processes=1", "videos=1"), quiet(), Refusing)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    left = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert left == before
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 import xml.etree.ElementTree
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -60,6 +61,10 @@ def episode(index: int, done: int, margin: float = -0.1, **changes: Any) -> Epis
         "force_total_n": 0.0,
     }
     return EpisodeResult(**(fields | changes))
+
+
+def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
+    return page.render(report, [result.to_json() for result in results])
 
 
 def test_stage_counts_are_those_of_a_hand_counted_case() -> None:
@@ -133,7 +138,7 @@ def test_skill_and_plan_are_counted_apart_where_they_disagree() -> None:
     assert (row["only_predicates"], row["only_skill"]) == (2, 1)
     assert (row["rate"], row["skill_rate"]) == (3 / 5, 2 / 5)
     assert row["skill_ci_low"] == wilson(2, 5).ci_low
-    html = page.render(summarise(HEADER, results), results)
+    html = render(summarise(HEADER, results), results)
     assert "3 of 5, skill 2, 3 differ" in html
 
 
@@ -151,7 +156,7 @@ def trace(**changes: Any) -> Trace:
     outcomes = ("success", "timeout", "success")
     marks = {"a": StageMark(5, 5), "b": StageMark(), "c": StageMark(9, None)}
     runs = [
-        Stage(index, 0, name, skill, (name,), None, {}, ended)  # type: ignore[arg-type]
+        Stage(index, 0, name, skill, (name,), None, {}, ended_by=ended)  # type: ignore[arg-type]
         for index, ((name, skill), ended) in enumerate(zip(STAGES, outcomes, strict=True))
     ]
     names, skills = zip(*STAGES, strict=True)
@@ -170,9 +175,7 @@ def test_stage_goals_count_by_the_protocols_rule() -> None:
 
 def test_page_shows_every_value_of_the_protocol_and_marks_the_changed_ones() -> None:
     results = [episode(0, 3)]
-    html = page.render(
-        summarise(HEADER | {"protocol_changes": {"limits.total": 1}}, results), results
-    )
+    html = render(summarise(HEADER | {"protocol_changes": {"limits.total": 1}}, results), results)
     rows = [row for row in html.split("<tr>") if "<code>limits.total</code>" in row]
     assert len(rows) == 1 and "5000" in rows[0] and "changed" in rows[0]
     assert "<code>skills.reach</code>" in html and html.count(">changed<") == 1
@@ -180,7 +183,7 @@ def test_page_shows_every_value_of_the_protocol_and_marks_the_changed_ones() -> 
 
 def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
     results = [episode(0, 3, video="videos/a.mp4"), episode(1, 1)]
-    html = page.render(summarise(HEADER, results), results)
+    html = render(summarise(HEADER, results), results)
     assert "http" not in html and "<script" not in html and "<link" not in html
     body = html[html.index("<main>") : html.index("</main>") + 7].replace("video controls", "video")
     tree = xml.etree.ElementTree.fromstring(body)
@@ -190,14 +193,14 @@ def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
 
 def test_page_shows_names_as_text_not_as_markup() -> None:
     results = [episode(0, 1, id="<b>bold</b>")]
-    html = page.render(summarise(HEADER, results), results)
+    html = render(summarise(HEADER, results), results)
     assert "&lt;b&gt;bold&lt;/b&gt;" in html and "<b>bold" not in html
 
 
 def test_page_says_when_the_protocol_was_changed() -> None:
     results = [episode(0, 3)]
     header = HEADER | {"protocol_changes": {"limits.total": 4000}}
-    assert "limits.total=4000" in page.render(summarise(header, results), results)
+    assert "limits.total=4000" in render(summarise(header, results), results)
 
 
 def test_table_names_stages_causes_and_success(capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +230,7 @@ def test_success_stands_there_with_timeouts_ending_the_episode_and_with_timeouts
     )
     assert found["ignored"]["ci_low"] == wilson(2, 3).ci_low
     assert "This protocol ends the episode; what comes then is run" in found["how"]
-    html = page.render(report, results)
+    html = render(report, results)
     assert 'it is ignored</td><td class="n">66.7%' in html and found["how"][:40] in html
 
 
@@ -240,7 +243,7 @@ def test_where_the_episode_was_not_carried_on_there_is_no_rate_with_timeouts_ign
     table.show(Console(width=100), report)
     printed = capsys.readouterr().out
     assert "timeouts ending 50.0%, ignored -; skills ran out of steps in 1 of 2 episodes" in printed
-    assert "not run" in page.render(report, results)
+    assert "not run" in render(report, results)
 
 
 def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted(
@@ -260,7 +263,7 @@ def test_blocked_views_are_averaged_over_the_episodes_that_looked() -> None:
     results = [episode(0, 3, view_blocked=0.5), episode(1, 3, view_blocked=0.0), episode(2, 0)]
     report = summarise(HEADER, results)
     assert report["view_blocked"] == {"mean": 0.25, "episodes": 2}
-    assert "of looks while holding blocked" in page.render(report, results)
+    assert "of looks while holding blocked" in render(report, results)
 
 
 def test_results_and_reports_written_before_can_still_be_shown(
@@ -271,7 +274,7 @@ def test_results_and_reports_written_before_can_still_be_shown(
     assert report["timeouts"] is None and report["clutter_moved"] is None
     for key in ("timeouts", "clutter_moved", "view_blocked"):
         del report[key]
-    page.render(report, results)
+    render(report, results)
     table.show(Console(width=100), report)
     assert "clutter" not in capsys.readouterr().out
 

@@ -37,6 +37,16 @@ COMMANDS = {
         "SCENARIO [key=value ...]",
         "generate and check a dataset of episodes",
     ),
+    "bank": (
+        "tpsrl.commands.bank",
+        "SCENARIO [key=value ...]",
+        "keep the exit states of every skill, to train others in",
+    ),
+    "report": (
+        "tpsrl.commands.report",
+        "DIR [DIR ...] [out=DIR]",
+        "show a report again, or compare several agents on the same episodes",
+    ),
     "train": (
         "tpsrl.commands.train",
         "SKILL [key=value ...]",
@@ -72,7 +82,7 @@ _USER_MODULES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
+    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input), 130 or 143."""
     let_threads_sleep()
     try:
         siblings.check()
@@ -141,7 +151,7 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
 def _load(name: str, command: Command, arguments: list[str]) -> Any:
     from tpsrl import config
 
-    named = _name_positional(name, command.positional, arguments)
+    named = _name_positional(name, command, arguments)
     _check_fixed(name, command.fixed, named)
     overrides = [*command.fixed, *named]
     if command.load is not None:
@@ -184,16 +194,17 @@ def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
     return module.choose(arguments[0]), arguments[1:]
 
 
-def _name_positional(command: str, keys: Sequence[str], arguments: list[str]) -> list[str]:
+def _name_positional(name: str, command: Command, arguments: list[str]) -> list[str]:
     """Leading words without `=` become values of the command's positional keys."""
     words = 0
     while words < len(arguments) and "=" not in arguments[words]:
         words += 1
     flag = next((a for a in arguments if a.startswith("-")), None)
     if flag is not None:
-        raise UserError(f"{command}: unknown flag '{flag}'; settings are key=value, without dashes")
+        raise UserError(f"{name}: unknown flag '{flag}'; settings are key=value, without dashes")
+    keys = (command.repeated,) * words if command.repeated else command.positional
     if words > len(keys):
-        raise UserError(f"{command}: unexpected argument '{arguments[len(keys)]}'")
+        raise UserError(f"{name}: unexpected argument '{arguments[len(keys)]}'")
     named = [f"{key}={word}" for key, word in zip(keys, arguments[:words], strict=False)]
     return named + arguments[words:]
 

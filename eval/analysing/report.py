@@ -27,6 +27,15 @@ class HasCause(Protocol):
         ...
 
 
+class HasStages(Protocol):
+    """A result that says how each stage of its plan ended."""
+
+    @property
+    def stages(self) -> tuple[StageResult, ...]:
+        """In the order of the first plan."""
+        ...
+
+
 def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """The report of at least one episode, as JSON types.
 
@@ -67,7 +76,7 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
     }
 
 
-def stage_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+def stage_rates(results: Sequence[HasStages]) -> list[dict[str, Any]]:
     """For each stage of the plan: how many episodes ran it, and how many of these did it.
 
     `rate` is succeeded / reached with its Wilson interval, by the plan's predicates. `skill_rate`

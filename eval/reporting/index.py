@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eval.reporting import acting, extras, page
+from eval.reporting import acting, blocks, extras
 from eval.reporting.words import percent
 
 _SCENARIOS_NOTE = """Full success with its 95% Wilson interval; success with timeouts ending the
@@ -93,9 +93,10 @@ def render(summary: dict[str, Any]) -> str:
         for run, row in zip(summary["runs"], cells, strict=True)
     ]
     note = _SCENARIOS_NOTE if "stages" in summary["runs"][0] else _SKILLS_NOTE
-    sections = [page.section("Results", note, page.table(heads, rows)), page.protocol(summary)]
+    results = blocks.table(heads, rows, "Results")
+    sections = [blocks.section("Results", note, results), blocks.protocol(summary)]
     title = f"{summary['title']}, {acting.who(summary)}"
-    return page.shell(title, page.common_facts(summary), sections)
+    return blocks.shell(title, blocks.common_facts(summary), sections)
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from eval.analysing.skill_results import SkillResult
-from eval.reporting import extras, page
+from eval.reporting import blocks, extras, films, page, words
 from eval.reporting.words import percent, signed
 
 _PARTS_NOTE = """In how many runs each part of success held at the end, and by how much it was
@@ -15,27 +14,30 @@ margin is what was missing, the median over the runs."""
 _RUNS_NOTE = "Forces are the largest of one contact, and the sum of its rises by more than 20 N."
 
 
-def render(report: dict[str, Any], results: Sequence[SkillResult]) -> str:
-    """The page; links to videos are relative to the folder it lies in."""
+def render(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
+    """The page; `report` and `records` are those of its files.
+
+    Links to videos are relative to the folder that the page lies in.
+    """
+    causes = page.causes(report["first_causes"])
     sections = [
-        page.headline(_figures(report)),
-        page.section("Parts of success", _PARTS_NOTE, _parts(report["parts"])),
-        page.section("First causes of failure", _CAUSES_NOTE, page.causes(report["first_causes"])),
-        page.videos(results),
-        page.section("Runs", _RUNS_NOTE, _runs(results)),
-        page.protocol(report),
+        blocks.headline(_figures(report)),
+        blocks.section("Parts of success", _PARTS_NOTE, _parts(report["parts"])),
+        blocks.section("First causes of failure", _CAUSES_NOTE, causes),
+        films.videos(records),
+        blocks.section("Runs", _RUNS_NOTE, _runs(records)),
+        blocks.protocol(report),
     ]
-    facts = page.common_facts(report)
-    return page.shell(f"{report['title']}, {report['agent']} agent", facts, sections)
+    facts = blocks.common_facts(report)
+    return blocks.shell(f"{report['title']}, {report['agent']} agent", facts, sections)
 
 
 def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     success, count = report["success"], report["num_episodes"]
-    interval = f"{percent(success['ci_low'])} to {percent(success['ci_high'])}"
     path = report["path"]
     driving = [] if path is None else [(f"{path['spl']:.2f}", "SPL, mean")]
     return [
-        (percent(success["mean"]), f"success, 95% interval {interval}"),
+        (percent(success["mean"]), f"success, 95% interval {words.interval(success)}"),
         (f"{round(success['mean'] * count)} of {count}", "runs"),
         (f"{report['steps']['mean']:.0f}", "control steps, mean"),
         (f"{report['reward']['mean']:.2f}", "reward, mean"),
@@ -48,21 +50,24 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _parts(parts: Sequence[dict[str, Any]]) -> str:
     rows = [
         [
-            f"<code>{escape(part['name'])}</code>",
+            blocks.code(part["name"]),
             f"{part['held']} of {part['runs']}",
             escape(signed(part["median_lacking"], part["unit"])),
         ]
         for part in parts
     ]
-    return page.table(["part", "#held", "#missed by"], rows)
+    return blocks.table(["part", "#held", "#missed by"], rows)
 
 
-def _runs(results: Sequence[SkillResult]) -> str:
+def _runs(records: Sequence[dict[str, Any]]) -> str:
     rows = []
-    for r in results:
-        name = f'<a href="{escape(r.video)}">{escape(r.id)}</a>' if r.video else escape(r.id)
-        mark = page.span("good" if r.success else "bad", r.ended_by)
-        forces = [f"{r.force_peak_n / 1000:.2f} kN", f"{r.force_total_n / 1000:.1f} kN"]
-        rows.append([name, escape(r.layout), mark, str(r.steps), f"{r.reward:.2f}", *forces])
+    for run in records:
+        name = escape(run["id"])
+        if run.get("video"):
+            name = blocks.anchor(run["video"], run["id"])
+        mark = blocks.outcome(run["success"], words.reason(run["ended_by"]))
+        forces = [f"{run['force_peak_n'] / 1000:.2f} kN", f"{run['force_total_n'] / 1000:.1f} kN"]
+        figures = [str(run["steps"]), f"{run['reward']:.2f}", *forces]
+        rows.append([name, escape(run["layout"]), mark, *figures])
     heads = ["episode", "layout", "ended by", "#steps", "#reward", "#peak", "#total"]
-    return page.table(heads, rows)
+    return blocks.table(heads, rows, "Runs")

@@ -8,12 +8,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from eval.reporting import extras
+from eval.reporting import extras, words
 from eval.reporting.words import percent, signed
 
 
 def show(console: Console, report: dict[str, Any]) -> None:
-    """Prints stages, first causes and the overall success.
+    """Prints stages, first causes, what handoffs cost, and the overall success with findings.
 
     Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates,
     `skill` by the skill's own thresholds, `differ` the runs in which these two disagree; `rate` and
@@ -25,8 +25,14 @@ def show(console: Console, report: dict[str, Any]) -> None:
         parts.append(_goals(report))
     if report["first_causes"]:
         parts.append(_causes(report["first_causes"]))
+    if report.get("handoff_matrix"):
+        parts.append(_handoffs(report["handoff_matrix"]))
+    if report.get("repairs"):
+        parts.append(_repairs(report["repairs"]))
     console.print(Group(*parts))
     console.print(_overall(report))
+    for line in report.get("findings") or ():
+        console.print(f"- {line}", highlight=False, markup=False, soft_wrap=True)
     for line in extras.lines(report):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -103,8 +109,42 @@ def _causes(causes: Sequence[dict[str, Any]]) -> Table:
             str(cause["count"]),
             Text(number + cause["name"]),
             Text(cause["predicate"]),
-            Text(cause["reason"]),
+            Text(words.reason(cause["reason"])),
             signed(cause["margin"], cause["unit"]),
+        )
+    return table
+
+
+def _handoffs(matrix: Sequence[dict[str, Any]]) -> Table:
+    table = _table("Handoffs: after one, isolated, and the tax in percentage points")
+    for head in ("from -> to", "n", "after", "isolated", "tax", "95%", ""):
+        table.add_column(head, justify="left" if head in ("from -> to", "") else "right")
+    for row in matrix:
+        after, isolated = row.get("after") or {}, row.get("isolated") or {}
+        table.add_row(
+            Text(words.link(row)),
+            str(row["n"]),
+            _whole(after.get("mean")),
+            _whole(isolated.get("mean")),
+            words.points(row.get("tax")),
+            words.points_interval(row),
+            "significant" if row.get("significant") else "",
+        )
+    return table
+
+
+def _repairs(repairs: Sequence[dict[str, Any]]) -> Table:
+    table = _table("Repairs: gain of full success in percentage points")
+    for head in ("repaired", "what", "success", "gain", "95%", "Shapley"):
+        table.add_column(head, justify="left" if head in ("repaired", "what") else "right")
+    for row in repairs:
+        table.add_row(
+            Text(words.link(row)),
+            Text(words.plain(row["kind"])),
+            f"{_whole(row['before'])} to {_whole(row['after'])}",
+            words.points(row["gain"]),
+            words.points_interval(row),
+            words.points(row.get("shapley")),
         )
     return table
 

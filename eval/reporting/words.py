@@ -1,4 +1,50 @@
-"""How shares and margins read."""
+"""How shares, margins and causes read, on the page and on the terminal."""
+
+from typing import Any
+
+# Why a skill or an episode ended (`planner.execution.trace`, `skills.core.skill.FAILURES`).
+REASONS = {
+    "success": "success",
+    "timeout": "ran out of steps",
+    "skill_stop": "gave up",
+    "skill_force": "force limit of the skill",
+    "precondition": "could not start",
+    "force_limit": "force limit of the episode",
+    "episode_steps": "episode ran out of steps",
+    "no_plan": "no plan left",
+    "stop": "stopped",
+    "lost": "lost again later",
+    "dropped": "dropped the object",
+    "wrong_object": "took the wrong object",
+    "wrong_drop": "let go in the wrong place",
+    "wrong_grasp": "grasped the wrong thing",
+    "stopped": "stopped in the wrong place",
+    "hold_broken": "hold of the handle broke",
+}
+
+# What parts the measured success from the product of isolated rates.
+LOSSES = {
+    "selection": "selection of episodes",
+    "tax": "handoff tax",
+    "time": "episode out of steps",
+    "lost": "lost again later",
+    "made_good": "made good later",
+}
+
+# In what a handoff may be off the skill's own start states.
+DIMENSIONS = {
+    "distance": "distance to the target",
+    "heading": "heading off the target",
+    "arm_rest": "arm off its rest",
+    "slip": "object slipped in the hand",
+    "articulation": "door or drawer off its target",
+    "view_blocked": "view blocked",
+}
+
+REPAIRS = {
+    "state": "State repaired: where the robot stands, its arm, and how it holds",
+    "effect": "Effect repaired: what the step before was to bring about",
+}
 
 
 def percent(value: float | None) -> str:
@@ -6,6 +52,96 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
+def interval(row: dict[str, Any] | None, prefix: str = "ci_") -> str:
+    """The bounds of a share, "-" when it was not measured."""
+    low, high = (row or {}).get(f"{prefix}low"), (row or {}).get(f"{prefix}high")
+    return "-" if low is None or high is None else f"{percent(low)} to {percent(high)}"
+
+
+def points(value: float | None) -> str:
+    """A difference of shares in percentage points, "-" when it was not measured."""
+    if value is None:
+        return "-"
+    text = f"{100 * value:+.1f}"
+    return "0.0" if text in ("-0.0", "+0.0") else text.replace("-", "\N{MINUS SIGN}")
+
+
+def points_interval(row: dict[str, Any] | None, prefix: str = "ci_") -> str:
+    """The bounds of a difference in percentage points, "-" when it was not measured."""
+    low, high = (row or {}).get(f"{prefix}low"), (row or {}).get(f"{prefix}high")
+    return "-" if low is None or high is None else f"{points(low)} to {points(high)}"
+
+
+def probability(value: float | None) -> str:
+    """A p-value, "-" when there is none."""
+    if value is None:
+        return "-"
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def signed(margin: float | None, unit: str) -> str:
     """A margin with its unit; yes-or-no facts have no size to show."""
     return "" if margin is None or unit == "bool" else f"{margin:+.3g} {unit}"
+
+
+def plain(name: str) -> str:
+    """An identifier as words: "open_fridge" -> "open fridge"."""
+    return name.replace("_", " ")
+
+
+def reason(name: str) -> str:
+    """Why something ended; skills of somebody's own may have reasons that are not listed."""
+    return REASONS.get(name, plain(name))
+
+
+def cause(text: str) -> str:
+    """A cause that ends in a reason: "pick: skill_stop" -> "pick: gave up"."""
+    for mark in (", ", ": "):
+        head, found, tail = text.rpartition(mark)
+        if found and tail in REASONS:
+            return f"{head}{mark}{REASONS[tail]}"
+    return text
+
+
+def loss(kind: str) -> str:
+    """A part of what propagation costs."""
+    return LOSSES.get(kind, plain(kind))
+
+
+def dimension(name: str) -> str:
+    """In what a handoff is off."""
+    return DIMENSIONS.get(name, plain(name))
+
+
+def repair(kind: str) -> str:
+    """A kind of repaired handoff."""
+    return REPAIRS.get(kind, f"{plain(kind).capitalize()} repaired")
+
+
+def link(row: dict[str, Any]) -> str:
+    """A handoff from skill to skill: "navigate -> open fridge"; "others" stands for the rest."""
+    if row["from"] == row["to"] == "others":
+        return "all others"
+    return f"{plain(row['from'])} -> {plain(row['to'])}"
+
+
+def repair_sentence(row: dict[str, Any]) -> str:
+    """What repairing one handoff brings: "Repairing navigate -> pick alone lifts ..."."""
+    change = row["after"] - row["before"]
+    verb = "lifts" if change > 0 else "lowers" if change < 0 else "leaves"
+    before, after = f"{100 * row['before']:.0f}%", f"{100 * row['after']:.0f}%"
+    then = f"at {before}" if change == 0 else f"from {before} to {after}"
+    return f"Repairing {link(row)} alone {verb} full success {then}."
+
+
+def setback(row: dict[str, Any]) -> str:
+    """A part of what propagation costs, with where: "handoff tax, nav obj_0 -> pick obj_0"."""
+    where = place(row)
+    return f"{loss(row['kind'])}, {where}" if where else loss(row["kind"])
+
+
+def place(row: dict[str, Any]) -> str:
+    """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
+    if row.get("from") and row.get("to"):
+        return f"{row['from']} -> {row['to']}"
+    return str(row.get("to") or plain(row.get("skill") or ""))

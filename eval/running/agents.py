@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from eval.presets import AgentPreset
 from eval.running.stand_ins import stand_in, told
-from eval.settings import AllSettings
+from eval.settings import AllSettings, BankSettings
 from planner.execution.limits import ExecutionRules
 from planner.predicates import PredicateThresholds
 from skills import registry
@@ -46,7 +47,7 @@ class Policies(Mapping[str, SkillPolicy]):
         self._made = {name: _learned(name, path) for name, path in learned.items()}
 
     @staticmethod
-    def of(settings: AllSettings) -> "Policies":
+    def of(settings: AllSettings | BankSettings) -> "Policies":
         """Those of an evaluation."""
         learned = settings.skills.given()
         return Policies(settings.agent, learned, settings.rules(), settings.protocol.predicates)
@@ -89,6 +90,15 @@ def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
         whole_plans = {registry.carrying_out(action).name for action in actions}
         agent = "learned" if learned.keys() >= whole_plans else "mixed"
     return {"agent": agent, "learned": {n: policies.about(n, p) for n, p in learned.items()}}
+
+
+def checkpoints(learned: Mapping[str, str]) -> list[Path]:
+    """The files by which the learned ones act."""
+    if not learned:
+        return []
+    from skills.policies import learned as policies
+
+    return [policies.find(name, path) for name, path in learned.items()]
 
 
 def describe_preset(

@@ -70,6 +70,7 @@ class Execution:
         episode: Episode,
         on_step: OnStep | None,
         intervention: Intervention | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.executor = executor
         self.limits, self.rules = executor.limits, executor.rules
@@ -79,7 +80,7 @@ class Execution:
         self.at = 0
         self.world = self._observe()
         self.resolved: dict[Atom, Resolved] = {}
-        self.plan = self._new_plan()
+        self.plan = self._new_plan() if plan is None else plan
         self.first_plan = self.plan
         for step in self.plan:
             executor.policy(step.skill)
@@ -524,6 +525,11 @@ class Mark:
     def at(self) -> int:
         """The place in the plan of the step that comes next."""
         return self._execution.at
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is carried out."""
+        return self._execution.plan
 
     def resumed(self, intervention: Intervention | None = None) -> Execution:
         """The episode from here on; `run` it before the next one is made in the same home."""

@@ -106,7 +106,7 @@ class Stage:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
-        record = _plain(dataclasses.asdict(self))
+        record = plain(dataclasses.asdict(self))
         flags = {
             "reached": self.reached,
             "succeeded": self.succeeded,
@@ -134,7 +134,7 @@ class Cause:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
-        return _plain(dataclasses.asdict(self))
+        return plain(dataclasses.asdict(self))
 
 
 @dataclasses.dataclass(slots=True)
@@ -282,7 +282,7 @@ class Trace:
             "force_total_n": self.force_total_n,
             "moved": None if self.moved is None else dataclasses.asdict(self.moved),
             "timeout": None if self.timeout is None else self.timeout.to_json(),
-            "goal": _plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
+            "goal": plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
             "stage_goals": {n: dataclasses.asdict(m) for n, m in self.stage_goals.items()},
             "outcomes": self.outcomes(),
             "causes": [cause.to_json() for cause in self.causes],
@@ -290,14 +290,14 @@ class Trace:
         }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON types only; what is not finite becomes null, for JSON has no word for it."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):

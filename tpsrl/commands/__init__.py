@@ -15,7 +15,8 @@ class Command:
 
     `description` is what its help says, `settings` the dataclass of its keys (see `tpsrl.config`),
     `run(settings)` does it and returns the exit code; `positional` are the keys that words without
-    `=` set.
+    `=` set, each the next one; or, with `repeated`, any number of words set this one key, each time
+    anew, of which `load` makes what it will.
 
     `fixed` are the settings (key=value) that stand for the word by which it was chosen. `load`
     makes the settings of the overrides, where that is more than `tpsrl.config.load`.
@@ -27,3 +28,4 @@ class Command:
     positional: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     load: Callable[[Sequence[str]], Any] | None = None
+    repeated: str = ""

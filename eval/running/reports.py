@@ -1,0 +1,122 @@
+"""Reports made anew from the files of an evaluation, and comparisons of several."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from eval.analysing import comparison
+from eval.analysing.comparison import Evaluated
+from eval.reporting import comparison_page, comparison_table, index, page, skill_page, table
+from eval.running import runs
+from tpsrl import files
+from tpsrl.errors import UserError
+
+
+def rebuild(folder: str, console: Console | None = None) -> None:
+    """Writes report.html again from the other files of its folder, and prints the table.
+
+    The folder is that of a scenario, a skill, a comparison, or of several evaluations, whose own
+    reports are then rebuilt as well.
+
+    Raises:
+        UserError: it is no such folder, or a file in it cannot be read or written.
+    """
+    console, path = console or Console(), Path(folder).expanduser()
+    report = _read_report(path)
+    if "runs" in report:
+        for run in report["runs"]:
+            rebuild(str(path / run["folder"]), console)
+        html = index.render(report)
+    elif "differences" in report:
+        html = comparison_page.render(report)
+    else:
+        render = skill_page.render if "skill" in report else page.render
+        html = render(report, _read_records(path))
+    files.write_text(path / "report.html", html, "report")
+    _show(console, report)
+    runs.tell_where(console, path)
+
+
+def compare(folders: Sequence[str], out: str, console: Console | None = None) -> dict[str, Any]:
+    """Compares evaluations of one scenario, writes and prints the comparison, and returns it.
+
+    Each of its `agents` has also a `link`, the way from the output folder to its own.
+
+    Raises:
+        UserError: a folder is none of a scenario's evaluation, they are not of the same episodes,
+            or the output folder cannot be written.
+    """
+    console, target = console or Console(), files.check_writable(out)
+    places = [Path(folder).expanduser().resolve() for folder in folders]
+    for place, folder in zip(places, folders, strict=True):
+        if places.count(place) > 1:
+            raise UserError(f"report: {folder} is named twice")
+        if place == target.resolve():
+            raise UserError(f"out: {out} is one of the evaluations; take another folder")
+    report = comparison.compare([_read(folder) for folder in folders])
+    for agent, place in zip(report["agents"], places, strict=True):
+        agent["link"] = Path(os.path.relpath(place, target.resolve())).as_posix()
+    files.write_text(target / "report.html", comparison_page.render(report))
+    files.write_json(target / "report.json", report)
+    _show(console, report)
+    runs.tell_where(console, target)
+    return report
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    if "runs" in report:
+        index.show(console, report)
+    elif "differences" in report:
+        comparison_table.show(console, report)
+    elif "skill" in report:
+        table.show_skill(console, report)
+    else:
+        table.show(console, report)
+
+
+def _read(folder: str) -> Evaluated:
+    path = Path(folder).expanduser()
+    report = _read_report(path)
+    if "stages" not in report:
+        raise UserError(f"report: {folder} is not of one scenario; only agents on one compare")
+    return Evaluated(os.path.normpath(folder), report, _read_records(path))
+
+
+def _read_report(folder: Path) -> dict[str, Any]:
+    text = _text(folder / "report.json")
+    try:
+        report = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"report: {folder / 'report.json'}: {error}") from None
+    known = isinstance(report, dict) and report.keys() & {"runs", "differences", "success"}
+    if not known:
+        raise UserError(f"report: {folder / 'report.json'} is not the report of an evaluation")
+    found: dict[str, Any] = report
+    return found
+
+
+def _read_records(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "episodes.jsonl"
+    records = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise UserError(f"report: {path}, line {number}: {error}") from None
+    if not records:
+        raise UserError(f"report: {path} holds no episode")
+    return records
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"report: {path}: cannot be read ({error.strerror})"
+        raise UserError(f"{message}; name the folder of an evaluation") from None
+    except UnicodeDecodeError:
+        raise UserError(f"report: {path}: cannot be read (it is no text)") from None

@@ -1,0 +1,246 @@
+"""`tpsrl report`: reports made anew, and agents compared on the same episodes."""
+
+import json
+import re
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from full_report import full_report, write_files
+from rich.console import Console
+from test_report import HEADER, episode
+
+from eval.analysing import comparison, paired
+from eval.analysing.comparison import Evaluated
+from eval.analysing.report import summarise
+from eval.analysing.results import EpisodeResult
+from eval.reporting import page
+from eval.running import reports, several
+from eval.settings import AllSettings
+from tpsrl import cli, config
+from tpsrl.errors import UserError
+
+FIRST = [3, 3, 1, 0, 3, 1]  # how many of three stages each of six episodes came through
+SECOND = [3, 1, 3, 3, 3, 3]
+QUIET = Console(quiet=True)
+
+
+def evaluation(done: list[int], **header: Any) -> tuple[dict[str, Any], list[EpisodeResult]]:
+    results = [episode(index, count) for index, count in enumerate(done)]
+    return summarise({**HEADER, "dataset": f"d{len(done)}", **header}, results), results
+
+
+def write(folder: Path, done: list[int], **header: Any) -> Path:
+    """The files of an evaluation, in the form in which one writes them."""
+    report, results = evaluation(done, **header)
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    lines = [json.dumps(result.to_json()) + "\n" for result in results]
+    (folder / "episodes.jsonl").write_text("".join(lines))
+    (folder / "report.html").write_text(page.render(report, [r.to_json() for r in results]))
+    return folder
+
+
+def compared(*evaluations: tuple[dict[str, Any], list[EpisodeResult]]) -> dict[str, Any]:
+    return comparison.compare(
+        [
+            Evaluated(f"out/{name}", report, [result.to_json() for result in results])
+            for name, (report, results) in zip("abcd", evaluations, strict=False)
+        ]
+    )
+
+
+def test_a_report_that_is_made_anew_is_the_one_that_was_written(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", FIRST)
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    assert cli.main(["report", str(folder)]) == 0
+    assert (folder / "report.html").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "episodes.jsonl", "report.html", "report.json",
+    ]  # fmt: skip
+
+
+def test_a_report_with_every_key_can_be_made_anew(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    reports.rebuild(str(tmp_path), QUIET)
+    assert "What to repair first" in (tmp_path / "report.html").read_text()
+
+
+def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: Path) -> None:
+    def run(settings: Any, console: Console) -> dict[str, Any]:
+        folder = write(Path(settings.out), FIRST, scenario=settings.scenario.name)
+        found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+        return found
+
+    several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
+    pages = sorted(tmp_path.rglob("report.html"))
+    before = {path: path.read_bytes() for path in pages}
+    for path in pages:
+        path.unlink()
+    reports.rebuild(str(tmp_path), QUIET)
+    assert len(pages) == 4 and {path: path.read_bytes() for path in pages} == before
+
+
+def test_agents_are_compared_by_the_episodes_in_which_one_alone_succeeded() -> None:
+    report = compared(evaluation(FIRST), evaluation(SECOND))
+    assert [agent["success"]["mean"] for agent in report["agents"]] == [3 / 6, 5 / 6]
+    (row,) = report["differences"]
+    counts = paired.Pairs(both=2, only_first=1, only_second=3, neither=0)
+    assert {key: row[key] for key in ("both", "only_first", "only_second", "neither")} == {
+        "both": 2, "only_first": 1, "only_second": 3, "neither": 0,
+    }  # fmt: skip
+    assert row["value"] == pytest.approx(2 / 6)
+    assert row["ci_low"] == paired.paired_difference(counts).ci_low
+    assert row["unpaired_ci_high"] == paired.unpaired_difference(counts).ci_high
+    assert row["p_value"] == 0.625
+    assert [found["id"] for found in report["episodes"]] == ["e1", "e2", "e3", "e5"]
+    assert [o["success"] for o in report["episodes"][0]["outcomes"]] == [True, False]
+
+
+def test_stages_and_causes_of_each_agent_are_those_of_its_own_report() -> None:
+    first, second = evaluation(FIRST), evaluation(SECOND)
+    report = compared(first, second)
+    for agent, (own, _) in zip(report["agents"], (first, second), strict=True):
+        assert agent["stages"] == own["stages"]
+        assert agent["first_causes"] == own["first_causes"]
+
+
+def test_of_different_numbers_of_episodes_the_common_ones_count() -> None:
+    report = compared(evaluation(FIRST), evaluation(SECOND[:4]))
+    assert report["num_episodes"] == 4 and report["dataset"] is None
+    assert [agent["success"]["mean"] for agent in report["agents"]] == [2 / 4, 3 / 4]
+    assert [agent["stages"][0]["reached"] for agent in report["agents"]] == [4, 4]
+    assert [agent["num_episodes"] for agent in report["agents"]] == [6, 4]
+
+
+def test_every_agent_is_compared_with_the_first() -> None:
+    report = compared(evaluation(FIRST), evaluation(SECOND), evaluation(FIRST))
+    told = [(row["name"], row["against"], row["value"]) for row in report["differences"]]
+    assert told == [("b", "a", pytest.approx(2 / 6)), ("c", "a", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (
+            evaluation(SECOND, scenario="set_table"),
+            "report: out/a is of tidy_house, out/b of set_table; agents are compared on one",
+        ),
+        (
+            evaluation(SECOND, dataset="other"),
+            r"out/a \(dataset d6\) and out/b \(dataset other\) are of different episodes",
+        ),
+        (
+            (evaluation([3])[0], [episode(0, 3, layout="set/two")]),
+            "out/a and out/b are of different episodes; 'e0' is another one in each",
+        ),
+        (
+            (evaluation([3])[0], [episode(99, 3)]),
+            "out/a and out/b have no episode in common",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_by_both_names(
+    second: tuple[dict[str, Any], list[EpisodeResult]], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        compared(evaluation(FIRST), second)
+
+
+def test_a_comparison_is_written_with_links_that_lead_to_the_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, done in (("a", FIRST), ("b", SECOND)):
+        write(tmp_path / name, done)
+    out = tmp_path / "deep" / "compare"
+    assert cli.main(["report", "a", "b", "out=deep/compare"]) == 0
+    report = json.loads((out / "report.json").read_text())
+    html = (out / "report.html").read_text()
+    assert [agent["name"] for agent in report["agents"]] == ["a", "b"]
+    tree = xml.etree.ElementTree.fromstring(html[html.index("<main>") : html.index("</main>") + 7])
+    links = [link.get("href") or "" for link in tree.iter("a")]
+    assert links == ["../../a/report.html", "../../b/report.html"]
+    assert all((out / link).resolve().is_file() for link in links)
+    assert re.findall(r"<h2>([^<]+)</h2>", html) == [
+        "Full success", "Differences", "Stages side by side", "First causes side by side",
+        "Episodes that differ", "What was compared",
+    ]  # fmt: skip
+    assert "b succeeds 33.3 points more often than a (95% interval" in html
+    (out / "report.html").unlink()
+    monkeypatch.chdir(tmp_path / "deep")
+    reports.rebuild("compare", QUIET)
+    assert (out / "report.html").read_text() == html
+
+
+def test_taxes_of_handoffs_stand_side_by_side_where_they_were_measured(tmp_path: Path) -> None:
+    matrix = full_report()["handoff_matrix"]
+    first = write(tmp_path / "a", FIRST, handoff_matrix=matrix)
+    second = write(tmp_path / "b", SECOND)
+    reports.compare([str(first), str(second)], str(tmp_path / "out"), QUIET)
+    html = (tmp_path / "out" / "report.html").read_text()
+    row = next(row for row in html.split("<tr>") if row.startswith("<td>navigate -&gt; pick<"))
+    assert "<strong>+8.0</strong> (+3.0 to +13.0) ▲ significant" in row and "not measured" in row
+
+
+def test_unlike_protocols_versions_and_numbers_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = {"protocol": "m3", "protocol_changes": {"limits.total": 1}, "version": "1"}
+    folders = [write(tmp_path / "a", FIRST), write(tmp_path / "b", SECOND[:4], **changed)]
+    assert cli.main(["report", *map(str, folders), f"out={tmp_path}/out"]) == 0
+    printed = capsys.readouterr().out
+    html = (tmp_path / "out" / "report.html").read_text()
+    for text in (
+        "They were judged by different protocols: a by habitat, b by m3 with limits.total=1.",
+        "They were run by different versions of tpsrl: a 0, b 1.",
+        "They ran different numbers of episodes (a 6, b 4); the common 4 count.",
+    ):
+        assert text in printed and text in html
+
+
+def test_names_are_the_last_parts_of_paths_that_tell_them_apart() -> None:
+    assert comparison.short_names(["out/a", "./out/b/"]) == ["a", "b"]
+    assert comparison.short_names(["x/th", "y/th", "y/pg"]) == ["x/th", "y/th", "y/pg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "report: name the folder of an evaluation, or several"),
+        (["nowhere"], "nowhere/report.json: cannot be read (No such file or directory); name the"),
+        (["a", "out=b"], "out: a single report is written where it was; leave it out"),
+        (["a", "a/"], "report: a is named twice"),
+        (["a", "b", "out=b"], "out: b is one of the evaluations; take another folder"),
+        (["a", "skill"], "report: skill is not of one scenario; only agents on one compare"),
+        (["torn"], "report: torn/report.json: "),
+        (["other"], "report: other/report.json is not the report of an evaluation"),
+        (["cut"], "report: cut/episodes.jsonl, line 6: "),
+        (["a", "b", "outt=c"], "unknown key 'outt'; did you mean 'out'?"),
+        (["a", "b", "--out=c"], "report: unknown flag '--out=c'"),
+    ],
+)
+def test_bad_folders_are_refused_in_one_line_and_nothing_is_written(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "cut"):
+        write(tmp_path / name, FIRST)
+    lines = (tmp_path / "cut" / "episodes.jsonl").read_text()
+    (tmp_path / "cut" / "episodes.jsonl").write_text(lines[:-20])
+    for name, text in (("torn", "{"), ("other", '{"x": 1}'), ("skill", '{"success": {}}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(text)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    assert cli.main(["report", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert printed.err.startswith("tpsrl: error: ") and message in printed.err
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*.*") if p.is_file()} == before
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,238 @@
+"""The page of a scenario with everything that handoffs, repairs and clips add to it."""
+
+import re
+import shlex
+import xml.etree.ElementTree
+from html import escape
+
+import pytest
+from full_report import COMMAND, ODD_ID, full_records, full_report
+from rich.console import Console
+
+from eval.reporting import page, table, words
+from skills.core import skill
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def sections(html: str) -> list[str]:
+    return re.findall(r"<h2>([^<]+)</h2>", html)
+
+
+def parse(html: str) -> xml.etree.ElementTree.Element:
+    body = html[html.index("<main>") : html.index("</main>") + 7].replace("video controls", "video")
+    return xml.etree.ElementTree.fromstring(body)
+
+
+def words_of(element: xml.etree.ElementTree.Element) -> str:
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_a_full_report_has_every_section_and_is_well_formed() -> None:
+    html = page.render(full_report(), full_records())
+    assert sections(html) == [
+        "Stages of the plan", "Handoffs", "What the chain loses", "How failures run",
+        "What to repair first", "First causes of failure", "Failure reel", "Stage goals",
+        "Timeouts", "Videos", "Episodes", "Protocol habitat and what was run",
+    ]  # fmt: skip
+    assert "http" not in html and "<script" not in html and "<link" not in html
+    tree = parse(html)
+    assert [v.get("poster") for v in tree.iter("video")][:3] == [
+        f"reel/000{number}.png" for number in range(3)
+    ]
+
+
+def test_everything_that_comes_from_files_is_escaped() -> None:
+    html = page.render(full_report(), full_records())
+    for markup in ("<b>", "<i>", "<em>", "<where>", "<one>", "<pick>"):
+        inside = html.replace("<b>89.0%</b>", "")
+        assert f"{escape(markup)}" in inside
+    assert html.count("<em>") == html.count("<i>") == html.count("<one>") == 0
+    assert "obj_0</b>" not in html and "goal_0</b>" not in html
+    assert escape(ODD_ID) in html and "<script" not in html
+
+
+def test_findings_stand_right_under_the_headline() -> None:
+    tree = parse(page.render(full_report(), full_records()))
+    first = tree.findall("section")[0]
+    assert [child.tag for child in first] == ["div", "ul", "div"]
+    assert words_of(first[0]).startswith("59.0%full success, 95% interval 52.0% to 66.0%")
+    assert [item.text for item in first[1]] == full_report()["findings"]
+
+
+def test_the_matrix_has_a_cell_for_every_pair_and_says_what_is_significant() -> None:
+    tree = parse(page.render(full_report(), full_records()))
+    (matrix,) = (table for table in tree.iter("table") if table.get("class") == "matrix")
+    head = [words_of(cell) for cell in matrix.iter("th")]
+    assert head == [
+        "to pick", "to navigate", "to place",
+        "from navigate", "from pick", "from place", "from open fridge",
+    ]  # fmt: skip
+    cells = [words_of(cell) for row in matrix.findall("tbody/tr") for cell in row.findall("td")]
+    assert cells[0] == (
+        "89.0% after the handoff97.0% isolatedtax +8.0 (+3.0 to +13.0)"
+        "n = 346, p <0.001▲ significant"
+    )
+    assert cells[1] == "does not occur" and "tax not measured" in cells[7]
+    assert sum("significant" in cell for cell in cells) == 1
+
+
+def test_errors_are_drawn_for_every_dimension_and_read_out() -> None:
+    html = page.render(full_report(), full_records())
+    tree = parse(html)
+    labels = [svg.get("aria-label") or "" for svg in tree.iter("svg")]
+    drawn = [label for label in labels if label.startswith("Success by")]
+    assert len(drawn) == 8
+    assert drawn[0] == (
+        "Success by distance to the target. 0 to 0.25: 95.0% of 100; 0.25 to 0.5: 88.0% of 70;"
+        " 0.5 to 0.75: 60.0% of 40; 0.75 to 1: - of 0"
+    )
+    assert "25% to 50%: 88.0% of 70" in drawn[5]
+    assert "median before success 0.31 m, failure 0.72 m" in html
+
+
+def test_the_waterfall_runs_from_the_isolated_product_to_what_was_measured() -> None:
+    tree = parse(page.render(full_report(), full_records()))
+    (box,) = (s for s in tree.iter("section") if s[0].text == "What the chain loses")
+    rows = [
+        (words_of(row[0]), words_of(row[2])) for row in box.iter("li") if row.get("class") is None
+    ]
+    assert rows[0] == ("product of the isolated rates", "80.0%")
+    assert rows[1] == ("2 handoff tax, nav obj_0 -> pick obj_0", f"{MINUS}8.0")
+    assert rows[-2:] == [("2 smaller parts", "+0.2"), ("measured", "59.0%")]
+    change = sum(float(value.replace(MINUS, "-")) for _, value in rows[1:-1])
+    assert change == pytest.approx(-21.0)
+    bars = [rect for rect in box.iter("rect")]
+    ends = [(float(r.get("x", "")[:-1]), float(r.get("width", "")[:-1])) for r in bars]
+    # Each bar begins where the last one ended: from 80% down to 72%, on an axis of 50% to 80%.
+    assert ends[0] == (73.33, 26.67) and ends[1] == (63.33, 10.0)
+
+
+def test_the_flow_is_drawn_with_the_shares_of_its_edges_and_told_as_a_table() -> None:
+    report = full_report()
+    tree = parse(page.render(report, full_records()))
+    (svg,) = (found for found in tree.iter("svg") if found.get("class") == "flow")
+    bands = [words_of(path) for path in svg.iter("path")]
+    assert len(bands) == len(report["flow"]["edges"])
+    assert "pick: force limit of the skill -> 6 pick obj_1: 10.0%" in bands
+    heights = {rect.get("class"): float(rect.get("height", "")) for rect in svg.iter("rect")}
+    assert heights["end"] == pytest.approx(420 * 0.41, abs=0.1)
+    (box,) = (s for s in tree.iter("section") if s[0].text == "How failures run")
+    (told,) = box.iter("table")
+    rows = [[words_of(cell) for cell in row] for row in told.findall("tbody/tr")]
+    assert ["goal 0: lost again later", "6 pick obj_1", "4.0%"] in rows
+    assert len(rows) == len(bands)
+
+
+def test_repairs_are_ranked_by_kind_with_a_sentence_for_the_best() -> None:
+    html = page.render(full_report(), full_records())
+    assert "Repairing navigate -&gt; pick alone lifts full success from 59% to 68%." in html
+    assert "Repairing navigate -&gt; pick alone lifts full success from 59% to 71%." in html
+    assert "+8.5 (+4.5 to +12.5)" in html and html.count("not measured</td>") == 2
+    assert "all others" in html and "57 of 60" in html
+    assert html.count("All of them repaired: 59.0% to 76.0%, +17.0 points") == 2
+
+
+def test_causes_read_as_words_on_the_page_and_on_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    html = page.render(full_report(), full_records())
+    table.show(Console(width=120), full_report())
+    printed = capsys.readouterr().out
+    for identifier in ("skill_force", "skill_stop", "no_plan", "made_good"):
+        assert f">{identifier}<" not in html and identifier not in printed
+    for text in ("force limit of the skill", "ran out of steps", "no plan left"):
+        assert text in html and text in printed
+    assert (
+        "holding(&lt;b&gt;obj_0&lt;/b&gt;, robot_0), force limit of the skill: 7 episodes" in html
+    )
+
+
+def test_the_terminal_has_findings_taxes_and_repairs(capsys: pytest.CaptureFixture[str]) -> None:
+    table.show(Console(width=120), full_report())
+    printed = capsys.readouterr().out
+    assert "- Full success is 59.0% (118 of 200); 80.0% if nothing were lost" in printed
+    rows = [line.split() for line in printed.splitlines()]
+    taxed = ["navigate", "->", "pick", "346", "89%", "97%", "+8.0", "+3.0", "to", "+13.0"]
+    assert [*taxed, "significant"] in rows
+    repaired = ["navigate", "->", "pick", "state", "59%", "to", "68%", "+9.0", "+5.0", "to"]
+    assert [*repaired, "+13.0", "+8.5"] in rows
+
+
+def test_every_episode_has_the_command_that_runs_it_again() -> None:
+    tree = parse(page.render(full_report(), full_records()))
+    commands = [code.text or "" for fold in tree.iter("details") for code in fold.iter("code")]
+    again = [command for command in commands if command.startswith(COMMAND)]
+    assert len(again) == len(full_records())
+    assert again[1] == f"{COMMAND} episode=val_1 videos=1"
+    assert shlex.split(again[0])[-2:] == [f"episode={ODD_ID}", "videos=1"]
+
+
+def test_an_episode_says_what_went_wrong_and_who_set_it_up() -> None:
+    tree = parse(page.render(full_report(), full_records()))
+    (box,) = (s for s in tree.iter("section") if s[0].text == "Episodes")
+    told = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
+    assert told[0] == (
+        "2 pick obj_0: force limit of the skill"
+        "holding(<b>obj_0</b>, robot_0): 12.5 kN > 10 kN at step 412set up by navigate"
+    )
+    assert told[1] == "" and "set up" not in told[3]
+
+
+KEYS = {
+    "What the chain loses": "propagation",
+    "How failures run": "flow",
+    "What to repair first": "repairs",
+    "Failure reel": "reel",
+}
+
+
+@pytest.mark.parametrize("gone", [None, "absent"])
+@pytest.mark.parametrize(("title", "key"), KEYS.items())
+def test_what_was_not_measured_has_no_section(title: str, key: str, gone: str | None) -> None:
+    report = full_report()
+    report[key] = None
+    if gone:
+        del report[key]
+    shown = sections(page.render(report, full_records()))
+    assert title not in shown and len(shown) == 11
+
+
+def test_without_isolated_runs_the_page_says_that_taxes_were_not_measured() -> None:
+    report = full_report()
+    for key in ("handoff_matrix", "analysis", "repairs", "repair_all", "flow", "findings", "blame"):
+        del report[key]
+    report["handoffs"] = [
+        row | dict.fromkeys(("rate_isolated", "tax", "ci_low", "ci_high"))
+        for row in report["handoffs"]
+    ]
+    report["propagation"] |= {"product_isolated": None, "loss": None, "parts": None}
+    html = page.render(report, full_records())
+    assert "How skills fare from their own start states was not measured" in html
+    assert "nav obj_0 -&gt; pick obj_0" in html and "What the chain loses" not in html
+    parse(html)
+
+
+def test_a_reason_of_somebodys_own_reads_as_words_too() -> None:
+    assert words.reason("skill_stop") == "gave up"
+    assert words.reason("spilled_the_tea") == "spilled the tea"
+    assert words.cause("pour: holding(cup), timeout") == "pour: holding(cup), ran out of steps"
+    assert words.cause("pour: something else") == "pour: something else"
+
+
+def test_every_reason_of_the_executor_has_its_words() -> None:
+    ends = ("timeout", "skill_stop", "skill_force", "force_limit", "episode_steps", "precondition")
+    known = {*ends, *skill.FAILURES, "no_plan", "lost", "stop"} - {""}
+    assert known <= words.REASONS.keys()
+
+
+def test_repairs_that_change_nothing_or_do_harm_say_so() -> None:
+    row = {"from": "a", "to": "b", "before": 0.6}
+    assert words.repair_sentence(row | {"after": 0.6}).endswith("leaves full success at 60%.")
+    assert "lowers full success from 60% to 50%" in words.repair_sentence(row | {"after": 0.5})
+
+
+def test_points_have_a_sign_but_nothing_has_none() -> None:
+    assert [words.points(v) for v in (0.081, -0.02, 0.0, -0.0001, None)] == [
+        "+8.1", f"{MINUS}2.0", "0.0", "0.0", "-",
+    ]  # fmt: skip

@@ -1,0 +1,60 @@
+"""`tpsrl report`: shows the report of an evaluation again, or compares several."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tpsrl import config
+from tpsrl.commands import Command
+from tpsrl.errors import UserError
+
+DESCRIPTION = """With one folder of an evaluation, makes its report.html anew from report.json and
+episodes.jsonl and prints its table; so too for what `tpsrl eval all` and `tpsrl eval skills` wrote.
+
+With several folders, compares the agents side by side: success with paired differences against the
+first, stages, taxes of handoffs, first causes, and the episodes in which they differ. The folders
+must be evaluations of one scenario on the same episodes; of different numbers of them, the common
+ones count. Writes report.html and report.json into `out`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """The settings of `tpsrl report`."""
+
+    folder: Any = config.option(
+        None, "a folder that an evaluation wrote; folder=... may be repeated"
+    )
+    out: str | None = config.option(
+        None, "folder of the comparison of several (default: out/compare)"
+    )
+
+
+def load(overrides: Sequence[str]) -> ReportSettings:
+    """Settings in which `folder` has all folders that were named, in their order.
+
+    Raises:
+        UserError: no folder was named, or a key is unknown.
+    """
+    pairs = [override.partition("=") for override in overrides]
+    folders = tuple(value for key, _, value in pairs if key == "folder" and value)
+    rest = [o for o, (key, _, _) in zip(overrides, pairs, strict=True) if key != "folder"]
+    settings = config.load(ReportSettings, rest)
+    if not folders:
+        raise UserError("report: name the folder of an evaluation, or several")
+    return dataclasses.replace(settings, folder=folders)
+
+
+def run(settings: ReportSettings) -> int:
+    """Shows one report again, or compares several."""
+    from eval.running import reports
+
+    if len(settings.folder) == 1:
+        if settings.out is not None:
+            raise UserError("out: a single report is written where it was; leave it out")
+        reports.rebuild(settings.folder[0])
+    else:
+        reports.compare(settings.folder, settings.out or "out/compare")
+    return 0
+
+
+COMMAND = Command(DESCRIPTION, ReportSettings, run, load=load, repeated="folder")
