@@ -84,7 +84,7 @@ class AllSettings(_CarriesOutPlans, RunSettings):
         "agent",
         AgentPreset,
         "scripted",
-        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
         minimum=0,
     )
     replan: bool = config.option(False, "after a failure plan again from what is seen")
@@ -171,7 +171,7 @@ class BankSettings(_CarriesOutPlans):
         "agent",
         AgentPreset,
         "scripted",
-        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
         minimum=0,
     )
     skills: Any = config.table(

@@ -25,6 +25,7 @@ _IN_THE_BOX = (
     "skills.place",
     "skills.articulated",
     "skills.pointnav",
+    "skills.monolithic",
 )
 
 _specs: dict[str, SkillSpec] = {}

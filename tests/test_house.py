@@ -111,7 +111,8 @@ def test_an_upward_import_is_found(name: str, code: str) -> None:
 
 
 OWN_ROOMS = tuple(
-    f"skills.{room}" for room in ("navigate", "pick", "place", "articulated", "pointnav")
+    f"skills.{room}"
+    for room in ("navigate", "pick", "place", "articulated", "pointnav", "monolithic")
 )
 
 

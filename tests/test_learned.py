@@ -9,6 +9,7 @@ import torch
 from homes import FRIDGE, LAYOUT_A, episode
 
 import tpsrl.sim
+from eval.presets import AgentPreset
 from eval.running import agents
 from skills.core import sensors as observation
 from skills.core.interface import SkillGoal
@@ -258,7 +259,7 @@ def test_who_acted_is_stamped(tmp_path: Path, given: list[Start]) -> None:
     mixed = agents.describe("scripted", {"pick": str(tmp_path)})
     assert mixed["agent"] == "mixed"
     assert mixed["learned"]["pick"] == {"checkpoint": str(tmp_path), "trained_steps": 1_500_000}
-    acting = agents.Policies("scripted", {"pick": str(tmp_path)})
+    acting = agents.Policies(AgentPreset(), {"pick": str(tmp_path)})
     assert isinstance(acting["pick"], LearnedPolicy)
     assert not isinstance(acting["place"], LearnedPolicy)
     assert acting["place"] is acting["place"] and list(acting) == list(planned())

@@ -25,6 +25,7 @@ from tpsrl.errors import UserError
 SEVEN = (
     "navigate", "pick", "place", "open_fridge", "close_fridge", "open_drawer", "close_drawer",
 )  # fmt: skip
+IN_THE_BOX = (*SEVEN, "pointnav", "monolithic")
 
 MODULE = """
 from skills.navigate.task import Navigate, NavigateSettings, NavigateThresholds
@@ -99,7 +100,7 @@ def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def test_the_skills_in_the_box_come_in_the_order_of_the_benchmark() -> None:
-    assert registry.names() == (*SEVEN, "pointnav")
+    assert registry.names() == IN_THE_BOX
     assert registry.planned() == SEVEN
     assert list(registry.specs()) == list(registry.names())
     assert all(registry.get(name).name == name for name in registry.names())
@@ -107,7 +108,7 @@ def test_the_skills_in_the_box_come_in_the_order_of_the_benchmark() -> None:
 
 def test_other_skills_come_after_those_in_the_box_by_their_names() -> None:
     with registry.registered(spec("loiter")), registry.registered(spec("absail", Linger())):
-        assert registry.names() == (*SEVEN, "pointnav", "absail", "loiter")
+        assert registry.names() == (*IN_THE_BOX, "absail", "loiter")
 
 
 def test_an_unknown_skill_names_the_nearest() -> None:
@@ -156,7 +157,7 @@ def test_an_id_of_gymnasium_is_given_once() -> None:
 def test_skills_in_the_box_cannot_be_forgotten() -> None:
     registry.unregister("pick")
     registry.unregister("nothing_of_this_name")
-    assert registry.names() == (*SEVEN, "pointnav")
+    assert registry.names() == IN_THE_BOX
 
 
 def test_the_skill_in_the_box_carries_an_action_out_unless_another_is_chosen() -> None:
@@ -228,7 +229,7 @@ def test_a_module_that_is_no_good_is_named_on_one_line(
     with pytest.raises(UserError, match=message) as raised:
         registry.load_modules(name)
     assert "\n" not in str(raised.value)
-    assert os.environ[registry.VARIABLE] == "" and registry.names() == (*SEVEN, "pointnav")
+    assert os.environ[registry.VARIABLE] == "" and registry.names() == IN_THE_BOX
 
 
 def test_a_module_whose_skill_is_wrong_says_what_is_wrong_with_it(tmp_path: Path) -> None:
@@ -246,9 +247,9 @@ def test_a_new_process_knows_the_modules_that_were_loaded(
     registry.load_modules("wanderer.py")
     monkeypatch.chdir(tmp_path / "elsewhere")
     registry.load_modules("rover")
-    assert elsewhere(registry.names) == (*SEVEN, "pointnav", "rove", "wander")
+    assert elsewhere(registry.names) == (*IN_THE_BOX, "rove", "wander")
     monkeypatch.setenv(registry.VARIABLE, "")
-    assert elsewhere(registry.names) == (*SEVEN, "pointnav")
+    assert elsewhere(registry.names) == IN_THE_BOX
 
 
 # -- packages ----------------------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""Monolithic: one policy brings an object from where it is to its goal, with all of the robot.
+
+The dense reward is that of habitat-lab's full task (0.3.3, `MoveObjectsReward`): nearer to the
+object, the grasp, the object nearer to its goal, the release there. Succeeds when the object is
+within 0.15 m of its goal, nothing is held, and the end effector is within 0.15 m of the resting
+point; a stop before that ends the episode.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from skills.core.conditions import Condition, Conditions
+from skills.core.geometry import array_namespace, columns, each, length, millimetres, to_base
+from skills.core.measures import Measures, Memory, common
+from skills.core.path_metrics import PathProgress
+from skills.core.sensors import FULL, SCAN, MapReadings, Sensor
+from skills.core.settings import TaskSettings
+from skills.core.skill import STOPPED, Evaluation, Line, Skill
+from skills.core.state import Goals, TaskState
+from tpsrl import config
+from tpsrl.world import action
+from tpsrl.world.state import WorldState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MonolithicSettings(TaskSettings):
+    """What it adds to the settings that all skills share."""
+
+    distance: float = config.option(
+        1.0, "reward for each metre nearer: cup to object, object to goal, then rest"
+    )
+    pick: float = config.option(1.0, "reward for picking the object, once")
+    place: float = config.option(1.0, "reward for letting go of it at its goal, once")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MonolithicThresholds:
+    """When it has succeeded: object from its goal, end effector from its resting point."""
+
+    goal_m: float = 0.15
+    rest_m: float = 0.15
+
+
+@dataclasses.dataclass(slots=True)
+class MonolithicMeasures(Measures):
+    """The goal in the base's frame; how far the cup is from the object, and that from its goal."""
+
+    goal: Any  # (n, 3)
+    reach: Any  # (n,) m
+    distance: Any  # (n,) m
+
+    def goal_point(self) -> Any:
+        """See `Measures.goal_point`."""
+        return self.goal
+
+
+@dataclasses.dataclass(slots=True)
+class MonolithicMemory(Memory):
+    """Where the object was at the beginning, the step before, and what has been paid already."""
+
+    initial_position: Any  # (n, 3)
+    reach: Any  # (n,) m
+    distance: Any  # (n,) m
+    rest: Any  # (n,) m
+    phase: Any  # (n,) int, see `_phase`
+    picked: Any  # (n,) bool
+    placed: Any  # (n,) bool
+
+
+_REACH, _CARRY, _REST = 0, 1, 2
+
+
+def _phase(held: Any, target: Any, at_goal: Any) -> Any:
+    """What is to be done next (n,): reach for it, carry it, come to rest.
+
+    With another object in the hand it is still to be reached for: if coming away from it were free
+    then, a robot could be paid for coming nearer again and again.
+    """
+    xp = array_namespace(held)
+    return xp.where(held == target, _CARRY, xp.where(at_goal & (held < 0), _REST, _REACH))
+
+
+def _start(task: Any, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return _polar(world, task.memory.initial_position)
+
+
+def _goal(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+    return _polar(world, task.position)
+
+
+def _polar(world: WorldState, point: Any) -> Any:
+    xp = array_namespace(world.base)
+    local = to_base(world.base, point[:, None, :])[:, 0]
+    return columns(length(local[:, :2]), xp.atan2(local[:, 1], local[:, 0]))
+
+
+class Monolithic(Skill):
+    """The definition; `SkillGoal.object` is what to bring, `SkillGoal.position` where."""
+
+    settings_type = MonolithicSettings
+    needs = ("object", "position")
+    parts = (action.ARM, action.GRIP, action.BASE, action.STOP)
+    sensors = (
+        "start_from_ee", "goal_from_ee", "start_polar", "target_polar", "arm", "holding", "to_rest",
+    )  # fmt: skip
+    full_sensors: ClassVar[tuple[str, ...]] = (*FULL, SCAN)
+    own_sensors: ClassVar[dict[str, Sensor]] = {
+        "start_polar": Sensor(2, _start),  # where the object was: distance, angle from the base
+        "target_polar": Sensor(2, _goal),  # the same of its goal
+    }
+
+    def line(self, thresholds: MonolithicThresholds) -> Line:
+        """See `Skill.line`."""
+        return Line(thresholds.goal_m, "m")
+
+    def measure(
+        self,
+        goals: Goals | TaskState,
+        world: WorldState,
+        thresholds: Any,
+        path: PathProgress | None = None,
+    ) -> MonolithicMeasures:
+        """See `Skill.measure`."""
+        thing = each(world.object_pos, goals.object)
+        shared, (goal,) = common(world, thing, goals.position)
+        return MonolithicMeasures(
+            **shared,
+            goal=goal,
+            reach=length(shared["subject"] - shared["ee"]),
+            distance=length(goal - shared["subject"]),
+        )
+
+    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
+        """See `Skill.remember`; what is in the hand at the start was picked before."""
+        never = array_namespace(world.base).zeros_like(world.violation)
+        return MonolithicMemory(
+            initial_position=each(world.object_pos, goals.object),
+            reach=measures.reach,
+            distance=measures.distance,
+            rest=measures.rest,
+            phase=_phase(world.held, goals.object, never),
+            picked=world.held == goals.object,
+            placed=never,
+        )
+
+    def conditions(
+        self,
+        goals: Goals | TaskState,
+        measures: Any,
+        world: WorldState,
+        stop: Any,
+        thresholds: Any,
+    ) -> Conditions:
+        """At_goal (m), released, rest (m)."""
+        return {
+            "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
+            "released": Condition.fact(~measures.holding),
+            "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
+        }
+
+    def evaluate(
+        self,
+        task: TaskState,
+        measures: Any,
+        world: WorldState,
+        stop: Any,
+        success: Any,
+        settings: Any,
+        thresholds: Any,
+    ) -> Evaluation:
+        """Rewards what the present phase is for; a change of phase by itself counts nothing."""
+        xp, before = array_namespace(world.base), task.memory
+        assert isinstance(before, MonolithicMemory)
+        at_goal = measures.distance < thresholds.goal_m
+        phase = _phase(world.held, task.object, at_goal)
+        reached = before.reach - measures.reach
+        carried = before.distance - measures.distance
+        rested = before.rest - measures.rest
+        progress = xp.where(phase == _REACH, reached, xp.where(phase == _CARRY, carried, rested))
+        same = phase == before.phase
+        picked = (phase == _CARRY) & ~before.picked
+        placed = (phase == _REST) & (before.phase == _CARRY) & ~before.placed
+        return Evaluation(
+            failure=xp.where(stop & ~success, STOPPED, 0),
+            amounts={
+                "distance": xp.where(same, millimetres(progress), 0.0),
+                "pick": picked,
+                "place": placed,
+            },
+            memory=MonolithicMemory(
+                initial_position=before.initial_position,
+                reach=measures.reach,
+                distance=measures.distance,
+                rest=measures.rest,
+                phase=phase,
+                picked=before.picked | picked,
+                placed=before.placed | placed,
+            ),
+        )
