@@ -321,6 +321,7 @@ def hand_made(*outcomes: str) -> list[dict[str, Any]]:
             {
                 "name": f"step {index}",
                 "skill": f"skill_{index}",
+                "makes": "robot_at",
                 "reached": text[index] != "-",
                 "handed_over": text[index] == "S",
                 "time": False,

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
-Study = Mapping[str, Any]
+from eval.handoffs.study import StudyRecord
 
 _FAR = 3.0  # robust standard deviations from what precedes success
 _LEAST = {"distance": 0.1, "heading": 0.1, "arm_rest": 0.05, "slip": 0.02}  # m or rad that count
 _LEAST_SHARE = 0.1  # of the other dimensions
+# The predicate that comes about where such an error has its origin; others: in the step before.
+_MADE_BY = {"slip": "holding", "view_blocked": "holding", "articulation": "opened"}
 _TO_SIGMA = 1.4826  # of the median absolute deviation of a normal distribution
 
 
-def set_up_by(studies: Sequence[Study]) -> list[str | None]:
+def set_up_by(studies: Sequence[StudyRecord]) -> list[str | None]:
     """For each episode the skill that set the failed one up to fail, None where there is none.
 
     A failed step was set up where it succeeds from a repaired state, and one of the errors of the
@@ -33,13 +35,13 @@ def set_up_by(studies: Sequence[Study]) -> list[str | None]:
     return [_culprit(study, usual) for study in studies]
 
 
-def broken_at(study: Study) -> int | None:
+def broken_at(study: StudyRecord) -> int | None:
     """The first step that did not hand over, None where all did."""
     done = [stage["handed_over"] for stage in study["stages"]]
     return done.index(False) if False in done else None
 
 
-def _culprit(study: Study, usual: Mapping[tuple[str, str, str], list[float]]) -> str | None:
+def _culprit(study: StudyRecord, usual: Mapping[tuple[str, str, str], list[float]]) -> str | None:
     index = broken_at(study)
     if study["success"] or not index:
         return None
@@ -56,10 +58,8 @@ def _culprit(study: Study, usual: Mapping[tuple[str, str, str], list[float]]) ->
                 worst, size = dimension, excess
     if size <= 1.0:
         return None
-    earlier = [s["skill"] for s in stages[:index]]
-    makers = {"slip": "pick", "view_blocked": "pick", "articulation": "open"}
-    maker = makers.get(worst)
-    mine = [skill for skill in earlier if maker is not None and skill.startswith(maker)]
+    made = _MADE_BY.get(worst)
+    mine = [s["skill"] for s in stages[:index] if made is not None and s["makes"].startswith(made)]
     return mine[-1] if mine else before
 
 
@@ -70,7 +70,7 @@ def _excess(value: float, known: Sequence[float], least: float) -> float:
     return (value - median) / max(_FAR * spread, least)
 
 
-def blamed(studies: Sequence[Study], culprits: Sequence[str | None]) -> list[dict[str, Any]]:
+def blamed(studies: Sequence[StudyRecord], culprits: Sequence[str | None]) -> list[dict[str, Any]]:
     """The failed episodes by the skill that failed and the one that set it up, most first."""
     counts: Counter[tuple[str, str | None]] = Counter()
     for study, culprit in zip(studies, culprits, strict=True):

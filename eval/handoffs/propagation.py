@@ -9,15 +9,17 @@ want of time is a part of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-Study = Mapping[str, Any]
+from eval.handoffs.study import StudyRecord
 
 
-def propagation(studies: Sequence[Study], steps: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
+def propagation(
+    studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]] = ()
+) -> dict[str, Any]:
     """Measured success, the products of isolated and of conditional rates, and the loss in parts.
 
     `steps` are the control steps of each study's stages; they say which skill used up the time.
@@ -64,12 +66,12 @@ def _less(value: float, other: float | None) -> float | None:
     return None if other is None else value - other
 
 
-def _chained(study: Study, index: int) -> bool:
+def _chained(study: StudyRecord, index: int) -> bool:
     """Whether all steps before one have handed over."""
     return all(stage["handed_over"] for stage in study["stages"][:index])
 
 
-def _rates(studies: Sequence[Study], index: int) -> tuple[float, float, float, float] | None:
+def _rates(studies: Sequence[StudyRecord], index: int) -> tuple[float, float, float, float] | None:
     """a, b, c of a step, and the share of those that reached it that ended there by time.
 
     A step that no episode reached has b = a and c = 0, which changes nothing: a factor before it is
@@ -91,7 +93,7 @@ def _rates(studies: Sequence[Study], index: int) -> tuple[float, float, float, f
     return everywhere, float(np.mean(paired)) if paired else everywhere, real, late
 
 
-def _conditional(studies: Sequence[Study]) -> float | None:
+def _conditional(studies: Sequence[StudyRecord]) -> float | None:
     """The first step's rate times that of each next one where the one before handed over.
 
     0 from the first factor that is 0; None where a factor was never seen.
@@ -113,7 +115,7 @@ def _conditional(studies: Sequence[Study]) -> float | None:
 
 def _telescoped(
     kind: str,
-    studies: Sequence[Study],
+    studies: Sequence[StudyRecord],
     old: np.ndarray,
     new: np.ndarray,
     change: np.ndarray,
@@ -132,7 +134,7 @@ def _telescoped(
 
 
 def _timed(
-    parts: list[dict[str, Any]], studies: Sequence[Study], steps: Sequence[Sequence[int]]
+    parts: list[dict[str, Any]], studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]]:
     """Adds the skill that used up the time: the most steps over the median of its successes."""
     usual: dict[int, list[int]] = defaultdict(list)
@@ -151,7 +153,7 @@ def _timed(
     return [part | {"used_by": spender} for part in parts]
 
 
-def _afterwards(studies: Sequence[Study]) -> list[dict[str, Any]]:
+def _afterwards(studies: Sequence[StudyRecord]) -> list[dict[str, Any]]:
     """What happens between the last handoff and the verdict."""
     complete = [_chained(study, len(study["stages"])) for study in studies]
     pairs = list(zip(studies, complete, strict=True))

@@ -1,6 +1,6 @@
 """What repairs are worth: gains by players alone, and by Shapley's shares of all together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,10 @@ from eval.analysing.paired import paired_difference, pairs
 from eval.handoffs.repairs import KINDS, Kind
 from eval.handoffs.shapley import shapley
 from eval.handoffs.statistics import bootstrap
-from eval.handoffs.study import Players
-
-Study = Mapping[str, Any]
+from eval.handoffs.study import Players, StudyRecord
 
 
-def ranked(studies: Sequence[Study], players: Players) -> list[dict[str, Any]]:
+def ranked(studies: Sequence[StudyRecord], players: Players) -> list[dict[str, Any]]:
     """Every repair of both kinds, by what it alone accounts for, the largest first.
 
     `gain` = `after` - `before` over the `n` episodes in which it was run alone, in `applied` of
@@ -51,13 +49,13 @@ def ranked(studies: Sequence[Study], players: Players) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["own"], -row["gain"], -(row["shapley"] or 0.0)))
 
 
-def _mended(kind: Kind, studies: Sequence[Study], coalition: int) -> set[str]:
+def _mended(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> set[str]:
     """The episodes that failed and that a coalition's repair turns into successes."""
     outcomes = [(study, _outcome(kind, study, coalition)) for study in studies]
     return {s["id"] for s, o in outcomes if not s["success"] and o is not None and o["success"]}
 
 
-def repair_all(studies: Sequence[Study], players: Players) -> dict[str, Any]:
+def repair_all(studies: Sequence[StudyRecord], players: Players) -> dict[str, Any]:
     """By kind the gain of repairing every handoff, over the episodes of the Shapley values."""
     found: dict[str, Any] = {}
     for kind in KINDS:
@@ -66,7 +64,7 @@ def repair_all(studies: Sequence[Study], players: Players) -> dict[str, Any]:
     return found
 
 
-def gain(kind: Kind, studies: Sequence[Study], coalition: int) -> dict[str, Any]:
+def gain(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> dict[str, Any]:
     """Full success before and after a coalition's repair, over the episodes in which it was run."""
     run = [s for s in studies if _outcome(kind, s, coalition) is not None]
     before = [bool(study["success"]) for study in run]
@@ -84,7 +82,7 @@ def gain(kind: Kind, studies: Sequence[Study], coalition: int) -> dict[str, Any]
     }
 
 
-def _outcome(kind: Kind, study: Study, coalition: int) -> dict[str, Any] | None:
+def _outcome(kind: Kind, study: StudyRecord, coalition: int) -> dict[str, Any] | None:
     """What came of a coalition; an episode that succeeded has no effect to grant."""
     found: dict[str, Any] | None = study["repairs"][kind].get(str(coalition))
     if found is None and kind == "effect" and study["success"]:
@@ -92,13 +90,13 @@ def _outcome(kind: Kind, study: Study, coalition: int) -> dict[str, Any] | None:
     return found
 
 
-def complete(kind: Kind, studies: Sequence[Study], players: Players) -> list[Study]:
+def complete(kind: Kind, studies: Sequence[StudyRecord], players: Players) -> list[StudyRecord]:
     """The studies in which all coalitions were run."""
     every = range(1, 2 ** len(players.of[kind]))
     return [s for s in studies if all(_outcome(kind, s, c) is not None for c in every)]
 
 
-def _shares(kind: Kind, studies: Sequence[Study], players: Players) -> np.ndarray:
+def _shares(kind: Kind, studies: Sequence[StudyRecord], players: Players) -> np.ndarray:
     """Shapley's values (players, n) for each of the episodes in which all coalitions were run."""
     whole = complete(kind, studies, players)
     if not whole:

@@ -17,6 +17,8 @@ from tpsrl.world.episode import Episode
 
 OTHERS: Handoff = ("others", "others")
 
+StudyRecord = Mapping[str, Any]  # what `Study.run` gives
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Players:
@@ -95,7 +97,7 @@ class Study:
         """The record of an episode; `coalitions` by kind are those to run.
 
         Keys: "id", "success", "steps" (of the episode itself), "stages" (for each step of the plan
-        "skill", "name", "reached", "handed_over", "time" (ended by the episode's steps),
+        "skill", "name", "makes" (the predicate it is for), "reached", "handed_over", "time" (ended by the episode's steps),
         "isolated" (None: no start state was found), "errors", "mended" (of the step that failed
         first: whether it succeeds from a repaired state)), "repairs" (by kind, by coalition:
         "success" and at how many handoffs something was replaced), "steps_run".
@@ -139,6 +141,7 @@ class Study:
         return {
             "name": step.name,
             "skill": step.skill,
+            "makes": step.purpose[0],
             "reached": run is not None,
             "handed_over": run is not None and run.handed_over,
             "time": run is not None and run is trace.stages[-1] and _out_of_time(trace),
