@@ -2,12 +2,13 @@
 
 import importlib.resources
 import string
+import urllib.parse
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 _HINT = '<p class="hint">What is wider than this screen scrolls sideways in its box.</p>'
-_WIDE_COLUMNS = 4  # a table of so many columns may be wider than a phone
+_WIDE_COLUMNS = 3  # a table of so many columns may be wider than a phone
 
 
 def shell(title: str, facts: Sequence[str], sections: Sequence[str]) -> str:
@@ -59,9 +60,14 @@ def code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-def anchor(target: str, text: str) -> str:
+def url(path: str) -> str:
+    """The address of a file beside the page, for an attribute."""
+    return escape(urllib.parse.quote(path))
+
+
+def anchor(path: str, text: str) -> str:
     """A link to a file beside the page."""
-    return f'<a href="{escape(target)}">{escape(text)}</a>'
+    return f'<a href="{url(path)}">{escape(text)}</a>'
 
 
 def outcome(success: bool, failed: str = "failed") -> str:

@@ -72,7 +72,7 @@ def _table(parts: Sequence[dict[str, Any]]) -> str:
         [
             "" if part.get("stage") is None else str(part["stage"] + 1),
             escape(words.loss(part["kind"])),
-            escape(words.place(part)),
+            escape(words.steps(part)),
             escape(words.plain(part.get("skill") or "")),
             f"{100 * part['value']:+.2f}".replace("-", "\N{MINUS SIGN}"),
         ]

@@ -136,11 +136,11 @@ def repair_sentence(row: dict[str, Any]) -> str:
 
 def setback(row: dict[str, Any]) -> str:
     """A part of what propagation costs, with where: "handoff tax, nav obj_0 -> pick obj_0"."""
-    where = place(row)
+    where = steps(row)
     return f"{loss(row['kind'])}, {where}" if where else loss(row["kind"])
 
 
-def place(row: dict[str, Any]) -> str:
+def steps(row: dict[str, Any]) -> str:
     """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
     if row.get("from") and row.get("to"):
         return f"{row['from']} -> {row['to']}"
