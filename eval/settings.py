@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, Literal
 
+from eval.presets import AgentPreset
 from eval.protocols import Protocol
+from planner.execution.limits import ExecutionRules
 from skills import registry, tables
 from tpsrl import config
 from tpsrl.world.scenarios import Scenario
@@ -45,18 +47,16 @@ class RunSettings:
     out: str | None = config.option(None, "folder of the results (default: out/NAME)")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AllSettings(RunSettings):
-    """The settings of an evaluation of every scenario."""
+class _CarriesOutPlans:
+    """What settings with these entries say of how plans are carried out."""
 
-    agent: Literal["scripted"] = config.option("scripted", "who acts for the skills")
-    replan: bool = config.option(False, "after a failure plan again from what is seen")
-    after_timeout: bool = config.option(
-        True, "where a timeout ends an episode, run on to see what would have come"
-    )
-    actions: str = config.option(
-        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
-    )
+    __slots__ = ()
+
+    agent: AgentPreset
+    protocol: Protocol
+    replan: bool
+    after_timeout: bool
+    actions: str
 
     def carried_out_by(self) -> dict[str, str]:
         """The skills that are named for actions of the planning domain.
@@ -66,6 +66,46 @@ class AllSettings(RunSettings):
         """
         return registry.choices(self.actions)
 
+    def rules(self) -> ExecutionRules:
+        """How plans are carried out: by the protocol's rules and the agent's.
+
+        Raises:
+            UserError: one names an action or skill that there is not.
+        """
+        own = self.protocol.rules(self.replan, self.carried_out_by(), self.after_timeout)
+        return self.agent.deployed(own)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllSettings(_CarriesOutPlans, RunSettings):
+    """The settings of an evaluation of every scenario."""
+
+    agent: AgentPreset = config.preset(
+        "agent",
+        AgentPreset,
+        "scripted",
+        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        minimum=0,
+    )
+    replan: bool = config.option(False, "after a failure plan again from what is seen")
+    after_timeout: bool = config.option(
+        True, "where a timeout ends an episode, run on to see what would have come"
+    )
+    actions: str = config.option(
+        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+    )
+    analysis_episodes: int = config.option(
+        200, "of the first so many analyse the handoffs (docs/handoffs.md); 0: of none", minimum=0
+    )
+    analysis_steps: int | None = config.option(
+        None,
+        "control steps that repaired continuations may take (default: twice the evaluation's own)",
+        minimum=0,
+    )
+    analysis_players: int = config.option(
+        4, "types of handoffs whose repairs are told apart, the rest together", minimum=1, maximum=6
+    )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EvalSettings(AllSettings):
@@ -73,6 +113,9 @@ class EvalSettings(AllSettings):
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    episode: str | None = config.option(
+        None, "run this one alone, by its id or number; without an analysis"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,5 +141,56 @@ class SkillSettings(SkillsSettings):
 
     skill: str = config.option("", "which one")
     starts: str | None = config.option(
-        None, "a file of recorded start states, used instead of split, seed and num_objects"
+        None,
+        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, or a mixture "
+        "such as own:0.5,bank:DIR/SKILL:0.5",
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BankSettings(_CarriesOutPlans):
+    """The settings of a bank of exit states; the keys of an evaluation that make sense for it."""
+
+    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
+    protocol: Protocol = config.preset(
+        "protocol",
+        Protocol,
+        "habitat",
+        "when skills and episodes end; protocol.KEY=... changes an entry",
+        minimum=0,
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    split: Literal["train", "val"] = config.option("train", "apartments of training or validation")
+    num_episodes: int | None = config.option(
+        None, "how many, from the first (default: 20, or all of the file)", minimum=1
+    )
+    seed: int = config.option(0, "of the generated episodes", minimum=0)
+    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
+    agent: AgentPreset = config.preset(
+        "agent",
+        AgentPreset,
+        "scripted",
+        "who acts for the skills, and how it is deployed (docs/agents.md)",
+        minimum=0,
+    )
+    skills: Any = config.table(
+        tables.paths_table, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+    )
+    actions: str = config.option(
+        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+    )
+    replan: bool = config.option(False, "after a failure plan again from what is seen")
+    after_timeout: bool = config.option(
+        True, "where a timeout ends an episode, run on; what comes then is kept too"
+    )
+    only: Literal["all", "succeeded", "failed"] = config.option(
+        "all", "keep the states in which the skill before had succeeded, or failed"
+    )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
+    out: str | None = config.option(None, "folder of the bank (default: out/bank/SCENARIO)")

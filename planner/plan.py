@@ -29,7 +29,9 @@ class PlanStep:
     `preconditions` are clauses that must all hold, without those that nothing in the problem can
     violate; `adds` are the atoms that become true, the purpose of the action first; `deletes` are
     the atoms that search takes to become false. Deletes are bookkeeping, not promises: a robot
-    that drives to the next table may still be within 2 m of the last one.
+    that drives to the next table may still be within 2 m of the last one. `takes_over` are the
+    skills of steps that were left out before it, whose work it has to do too, and whose steps of
+    time it has on top of its own.
     """
 
     index: int
@@ -39,6 +41,7 @@ class PlanStep:
     preconditions: tuple[Clause, ...]
     adds: tuple[Atom, ...]
     deletes: tuple[Atom, ...]
+    takes_over: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -66,11 +69,17 @@ class Plan:
     `graph` has a node per step (attribute `step`), an edge from each step to the next (`order`
     True), and an edge from the step that establishes an atom to each step that needs it (a causal
     link; `atoms` lists what it carries).
+
+    `found` is the plan that search found, which is this one itself unless it was rewritten for an
+    agent (`planner.rewriting`).
     """
 
-    def __init__(self, steps: Sequence[PlanStep], problem: Problem) -> None:
+    def __init__(
+        self, steps: Sequence[PlanStep], problem: Problem, found: "Plan | None" = None
+    ) -> None:
         self.steps = tuple(steps)
         self.problem = problem
+        self.found: Plan = self if found is None else found
 
     @functools.cached_property
     def graph(self) -> Any:
@@ -90,6 +99,21 @@ class Plan:
     def stages(self) -> list[str]:
         """The names of the steps."""
         return [step.name for step in self.steps]
+
+    @functools.cached_property
+    def turns(self) -> tuple[str, ...]:
+        """For each step the object whose turn it is: it is placed next, or was the last one placed.
+
+        Closing what an object was behind belongs to its turn. "" where the plan places nothing.
+        """
+        found: list[str] = []
+        current = ""
+        for step in self.steps:
+            places = step.purpose[0] == "object_at"
+            if places or step.purpose in self.problem.goal:
+                current = step.purpose[1] if places else current
+                found += [current] * (step.index + 1 - len(found))
+        return (*found, *[current] * (len(self.steps) - len(found)))
 
     def describe(self) -> str:
         """The plan for people: each step with its skill, preconditions, effects and links."""

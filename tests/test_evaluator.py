@@ -14,6 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from eval.presets import AgentPreset
 from eval.protocols import Protocol
 from eval.running import agents, episodes, film, reports, view
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
@@ -227,10 +228,11 @@ def read(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_dead_worker_ends_the_run_and_leaves_no_files(dataset: Path, tmp_path: Path) -> None:
+def test_a_dead_worker_ends_the_run_and_leaves_no_report(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"died while working on episode test/1: signal SIGKILL"):
         evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
-    assert not (tmp_path / "out").exists()
+    # The other worker may have finished an episode by then, which is kept.
+    assert [path for path in tmp_path.glob("out/*") if path.name != ".running"] == []
 
 
 @pytest.mark.slow
@@ -242,7 +244,8 @@ def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     with pytest.raises(UserError, match="overlaps the sofa"):
         evaluate(settings(dataset, out, "processes=1", "videos=1"), quiet(), Refusing)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    left = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert left == before
 
 
 @pytest.mark.slow
@@ -327,7 +330,7 @@ def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held
 
 def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs_it() -> None:
     with registry.registered(unscripted(actions=())):
-        acting = agents.Policies("scripted", {})
+        acting = agents.Policies(AgentPreset(), {})
         executor = Executor(Home(), acting, reset_arm=fake.Fold())
         assert type(executor.policy("pick")).__name__ == "ScriptedPick"
         with pytest.raises(UserError, match="loiter: it has no scripted version"):

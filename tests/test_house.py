@@ -30,6 +30,7 @@ LAYERS = (
         "tpsrl.config",
         "tpsrl.errors",
         "tpsrl.files",
+        "tpsrl.locks",
         "tpsrl.machine",
         "tpsrl.plugins",
         "tpsrl.pool",

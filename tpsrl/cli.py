@@ -37,6 +37,11 @@ COMMANDS = {
         "SCENARIO [key=value ...]",
         "generate and check a dataset of episodes",
     ),
+    "bank": (
+        "tpsrl.commands.bank",
+        "SCENARIO [key=value ...]",
+        "keep the exit states of every skill, to train others in",
+    ),
     "report": (
         "tpsrl.commands.report",
         "DIR [DIR ...] [out=DIR]",
@@ -77,7 +82,7 @@ _USER_MODULES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input) or 130."""
+    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input), 130 or 143."""
     let_threads_sleep()
     try:
         siblings.check()

@@ -48,7 +48,8 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
-        probe.unlink()
+        for each in folder.glob(".probe.*"):  # those of killed processes too
+            each.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{field}: cannot write into '{out}' ({error.strerror})") from None
     finally:
@@ -58,14 +59,23 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     return folder
 
 
+def remove_strays(path: Path) -> None:
+    """Removes what writers of this file that were killed have left beside it.
+
+    For a file that nobody is writing. A stem of `*` means all files with this ending.
+    """
+    for stray in path.parent.glob(f".{path.stem}.*.tmp{path.suffix}"):
+        stray.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str, field: str = "out") -> None:
-    """Writes a text file, whole or not at all.
+    """Writes a text file, whole or not at all, even when the machine loses its power.
 
     Raises:
         UserError: it cannot be written; the message names the field.
     """
     try:
-        with atomic(path) as temporary:
+        with atomic(path, durable=True) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{field}: cannot write '{path}' ({error.strerror})") from None

@@ -1,12 +1,43 @@
 """Processes that this one starts: how they begin, and how they ended."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
+from types import FrameType
 
 _UNGUARDED = 79  # an exit code that sysexits.h leaves free
 _GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
+
+
+class Terminated(BaseException):
+    """SIGTERM has asked this process to end; no `Exception`, like KeyboardInterrupt."""
+
+
+@contextlib.contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Has SIGTERM raise `Terminated` once, so that workers end and files are tidied up.
+
+    Where the calling program has a handler of its own, or this is not its main thread, nothing
+    changes.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def launch(process: BaseProcess) -> None:

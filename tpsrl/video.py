@@ -204,7 +204,7 @@ class VideoWriter:
         """
         try:
             with contextlib.ExitStack() as cleanup:
-                self._temporary = cleanup.enter_context(files.atomic(self.path))
+                self._temporary = cleanup.enter_context(files.atomic(self.path, durable=True))
                 self._temporary.touch()
                 cleanup.callback(self._complete)
                 self._cleanup = cleanup.pop_all()

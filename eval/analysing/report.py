@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from eval.analysing import extras
+from eval.analysing import extras, interactions
 from eval.analysing.intervals import wilson
 from eval.analysing.results import EpisodeResult, StageResult, generic
 from planner.execution.trace import Cause
@@ -41,7 +41,8 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
 
     Keys beside the header's: `success`, `goals_met` (share of the objects that are at their goals
     at the end), `timeouts`, `stages`, `stage_goals`, `handoffs`, `propagation`, `first_causes`,
-    `steps`, `force`, `clutter_moved` and `view_blocked` (see `eval.analysing.extras`). What needs
+    `steps`, `force`, `interactions` and `travelled_m` (see `eval.analysing.interactions`),
+    `clutter_moved` and `view_blocked` (see `eval.analysing.extras`). What needs
     skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`, `loss`) is
     None here: a chain alone cannot measure it.
     """
@@ -68,6 +69,8 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[
             "peak_n": spread([r.force_peak_n for r in results]),
             "total_n": spread([r.force_total_n for r in results]),
         },
+        "interactions": interactions.of_objects(results),
+        "travelled_m": interactions.travelled_m(results),
         "clutter_moved": extras.clutter_moved(results),
         "view_blocked": extras.view_blocked([r.view_blocked for r in results]),
     }

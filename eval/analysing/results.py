@@ -6,8 +6,9 @@ import operator
 import re
 from typing import Any
 
+from eval.analysing import records
 from planner.entities import short_name
-from planner.execution.trace import Cause, Trace
+from planner.execution.trace import Cause, Trace, plain
 from tpsrl.errors import unknown
 
 
@@ -17,6 +18,8 @@ class StageResult:
 
     `succeeded` says that the plan's effects held after it, `skill_success` that the skill met its
     own, narrower thresholds; `ended_by` is "" where it was never run. `steps` of all executions.
+    `purpose` is the predicate of what the step is for; the others are as in
+    `planner.execution.trace.Trace.outcomes`.
     """
 
     name: str
@@ -27,6 +30,10 @@ class StageResult:
     ended_by: str
     attempts: int
     steps: int
+    purpose: str = ""
+    turn: int = 0
+    in_hand: bool = False
+    travelled_m: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +69,8 @@ class EpisodeResult:
     `clutter_moved` of `clutter` objects that are no targets ended more than 0.1 m from where they
     were at the start, and `targets_moved` targets that were never in the hand. `view_blocked` is
     the share of the looks, with an object in the hand, in which it hid what is ahead
-    (`eval.running.view`). What was not measured is None.
+    (`eval.running.view`). `cause_text` is the first cause in words, `set_up_by` the skill that had
+    set the failed one up to fail (`eval.handoffs.blame`). What was not measured is None.
     """
 
     id: str
@@ -84,6 +92,8 @@ class EpisodeResult:
     clutter: int | None = None
     targets_moved: int | None = None
     view_blocked: float | None = None
+    cause_text: str | None = None
+    set_up_by: str | None = None
 
     @property
     def steps_run(self) -> int:
@@ -92,12 +102,24 @@ class EpisodeResult:
         return self.steps if ignored is None else max(self.steps, ignored.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
-        cause, timeouts = self.first_cause, self.timeouts and dataclasses.asdict(self.timeouts)
+        """The record as JSON types; a margin that is not finite is null."""
+        cause, timeouts = (
+            self.first_cause,
+            self.timeouts and plain(dataclasses.asdict(self.timeouts)),
+        )
         stages = [dataclasses.asdict(stage) for stage in self.stages]
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record |= {"stages": stages, "first_cause": cause and cause.to_json()}
         return record | {"timeouts": timeouts}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "EpisodeResult":
+        """The result of a record; fields that it does not have are not measured.
+
+        Raises:
+            ValueError: it is not such a record.
+        """
+        return records.decode(EpisodeResult, record)
 
 
 def from_trace(

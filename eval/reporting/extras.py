@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from eval.reporting import acting
 from eval.reporting.words import percent
 
 
 def lines(report: dict[str, Any]) -> list[str]:
     """A line of text for each that the report has."""
     texts = (_timeouts(report), _clutter(report), _view(report))
-    return [text for text in texts if text]
+    return [*(text for text in texts if text), *acting.lines(report)]
 
 
 def _timeouts(report: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eval.reporting import blocks, extras
+from eval.reporting import acting, blocks, extras
 from eval.reporting.words import percent
 
 _SCENARIOS_NOTE = """Full success with its 95% Wilson interval; success with timeouts ending the
@@ -61,7 +61,7 @@ def show(console: Console, summary: dict[str, Any]) -> None:
         "collapse_padding": True,
     }  # or some rows would be cut off at 80 columns
     count = f"{summary['runs'][0]['num_episodes']} episodes each"
-    title = f"{summary['title']}, {count}, protocol {summary['protocol']}, {summary['agent']} agent"
+    title = f"{summary['title']}, {count}, protocol {summary['protocol']}, {acting.who(summary)}"
     table = Table(title=Text(title), box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]
     cells = [_narrow(_cells(row)) for row in summary["runs"]]
     for place, head in enumerate(cells[0]):
@@ -95,7 +95,7 @@ def render(summary: dict[str, Any]) -> str:
     note = _SCENARIOS_NOTE if "stages" in summary["runs"][0] else _SKILLS_NOTE
     results = blocks.table(heads, rows, "Results")
     sections = [blocks.section("Results", note, results), blocks.protocol(summary)]
-    title = f"{summary['title']}, {summary['agent']} agent"
+    title = f"{summary['title']}, {acting.who(summary)}"
     return blocks.shell(title, blocks.common_facts(summary), sections)
 
 

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from eval.reporting import (
+    acting,
     bars,
     blocks,
     episodes,
@@ -46,6 +47,7 @@ def render(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
         losses.section(report),
         flow.section(report),
         repairs.section(report),
+        *_objects(report),
         _first_causes(report),
         films.reel(report),
         blocks.section("Stage goals", _STAGE_RULES[report["stage_rule"]], _stage_goals(report)),
@@ -58,7 +60,8 @@ def render(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
     ]
     facts = list(blocks.common_facts(report))
     facts.insert(-1, "replanning after failures" if report["replan"] else "fixed plan")
-    return blocks.shell(f"{report['title']}, {report['agent']} skills", facts, sections)
+    facts += acting.facts(report)
+    return blocks.shell(f"{report['title']}, {acting.who(report)}", facts, sections)
 
 
 def _figures(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -114,6 +117,11 @@ def _stage_row(stage: dict[str, Any], before: float) -> str:
     told = f"{percent(stage['rate'])}: {counts}" if stage["reached"] else "never run"
     value = f"<strong>{percent(through)}</strong> {blocks.span('soft', told)}"
     return bars.row(bars.SHARES, _stage_label(stage["index"], stage["name"]), picture, value)
+
+
+def _objects(report: dict[str, Any]) -> list[str]:
+    parts = [blocks.table(heads, rows, "Objects and ways") for heads, rows in acting.tables(report)]
+    return [blocks.section("Objects and ways", acting.NOTE, "".join(parts))] if parts else []
 
 
 def _stage_goals(report: dict[str, Any]) -> str:

@@ -1,12 +1,19 @@
 """Who acts for the skills."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from eval.presets import AgentPreset
+from eval.running.stand_ins import stand_in, told
+from eval.settings import AllSettings, BankSettings
+from planner.execution.limits import ExecutionRules
+from planner.predicates import PredicateThresholds
 from skills import registry
 from skills.core.interface import SkillPolicy
 from skills.spec import resolve
+from tpsrl import config
 from tpsrl.errors import unknown
 
 SCRIPTED = "scripted"
@@ -18,17 +25,32 @@ class Policies(Mapping[str, SkillPolicy]):
     A skill that no plan needs may have nobody who acts for it.
 
     Args:
-        agent: "scripted"
+        agent: who acts
         learned: for some skills the path of the checkpoint that acts instead
+        rules: how its plans are carried out; None: by the executor's own, and the agent's
+        predicates: of the protocol
 
     Raises:
-        UserError: there is no such agent or checkpoint.
+        UserError: there is no such checkpoint, or the agent cannot have it, or needs another.
     """
 
-    def __init__(self, agent: str, learned: Mapping[str, str]) -> None:
-        if agent != SCRIPTED:
-            raise unknown("agent", agent, [SCRIPTED])
+    def __init__(
+        self,
+        agent: AgentPreset,
+        learned: Mapping[str, str],
+        rules: ExecutionRules | None = None,
+        predicates: PredicateThresholds | None = None,
+    ) -> None:
+        agent.check(learned)
+        self._rules = agent.deployed(ExecutionRules()) if rules is None else rules
+        self._predicates = predicates or PredicateThresholds()
         self._made = {name: _learned(name, path) for name, path in learned.items()}
+
+    @staticmethod
+    def of(settings: AllSettings | BankSettings) -> "Policies":
+        """Those of an evaluation."""
+        learned = settings.skills.given()
+        return Policies(settings.agent, learned, settings.rules(), settings.protocol.predicates)
 
     def __getitem__(self, name: str) -> SkillPolicy:
         """Who acts for a skill.
@@ -37,7 +59,7 @@ class Policies(Mapping[str, SkillPolicy]):
             UserError: nobody does; says what can be done.
         """
         if name not in self._made:
-            self._made[name] = registry.get(name).make_scripted()
+            self._made[name] = stand_in(name, self._rules, self._predicates)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -55,15 +77,52 @@ def reset_arm() -> SkillPolicy:
 
 
 def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
-    """What a report says of who acted: "agent" and, by skill, the learned ones ("learned")."""
+    """What a report says of who acted: "agent" and, by skill, the learned ones ("learned").
+
+    The scripted robot is called "mixed" with some learned skills, and "learned" with all.
+    """
     if not learned:
         return {"agent": agent, "learned": {}}
     from skills.policies import learned as policies
 
-    actions = (action for spec in registry.specs().values() for action in spec.actions)
-    whole_plans = {registry.carrying_out(action).name for action in actions}
-    agent = "learned" if learned.keys() >= whole_plans else "mixed"
+    if agent == SCRIPTED or _is_path(agent):
+        actions = (action for spec in registry.specs().values() for action in spec.actions)
+        whole_plans = {registry.carrying_out(action).name for action in actions}
+        agent = "learned" if learned.keys() >= whole_plans else "mixed"
     return {"agent": agent, "learned": {n: policies.about(n, p) for n, p in learned.items()}}
+
+
+def checkpoints(learned: Mapping[str, str]) -> list[Path]:
+    """The files by which the learned ones act."""
+    if not learned:
+        return []
+    from skills.policies import learned as policies
+
+    return [policies.find(name, path) for name, path in learned.items()]
+
+
+def describe_preset(
+    agent: AgentPreset, learned: Mapping[str, str], acted: Collection[str] | None = None
+) -> dict[str, Any]:
+    """What a report on scenarios says of who acted.
+
+    Beside what `describe` says: "agent_rules", the preset's entries; "agent_changes", those that
+    differ from the preset of its name; and "stand_ins", by skill who acts in the stead of a policy
+    that is to be learned, of the skills that have `acted` (None: of all).
+    """
+    stand_ins, rules = {}, agent.deployed(ExecutionRules())
+    if agent.learned == "all":
+        stand_ins = {
+            name: told(name, rules)
+            for name in agent.acting()
+            if name not in learned and (acted is None or name in acted)
+        }
+    return {
+        **describe(agent.name, learned),
+        "agent_rules": config.flat(agent),
+        "agent_changes": agent.changes(),
+        "stand_ins": stand_ins,
+    }
 
 
 def learned_alone(agent: str, skill: str) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Runs the episodes of an evaluation and writes what came of them."""
 
 import dataclasses
-import os
-import shutil
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +10,16 @@ from typing import Any
 from rich.console import Console
 
 from eval.analysing import report
+from eval.analysing.causes import cause_text
 from eval.analysing.results import EpisodeResult, from_trace
+from eval.handoffs import summary as handoffs
+from eval.handoffs.flow import flow, write_graphml
+from eval.handoffs.study import Players
 from eval.reporting import page, table
-from eval.running import agents, runs
+from eval.running import agents, analysis, chains, inputs, runs
+from eval.running.command import settings_command
 from eval.running.episodes import digest, obtain
+from eval.running.journal import Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
@@ -22,7 +27,6 @@ from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
-from tpsrl.world.slots import capacity_for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,20 +53,13 @@ class EpisodeRunner:
 
     def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
         """The function that runs one episode."""
-        from tpsrl import sim
-
         settings = self.settings
-        simulator = sim.make(
-            settings.engine,
-            num_envs=1,
-            slots=capacity_for(settings.scenario.num_objects),
-            filter_base=settings.protocol.filter_base,
-        )
+        simulator = chains.make_simulator(settings)
         # Policies are made anew for every episode, so that nothing is left over from the last one.
         return lambda job: run_episode(
             settings,
             simulator,
-            agents.Policies(settings.agent, settings.skills.given()),
+            agents.Policies.of(settings),
             agents.reset_arm(),
             job,
         )
@@ -72,57 +69,76 @@ def evaluate(
     settings: EvalSettings,
     console: Console | None = None,
     factory: Callable[[EvalSettings], pool.Factory] = EpisodeRunner,
+    keep_journal: bool = False,
+    studies: Callable[[EvalSettings, Players], pool.Factory] = analysis.StudyRunner,
 ) -> dict[str, Any]:
     """Runs the episodes, writes the files, prints the table, and returns the report.
 
-    Files appear in the output folder only when all episodes are done. `factory` makes what each
-    worker is built by; it and what it makes travel to the workers by pickle.
+    Files appear in the output folder only when all episodes are done; until then what is finished
+    is in a journal, from which the same call goes on (`eval.running.journal`). `factory` makes what
+    each worker is built by, `studies` the same for the handoff analysis; they and what they make
+    travel to the workers by pickle. With
+    `keep_journal` it is left, for who runs several evaluations and removes it when all are done.
 
     Raises:
-        UserError: the output folder cannot be written, or an episode is not valid.
+        UserError: the output folder cannot be written or another process writes into it, or an
+            episode is not valid.
         RunError: a worker failed or died.
     """
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
-    agents.Policies(settings.agent, settings.skills.given())
-    settings.carried_out_by()
-    episodes = obtain(
-        settings.scenario,
-        settings.split,
-        settings.seed,
-        settings.num_episodes,
-        settings.episodes,
-        settings.processes or None,
-    )
-    settings = dataclasses.replace(
-        settings,
-        num_episodes=len(episodes),
-        processes=min(settings.processes or machine.cores(), len(episodes)),
-        out=str(out),
-    )
-    films = out / f".videos.{os.getpid()}.tmp"
-    try:
-        started = time.perf_counter()
-        outcomes: list[EpisodeOutcome] = runs.run_jobs(
-            factory(settings),
-            [
-                EpisodeJob(episode, runs.film_path(films, number, settings.videos))
-                for number, episode in enumerate(episodes)
-            ],
+    with Journal(out, console, keep_journal) as journal:
+        agents.Policies.of(settings)
+        episodes = obtain(
+            settings.scenario,
+            settings.split,
+            settings.seed,
+            settings.num_episodes,
+            settings.episodes,
+            settings.processes or None,
+            settings.episode,
+        )
+        settings = dataclasses.replace(
+            settings,
+            num_episodes=len(episodes),
+            processes=min(settings.processes or machine.cores(), len(episodes)),
+            out=str(out),
+        )
+        checkpoints = agents.checkpoints(settings.skills.given())
+        journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
+        outcomes = runs.run_jobs(
+            runs.JobSet(
+                "episodes",
+                EpisodeOutcome,
+                factory(settings),
+                [
+                    EpisodeJob(episode, runs.film_path(journal.films, number, settings.videos))
+                    for number, episode in enumerate(episodes)
+                ],
+                [f"episode {episode.id}" for episode in episodes],
+                wrote=operator.attrgetter("video"),
+                good=operator.attrgetter("result.success"),
+            ),
             settings.processes or 1,
-            [f"episode {episode.id}" for episode in episodes],
+            journal,
             settings.scenario.title,
             console,
         )
-        seconds = time.perf_counter() - started
         results = [outcome.result for outcome in outcomes]
-        summary = report.summarise(_header(settings, episodes), results)
-        timing = runs.timing(settings.processes, outcomes, seconds)
-        runs.move_videos(films, out / "videos")
+        timing = runs.timing(settings.processes, outcomes, journal.seconds)
+        found = analysis.analyse(settings, episodes, results, journal, console, studies)
+        if found is not None:
+            results = handoffs.with_blame(results, found)
+        reel = analysis.film_reel(settings, episodes, results, journal, console)
+        summary = report.summarise(_header(settings, episodes, results), results)
+        summary |= {**handoffs.summary(summary, results, found), "reel": reel}
+        timing["analysed_seconds"] = round(journal.seconds, 2)
+        runs.put_files(journal.films, out / "videos", ("*.mp4",))
+        runs.put_files(journal.films / analysis.REEL, out / analysis.REEL, ("*.mp4", "*.png"))
+        write_graphml(flow(results, {r.id: r.set_up_by for r in results}), out / "flow.graphml")
         html = page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)
-    finally:
-        shutil.rmtree(films, ignore_errors=True)
+        journal.finish()
     table.show(console, summary)
     runs.tell_where(console, out, results)
     return summary
@@ -140,19 +156,9 @@ def run_episode(
     Raises:
         UserError: the episode is not valid; names it.
     """
-    from planner.execution.executor import Executor
-
     started = time.perf_counter()
     protocol, episode = settings.protocol, job.episode
-    executor = Executor(
-        simulator,
-        policies,
-        reset_arm=reset_arm,
-        limits=protocol.limits_for(settings.scenario.name),
-        rules=protocol.rules(settings.replan, settings.carried_out_by(), settings.after_timeout),
-        thresholds=protocol.skills,
-        predicates=protocol.predicates,
-    )
+    executor = chains.make_executor(settings, simulator, policies, reset_arm)
     view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
     look = None if view is None else view.on_step
     try:
@@ -165,22 +171,27 @@ def run_episode(
                 trace = executor.run(episode, in_turn(look, film.on_step))
             video = f"videos/{job.video.name}"
     except UserError as error:
-        prefix = f"episode {episode.id}: "
-        message = str(error)
-        raise UserError(message if message.startswith(prefix) else prefix + message) from None
+        raise chains.about_episode(episode.id, error) from None
     blocked = None if view is None else view.share
     result = from_trace(trace, video, protocol.stage_rule, blocked)
+    if result.first_cause is not None:
+        text = cause_text(result.first_cause, protocol.predicates)
+        result = dataclasses.replace(result, cause_text=text)
     return EpisodeOutcome(result, time.perf_counter() - started)
 
 
-def _header(settings: EvalSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
+def _header(
+    settings: EvalSettings, episodes: Sequence[Episode], results: Sequence[EpisodeResult]
+) -> dict[str, Any]:
     """What was run: with the results, all that a report depends on."""
+    acted = {stage.skill for result in results for stage in result.stages if stage.reached}
     return {
         "scenario": settings.scenario.name,
         "title": settings.scenario.title,
         **runs.what_ran(settings),
-        **agents.describe(settings.agent, settings.skills.given()),
+        **agents.describe_preset(settings.agent, settings.skills.given(), acted),
         "stage_rule": settings.protocol.stage_rule,
         "replan": settings.replan,
         "dataset": digest(episodes),
+        "settings_command": settings_command(settings),
     }

@@ -1,43 +1,96 @@
 """What every evaluation shares: doing its jobs with a progress bar, and putting files in place."""
 
 import contextlib
-from collections.abc import Sequence
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import tpsrl
+from eval.analysing import records
+from eval.running.journal import Journal
 from eval.settings import AllSettings, SkillsSettings
 from tpsrl import config, files, pool
+from tpsrl.errors import UserError
+
+T = TypeVar("T")
+
+
+def _nothing(job: Any) -> Path | None:
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobSet(Generic[T]):
+    """Jobs of one kind.
+
+    `kind` is their plural ("episodes"), by which a journal tells them from others, and `outcome`
+    what one gives: a dataclass, or JSON (`dict`). `names` of the jobs are for messages, `wrote` is
+    the file that a job leaves in the journal's folder, if any, and `good` whether it succeeded.
+    """
+
+    kind: str
+    outcome: type[T]
+    factory: pool.Factory
+    jobs: Sequence[Any]
+    names: Sequence[str]
+    wrote: Callable[[Any], Path | None] = _nothing
+    good: Callable[[T], bool] | None = None
 
 
 def run_jobs(
-    factory: pool.Factory,
-    jobs: Sequence[Any],
-    processes: int,
-    names: Sequence[str],
-    title: str,
-    console: Console,
-) -> list[Any]:
+    work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
+) -> list[T]:
     """The outcomes in the order of the jobs, with a progress bar on a terminal.
 
-    An outcome has a `result` with a `success`; `names` of the jobs are for messages.
+    Jobs that the journal has are not done again. Every outcome comes as the journal gives it, so
+    that nothing depends on which were done before.
 
     Raises:
-        UserError: one that a job raised.
+        UserError: one that a job raised, or the journal cannot be written.
         RunError: a worker failed or died.
     """
-    done: dict[int, Any] = {}
-    work = pool.run(factory, jobs, processes, names)
-    with contextlib.closing(work), _progress(console) as progress:
-        bar = progress.add_task(title, total=len(jobs), good=0)
-        for index, outcome in work:
-            done[index] = outcome
-            good = sum(o.result.success for o in done.values())
-            progress.update(bar, completed=len(done), good=good)
-    return [done[index] for index in range(len(jobs))]
+    total = len(work.jobs)
+    keys = [f"{number} {name}" for number, name in enumerate(work.names)]
+    found, done = journal.done(work.kind), {}
+    for index, (key, job) in enumerate(zip(keys, work.jobs, strict=True)):
+        file = work.wrote(job)
+        if key in found and (file is None or file.is_file()):
+            done[index] = records.decode(work.outcome, found[key])
+    if done:
+        told = f"going on: {len(done)} of {total} {work.kind} are done"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+    todo = [index for index in range(total) if index not in done]
+    jobs, names = [work.jobs[i] for i in todo], [work.names[i] for i in todo]
+    running = pool.run(work.factory, jobs, processes, names) if todo else _no_work()
+    try:
+        with contextlib.closing(running), _progress(console, work.good is not None) as progress:
+            bar = progress.add_task(title, total=total, completed=len(done), good=_good(work, done))
+            for place, outcome in running:
+                index = todo[place]
+                done[index] = records.decode(
+                    work.outcome, journal.add(work.kind, keys[index], outcome)
+                )
+                progress.update(bar, completed=len(done), good=_good(work, done))
+    finally:
+        for file in (work.wrote(job) for index, job in enumerate(work.jobs) if index not in done):
+            if file is not None:
+                file.unlink(missing_ok=True)
+    return [done[index] for index in range(total)]
+
+
+def _no_work() -> Generator[tuple[int, Any], None, None]:
+    """Nothing; a pool would build a simulator for it."""
+    yield from ()
+
+
+def _good(work: JobSet[T], done: Mapping[int, T]) -> int:
+    return sum(work.good(outcome) for outcome in done.values()) if work.good is not None else 0
 
 
 def film_path(films: Path, number: int, videos: int) -> Path | None:
@@ -48,16 +101,30 @@ def film_path(films: Path, number: int, videos: int) -> Path | None:
     return films / f"{number:04d}.mp4"
 
 
-def move_videos(films: Path, videos: Path) -> None:
-    """Puts the new videos in the place of those of an earlier run."""
-    for old in videos.glob("[0-9][0-9][0-9][0-9].mp4"):
-        old.unlink()
-    if films.is_dir():
-        videos.mkdir(parents=True, exist_ok=True)
-        for film in sorted(films.iterdir()):
-            film.replace(videos / film.name)
-    elif videos.is_dir() and not any(videos.iterdir()):
-        videos.rmdir()
+def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
+    """Puts new files in the place of an earlier run's; where they were made they stay, too.
+
+    They have numbers for names, and are of `kinds` such as "*.mp4".
+
+    Raises:
+        UserError: they cannot be written.
+    """
+    try:
+        for file in sorted(path for kind in kinds for path in made.glob(kind)):
+            with files.atomic(folder / file.name) as temporary:
+                try:
+                    os.link(file, temporary)
+                except OSError:  # a file system without links
+                    shutil.copyfile(file, temporary)
+        for old in [
+            path for kind in kinds for path in folder.glob(f"[0-9][0-9][0-9][0-9]{kind[1:]}")
+        ]:
+            if not (made / old.name).is_file():
+                old.unlink()
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    except OSError as error:
+        raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
 
 
 def timing(processes: int | None, outcomes: Sequence[Any], seconds: float) -> dict[str, Any]:
@@ -108,12 +175,12 @@ def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
     }
 
 
-def _progress(console: Console) -> Progress:
+def _progress(console: Console, judged: bool) -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[good]} succeeded"),
+        *([TextColumn("{task.fields[good]} succeeded")] if judged else []),
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,6 +1,7 @@
 """Evaluations of several scenarios or skills, each with its own report, and one table of all."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,55 +9,66 @@ from typing import Any
 from rich.console import Console
 
 from eval.reporting import index
-from eval.running import agents, runs
+from eval.running import agents, journal, runs
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
-from tpsrl import files
+from tpsrl import files, locks
 from tpsrl.errors import UserError
 from tpsrl.world.scenarios import benchmark_names, load_scenario
+
+# Journals are kept until all is done, so that what is finished is not run again after a kill.
+_evaluate = functools.partial(evaluate, keep_journal=True)
+_evaluate_skill = functools.partial(evaluate_skill, keep_journal=True)
 
 
 def evaluate_scenarios(
     settings: AllSettings,
     console: Console | None = None,
-    run: Callable[[EvalSettings, Console], dict[str, Any]] = evaluate,
+    run: Callable[[EvalSettings, Console], dict[str, Any]] = _evaluate,
 ) -> dict[str, Any]:
     """Evaluates every scenario of the benchmark, writes the index of their reports, and returns it.
 
     Raises:
-        UserError: an output folder cannot be written, or an episode is not valid.
+        UserError: an output folder cannot be written or another process writes into it, or an
+            episode is not valid.
         RunError: a worker failed or died.
     """
     console, out = console or Console(), files.check_writable(settings.out or "out/all")
-    reports = {}
-    for name in benchmark_names():
-        own = EvalSettings(
-            **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
-        )
-        reports[name] = run(own, console)
-    summary = {**_what_ran(settings), "runs": index.scenario_rows(reports)}
-    return _finish(console, out, summary, reports, "Home Assistant Benchmark")
+    with locks.hold(out):
+        reports = {}
+        for name in benchmark_names():
+            own = EvalSettings(
+                **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
+            )
+            reports[name] = run(own, console)
+        acted = agents.describe_preset(settings.agent, settings.skills.given())
+        used = {name for report in reports.values() for name in report.get("stand_ins", ())}
+        acted["stand_ins"] = {n: who for n, who in acted["stand_ins"].items() if n in used}
+        summary = {**runs.what_ran(settings), **acted, "runs": index.scenario_rows(reports)}
+        return _finish(console, out, summary, reports, "Home Assistant Benchmark")
 
 
 def evaluate_skills(
     settings: SkillsSettings,
     console: Console | None = None,
-    run: Callable[[SkillSettings, Console], dict[str, Any]] = evaluate_skill,
+    run: Callable[[SkillSettings, Console], dict[str, Any]] = _evaluate_skill,
 ) -> dict[str, Any]:
     """Evaluates every skill by itself, writes the index of their reports, and returns it.
 
     Raises:
-        UserError: an output folder cannot be written, or a start state is not valid.
+        UserError: an output folder cannot be written or another process writes into it, or a start
+            state is not valid.
         RunError: a worker failed or died.
     """
     console, out = console or Console(), files.check_writable(settings.out or "out/skills")
-    reports = {}
-    for name in _acted_for(settings, console):
-        own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
-        reports[name] = run(own, console)
-    summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
-    return _finish(console, out, summary, reports, "Skills by themselves")
+    with locks.hold(out):
+        reports = {}
+        for name in _acted_for(settings, console):
+            own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
+            reports[name] = run(own, console)
+        summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
+        return _finish(console, out, summary, reports, "Skills by themselves")
 
 
 def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
@@ -76,7 +88,7 @@ def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
     return found
 
 
-def _what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
+def _what_ran(settings: SkillsSettings) -> dict[str, Any]:
     acted = agents.describe(settings.agent or agents.SCRIPTED, settings.skills.given())
     return {**runs.what_ran(settings), **acted}
 
@@ -88,11 +100,13 @@ def _fields(settings: Any) -> dict[str, Any]:
 def _finish(
     console: Console, out: Path, summary: dict[str, Any], reports: Mapping[str, Any], title: str
 ) -> dict[str, Any]:
-    """Writes and shows the index; all runs share the number of episodes."""
+    """Writes and shows the index, whose runs are then all finished; they share their number."""
     first = next(iter(reports.values()))
     summary = {"title": title, **summary, "num_episodes": first["num_episodes"]}
     files.write_text(out / "report.html", index.render(summary))
     files.write_json(out / "report.json", summary)
+    for name in reports:
+        journal.remove(out / name)
     index.show(console, summary)
     runs.tell_where(console, out)
     return summary

@@ -3,11 +3,11 @@
 import dataclasses
 import hashlib
 import json
-import os
-import shutil
+import math
+import operator
 import statistics
-import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,13 +16,16 @@ from eval.analysing import extras, report
 from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
 from eval.reporting import skill_page, table
-from eval.running import agents, runs
+from eval.running import agents, inputs, runs
 from eval.running.episodes import DEFAULT_COUNT
+from eval.running.journal import Journal
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
 from eval.settings import SkillSettings
 from skills import registry
+from skills.starts.bank import INDEX
+from skills.starts.mixture import is_mixture
 from skills.starts.recorded import load_starts
-from skills.starts.source import start_episodes
+from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
 from tpsrl import files, machine, pool
 from tpsrl.errors import UserError
@@ -32,70 +35,78 @@ def evaluate_skill(
     settings: SkillSettings,
     console: Console | None = None,
     factory: Callable[[SkillSettings], pool.Factory] = SkillFactory,
+    keep_journal: bool = False,
 ) -> dict[str, Any]:
     """Runs the skill, writes the files, prints the table, and returns the report.
 
-    Files appear in the output folder only when all runs are done. `factory` makes what each worker
-    is built by; it and what it makes travel to the workers by pickle.
+    Files appear in the output folder only when all runs are done; `factory`, `keep_journal` and
+    what happens until then are as in `eval.running.evaluator.evaluate`.
 
     Raises:
-        UserError: the output folder cannot be written, or a start state is not valid.
+        UserError: the output folder cannot be written or another process writes into it, or a start
+            state is not valid.
         RunError: a worker failed or died.
     """
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.skill}")
-    asked = settings.agent or agents.default(settings.skill)
-    acting = settings.skills.given().get(settings.skill, asked)
-    settings = dataclasses.replace(settings, agent=acting)
-    agents.make_for_skill(settings.agent, settings.skill)
-    starts = obtain(settings)
-    if settings.starts is not None:
-        most = max(len(start.episode.objects) for start in starts)
-        settings = dataclasses.replace(settings, num_objects=most)
-    elif settings.num_objects is None:
-        own = registry.get(settings.skill).start_states().num_objects
-        settings = dataclasses.replace(settings, num_objects=own or None)
-    settings = dataclasses.replace(
-        settings,
-        num_episodes=len(starts),
-        processes=min(settings.processes or machine.cores(), len(starts)),
-        out=str(out),
-    )
-    films = out / f".videos.{os.getpid()}.tmp"
-    try:
-        started = time.perf_counter()
-        outcomes: list[SkillOutcome] = runs.run_jobs(
-            factory(settings),
-            [
-                SkillJob(start, runs.film_path(films, number, settings.videos))
-                for number, start in enumerate(starts)
-            ],
+    with Journal(out, console, keep_journal) as journal:
+        asked = settings.agent or agents.default(settings.skill)
+        acting = settings.skills.given().get(settings.skill, asked)
+        settings = dataclasses.replace(settings, agent=acting)
+        agents.make_for_skill(settings.agent, settings.skill)
+        starts = obtain(settings)
+        if settings.starts is not None:
+            most = max([*_slots(settings), *(len(start.episode.objects) for start in starts)])
+            settings = dataclasses.replace(settings, num_objects=most)
+        elif settings.num_objects is None:
+            own = registry.get(settings.skill).start_states().num_objects
+            settings = dataclasses.replace(settings, num_objects=own or None)
+        settings = dataclasses.replace(
+            settings,
+            num_episodes=len(starts),
+            processes=min(settings.processes or machine.cores(), len(starts)),
+            out=str(out),
+        )
+        journal.resume(inputs.digest(settings, digest(starts), _read_beside(settings)))
+        outcomes = runs.run_jobs(
+            runs.JobSet(
+                "episodes",
+                SkillOutcome,
+                factory(settings),
+                [
+                    SkillJob(start, runs.film_path(journal.films, number, settings.videos))
+                    for number, start in enumerate(starts)
+                ],
+                [f"episode {start.episode.id}" for start in starts],
+                wrote=operator.attrgetter("video"),
+                good=operator.attrgetter("result.success"),
+            ),
             settings.processes or 1,
-            [f"episode {start.episode.id}" for start in starts],
+            journal,
             settings.skill,
             console,
         )
-        seconds = time.perf_counter() - started
         results = [outcome.result for outcome in outcomes]
         summary = summarise(_header(settings, starts), results)
-        timing = runs.timing(settings.processes, outcomes, seconds)
-        runs.move_videos(films, out / "videos")
+        timing = runs.timing(settings.processes, outcomes, journal.seconds)
+        runs.put_files(journal.films, out / "videos", ("*.mp4",))
         html = skill_page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)
-    finally:
-        shutil.rmtree(films, ignore_errors=True)
+        journal.finish()
     table.show_skill(console, summary)
     runs.tell_where(console, out, results)
     return summary
 
 
 def obtain(settings: SkillSettings) -> list[Start]:
-    """The first start states: of a file (default: all), or of the skill's own distribution.
+    """The first start states: of a file or bank (default: all), or of the skill's own distribution.
 
     Raises:
-        UserError: the file is not readable or holds too few; or the skill has no distribution.
+        UserError: file or bank are not readable or hold too few; or the skill has no distribution.
     """
     count = settings.num_episodes
+    if is_mixture(settings.starts):
+        return _source(settings).first(count, settings.processes or None)
     if settings.starts is None:
         numbers = range(DEFAULT_COUNT if count is None else count)
         where = (settings.split, settings.seed, settings.num_objects)
@@ -107,6 +118,44 @@ def obtain(settings: SkillSettings) -> list[Start]:
             f"starts: {settings.starts} holds {len(found)} start states, {wanted} asked for"
         )
     return found[:count]
+
+
+def digest(starts: Sequence[Start]) -> str:
+    """Twelve hex digits that two runs share if they ran from the same homes to the same goals."""
+    records = [[s.episode.to_json(), dataclasses.asdict(s.goal)] for s in starts]
+    text = json.dumps(records, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _read_beside(settings: SkillSettings) -> list[Path]:
+    """The files that a run depends on: checkpoints, and recorded states with all that they hold."""
+    learned = agents.learned_alone(settings.agent, settings.skill)
+    recorded = [] if settings.starts is None else _recorded(settings)
+    return [*agents.checkpoints(learned), *recorded]
+
+
+def _recorded(settings: SkillSettings) -> list[Path]:
+    """The file of start states, or what says which states the banks of a mixture have."""
+    assert settings.starts is not None
+    if not is_mixture(settings.starts):
+        return [Path(settings.starts)]
+    return [bank.folder / INDEX for bank in _source(settings).banks]
+
+
+def _source(settings: SkillSettings) -> StartSource:
+    return StartSource(
+        settings.skill,
+        settings.starts,
+        split=settings.split,
+        seed=settings.seed,
+        num_objects=settings.num_objects,
+    )
+
+
+def _slots(settings: SkillSettings) -> list[int]:
+    """How many objects the homes of the banks hold that starts are of."""
+    banks = _source(settings).banks if is_mixture(settings.starts) else []
+    return [bank.num_objects for bank in banks]
 
 
 def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[str, Any]:
@@ -150,16 +199,15 @@ def parts(results: Sequence[SkillResult]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(name for result in results for name in result.parts):
         margins = [result.parts[name] for result in results if name in result.parts]
         lacking = [margin.margin for margin in margins if not margin.holds]
+        finite = [margin for margin in lacking if math.isfinite(margin)]
         row: dict[str, Any] = {"name": name, "unit": margins[0].unit}
         row |= {"held": len(margins) - len(lacking), "runs": len(margins)}
-        rows.append(row | {"median_lacking": statistics.median(lacking) if lacking else None})
+        rows.append(row | {"median_lacking": statistics.median(finite) if finite else None})
     return rows
 
 
 def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
     """What was run: with the results, all that a report depends on."""
-    records = [[s.episode.to_json(), dataclasses.asdict(s.goal)] for s in starts]
-    text = json.dumps(records, sort_keys=True)
     return {
         "skill": settings.skill,
         "title": settings.skill.replace("_", " ").capitalize(),
@@ -167,5 +215,5 @@ def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
         **agents.describe(settings.agent, agents.learned_alone(settings.agent, settings.skill)),
         "num_objects": settings.num_objects,
         "starts": settings.starts,
-        "dataset": hashlib.sha256(text.encode()).hexdigest()[:12],
+        "dataset": digest(starts),
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.presets import AgentPreset
 from eval.running import agents
 from skills import registry
 from skills.core.interface import SkillGoal
@@ -61,7 +62,7 @@ def carry_one_object() -> bool:
     plan_around_a_pole()
     lead_the_cup_back()
     episode = one_object_episode()
-    policies = agents.Policies(agents.SCRIPTED, {})
+    policies = agents.Policies(AgentPreset(), {})
     executor = Executor(simulator, policies, reset_arm=agents.reset_arm(), limits=limits)
     return executor.run(episode).success
 

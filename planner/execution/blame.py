@@ -1,10 +1,19 @@
 """What went wrong in an episode, and where: causes, noted as they come about."""
 
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from planner.execution.disturbance import MOVED_M, Knock
 from planner.execution.facts import Facts
 from planner.execution.trace import Cause, Stage, Trace
+from planner.execution.upkeep import Lost
 from planner.plan import PlanStep
 from planner.predicates import text
 from skills.core.conditions import Margin
+
+LOST, KNOCKED = "lost", "knocked"  # reasons: what once held, and what stood where it was
+BESIDE_M = 0.3  # as near as this a displaced object can be in the way
 
 _ENDS = ("force_limit", "episode_steps", "no_plan")  # reasons that nothing can make good
 
@@ -15,11 +24,21 @@ class Blame:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    def note(self, stage: Stage | None, predicate: str, margin: Margin, reason: str) -> None:
-        """A cause: what did not hold in a stage (None: in none), by how much, and why."""
+    def note(
+        self,
+        stage: Stage | None,
+        predicate: str,
+        margin: Margin,
+        reason: str,
+        step: int | None = None,
+    ) -> None:
+        """A cause: what did not hold in a stage (None: in none), by how much, and why.
+
+        `step` is the control step at which it ceased to hold, None: the last one.
+        """
         index, name, skill = (stage.index, stage.name, stage.skill) if stage else (-1, "", "")
         where = (index, name, skill, predicate)
-        what = (margin.margin, margin.unit, reason, self._trace.steps)
+        what = (margin.margin, margin.unit, reason, self._trace.steps if step is None else step)
         self._trace.causes.append(Cause(*where, *what))
 
     def no_plan(self) -> None:
@@ -60,35 +79,73 @@ class Blame:
         atom = ("holding", name, entities.robot.name)
         self.note(stage, text(atom), facts.atom(atom), "dropped")
 
-    def losses(self, step: PlanStep, stage: Stage) -> None:
-        """Goals that held before a stage and no longer do, though the plan did not ask for it."""
-        assert stage.after is not None
-        ended = {text(atom) for atom in step.deletes}
-        for name, margin in stage.after.goals.items():
-            lost = stage.before.goals[name].holds and not margin.holds
-            if lost and name.startswith("object_at") and name not in ended:
-                self.note(stage, name, margin, "lost")
+    def losses(self, stage: Stage, lost: Sequence[Lost]) -> None:
+        """Facts that held before a stage, and that the plan still needs, no longer hold."""
+        known = {cause.predicate for cause in self._trace.causes if cause.stage == stage.index}
+        for fact in lost:
+            if fact.predicate not in known:
+                self.note(stage, fact.predicate, fact.margin, LOST, fact.step)
 
-    def judged(self) -> None:
-        """The episode is over and judged: marks what was made good, and names what was lost."""
+    def knocks(self, stage: Stage, knocked: Sequence[Knock]) -> None:
+        """Objects that were pushed about during a stage, and are not what it is about."""
+        for knock in knocked:
+            if knock.object != stage.goal.object:
+                margin = Margin.below(knock.metres, MOVED_M, "m")
+                self.note(stage, f"undisturbed({knock.name})", margin, KNOCKED, knock.step)
+
+    def judged(self, positions: Mapping[str, np.ndarray]) -> None:
+        """The episode is over and judged: marks what was made good, and names what was lost.
+
+        `positions` (3,) are those of the plan's entities, by name.
+        """
         self._mark_recovered()
+        self._mark_harmless(positions)
         trace = self._trace
         missing = _missing(trace.goal)
         if not trace.success and missing is not None and trace.first_cause is None:
             makers = [stage for stage in trace.stages if missing[0] in stage.effects]
-            self.note(makers[-1] if makers else None, *missing, "lost")
+            self.note(makers[-1] if makers else None, *missing, LOST)
 
     def _mark_recovered(self) -> None:
         """A cause is made good when its goal holds at the end, or its stage succeeded later."""
         last = {stage.index: stage for stage in self._trace.stages if stage.reached}
         for cause in self._trace.causes:
-            if cause.reason in _ENDS:
+            if cause.reason in (*_ENDS, KNOCKED):
                 continue
             goal = self._trace.goal.get(cause.predicate)
             if goal is not None:
                 cause.recovered = goal.holds
             elif cause.stage in last and last[cause.stage].before.step >= cause.step:
                 cause.recovered = last[cause.stage].succeeded
+            elif cause.reason == LOST:
+                needed = [s.preconditions.get(cause.predicate) for s in self._trace.stages]
+                asked = [
+                    m
+                    for s, m in zip(self._trace.stages, needed, strict=True)
+                    if m is not None and s.before.step >= cause.step
+                ]
+                cause.recovered = bool(asked) and asked[-1].holds
+
+    def _mark_harmless(self, positions: Mapping[str, np.ndarray]) -> None:
+        """An object that was pushed about matters where the failure is about it, or beside it."""
+        causes = self._trace.causes
+        failure = next((c for c in causes if not c.recovered and c.reason != KNOCKED), None)
+        for cause in causes:
+            if cause.reason != KNOCKED:
+                continue
+            cause.recovered = failure is None or cause.step > failure.step
+            if not cause.recovered and failure is not None:
+                knocked = cause.predicate.removeprefix("undisturbed(").removesuffix(")")
+                cause.recovered = not self._concerns(failure, knocked, positions)
+
+    def _concerns(self, failure: Cause, knocked: str, positions: Mapping[str, np.ndarray]) -> bool:
+        """Whether a failed stage is about an object, or about something next to it."""
+        stages = [s for s in self._trace.stages if s.index == failure.stage]
+        about = stages[-1].action[1:] if stages else ()
+        if knocked in about:
+            return True
+        near = [positions[name] for name in about if name in positions]
+        return any(np.linalg.norm(p - positions[knocked]) < BESIDE_M for p in near)
 
 
 def _missing(facts: dict[str, Margin]) -> tuple[str, Margin] | None:

@@ -1,13 +1,26 @@
 """What a robot pushes about on its way: objects that are not where they were."""
 
+import copy
+import dataclasses
+
 import numpy as np
 
 from planner.containers import containers
 from planner.entities import Entities
 from planner.execution.trace import Moved
-from tpsrl.world.state import WorldState
+from tpsrl.world.state import JOINTS, WorldState
 
 MOVED_M = 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Knock:
+    """An object that was never in the hand and is not where it was: since which control step."""
+
+    object: int
+    name: str
+    metres: float
+    step: int
 
 
 class Disturbance:
@@ -27,11 +40,44 @@ class Disturbance:
             if box.slide.any()
         ]
         self._inside = self._contents(world)
+        self._names = [entity.name for entity in entities.objects]
+        self._slides = np.zeros((len(self._start), len(JOINTS), 3))
+        for thing, joint in self._inside:
+            boxes = [box for marker, box in self._drawers if marker == joint]
+            self._slides[thing, joint] = boxes[0].slide
+        self._joints = np.array(world.joints[0], dtype=float)
         self._handled: set[int] = set()
+        self._since: dict[int, int] = {}
 
-    def note(self, world: WorldState) -> None:
-        """Remembers what is in the hand."""
+    def copy(self) -> "Disturbance":
+        """One that goes on from here by itself."""
+        other = copy.copy(self)
+        other._handled, other._since = set(self._handled), dict(self._since)
+        return other
+
+    def note(self, world: WorldState, step: int) -> None:
+        """Remembers what is in the hand, and what is no longer where it was, after a step."""
         self._handled.add(int(world.held[0]))
+        away = self._away(world) > MOVED_M
+        if len(self._since) < np.count_nonzero(away):
+            for thing in np.flatnonzero(away).tolist():
+                self._since.setdefault(thing, step)
+
+    def knocked(self, world: WorldState, since: int) -> list[Knock]:
+        """What has been pushed about after step `since` and was never held, the earliest first."""
+        away = self._away(world)
+        order = sorted(self._since.items(), key=lambda item: item[1])
+        return [
+            Knock(thing, self._names[thing], float(away[thing]), step)
+            for thing, step in order
+            if step > since and thing not in self._handled and away[thing] > MOVED_M
+        ]
+
+    def _away(self, world: WorldState) -> np.ndarray:
+        """How far (n,) objects are from where they were, but for the drawers' own ways."""
+        carried = (self._slides * (world.joints[0] - self._joints)[:, None]).sum(axis=1)
+        now = world.object_pos[0, : len(self._start)]
+        return np.asarray(np.linalg.norm(now - self._start - carried, axis=1))
 
     def moved(self, world: WorldState) -> Moved:
         """What is not where it was."""

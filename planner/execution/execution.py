@@ -1,5 +1,6 @@
 """One episode in progress: a plan, carried out step by step."""
 
+import copy
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -8,13 +9,16 @@ import numpy as np
 from planner.execution.blame import Blame
 from planner.execution.disturbance import Disturbance
 from planner.execution.facts import Facts
-from planner.execution.limits import episode_forces
+from planner.execution.intervention import Intervention, NoIntervention
+from planner.execution.limits import episode_forces, limits_of
 from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
 from planner.execution.timeouts import ran_out
 from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
+from planner.execution.upkeep import Upkeep
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
 from planner.predicates import Atom, Resolved, text
 from planner.problem import problem_from_episode
+from planner.rewriting import rewritten
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
 from skills.core import settings, task
@@ -26,8 +30,10 @@ from skills.core.skill import STOPPED, Grip, Skill
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
+from tpsrl.sim.base import Overlap, Snapshot
 from tpsrl.world import action as action_layout
 from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
 
 if TYPE_CHECKING:
     from planner.execution.executor import Executor
@@ -52,24 +58,41 @@ class _SkillRun:
 
 
 class Execution:
-    """One episode in progress."""
+    """One episode in progress.
 
-    def __init__(self, executor: "Executor", episode: Episode, on_step: OnStep | None) -> None:
+    `at` is the place in the plan of the step that comes next. An `intervention` is told of every
+    handoff, and may change the home there.
+    """
+
+    def __init__(
+        self,
+        executor: "Executor",
+        episode: Episode,
+        on_step: OnStep | None,
+        intervention: Intervention | None = None,
+        plan: Plan | None = None,
+    ) -> None:
         self.executor = executor
         self.limits, self.rules = executor.limits, executor.rules
         self.episode, self.on_step = episode, on_step
-        self.world = executor.simulator.state([executor.env_id])
+        self.intervention: Intervention = intervention or NoIntervention()
+        self.force_before_n = 0.0  # summed in homes that another one has taken the place of
+        self.at = 0
+        self.world = self._observe()
         self.resolved: dict[Atom, Resolved] = {}
-        self.plan = self._new_plan()
+        self.plan = self._new_plan() if plan is None else plan
         self.first_plan = self.plan
         for step in self.plan:
             executor.policy(step.skill)
         self.trace = Trace(episode, self.plan.stages, [step.skill for step in self.plan])
+        self.trace.purposes = [step.purpose[0] for step in self.plan]
+        self.trace.turns = list(self.plan.turns)
         self.blame = Blame(self.trace)
+        self.upkeep = Upkeep(self.plan)
         self.disturbance = Disturbance(self.plan.problem.entities, self.world)
-        self.stage_goals = stage_goals(self.plan)
+        self.stage_goals = stage_goals(self.plan.found)
         self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
-        self._mark_stage_goals(self._facts())
+        self._mark_stage_goals(self.facts())
         self.over = ""
         self.ending: Trace | None = None  # from the first timeout on: the episode that ends there
 
@@ -91,25 +114,68 @@ class Execution:
         verdict.other = other
         return verdict
 
+    # -- what an intervention may do -----------------------------------------------------------
+
+    def mark(self) -> "Mark":
+        """All that it takes to go on from here once more; to be taken at a handoff.
+
+        Raises:
+            UserError: the engine cannot take exact snapshots.
+        """
+        simulator, env_id = self.executor.simulator, self.executor.env_id
+        if not simulator.capabilities.exact_snapshots:
+            raise UserError("snapshots: this engine cannot take exact snapshots")
+        return Mark(self._copy(), simulator.snapshot(env_id))
+
+    def _copy(self) -> "Execution":
+        other = copy.copy(self)
+        other.trace, other.blame = self.trace.fork(), self.blame
+        other.disturbance, other.upkeep = self.disturbance.copy(), self.upkeep.copy()
+        return other
+
+    def replace_home(self, episode: Episode) -> None:
+        """Puts the home into the start of an episode with the same objects, steps and forces kept.
+
+        Raises:
+            Overlap: the robot or an object would be inside something; the home is as it was.
+        """
+        simulator, env_id = self.executor.simulator, self.executor.env_id
+        before = simulator.snapshot(env_id)
+        try:
+            simulator.reset([env_id], [episode])
+        except Overlap:
+            simulator.restore(env_id, before)
+            raise
+        self.force_before_n = float(self.world.force_total[0])
+        self.world = self._observe()
+
+    def forget_end(self, force_total_n: float) -> None:
+        """The limit that has just ended the episode has not; the summed force is another one."""
+        self.over = ""
+        self.force_before_n += force_total_n - float(self.world.force_total[0])
+        self.world = self._observe()
+
+    # -- the plan ------------------------------------------------------------------------------
+
     def _carry_out(self) -> None:
-        index = 0
         while not self.over:
-            if index == len(self.plan):
+            if self.at == len(self.plan):
                 if not self._should_restart():
                     break
-                index = 0
+                self.at = 0
                 continue
-            stage = self._execute(self.plan[index])
+            stage = self.execute(self.plan[self.at])
             failed = not stage.succeeded
             if failed and self.rules.replan and not self.over and self._replanned():
-                index = 0
+                self.at = 0
                 continue
-            index += 1
+            self.at += 1
 
     def _new_plan(self) -> Plan:
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
-        return plan(problem, carried_out_by=rules.carried_out_by)
+        found = plan(problem, carried_out_by=rules.carried_out_by)
+        return rewritten(found, rules.without, rules.one_skill)
 
     def _replanned(self) -> bool:
         """Whether there is a new plan; without one the old plan goes on."""
@@ -120,20 +186,25 @@ class Execution:
         except UnsolvableError:
             self.blame.no_plan()
             return False
+        self.upkeep = Upkeep(self.plan)
         self.trace.plans += 1
         return True
 
     def _should_restart(self) -> bool:
         """At the plan's end: whether the goal was lost on the way and a new plan restores it."""
-        goals = self._facts().goals().values()
+        goals = self.facts().goals().values()
         if not self.rules.replan or all(margin.holds for margin in goals):
             return False
         return self._replanned() and len(self.plan) > 0
 
     # -- one step of the plan ------------------------------------------------------------------
 
-    def _execute(self, step: PlanStep) -> Stage:
-        facts = self._facts()
+    def execute(self, step: PlanStep) -> Stage:
+        """One step of the plan: the skill, and the arm's reset where another step follows."""
+        self.intervention.before(self, step)
+        facts, entities = self.facts(), self.plan.problem.entities
+        self.upkeep.begin(step.index, facts)
+        turn = self.plan.turns[step.index]
         stage = Stage(
             index=self._stage_index(step),
             plan=self.trace.plans - 1,
@@ -142,7 +213,8 @@ class Execution:
             action=(step.action, *step.args),
             before=self._handoff(),
             preconditions={clause_text(c): facts.clause(c) for c in step.preconditions},
-            goal=skill_goal(step, self.plan.problem.entities, self.world),
+            goal=skill_goal(step, entities, self.world),
+            target=entities[turn].object if turn else -1,
         )
         if self.rules.snapshots:
             key = len(self.trace.stages)
@@ -153,12 +225,36 @@ class Execution:
             self._part_at_timeout(step, stage, facts)
         else:
             self._run_skill(step, stage)
-            self._check_effects(step, stage)
-            if not self.over and self._resets_arm_after(step):
-                self._reset_arm(step, stage)
+            if not self._granted(step, stage):
+                self._check_effects(step, stage)
+                if not self.over and self._resets_arm_after(step):
+                    self._reset_arm(step, stage)
         stage.after = self._handoff()
-        self.blame.losses(step, stage)
+        stage.handed_over = stage.reached and self._still_handed_over(step, stage)
+        if not stage.handed_over and not stage.granted and stage.reached:
+            self._granted(step, stage)
+        self._note_losses(self.blame, stage)
         return stage
+
+    def _note_losses(self, blame: Blame, stage: Stage) -> None:
+        blame.losses(stage, self.upkeep.lost(self.facts()))
+        blame.knocks(stage, self.disturbance.knocked(self.world, stage.before.step))
+
+    def _still_handed_over(self, step: PlanStep, stage: Stage) -> bool:
+        """Whether the next step has what this one was to bring about, and will be run."""
+        return not self.over and all(m.holds for m in self.facts().atoms(step.adds).values())
+
+    def _granted(self, step: PlanStep, stage: Stage) -> bool:
+        """Whether the intervention grants a step what it has not brought about."""
+        ended = self.limits.end_on_timeout and ran_out(step, stage, self.rules.replan)
+        lacking = not all(m.holds for m in self.facts().atoms(step.adds).values())
+        if self.over == EPISODE_STEPS or not (self.over or ended or lacking):
+            return False
+        stage.granted = self.intervention.grant(self, step, stage)
+        if stage.granted:
+            stage.effects = self.facts().atoms(step.adds)
+            stage.after, stage.handed_over = self._handoff(), True
+        return stage.granted
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
         run = self._begin(step, stage.goal)
@@ -168,8 +264,11 @@ class Execution:
             action, stop = self._act(run.policy, run.mask, run.skill.grip)
             if stop and self._too_far_to_stop(run):
                 action[action_layout.STOP], stop = -1.0, False
+            base = np.array(self.world.base)
             self._step(action)
             stage.steps += 1
+            stage.travelled_m += float(planar_distance(base, self.world.base)[0])
+            stage.in_hand = stage.in_hand or 0 <= stage.target == self.world.held[0]
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
             stage.force_sum_n = float(self.world.force_total[0]) - force_before
             stage.ended_by = self._end_of_skill(run, stage, stop)
@@ -183,9 +282,11 @@ class Execution:
         thresholds = executor.thresholds.of(step.skill)
         skill, policy = spec.definition, executor.policy(step.skill)
         state = task.begin(skill, Goals.of([goal]), self.world, thresholds)
-        limits = self.limits.of(step.skill)
+        limits = limits_of(step, self.limits)
         judged_by = settings.changed(spec.load_settings(), limits.settings())
         mask = skill.mask()
+        if step.skill in self.rules.base_masked:
+            mask[action_layout.BASE] = False
         carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
         maps = MapSensors(skill, (), 1, thresholds)
         maps.begin([0], [self.episode.layout], state.position, self.world)
@@ -218,7 +319,7 @@ class Execution:
         return "skill_stop" if stop else ""
 
     def _check_effects(self, step: PlanStep, stage: Stage) -> None:
-        facts = self._facts()
+        facts = self.facts()
         stage.effects = facts.atoms(step.adds)
         if self.over:
             self._blame_end(step, stage)
@@ -239,7 +340,7 @@ class Execution:
             blame.episode_ended(step, last, facts, last.ended_by, None)
         ending.timeout = self.trace.timeout = ending.causes[-1]
         ending.ended_by, last.after = TIMEOUT, self._handoff()
-        blame.losses(step, last)
+        self._note_losses(blame, last)
         self._judge(ending)
         if self.limits.end_on_timeout and not self.rules.after_timeout:
             self.over = TIMEOUT
@@ -273,11 +374,11 @@ class Execution:
         if self.over:
             self._blame_end(step, stage)
         elif held >= 0 and self.world.held[0] != held:
-            self.blame.dropped(step, stage, self._facts())
+            self.blame.dropped(step, stage, self.facts())
 
     def _blame_end(self, step: PlanStep, stage: Stage) -> None:
         force = self._worst_force() if self.over == FORCE_LIMIT else None
-        self.blame.episode_ended(step, stage, self._facts(), self.over, force)
+        self.blame.episode_ended(step, stage, self.facts(), self.over, force)
 
     # -- control steps -------------------------------------------------------------------------
 
@@ -301,11 +402,13 @@ class Execution:
     def _step(self, action: np.ndarray) -> None:
         """One control step; sets `over` when a limit of the episode is reached."""
         self.executor.simulator.step([self.executor.env_id], action[None])
-        self.world = self.executor.simulator.state([self.executor.env_id])
+        self.world = self._observe()
         self.trace.steps += 1
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
-        self.disturbance.note(self.world)
-        self._mark_stage_goals(self._facts())
+        facts = self.facts()
+        self.disturbance.note(self.world, self.trace.steps)
+        self.upkeep.note(facts, self.trace.steps)
+        self._mark_stage_goals(facts)
         if not all(margin.holds for margin in episode_forces(self.limits, self.world).values()):
             self.over = FORCE_LIMIT
         elif self.trace.steps >= self.limits.episode_steps:
@@ -324,11 +427,18 @@ class Execution:
                     mark.in_turn = self.trace.steps
             turn = mark.in_turn is not None
 
+    def _observe(self) -> WorldState:
+        world = self.executor.simulator.state([self.executor.env_id])
+        if self.force_before_n:
+            world.force_total[:] += self.force_before_n
+        return world
+
     def _finish(self) -> None:
         """Waits for things to settle, and calls stop; the wait is cut short to leave it room."""
         if self.over:
             self.trace.ended_by = self.over
             return
+        self.intervention.before(self, None)
         room = self.limits.episode_steps - self.trace.steps - 1
         wait = min(self.limits.wait_end_steps, room)
         last = self.plan[-1] if len(self.plan) else None
@@ -348,18 +458,20 @@ class Execution:
     def _judge(self, trace: Trace) -> None:
         """Full-task success: stop was called and every atom of the goal holds."""
         stopped = {"stop", TIMEOUT} if self.limits.timeout_calls_stop else {"stop"}
-        trace.goal = self._facts().goals()
+        trace.goal = self.facts().goals()
         trace.force_total_n = float(self.world.force_total[0])
         trace.success = trace.ended_by in stopped and all(m.holds for m in trace.goal.values())
         trace.moved = self.disturbance.moved(self.world)
         if self.rules.snapshots:
             snapshot = self.executor.simulator.snapshot(self.executor.env_id)
             trace.snapshots[len(trace.stages)] = snapshot
-        Blame(trace).judged()
+        entities = self.plan.problem.entities
+        Blame(trace).judged({e.name: entities.position(e, self.world) for e in entities})
 
     # -- what is true now ----------------------------------------------------------------------
 
-    def _facts(self) -> Facts:
+    def facts(self) -> Facts:
+        """What is true now."""
         return Facts(self.world, self.plan, self.executor.predicates, self.resolved)
 
     def _worst_force(self) -> Margin:
@@ -379,7 +491,7 @@ class Execution:
         return same[0] if same else -1
 
     def _handoff(self) -> HandoffState:
-        goals = self._facts().goals()
+        goals = self.facts().goals()
         return HandoffState.of(self.world, len(self.episode.objects), self.trace.steps, goals)
 
     def _tell(self, step: PlanStep, phase: str, phase_step: int, phase_limit: int) -> None:
@@ -396,7 +508,36 @@ class Execution:
             phase_limit=phase_limit,
             episode_step=self.trace.steps,
             predicate=text(step.purpose),
-            margin=self._facts().atom(step.purpose),
+            margin=self.facts().atom(step.purpose),
             object=self.plan.problem.entities[step.args[0]].object,
         )
         self.on_step(self.world, info)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """A handoff of an episode in progress, from which it can go on as often as wanted."""
+
+    _execution: Execution
+    _snapshot: Snapshot
+
+    @property
+    def at(self) -> int:
+        """The place in the plan of the step that comes next."""
+        return self._execution.at
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is carried out."""
+        return self._execution.plan
+
+    def resumed(self, intervention: Intervention | None = None) -> Execution:
+        """The episode from here on; `run` it before the next one is made in the same home."""
+        # The mark stays as it is: what goes on is a copy of it.
+        execution = self._execution._copy()
+        execution.blame = Blame(execution.trace)
+        execution.intervention = intervention or NoIntervention()
+        executor = execution.executor
+        executor.simulator.restore(executor.env_id, self._snapshot)
+        execution.world = execution._observe()
+        return execution

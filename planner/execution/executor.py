@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.execution.execution import Execution
+from planner.execution.intervention import Intervention
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.progress import OnStep
 from planner.execution.trace import Trace
+from planner.plan import Plan
 from planner.predicates import PredicateThresholds
 from skills.core.interface import SkillPolicy
 from skills.registry import get as get_skill
@@ -87,5 +89,21 @@ class Executor:
             UserError: no plan reaches the goal from the start, a policy for a step is missing, or
                 a policy returns something that is no action.
         """
+        return self.begin(episode, on_step).run()
+
+    def begin(
+        self,
+        episode: Episode,
+        on_step: OnStep | None = None,
+        intervention: Intervention | None = None,
+        plan: Plan | None = None,
+    ) -> Execution:
+        """An episode reset and planned, which `Execution.run` carries out.
+
+        `plan` is that of the same episode, where it is known.
+
+        Raises:
+            UserError: see `run`.
+        """
         self.simulator.reset([self.env_id], [episode])
-        return Execution(self, episode, on_step).run()
+        return Execution(self, episode, on_step, intervention, plan)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.options import PlanOptions
+from planner.plan import PlanStep
 from skills import registry
 from skills.core.conditions import Margin
+from skills.core.limits import SkillLimits
 from skills.spec import DEFAULT_PROTOCOL
 from skills.tables import SkillTable, limit_entries, make
 from tpsrl import config
@@ -46,6 +48,19 @@ def execution_limits(protocol: str = DEFAULT_PROTOCOL, **changes: Any) -> Any:
     return execution_limits_table()(**own | changes)
 
 
+def limits_of(step: PlanStep, limits: Any) -> SkillLimits:
+    """The limits of one run of a skill for a step of a plan.
+
+    A skill that has to do the work of others too has their steps on top of its own. One that
+    carries out no action of the domain has no limits of its own: all steps of the episode are its.
+    """
+    if not registry.get(step.skill).actions:
+        return SkillLimits(limits.episode_steps)
+    own: SkillLimits = limits.of(step.skill)
+    more = sum(limits.of(name).steps for name in step.takes_over)
+    return dataclasses.replace(own, steps=own.steps + more) if more else own
+
+
 def episode_forces(limits: Any, world: WorldState) -> dict[str, Margin]:
     """How the forces in a world of batch one stand to the limits of the episode, where it has any.
 
@@ -73,7 +88,9 @@ class ExecutionRules:
     ignores the stop of a skill that drives somewhere while it is farther away from its goal (VER
     deploys with 2 m). `snapshots` keeps the home's state at every handoff. `plan` is how the
     scenario is planned; `carried_out_by` names the skill for some actions of the domain, where
-    several can (see `skills.registry.carrying_out`).
+    several can (see `skills.registry.carrying_out`). `base_masked` are skills that may not move the
+    base, though their definition lets them; `without` are actions that are left out of the plan,
+    and `one_skill` carries out all that is to be done for an object (see `planner.rewriting`).
     """
 
     after_timeout: bool = False
@@ -84,3 +101,6 @@ class ExecutionRules:
     snapshots: bool = False
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
     carried_out_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    base_masked: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    one_skill: str = ""

@@ -59,6 +59,11 @@ class Stage:
     skill's limits on force, "force_limit" or "episode_steps" of the episode; "precondition" when
     it was not run at all. `goal` is what the skill was to do, and preconditions, as of the start;
     effects are as of the skill's end, `after` as of the next handoff, with the arm reset.
+    `handed_over` says that they held then too and the episode went on, `granted` that an
+    intervention brought them about.
+
+    `target` is the object whose turn it is (-1: none), `in_hand` whether it was in the hand after
+    any of the skill's steps; `travelled_m` is the base's path over them.
     """
 
     index: int
@@ -68,7 +73,6 @@ class Stage:
     action: tuple[str, ...]
     before: HandoffState
     preconditions: dict[str, Margin]
-    goal: SkillGoal = SkillGoal()
     ended_by: str = ""
     steps: int = 0
     reset_steps: int = 0
@@ -77,6 +81,12 @@ class Stage:
     after: HandoffState | None = None
     force_peak_n: float = 0.0
     force_sum_n: float = 0.0
+    goal: SkillGoal = dataclasses.field(default_factory=SkillGoal)
+    handed_over: bool = False
+    granted: bool = False
+    target: int = -1
+    in_hand: bool = False
+    travelled_m: float = 0.0
     diagnosis: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -96,7 +106,7 @@ class Stage:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
-        record = _plain(dataclasses.asdict(self))
+        record = plain(dataclasses.asdict(self))
         flags = {
             "reached": self.reached,
             "succeeded": self.succeeded,
@@ -124,7 +134,7 @@ class Cause:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON types."""
-        return _plain(dataclasses.asdict(self))
+        return plain(dataclasses.asdict(self))
 
 
 @dataclasses.dataclass(slots=True)
@@ -157,7 +167,8 @@ class Trace:
     """Everything that the executor saw of one episode.
 
     `snapshots[i]` is the home at the start of `stages[i]`; the last one, keyed by the number of
-    stages, is the home after the final stop.
+    stages, is the home after the final stop. `purposes` of the first plan's steps are the
+    predicates of what they are for, `turns` the objects whose turn they are, by name.
 
     `timeout` is the first time that a skill ran out of steps (`planner.execution.timeouts`),
     `other` the same episode by the other reading of that: one ends there, one goes on. Up to there
@@ -182,6 +193,8 @@ class Trace:
     moved: Moved | None = None
     timeout: Cause | None = None
     other: "Trace | None" = None
+    purposes: list[str] = dataclasses.field(default_factory=list)
+    turns: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def ending(self) -> "Trace":
@@ -216,6 +229,8 @@ class Trace:
 
         `reached` says that it was ever run, `succeeded` that its effects held after the last run,
         `skill_success` that the skill itself succeeded then, `attempts` how often it was run.
+        `turn` counts the objects whose turn it is from 1 on (0: none), `in_hand` says that this one
+        was in the hand in any of the runs, `travelled_m` is the base's path in all of them.
         """
         return [self._outcome(index) for index in range(len(self.plan))]
 
@@ -232,7 +247,15 @@ class Trace:
             "ended_by": last.ended_by if last else "",
             "attempts": len(runs),
             "steps": sum(stage.steps + stage.reset_steps for stage in runs),
+            "purpose": self.purposes[index] if self.purposes else "",
+            "turn": self._turn(index),
+            "in_hand": any(stage.in_hand for stage in runs),
+            "travelled_m": sum(stage.travelled_m for stage in runs),
         }
+
+    def _turn(self, index: int) -> int:
+        order = list(dict.fromkeys(filter(None, self.turns)))
+        return 1 + order.index(self.turns[index]) if self.turns and self.turns[index] else 0
 
     def to_json(self) -> dict[str, Any]:
         """The trace as JSON types, without snapshots; `other` from the timeout on."""
@@ -259,7 +282,7 @@ class Trace:
             "force_total_n": self.force_total_n,
             "moved": None if self.moved is None else dataclasses.asdict(self.moved),
             "timeout": None if self.timeout is None else self.timeout.to_json(),
-            "goal": _plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
+            "goal": plain({name: dataclasses.asdict(m) for name, m in self.goal.items()}),
             "stage_goals": {n: dataclasses.asdict(m) for n, m in self.stage_goals.items()},
             "outcomes": self.outcomes(),
             "causes": [cause.to_json() for cause in self.causes],
@@ -267,14 +290,14 @@ class Trace:
         }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON types only; what is not finite becomes null, for JSON has no word for it."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):

@@ -59,32 +59,47 @@ def _articulated(
     """
 
     def prepare(base: Episode, rng: np.random.Generator) -> Draw:
-        grip = handle(base.layout, marker)
+        limit = handle(base.layout, marker).limit
 
         def draw(attempt: int) -> Start | None:
             joint = 0.0
             if openings is not None:
-                joint = min(float(rng.uniform(*openings)), grip.limit)
+                joint = min(float(rng.uniform(*openings)), limit)
                 if not _swings_free(base.layout, marker, joint):
                     return None
-            # A drawer's frame is that of its marker, the fridge's that of its body.
-            pos, turn = grip.pose(joint)
-            marked = pos + turn @ np.array(grip.link.marker)
-            origin, rotation = (marked, turn) if grip.slides else (grip.origin, grip.rotation)
-            room = Room(_opened(base, marker, joint), moving=marker)
-            spot = room.nearest_spot(origin + rotation @ region.draw(rng))
-            noise = float(rng.normal(0.0, HEADING_NOISE_RAD))
-            if spot is None:
-                return None
-            heading = math.atan2(origin[1] - spot[1], origin[0] - spot[0]) + noise
-            seen = point_to_base((*spot, heading), marked)
-            if (seen > np.array(_ARM_BOX_M) + _ARM_BOX_SLACK_M).any():
-                return None
-            return room.start_at((*spot, heading), SkillGoal(marker=marker))
+            return _before(_opened(base, marker, joint), marker, region, rng)
 
         return draw
 
     return prepare
+
+
+def _towards(region: _Region) -> Callable[[Episode, SkillGoal, np.random.Generator], Draw]:
+    """The same for a handle of an episode, as far open as it is there."""
+
+    def prepare(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
+        return lambda attempt: _before(base, goal.marker, region, rng)
+
+    return prepare
+
+
+def _before(base: Episode, marker: str, region: _Region, rng: np.random.Generator) -> Start | None:
+    """A start before a handle where the episode has it; None: not free."""
+    grip, joint = handle(base.layout, marker), base.articulation.get(marker, 0.0)
+    # A drawer's frame is that of its marker, the fridge's that of its body.
+    pos, turn = grip.pose(joint)
+    marked = pos + turn @ np.array(grip.link.marker)
+    origin, rotation = (marked, turn) if grip.slides else (grip.origin, grip.rotation)
+    room = Room(base, moving=marker)
+    spot = room.nearest_spot(origin + rotation @ region.draw(rng))
+    noise = float(rng.normal(0.0, HEADING_NOISE_RAD))
+    if spot is None:
+        return None
+    heading = math.atan2(origin[1] - spot[1], origin[0] - spot[0]) + noise
+    seen = point_to_base((*spot, heading), marked)
+    if (seen > np.array(_ARM_BOX_M) + _ARM_BOX_SLACK_M).any():
+        return None
+    return room.start_at((*spot, heading), SkillGoal(marker=marker))
 
 
 def _opened(base: Episode, marker: str, joint: float) -> Episode:
@@ -122,7 +137,13 @@ def _hand(where: Handle, joint: float) -> Prism:
     return box_prism(centre, turn, np.array([_HAND_M / 2, 0.06, 0.06]))
 
 
-OPEN_FRIDGE = DatasetStarts("in_fridge", _articulated(FRIDGE, _BEFORE_FRIDGE, None))
-CLOSE_FRIDGE = DatasetStarts("in_fridge", _articulated(FRIDGE, _BEFORE_FRIDGE, CLOSE_FRIDGE_RAD))
-OPEN_DRAWER = DatasetStarts("in_drawer", _articulated(DRAWER, _OPEN_DRAWER, None))
-CLOSE_DRAWER = DatasetStarts("in_drawer", _articulated(DRAWER, _CLOSE_DRAWER, CLOSE_DRAWER_M))
+def _starts(
+    dataset: str, marker: str, region: _Region, openings: tuple[float, float] | None
+) -> DatasetStarts:
+    return DatasetStarts(dataset, _articulated(marker, region, openings), _towards(region))
+
+
+OPEN_FRIDGE = _starts("in_fridge", FRIDGE, _BEFORE_FRIDGE, None)
+CLOSE_FRIDGE = _starts("in_fridge", FRIDGE, _BEFORE_FRIDGE, CLOSE_FRIDGE_RAD)
+OPEN_DRAWER = _starts("in_drawer", DRAWER, _OPEN_DRAWER, None)
+CLOSE_DRAWER = _starts("in_drawer", DRAWER, _CLOSE_DRAWER, CLOSE_DRAWER_M)

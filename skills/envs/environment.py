@@ -17,6 +17,7 @@ from gymnasium import spaces
 from skills import registry
 from skills.core.interface import SkillGoal
 from skills.envs.batch import BatchOptions, BatchStep, SkillBatch, SkillSnapshot
+from skills.starts.mixture import is_mixture
 from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl import sim
@@ -39,7 +40,8 @@ class EnvOptions:
     `skills.envs.batch.BatchOptions`; `horizon` is short for that setting. Starts, split, seed of
     the dataset, `num_objects` and `num_episodes` are as in `skills.starts.source.StartSource`;
     `filter_base` and `engine` as in `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects
-    (None: what the objects need, if the skill has any).
+    (None: those of the banks that starts are of, or else what the objects need, if the skill has
+    any).
     """
 
     depth: Sequence[int] | None = None
@@ -71,13 +73,25 @@ class EnvOptions:
         return EnvOptions(**given)
 
     def simulator(self, skill: str, num_envs: int) -> Simulator:
-        """The homes that these options ask for."""
+        """The homes that these options ask for.
+
+        Raises:
+            UserError: an option is out of range, or starts are of another engine.
+        """
+        slots = self.slots or self._slots_of_banks(skill)
+        if slots is not None:
+            return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
         own = registry.get(skill).start_states().num_objects
         count = own if own == 0 else self.num_objects
         if count is None:  # given starts say how many only when they are read
             count = own if self.starts is None else _MOST_OBJECTS
-        slots = self.slots or capacity_for(count)
-        return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
+        return sim.make(self.engine, num_envs, capacity_for(count), filter_base=self.filter_base)
+
+    def _slots_of_banks(self, skill: str) -> int | None:
+        """What the homes of banks hold that starts are of, None where there are none."""
+        if not is_mixture(self.starts):
+            return None
+        return self.source(skill).slots(self.engine)
 
     def batch(self, skill: str, simulator: Simulator) -> SkillBatch:
         """The skill in every home of a simulator."""

@@ -37,7 +37,8 @@ class TrainingVecEnvFactory:
     """Makes the homes in which a skill is trained; is sent to worker processes.
 
     With a `stride` n starts are taken in order and not at random: home i of the whole takes those
-    of index i, i + n, i + 2 n, ..., which are all of them when there are n homes.
+    of index i, i + n, i + 2 n, ..., which are all of them when there are n homes; those of a file,
+    list or bank come round again.
     """
 
     skill: str
@@ -55,7 +56,9 @@ class TrainingVecEnvFactory:
             RunError: an episode cannot be made.
         """
         registry.get(self.skill)
-        self.options.source(self.skill).prepare(processes)
+        source = self.options.source(self.skill)
+        source.slots(self.options.engine)  # refuses banks of another engine
+        source.prepare(processes)
 
     def __call__(self, env_ids: Sequence[int]) -> "TrainingVecEnv":
         """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
@@ -207,7 +210,7 @@ class TrainingVecEnv:
             raise RunError(f"starts: {len(self._avoided)} are in quarantine, hardly any is left")
         before = int(self._start[env_id])
         index = self._names[env_id] if before < 0 else before + self._stride
-        return index, self._source[index]
+        return index, self._source.in_turn(index)
 
     def _episode(self, env_id: int, done: BatchStep, row: int) -> EpisodeStats:
         """The record of an episode that is over."""

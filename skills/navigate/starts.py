@@ -1,5 +1,6 @@
 """Navigate's starts: anywhere far from the object, or with it in hand from its goal."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -20,10 +21,17 @@ def draw(base: Episode, rng: np.random.Generator) -> Draw:
     """Anywhere that is far enough from the object, or with it in hand from its goal."""
     target = base.targets[0]
     holds = bool(rng.random() < HELD_SHARE)
-    x, y, z = target.goal if holds else base.objects[target.object].pos
+    position = target.goal if holds else base.objects[target.object].pos
+    base = dataclasses.replace(base, held=target.object if holds else -1)
+    return towards(base, SkillGoal(-1 if holds else target.object, position), rng)
+
+
+def towards(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
+    """Anywhere that is far enough from the goal, with what the episode has in the hand."""
+    assert goal.position is not None
+    x, y, z = goal.position
     cells = free_cells(base.layout, rounded(joints_at(base.articulation)))
-    room = Room(base, held=target.object if holds else -1)
-    goal = SkillGoal(-1 if holds else target.object, (x, y, z))
+    room = Room(base, held=base.held)
 
     def attempt_at(attempt: int) -> Start | None:
         if not len(cells):
@@ -36,4 +44,4 @@ def draw(base: Episode, rng: np.random.Generator) -> Draw:
     return attempt_at
 
 
-STARTS = DatasetStarts("rearrange_easy", draw)
+STARTS = DatasetStarts("rearrange_easy", draw, towards)

@@ -9,9 +9,11 @@ from tpsrl.world.episode import Episode
 
 
 def draw(base: Episode, rng: np.random.Generator) -> Draw:
-    target = base.targets[0]
-    pos = base.objects[target.object].pos
-    return near(base, rng, pos, SkillGoal(target.object), held=-1)
+    return towards(base, SkillGoal(base.targets[0].object), rng)
 
 
-STARTS = DatasetStarts("rearrange_easy", draw)
+def towards(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
+    return near(base, rng, base.objects[goal.object].pos, goal, held=-1)
+
+
+STARTS = DatasetStarts("rearrange_easy", draw, towards)

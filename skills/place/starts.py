@@ -10,8 +10,12 @@ from tpsrl.world.episode import Episode
 
 def draw(base: Episode, rng: np.random.Generator) -> Draw:
     target = base.targets[0]
-    goal = SkillGoal(target.object, target.goal)
-    return near(base, rng, target.goal, goal, held=target.object)
+    return towards(base, SkillGoal(target.object, target.goal), rng)
 
 
-STARTS = DatasetStarts("rearrange_easy", draw)
+def towards(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
+    assert goal.position is not None
+    return near(base, rng, goal.position, goal, held=goal.object)
+
+
+STARTS = DatasetStarts("rearrange_easy", draw, towards)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from skills.core.interface import SkillGoal
 from skills.spec import SkillSpec
 from skills.starts.room import Draw
 from skills.starts.start import Start
@@ -35,11 +36,13 @@ class DatasetStarts:
     """Starts on the episodes of a dataset, a `skills.starts.source.StartStates`.
 
     `draw(episode, rng)` is prepared once for a start and gives a `Draw`, which is tried until it
-    finds a start that is free.
+    finds a start that is free. `towards(episode, goal, rng)` does the same for a goal of any
+    episode, with the door or drawer and what is in the hand as the episode has them.
     """
 
     dataset: str
     draw: Callable[[Episode, np.random.Generator], Draw]
+    towards: Callable[[Episode, SkillGoal, np.random.Generator], Draw] | None = None
 
     @property
     def num_objects(self) -> int:

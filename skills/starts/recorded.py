@@ -35,14 +35,19 @@ def load_starts(path: str | os.PathLike[str]) -> list[Start]:
     starts = []
     for number, (snapshot, note) in load_noted_snapshots(path).items():
         try:
-            goal = _goal(note)
+            goal = read_goal(note)
         except (KeyError, TypeError, ValueError):
             raise UserError(f"starts: {path} has no skill's goal for snapshot {number}") from None
         starts.append(Start(snapshot.episode, goal, snapshot))
     return starts
 
 
-def _goal(note: Any) -> SkillGoal:
+def read_goal(note: Any) -> SkillGoal:
+    """The goal of `dataclasses.asdict`, after JSON.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
     position = note["position"]
     if position is not None:
         x, y, z = (float(v) for v in position)

@@ -1,4 +1,4 @@
-"""Where an environment's episodes start: a skill's own distribution, a file, or a list."""
+"""Where an environment's episodes start: a skill's own distribution, banks, a file, or a list."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from skills import registry
+from skills.starts import mixture
+from skills.starts.bank import Bank
 from skills.starts.dataset import BASE_EPISODES
 from skills.starts.recorded import load_starts
 from skills.starts.start import Start
+from tpsrl import sim
 from tpsrl.errors import UserError
 
 if TYPE_CHECKING:
     from skills.spec import SkillSpec
 
+COUNT = 20  # starts, where none says how many
 _VARIANTS = 1000  # starts that are drawn of each base episode
 
 
@@ -78,13 +82,16 @@ def start_episodes(
 
 
 class StartSource:
-    """Starts by index, the same every time; with `starts` those of a file or list.
+    """Starts by index, the same every time; with `starts` those of a file, list or mixture.
 
     Starts are made of `num_episodes` base episodes of the skill's dataset, which take a second each
-    to make, once; beyond `BASE_EPISODES` indices draw other starts of the same ones.
+    to make, once; beyond `BASE_EPISODES` indices draw other starts of the same ones. In a mixture
+    of k parts (`skills.starts.mixture`) start i of part p has the index k i + p. `banks` are the
+    banks of exit states that starts are drawn from.
 
     Raises:
-        UserError: the file is absent, broken or empty, or a number is out of range.
+        UserError: the file is absent, broken or empty, a number is out of range, or the parts of a
+            mixture do not fit into the same homes.
     """
 
     def __init__(
@@ -106,6 +113,10 @@ class StartSource:
         self._where = (split, seed, num_objects)
         self._num_episodes = num_episodes
         self._given: Sequence[Start] | None = None
+        self._parts: list[StartSource] = []
+        self.banks: list[Bank] = []
+        if mixture.is_mixture(starts):
+            starts = self._mix(mixture.parse(str(starts)))
         if isinstance(starts, str | os.PathLike):
             self._given = load_starts(starts)
         elif starts is not None:
@@ -113,13 +124,56 @@ class StartSource:
         if self._given is not None and not self._given:
             raise UserError("starts: none given")
 
+    def _mix(self, shares: Sequence[mixture.StartShare]) -> Sequence[Start] | None:
+        """Takes on the parts of a mixture; that of a single one is what the starts are given by."""
+        name = self._skill.name
+        states = [
+            None if share.folder is None else Bank(share.folder, name, share.only)
+            for share in shares
+        ]
+        self.banks = [bank for bank in states if bank is not None]
+        _check_homes(self.banks, self._own_objects() if None in states else 0)
+        if len(shares) == 1:
+            return states[0]
+        self._proportions = mixture.proportions(shares)
+        self._edges = np.cumsum(self._proportions[:-1])
+        split, seed, num_objects = self._where
+        self._parts = [
+            StartSource(
+                name,
+                given,
+                split=split,
+                seed=seed,
+                num_objects=num_objects,
+                num_episodes=self._num_episodes,
+            )
+            for given in states
+        ]
+        return None
+
+    def _own_objects(self) -> int:
+        own, asked = self._skill.start_states().num_objects, self._where[2]
+        return own if own == 0 or asked is None else asked
+
+    def slots(self, engine: str) -> int | None:
+        """How many objects the homes hold that its banks are of, None where it has no bank.
+
+        Raises:
+            UserError: the banks are not of this engine.
+        """
+        for bank in self.banks:
+            bank.check_engine(sim.stamp(engine))
+        return self.banks[0].slots if self.banks else None
+
     def prepare(self, processes: int | None = None) -> None:
         """Makes the base episodes that are not in the cache yet, by so many processes (all cores).
 
         Raises:
             UserError, RunError: see `StartStates.prepare`.
         """
-        if self._given is None:
+        for part in self._parts:
+            part.prepare(processes)
+        if self._given is None and not self._parts:
             states = self._skill.start_states()
             states.prepare(self._skill, self._num_episodes, *self._where, processes)
 
@@ -129,6 +183,9 @@ class StartSource:
         Raises:
             UserError: it is negative, or a file or list has not so many.
         """
+        if self._parts:
+            row, part = divmod(index, len(self._parts))
+            return self._parts[part][row]
         if self._given is None:
             # New processes cannot be started from every script that makes an environment.
             states = self._skill.start_states()
@@ -139,11 +196,57 @@ class StartSource:
             )
         return self._given[index]
 
+    def in_turn(self, index: int) -> Start:
+        """Start number `index`; a file, list or bank begins anew after its last."""
+        return self[index if self._given is None else index % len(self._given)]
+
     def draw(self, rng: np.random.Generator) -> tuple[int, Start]:
         """A start at random, after its index."""
+        if self._parts:
+            part = int(np.searchsorted(self._edges, rng.random(), "right"))
+            row, start = self._parts[part].draw(rng)
+            return row * len(self._parts) + part, start
         if self._given is not None:
             index = int(rng.integers(len(self._given)))
         else:
             base, variant = rng.integers([self._num_episodes, _VARIANTS])
             index = int(base + BASE_EPISODES * variant)
         return index, self[index]
+
+    def first(self, count: int | None, processes: int | None = None) -> list[Start]:
+        """The first starts; of a mixture of each part its share, part after part.
+
+        None is all that a file, list or bank has, and `COUNT` of the skill's own and of mixtures.
+
+        Raises:
+            UserError: there are not so many.
+            RunError: see `StartStates.obtain`.
+        """
+        if self._given is not None:
+            count = len(self._given) if count is None else count
+            if count > len(self._given):
+                raise UserError(f"starts: there are {len(self._given)}, {count} were asked for")
+            return [self._given[number] for number in range(count)]
+        count = COUNT if count is None else count
+        if not self._parts:
+            states = self._skill.start_states()
+            return states.obtain(self._skill, range(count), *self._where, processes=processes)
+        numbers = mixture.split(count, self._proportions)
+        shares = zip(self._parts, numbers, strict=True)
+        return [start for part, number in shares for start in part.first(number, processes)]
+
+
+def _check_homes(banks: Sequence[Bank], own_objects: int) -> None:
+    """Refuses starts that cannot be had in one kind of homes, since a snapshot fits into one."""
+    for bank in banks:
+        first = banks[0]
+        if (bank.slots, bank.engine) != (first.slots, first.engine):
+            raise UserError(
+                f"bank:{bank.folder}: is of homes for {bank.slots} objects of {bank.engine}, "
+                f"{first.folder} for {first.slots} of {first.engine}"
+            )
+        if own_objects > bank.slots:
+            raise UserError(
+                f"num_objects: {own_objects} are more than the homes of {bank.folder} hold; "
+                f"at most {bank.slots} beside it"
+            )

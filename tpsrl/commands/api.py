@@ -29,10 +29,10 @@ def evaluate(target: str, /, **settings: Any) -> dict[str, Any]:
 
     Raises:
         UserError: there is no such target, or a setting is not valid.
-        RunError: a worker failed or died.
+        RunError: a worker failed or died, or SIGTERM stopped it (the same call goes on).
     """
     out = _out(settings, f"out/{target}")
-    _run("eval", target, {**settings, "out": out})
+    _to_the_end("eval", target, {**settings, "out": out})
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     return report
 
@@ -46,10 +46,10 @@ def film(target: str, /, **settings: Any) -> list[Path]:
 
     Raises:
         UserError: there is no such target, or a setting is not valid.
-        RunError: a worker failed or died.
+        RunError: a worker failed or died, or SIGTERM stopped it (the same call goes on).
     """
     out = _out(settings, f"out/videos/{target}")
-    _run("video", target, {**settings, "out": out})
+    _to_the_end("video", target, {**settings, "out": out})
     folders = "*/videos" if target in ("all", "skills") else "videos"
     return sorted(out.glob(f"{folders}/*.mp4"))
 
@@ -85,6 +85,11 @@ def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
     words = [] if target is None else [target]
     called, loaded = cli.parse([command, *words, *_overrides(settings)])
     return int(called.run(loaded))
+
+
+def _to_the_end(command: str, target: str, settings: Mapping[str, Any]) -> None:
+    if _run(command, target, settings):
+        raise RunError(f"{command}: stopped before its end; the same call goes on")
 
 
 def _overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -1,15 +1,17 @@
 """`tpsrl eval`: runs episodes and writes the report."""
 
+import signal
+from collections.abc import Callable
 from typing import Any
 
-from tpsrl import config
+from tpsrl import config, processes
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
 TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table) or a file
 of your own (path/to/my_scenario.yaml, see docs/add_a_scenario.md); `all` runs the benchmark's three
 and prints one table; a skill is run by itself on its own start states, `skills` runs each that
-plans are made of."""
+plans are made of. What was stopped or killed goes on with the same command."""
 
 _SCENARIO = f"""Runs the episodes of a scenario and reports full success, each stage of the plan
 and the first causes of failure, with 95% intervals. Writes report.html, report.json,
@@ -22,6 +24,8 @@ _SKILL = """Runs a skill by itself, from its own distribution of start states, a
 success, what it lacked where it failed, steps, forces and reward."""
 _SKILLS = """Runs every skill by itself and prints one table. Each skill's files are in a folder of
 its own; report.html and report.json lead to them."""
+
+_STOPPED = "stopped; the same command goes on"
 
 
 def choose(word: str | None) -> Command:
@@ -59,29 +63,39 @@ def run_scenario(settings: Any) -> int:
     """Evaluates; 0 when all episodes were run, whether or not they succeeded."""
     from eval.running.evaluator import evaluate
 
-    evaluate(settings)
-    return 0
+    return _to_the_end(evaluate, settings)
 
 
 def run_all(settings: Any) -> int:
     """Evaluates every scenario."""
     from eval.running.several import evaluate_scenarios
 
-    evaluate_scenarios(settings)
-    return 0
+    return _to_the_end(evaluate_scenarios, settings)
 
 
 def run_skill(settings: Any) -> int:
     """Evaluates one skill by itself."""
     from eval.running.skill_evaluator import evaluate_skill
 
-    evaluate_skill(settings)
-    return 0
+    return _to_the_end(evaluate_skill, settings)
 
 
 def run_skills(settings: Any) -> int:
     """Evaluates every skill by itself."""
     from eval.running.several import evaluate_skills
 
-    evaluate_skills(settings)
+    return _to_the_end(evaluate_skills, settings)
+
+
+def _to_the_end(evaluate: Callable[[Any], Any], settings: Any) -> int:
+    """0, or 128 and the signal's number when SIGTERM has stopped it."""
+    try:
+        with processes.ending_in_order():
+            evaluate(settings)
+    except processes.Terminated:
+        print(_STOPPED)
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        print(_STOPPED)
+        raise
     return 0

@@ -1,7 +1,7 @@
 """`tpsrl train`: trains a skill."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +38,12 @@ class TrainingSettings:
     )
     base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
     delay: bool = config.option(False, "act on the observation before, as the VER paper does")
-    starts: str | None = config.option(None, "a file of recorded start states")
+    start_states: str | None = config.option(
+        None,
+        "instead of the skill's own: bank:DIR/SKILL, a mixture such as "
+        "own:0.5,bank:DIR/SKILL:0.5, or a file of recorded ones",
+    )
+    starts: str | None = config.option(None, "the same as start_states")
     num_objects: int | None = config.option(
         None,
         "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
@@ -61,6 +66,9 @@ class TrainingSettings:
     )
     threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
     validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
+    validation_starts: str | None = config.option(
+        None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
+    )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
     resume: str | None = config.option(None, "folder of a training to go on with")
@@ -123,7 +131,15 @@ def run(settings: TrainingSettings) -> int:
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
     processes, _ = set_up(settings.preset, settings.processes, settings.threads)
-    settings = dataclasses.replace(settings, out=str(out), resume=None, processes=processes)
+    settings = dataclasses.replace(
+        settings,
+        out=str(out),
+        resume=None,
+        processes=processes,
+        start_states=_start_states(settings),
+        starts=None,
+        validation_starts=_validation_starts(settings),
+    )
     schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
@@ -132,6 +148,7 @@ def run(settings: TrainingSettings) -> int:
         trainer = Trainer(settings.preset, schedule, out, task, watch, processes, settings.seed)
         try:
             if checkpoint is not None:
+                _check_banks(checkpoint.get("deploy", dict), task.deploy)
                 trainer.resume(checkpoint)
             files.write_text(out / _CONFIG, config.to_yaml(settings))
             stopped = trainer.train()
@@ -178,6 +195,41 @@ def _objects(settings: TrainingSettings) -> int:
     return min(own, _FEW_OBJECTS) if settings.num_objects is None else settings.num_objects
 
 
+def _start_states(settings: TrainingSettings) -> str | None:
+    """Where to start, with whole paths, so that the training can be resumed from anywhere."""
+    given = [text for text in (settings.start_states, settings.starts) if text is not None]
+    if len(set(given)) > 1:
+        raise UserError(f"start_states: '{given[0]}' and starts={given[1]} contradict each other")
+    return _whole_paths(given[0]) if given else None
+
+
+def _validation_starts(settings: TrainingSettings) -> str | None:
+    """Where validations start; they go through it in order, so that it has one part."""
+    from skills.starts.mixture import is_mixture, parse
+
+    text = settings.validation_starts
+    if text is not None and is_mixture(text) and len(parse(text)) > 1:
+        raise UserError(f"validation_starts: '{text}' has several parts; choose one of them")
+    return None if text is None else _whole_paths(text)
+
+
+def _whole_paths(text: str) -> str:
+    from skills.starts.mixture import is_mixture, whole_paths
+
+    return whole_paths(text) if is_mixture(text) else str(Path(text).expanduser().resolve())
+
+
+def _check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuses to go on with a bank that is not the one of before: its starts would be others."""
+    before = then.get("banks", {})
+    for folder, digest in now.get("banks", {}).items():
+        if before.get(folder, digest) != digest:
+            raise UserError(
+                f"start_states: bank:{folder} is not the one that the training began with "
+                f"({digest}, it was {before[folder]})"
+            )
+
+
 def _task(settings: TrainingSettings) -> Any:
     """The environments to learn in, those of a validation, and what checkpoints say of them."""
     from skills.envs.environment import EnvOptions
@@ -193,7 +245,7 @@ def _task(settings: TrainingSettings) -> Any:
         depth=(settings.depth, settings.depth) if camera else None,
         sensors=settings.sensors,
         base_movement=settings.base_movement,
-        starts=settings.starts,
+        starts=settings.start_states,
         num_objects=_objects(settings),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
@@ -202,11 +254,14 @@ def _task(settings: TrainingSettings) -> Any:
     making = None if settings.processes is None else max(settings.processes, 1)
     factory.prepare(making)
     deploy = deployment(factory, settings.delay)
+    banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
+    if banks:
+        deploy["banks"] = banks
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
         return TrainTask(shown, None, deploy)
     count = min(settings.preset.num_envs, settings.validation_episodes)
-    other = dataclasses.replace(options, split="val", starts=None)
+    other = dataclasses.replace(options, split="val", starts=settings.validation_starts)
     held_out = dataclasses.replace(factory, options=other, stride=count)
     held_out.prepare(making)
 

@@ -31,3 +31,16 @@ def make(
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
     return MujocoSimulator(num_envs, slots, layout_set, filter_base)
+
+
+def stamp(engine: str = "mujoco") -> str:
+    """What the snapshots of an engine say of it; those with another stamp do not fit.
+
+    Raises:
+        UserError: the engine is unknown; names the nearest.
+    """
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    from tpsrl.sim.mujoco_home import ENGINE
+
+    return ENGINE

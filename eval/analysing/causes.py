@@ -1,0 +1,43 @@
+"""First causes in words: what did not hold, by how much, and when."""
+
+import dataclasses
+
+from eval.analysing.results import generic
+from planner.execution.disturbance import MOVED_M
+from planner.execution.trace import Cause
+from planner.predicates import PredicateThresholds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Limit:
+    """Where a predicate begins to hold: below a value, or above it."""
+
+    value: float
+    below: bool
+
+
+def cause_text(cause: Cause, thresholds: PredicateThresholds) -> str:
+    """What a cause says: "robot_at(obj_0, robot_0): 2.31 m > 2 m at step 412"."""
+    when, name = f"at step {cause.step}", generic(cause.predicate)
+    limit = _limit(cause.predicate.partition("(")[0], thresholds)
+    if cause.unit == "bool":
+        return f"{name}: not so {when}"
+    if limit is None:
+        return f"{name}: {-cause.margin:.2f} {cause.unit} beyond its limit {when}"
+    value = limit.value + (-cause.margin if limit.below else cause.margin)
+    sign = ">" if limit.below else "<"
+    return f"{name}: {value:.2f} {cause.unit} {sign} {limit.value:g} {cause.unit} {when}"
+
+
+def _limit(predicate: str, thresholds: PredicateThresholds) -> _Limit | None:
+    known = {
+        "robot_at": _Limit(thresholds.robot_at_m, True),
+        "object_at": _Limit(thresholds.object_at_m, True),
+        "opened_cab": _Limit(thresholds.opened_cab_m, False),
+        "closed_cab": _Limit(thresholds.closed_cab_m, True),
+        "opened_fridge": _Limit(thresholds.opened_fridge_rad, False),
+        "closed_fridge": _Limit(thresholds.closed_fridge_rad, True),
+        "in": _Limit(0.0, False),
+        "undisturbed": _Limit(MOVED_M, True),
+    }
+    return known.get(predicate)

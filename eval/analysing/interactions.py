@@ -1,0 +1,54 @@
+"""How far a robot got with each object, and how far it drove for it, whoever did the driving.
+
+The VER paper's NavPick and NavPickNavPlace: with them an agent that has no skill to navigate can be
+held against one that has.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from eval.analysing.intervals import wilson
+from eval.analysing.results import EpisodeResult, StageResult
+
+
+def of_objects(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    """For the objects of a plan, in the order of their turns, and for all of them together.
+
+    `turns` counts the episodes in which the object's turn came. `nav_pick` is the share of them in
+    which the object was in the hand after any step of its turn; `nav_pick_nav_place` that in which
+    the plan's step that places it succeeded. Both have their Wilson intervals.
+    """
+    found: dict[int, list[tuple[bool, bool]]] = {}
+    for result in results:
+        for turn in sorted({stage.turn for stage in result.stages if stage.turn}):
+            stages = [stage for stage in result.stages if stage.turn == turn]
+            group = found.setdefault(turn, [])
+            if any(stage.reached for stage in stages):
+                group.append((any(stage.in_hand for stage in stages), _placed(stages)))
+    objects = [{"object": turn, **_rates(found[turn])} for turn in sorted(found)]
+    return {"objects": objects, "all": _rates([both for group in found.values() for both in group])}
+
+
+def travelled_m(results: Sequence[EpisodeResult]) -> dict[str, dict[str, Any]]:
+    """For each skill that ran: how often it did, and the mean path of the base in metres."""
+    runs: dict[str, int] = {}
+    metres: dict[str, float] = {}
+    for stage in (stage for result in results for stage in result.stages if stage.attempts):
+        runs[stage.skill] = runs.get(stage.skill, 0) + stage.attempts
+        metres[stage.skill] = metres.get(stage.skill, 0.0) + stage.travelled_m
+    return {name: {"runs": runs[name], "mean": metres[name] / runs[name]} for name in sorted(runs)}
+
+
+def _placed(stages: Sequence[StageResult]) -> bool:
+    return any(stage.succeeded for stage in stages if stage.purpose == "object_at")
+
+
+def _rates(outcomes: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+    count = len(outcomes)
+    picked, placed = (sum(o[part] for o in outcomes) for part in (0, 1))
+    return {
+        "turns": count,
+        "nav_pick": dataclasses.asdict(wilson(picked, count)),
+        "nav_pick_nav_place": dataclasses.asdict(wilson(placed, count)),
+    }

@@ -1,0 +1,1 @@
+"""Handoff analysis: where a chain of skills breaks, why, and what would mend it."""

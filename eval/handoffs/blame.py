@@ -1,0 +1,83 @@
+"""Whom to blame: the skill that failed, or the one that set it up to fail."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Study = Mapping[str, Any]
+
+_FAR = 3.0  # robust standard deviations from what precedes success
+_LEAST = {"distance": 0.1, "heading": 0.1, "arm_rest": 0.05, "slip": 0.02}  # m or rad that count
+_LEAST_SHARE = 0.1  # of the other dimensions
+_TO_SIGMA = 1.4826  # of the median absolute deviation of a normal distribution
+
+
+def set_up_by(studies: Sequence[Study]) -> list[str | None]:
+    """For each episode the skill that set the failed one up to fail, None where there is none.
+
+    A failed step was set up where it succeeds from a repaired state, and one of the errors of the
+    state in which it began lies far beyond those from which the same handoff went well: over three
+    robust standard deviations (by the median absolute deviation; Iglewicz and Hoaglin, "How to
+    detect and handle outliers", 1993) above their median. What lies in the hand goes back to the
+    skill that took it, an articulation to the one that opened, everything else to the step before.
+    """
+    usual: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for study in studies:
+        for index, stage in enumerate(study["stages"][1:], start=1):
+            if stage["handed_over"]:
+                before = study["stages"][index - 1]["skill"]
+                for dimension, value in (stage["errors"] or {}).items():
+                    usual[before, stage["skill"], dimension].append(value)
+    return [_culprit(study, usual) for study in studies]
+
+
+def broken_at(study: Study) -> int | None:
+    """The first step that did not hand over, None where all did."""
+    done = [stage["handed_over"] for stage in study["stages"]]
+    return done.index(False) if False in done else None
+
+
+def _culprit(study: Study, usual: Mapping[tuple[str, str, str], list[float]]) -> str | None:
+    index = broken_at(study)
+    if study["success"] or not index:
+        return None
+    stages = study["stages"]
+    stage, before = stages[index], stages[index - 1]["skill"]
+    if not stage["mended"]:
+        return None
+    worst, size = "", 0.0
+    for dimension, value in (stage["errors"] or {}).items():
+        known = usual.get((before, stage["skill"], dimension), [])
+        if len(known) >= 2:
+            excess = _excess(value, known, _LEAST.get(dimension, _LEAST_SHARE))
+            if excess > size:
+                worst, size = dimension, excess
+    if size <= 1.0:
+        return None
+    earlier = [s["skill"] for s in stages[:index]]
+    makers = {"slip": "pick", "view_blocked": "pick", "articulation": "open"}
+    maker = makers.get(worst)
+    mine = [skill for skill in earlier if maker is not None and skill.startswith(maker)]
+    return mine[-1] if mine else before
+
+
+def _excess(value: float, known: Sequence[float], least: float) -> float:
+    """How far a value is above what is usual, in what counts as far."""
+    median = float(np.median(known))
+    spread = _TO_SIGMA * float(np.median(np.abs(np.asarray(known) - median)))
+    return (value - median) / max(_FAR * spread, least)
+
+
+def blamed(studies: Sequence[Study], culprits: Sequence[str | None]) -> list[dict[str, Any]]:
+    """The failed episodes by the skill that failed and the one that set it up, most first."""
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for study, culprit in zip(studies, culprits, strict=True):
+        index = broken_at(study)
+        if not study["success"] and index is not None:
+            counts[study["stages"][index]["skill"], culprit] += 1
+    return [
+        {"skill": skill, "set_up_by": culprit, "count": count}
+        for (skill, culprit), count in counts.most_common()
+    ]

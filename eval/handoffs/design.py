@@ -1,0 +1,76 @@
+"""What a handoff analysis runs: whose repairs are told apart, and how many continuations fit."""
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+from eval.analysing.results import EpisodeResult
+from eval.handoffs.repairs import END, KINDS, Handoff, Kind
+from eval.handoffs.study import OTHERS, Players
+
+MOST_PLAYERS = 6  # exact Shapley values need two to the power of that many continuations
+
+
+def choose_players(results: Sequence[EpisodeResult], most: int) -> Players:
+    """At most so many players of each kind: types of handoffs, the rest of them together.
+
+    Those come first after which chains broke most often. By `state` that is a failure of the step
+    after the handoff, by `effect` of the one before it.
+    """
+    return Players({kind: _players(kind, results, most) for kind in KINDS})
+
+
+def _players(kind: Kind, results: Sequence[EpisodeResult], most: int) -> tuple[Handoff, ...]:
+    counts: Counter[Handoff] = Counter()
+    for result in results:
+        skills = [*(stage.skill for stage in result.stages), END]
+        types = list(itertools.pairwise(skills))
+        if kind == "state":
+            types = types[:-1]
+        for handoff in types:
+            counts[handoff] += 0
+        done = [stage.succeeded for stage in result.stages]
+        broken = done.index(False) if False in done else None
+        if broken is not None:
+            index = broken - 1 if kind == "state" else broken
+            if 0 <= index < len(types):
+                counts[types[index]] += 1
+    ranked = [handoff for handoff, _ in counts.most_common()]  # ties: as they come in the plan
+    return tuple(ranked) if len(ranked) <= most else (*ranked[: most - 1], OTHERS)
+
+
+def choose_coalitions(
+    results: Sequence[EpisodeResult], players: Players, budget: int
+) -> list[dict[str, list[int]]]:
+    """By episode and kind the coalitions to run, within about so many control steps.
+
+    An effect can be granted only where an episode has failed, so these are few and all are run. A
+    state can be repaired in every episode: half of what is left goes to repairing each player
+    alone, and all together, in as many episodes as that lasts for, the other half to all other
+    coalitions in the first of these. An episode is taken to cost as many steps as it had itself.
+    """
+    sizes = {kind: len(players.of[kind]) for kind in KINDS}
+    effects = list(range(1, 2 ** sizes["effect"]))
+    every = 2 ** sizes["state"] - 1
+    alone = sorted({*(1 << bit for bit in range(sizes["state"])), every} - {0})
+    others = sorted(set(range(1, every + 1)) - set(alone))
+    failed = [result.steps for result in results if not result.success]
+    left = max(0, budget - len(effects) * sum(failed) // 2)
+    singles = _affordable(results, len(alone), left // 2 if others else left)
+    whole = _affordable(results[:singles], len(others), left - left // 2)
+    found = []
+    for number, result in enumerate(results):
+        states = alone if number < singles else []
+        states = sorted([*alone, *others]) if number < whole else states
+        found.append({"effect": [] if result.success else effects, "state": states})
+    return found
+
+
+def _affordable(results: Sequence[EpisodeResult], runs: int, budget: int) -> int:
+    """How many episodes, from the first, can be run so often."""
+    spent = 0
+    for number, result in enumerate(results):
+        spent += runs * result.steps
+        if spent > budget:
+            return number
+    return len(results)

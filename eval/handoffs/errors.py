@@ -1,0 +1,79 @@
+"""How far the state at a handoff is from the one that the next skill would like best."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from skills.core.geometry import rest_distance
+from skills.core.interface import SkillGoal
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.objects import object_kind
+from tpsrl.world.state import JOINTS, WorldState
+
+UNITS = {
+    "distance": "m",
+    "heading": "rad",
+    "arm_rest": "m",
+    "slip": "m",
+    "articulation": "of its way",
+    "view_blocked": "share",
+}
+_NEAR_M = 0.4  # as `eval.running.view`: what is nearer hides what is ahead
+_SIDE, _DEPTH_M = 64, 10.0
+
+
+def handoff_errors(
+    simulator: Simulator,
+    env_id: int,
+    episode: Episode,
+    world: WorldState,
+    goal: SkillGoal,
+    opened: Mapping[str, float],
+) -> dict[str, float]:
+    """The errors of a world of batch one at a handoff, those that mean something there.
+
+    Args:
+        goal: what the next skill is about
+        opened: how far open (rad, m) the doors and drawers should be that the plan has opened
+
+    Returns:
+        "distance" (m, over the floor) and "heading" (rad) from the base to what the skill is about;
+        "arm_rest" (m) from the cup to its resting place; with an object in the hand "slip" (m), how
+        far its centre is from where it is when it hangs centred from the cup, and "view_blocked",
+        the share of the head camera's picture that is nearer than 0.4 m; "articulation", the
+        largest shortfall of the opened joints, as a share of their way.
+    """
+    errors = {"arm_rest": float(rest_distance(world.base, world.ee_pos)[0])}
+    position = goal.position
+    if position is None and goal.object >= 0:
+        position = tuple(world.object_pos[0, goal.object].tolist())
+    if position is None and goal.marker:
+        position = tuple(world.marker_pos[0, JOINTS.index(goal.marker)].tolist())
+    if position is not None:
+        x, y, yaw = world.base[0]
+        dx, dy = position[0] - x, position[1] - y
+        turn = math.atan2(dy, dx) - yaw
+        errors["distance"] = math.hypot(dx, dy)
+        errors["heading"] = abs(math.atan2(math.sin(turn), math.cos(turn)))
+    held = int(world.held[0])
+    if held >= 0:
+        errors["slip"] = _slip(episode, world, held)
+        depth = simulator.depth([env_id], _SIDE, _SIDE)[0]
+        errors["view_blocked"] = float(np.mean(depth * _DEPTH_M < _NEAR_M))
+    if opened:
+        errors["articulation"] = max(
+            max(0.0, value - float(world.joints[0, JOINTS.index(marker)])) / value
+            for marker, value in opened.items()
+        )
+    return errors
+
+
+def _slip(episode: Episode, world: WorldState, held: int) -> float:
+    """How far the centre of what is held is from the cup's axis at half its height (m)."""
+    kind = object_kind(episode.objects[held].name)
+    axis = quat_matrix(world.ee_quat[0])[:, 0]
+    wanted = world.ee_pos[0] + axis * kind.half[2]
+    return float(np.linalg.norm(world.object_pos[0, held] - wanted))

@@ -1,0 +1,94 @@
+"""What holds a scenario back, in three sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def findings(report: Mapping[str, Any]) -> list[str]:
+    """Three sentences on a report with a handoff analysis: the loss, its cause, the best repair."""
+    return [_loss(report), _cause(report), _repair(report)]
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f} points"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def _loss(report: Mapping[str, Any]) -> str:
+    found = report["propagation"]
+    measured = f"In the {found['episodes']} analysed episodes full success is "
+    measured += _share(found["measured"])
+    if found["loss"] is None:
+        return f"{measured}; the steps by themselves were not measured."
+    product = _share(found["product_isolated"])
+    if found["loss"] <= 0.0:
+        return (
+            f"{measured}, while the same skills from their own start states would give {product}: "
+            "the robot loses nothing by chaining them, since the skills before leave better states "
+            "than those start states are."
+        )
+    sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}
+    for part in found["parts"]:
+        sums[part["kind"]] += part["value"]
+    words = {
+        "selection": "harder episodes",
+        "tax": "handoffs",
+        "time": "want of time",
+        "lost": "goals lost afterwards",
+    }
+    largest = sorted(words, key=lambda kind: -sums[kind])[:2]
+    told = " and ".join(f"{_points(sums[k])} by {words[k]}" for k in largest if sums[k] > 0.0)
+    worst = max(
+        (part for part in found["parts"] if part["kind"] == "tax"),
+        key=lambda part: part["value"],
+        default=None,
+    )
+    where = ""
+    if worst is not None and worst["value"] > 0.0 and "tax" in largest:
+        where = f", most of it from {worst['from']} to {worst['to']} ({_points(worst['value'])})"
+    return (
+        f"{measured}, while the same skills from their own start states would give {product}: "
+        f"chaining them loses {_points(found['loss'])}, {told}{where}."
+    )
+
+
+def _cause(report: Mapping[str, Any]) -> str:
+    causes: Sequence[Mapping[str, Any]] = report["first_causes"]
+    if not causes:
+        return "No episode failed."
+    failed = sum(row["count"] for row in causes)
+    by_skill: dict[str, int] = {}
+    for row in causes:
+        by_skill[row["skill"]] = by_skill.get(row["skill"], 0) + row["count"]
+    skill = max(by_skill, key=lambda name: by_skill[name])
+    most = next(row for row in causes if row["skill"] == skill)
+    name = skill or "what comes after the last step"
+    text = f"Of {failed} failures {by_skill[skill]} begin with {name}"
+    text += f", most often where {most['predicate']} did not hold ({most['reason']})"
+    blamed = [row for row in report.get("blame") or [] if row["set_up_by"]]
+    if blamed:
+        first = blamed[0]
+        text += f"; {first['count']} times {first['set_up_by']} had set {first['skill']} up to fail"
+    return f"{text}."
+
+
+def _repair(report: Mapping[str, Any]) -> str:
+    repairs: Sequence[Mapping[str, Any]] = report["repairs"] or []
+    if not repairs or repairs[0]["gain"] <= 0.0:
+        return "No single repair of a handoff would lift full success."
+    best = repairs[0]
+    what = {
+        "effect": f"Granting what {best['from']} fails to hand to {best['to']}",
+        "state": f"Giving {best['to']} one of its own start states after {best['from']}",
+    }[best["kind"]]
+    interval = f"{100 * best['ci_low']:+.1f} to {100 * best['ci_high']:+.1f} points"
+    text = f"{what} alone would lift full success from {_share(best['before'])} "
+    text += f"to {_share(best['after'])} ({interval})"
+    states = [row for row in repairs if row["kind"] == "state"]
+    if best["kind"] == "effect" and states:
+        good = [row for row in states if row["ci_low"] > 0.0]
+        text += "" if good else "; no better state at a handoff would"
+    return f"{text}."

@@ -1,0 +1,74 @@
+"""How failure flows: from causes through the step at which the chain broke to the end."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.analysing.results import EpisodeResult, generic
+from tpsrl import files
+
+FAILED, SUCCEEDED = "end:failed", "end:succeeded"
+
+
+def flow(results: Sequence[EpisodeResult], culprits: Mapping[str, str | None]) -> Any:
+    """A `networkx.DiGraph` over all episodes; `culprits` by episode set the failed skill up.
+
+    Nodes have "kind" ("cause", "stage" or "end"), "label" and "share" of all episodes, edges
+    "share". A failure flows from its cause (what was lacking, or the skill that set the failed one
+    up) to the step at which it came about and to "end:failed"; the rest from "start" to
+    "end:succeeded".
+    """
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    one = 1.0 / len(results)
+
+    def add(node: str, kind: str, label: str) -> None:
+        if node not in graph:
+            graph.add_node(node, kind=kind, label=label, share=0.0)
+        graph.nodes[node]["share"] += one
+
+    def join(first: str, second: str) -> None:
+        if not graph.has_edge(first, second):
+            graph.add_edge(first, second, share=0.0)
+        graph.edges[first, second]["share"] += one
+
+    for result in results:
+        cause = result.first_cause
+        if cause is None:
+            add("start", "stage", "all steps")
+            add(SUCCEEDED, "end", "succeeded")
+            join("start", SUCCEEDED)
+            continue
+        culprit = culprits.get(result.id)
+        what = generic(cause.predicate)
+        by = f"set up by {culprit}" if culprit else cause.reason
+        origin = f"cause:{cause.skill}:{what}:{by}"
+        where = f"stage:{cause.stage}"
+        add(origin, "cause", f"{what}, {by}")
+        add(where, "stage", f"{cause.stage + 1} {cause.name}" if cause.stage >= 0 else "at the end")
+        add(FAILED, "end", "failed")
+        join(origin, where)
+        join(where, FAILED)
+    return graph
+
+
+def as_json(graph: Any) -> dict[str, Any]:
+    """Nodes and edges, the largest share first."""
+    nodes = [{"id": name, **data} for name, data in graph.nodes(data=True)]
+    edges = [{"from": a, "to": b, **data} for a, b, data in graph.edges(data=True)]
+    return {
+        "nodes": sorted(nodes, key=lambda node: (-node["share"], node["id"])),
+        "edges": sorted(edges, key=lambda edge: (-edge["share"], edge["from"], edge["to"])),
+    }
+
+
+def write_graphml(graph: Any, path: Path) -> None:
+    """The graph for other programs.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    import networkx as nx
+
+    files.write_text(path, "\n".join(nx.generate_graphml(graph)) + "\n")

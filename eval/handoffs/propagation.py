@@ -1,0 +1,164 @@
+"""How the success of single skills becomes that of the whole: a loss, split into its parts.
+
+With a(k) the success of step k by itself over all episodes, b(k) the same over the episodes in
+which all steps before it have handed over, and c(k) its success after them in these: the product of
+the a is what the skills promise, the product of the c is how often every step hands over. Replacing
+one factor after the other splits the difference exactly: a by b is selection (the episodes that get
+so far are easier or harder ones), b by c is the tax of the handoff into k, of which what ended for
+want of time is a part of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Study = Mapping[str, Any]
+
+
+def propagation(studies: Sequence[Study], steps: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
+    """Measured success, the products of isolated and of conditional rates, and the loss in parts.
+
+    `steps` are the control steps of each study's stages; they say which skill used up the time.
+
+    Keys: "episodes", "measured", "product_isolated", "product_conditional" (of the success of each
+    step given only that the one before handed over), "residual" (measured less that), "loss"
+    (isolated less measured) and "parts", each with "kind" and "value", which add up to the loss:
+    "selection", "tax" and "time" of a step; "lost" (every step handed over, and yet the goal was
+    missed) and "made_good" (below 0: the goal was met although a step had failed). All but the
+    first two are None where episodes have different plans or a step was never run by itself.
+    """
+    measured = float(np.mean([study["success"] for study in studies]))
+    nothing = dict.fromkeys(("product_isolated", "product_conditional", "residual", "loss"))
+    names = [[stage["name"] for stage in study["stages"]] for study in studies]
+    whole = {"episodes": len(studies), "measured": measured}
+    if any(other != names[0] for other in names):
+        return {**whole, **nothing, "parts": []}
+    rates = [_rates(studies, index) for index in range(len(names[0]))]
+    conditional = _conditional(studies)
+    if any(rate is None for rate in rates):
+        seen = {"product_conditional": conditional, "residual": _less(measured, conditional)}
+        return {**whole, **nothing, **seen, "parts": []}
+    table = np.array(rates, dtype=float).reshape(-1, 4)
+    alone, reached, real, late = table.T
+    product = float(np.prod(alone))
+    parts = [
+        *_telescoped("selection", studies, alone, reached, alone - reached, reached, alone),
+        *_telescoped("tax", studies, reached, real, reached - real - late, real, reached),
+        *_timed(_telescoped("time", studies, reached, real, late, real, reached), studies, steps),
+        *_afterwards(studies),
+    ]
+    parts = [part for part in parts if abs(part["value"]) > 1e-12]
+    return {
+        **whole,
+        "product_isolated": product,
+        "product_conditional": conditional,
+        "residual": _less(measured, conditional),
+        "loss": product - measured,
+        "parts": parts,
+    }
+
+
+def _less(value: float, other: float | None) -> float | None:
+    return None if other is None else value - other
+
+
+def _chained(study: Study, index: int) -> bool:
+    """Whether all steps before one have handed over."""
+    return all(stage["handed_over"] for stage in study["stages"][:index])
+
+
+def _rates(studies: Sequence[Study], index: int) -> tuple[float, float, float, float] | None:
+    """a, b, c of a step, and the share of those that reached it that ended there by time.
+
+    A step that no episode reached has b = a and c = 0, which changes nothing: a factor before it is
+    0. None where it was never run by itself.
+    """
+    alone = [s["stages"][index]["isolated"] for s in studies]
+    known = [a for a in alone if a is not None]
+    if not known:
+        return None
+    here = [study for study in studies if _chained(study, index)]
+    mine = [s["stages"][index]["isolated"] for s in here]
+    paired = [a for a in mine if a is not None]
+    everywhere = float(np.mean(known))
+    if not here:
+        return everywhere, everywhere, 0.0, 0.0
+    stages = [study["stages"][index] for study in here]
+    real = float(np.mean([stage["handed_over"] for stage in stages]))
+    late = float(np.mean([stage["time"] and not stage["handed_over"] for stage in stages]))
+    return everywhere, float(np.mean(paired)) if paired else everywhere, real, late
+
+
+def _conditional(studies: Sequence[Study]) -> float | None:
+    """The first step's rate times that of each next one where the one before handed over.
+
+    0 from the first factor that is 0; None where a factor was never seen.
+    """
+    product = 1.0
+    for index in range(len(studies[0]["stages"])):
+        outcomes = [
+            study["stages"][index]["handed_over"]
+            for study in studies
+            if index == 0 or study["stages"][index - 1]["handed_over"]
+        ]
+        if not outcomes:
+            return None
+        product *= float(np.mean(outcomes))
+        if product == 0.0:
+            return 0.0
+    return product
+
+
+def _telescoped(
+    kind: str,
+    studies: Sequence[Study],
+    old: np.ndarray,
+    new: np.ndarray,
+    change: np.ndarray,
+    before: np.ndarray,
+    after: np.ndarray,
+) -> list[dict[str, Any]]:
+    """What each factor's change from `old` to `new` takes off the product, one after the other."""
+    stages = studies[0]["stages"]
+    rows = []
+    for k, stage in enumerate(stages):
+        value = float(np.prod(before[:k]) * change[k] * np.prod(after[k + 1 :]))
+        source = stages[k - 1]["name"] if k else "start"
+        row = {"kind": kind, "stage": k, "from": source, "to": stage["name"]}
+        rows.append(row | {"skill": stage["skill"], "value": value})
+    return rows
+
+
+def _timed(
+    parts: list[dict[str, Any]], studies: Sequence[Study], steps: Sequence[Sequence[int]]
+) -> list[dict[str, Any]]:
+    """Adds the skill that used up the time: the most steps over the median of its successes."""
+    usual: dict[int, list[int]] = defaultdict(list)
+    for study, used in zip(studies, steps, strict=False):
+        for index, count in enumerate(used[: len(study["stages"])]):
+            if study["stages"][index]["handed_over"]:
+                usual[index].append(count)
+    excess: dict[str, float] = defaultdict(float)
+    for study, used in zip(studies, steps, strict=False):
+        if any(stage["time"] for stage in study["stages"]):
+            for index, count in enumerate(used[: len(study["stages"])]):
+                if usual[index]:
+                    skill = study["stages"][index]["skill"]
+                    excess[skill] += max(0.0, count - float(np.median(usual[index])))
+    spender = max(excess, key=lambda skill: excess[skill], default=None)
+    return [part | {"used_by": spender} for part in parts]
+
+
+def _afterwards(studies: Sequence[Study]) -> list[dict[str, Any]]:
+    """What happens between the last handoff and the verdict."""
+    complete = [_chained(study, len(study["stages"])) for study in studies]
+    pairs = list(zip(studies, complete, strict=True))
+    lost = sum(done and not study["success"] for study, done in pairs) / len(studies)
+    made_good = sum(study["success"] and not done for study, done in pairs) / len(studies)
+    common = {"stage": None, "from": "end", "to": "verdict", "skill": ""}
+    return [
+        {"kind": "lost", **common, "value": lost},
+        {"kind": "made_good", **common, "value": -made_good},
+    ]

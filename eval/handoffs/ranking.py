@@ -1,0 +1,110 @@
+"""What repairs are worth: gains by players alone, and by Shapley's shares of all together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eval.analysing.paired import paired_difference, pairs
+from eval.handoffs.repairs import KINDS, Kind
+from eval.handoffs.shapley import shapley
+from eval.handoffs.statistics import bootstrap
+from eval.handoffs.study import Players
+
+Study = Mapping[str, Any]
+
+
+def ranked(studies: Sequence[Study], players: Players) -> list[dict[str, Any]]:
+    """Every repair of both kinds, by what it alone accounts for, the largest first.
+
+    `gain` = `after` - `before` over the `n` episodes in which it was run alone, in `applied` of
+    which something was replaced, with Newcombe's paired interval. `shapley` is its share of the
+    gain of repairing everything, over the episodes in which all coalitions were run, with a
+    bootstrap interval over episodes; None where there are none.
+
+    What mends a failure need not be its cause: granting an effect also helps a skill that was left
+    in a state from which it could not do it. So `own` is the gain of a state's repair where its
+    interval is above 0, else 0; and of an effect's the share of the episodes that it mends and no
+    such state's repair does. Repairs come in the order of that, then of their gain.
+    """
+    rows = []
+    for kind in KINDS:
+        shares = _shares(kind, studies, players)
+        for bit, handoff in enumerate(players.of[kind]):
+            row: dict[str, Any] = {"kind": kind, "from": handoff[0], "to": handoff[1]}
+            row["coalition"] = 1 << bit
+            row |= gain(kind, studies, 1 << bit)
+            mean, low, high = bootstrap(shares[bit] if len(shares) else [])
+            row |= {"shapley": mean, "shapley_ci_low": low, "shapley_ci_high": high}
+            if row["n"]:
+                rows.append(row)
+    mended: set[str] = set()
+    for row in rows:
+        if row["kind"] == "state":
+            row["own"] = row["gain"] if row["ci_low"] > 0.0 else 0.0
+            mended |= _mended("state", studies, row.pop("coalition")) if row["own"] else set()
+    for row in rows:
+        if row["kind"] == "effect":
+            alone = _mended("effect", studies, row.pop("coalition")) - mended
+            row["own"] = min(max(0.0, row["gain"]), len(alone) / row["n"])
+        row.pop("coalition", None)
+    return sorted(rows, key=lambda row: (-row["own"], -row["gain"], -(row["shapley"] or 0.0)))
+
+
+def _mended(kind: Kind, studies: Sequence[Study], coalition: int) -> set[str]:
+    """The episodes that failed and that a coalition's repair turns into successes."""
+    outcomes = [(study, _outcome(kind, study, coalition)) for study in studies]
+    return {s["id"] for s, o in outcomes if not s["success"] and o is not None and o["success"]}
+
+
+def repair_all(studies: Sequence[Study], players: Players) -> dict[str, Any]:
+    """By kind the gain of repairing every handoff, over the episodes of the Shapley values."""
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        whole = complete(kind, studies, players)
+        found[kind] = gain(kind, whole, 2 ** len(players.of[kind]) - 1)
+    return found
+
+
+def gain(kind: Kind, studies: Sequence[Study], coalition: int) -> dict[str, Any]:
+    """Full success before and after a coalition's repair, over the episodes in which it was run."""
+    run = [s for s in studies if _outcome(kind, s, coalition) is not None]
+    before = [bool(study["success"]) for study in run]
+    after = [bool(_outcome(kind, study, coalition)["success"]) for study in run]  # type: ignore[index]
+    difference = paired_difference(pairs(before, after))
+    applied = sum(_outcome(kind, study, coalition)["applied"] > 0 for study in run)  # type: ignore[index]
+    return {
+        "n": len(run),
+        "applied": applied,
+        "before": float(np.mean(before)) if run else None,
+        "after": float(np.mean(after)) if run else None,
+        "gain": difference.value,
+        "ci_low": difference.ci_low,
+        "ci_high": difference.ci_high,
+    }
+
+
+def _outcome(kind: Kind, study: Study, coalition: int) -> dict[str, Any] | None:
+    """What came of a coalition; an episode that succeeded has no effect to grant."""
+    found: dict[str, Any] | None = study["repairs"][kind].get(str(coalition))
+    if found is None and kind == "effect" and study["success"]:
+        return {"success": True, "applied": 0}
+    return found
+
+
+def complete(kind: Kind, studies: Sequence[Study], players: Players) -> list[Study]:
+    """The studies in which all coalitions were run."""
+    every = range(1, 2 ** len(players.of[kind]))
+    return [s for s in studies if all(_outcome(kind, s, c) is not None for c in every)]
+
+
+def _shares(kind: Kind, studies: Sequence[Study], players: Players) -> np.ndarray:
+    """Shapley's values (players, n) for each of the episodes in which all coalitions were run."""
+    whole = complete(kind, studies, players)
+    if not whole:
+        return np.zeros((0, 0))
+    worth = {0: np.array([study["success"] for study in whole], dtype=float)}
+    for coalition in range(1, 2 ** len(players.of[kind])):
+        outcomes = [_outcome(kind, study, coalition) for study in whole]
+        worth[coalition] = np.array([o["success"] for o in outcomes if o], dtype=float)
+    return shapley(worth, len(players.of[kind]))

@@ -1,0 +1,224 @@
+"""Counterfactual repair: what an episode becomes when its handoffs are better than they were.
+
+Two kinds. `state`: a step has brought about what it was to, and base pose, arm, slip in the hand
+and articulation are replaced by those of a start state of the next skill, drawn on the home as it
+is. `effect`: a step has not brought it about, or a fact that the next one needs was lost, and it is
+granted.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+
+from eval.handoffs import worlds
+from planner.execution.execution import FORCE_LIMIT, Execution
+from planner.execution.trace import Stage
+from planner.plan import Plan, PlanStep, skill_goal
+from planner.predicates import Atom
+from skills.core.interface import SkillGoal
+from skills.spec import SkillSpec
+from skills.starts.room import near
+from skills.starts.start import Start
+from tpsrl.errors import RunError
+from tpsrl.sim.base import Overlap
+from tpsrl.world.episode import Episode
+
+Kind = Literal["state", "effect"]
+KINDS: tuple[Kind, ...] = ("state", "effect")
+Handoff = tuple[str, str]  # the skill that hands over, and the one that takes over
+END = "end"  # takes over from the last step of a plan
+
+_DRAWS = 40  # tries of a pose of the robot
+_STREAM = 30_000  # keeps these draws apart from all others
+
+
+def handoff_type(plan: Plan, index: int) -> Handoff:
+    """The handoff from step `index` of a plan to the one after it."""
+    after = plan[index + 1].skill if index + 1 < len(plan) else END
+    return plan[index].skill, after
+
+
+def rng_of(episode: str, index: int) -> np.random.Generator:
+    """The random numbers for step `index` of an episode: the same in every continuation."""
+    digest = hashlib.sha256(f"{episode}|{index}".encode()).digest()
+    return np.random.default_rng((_STREAM, *np.frombuffer(digest[:16], dtype=np.uint32).tolist()))
+
+
+def starts_on(
+    spec: SkillSpec, record: Episode, goal: SkillGoal, rng: np.random.Generator
+) -> Iterator[Start]:
+    """Start states of a skill for a goal in a home: its own distribution where it has one for it.
+
+    Those of `StartStates.towards`, else near what the goal is about and facing it.
+    """
+    towards = getattr(spec.start_states(), "towards", None)
+    if towards is not None:
+        draw = towards(record, goal, rng)
+    else:
+        point = goal.position or record.objects[goal.object].pos
+        draw = near(record, rng, point, goal, record.held)
+    for attempt in range(_DRAWS):
+        start = draw(attempt)
+        if start is not None:
+            yield start
+
+
+class Repair:
+    """An intervention that repairs the handoffs of some types.
+
+    Args:
+        kind: "state" or "effect"
+        types: the handoffs to repair
+        opened: how far open (rad, m) doors and drawers are that a plan has opened, by marker
+
+    After a run `met` has the types at which there was something to repair, whether it was one of
+    `types` or not, and `applied` the places in the plan where it was done.
+    """
+
+    def __init__(self, kind: Kind, types: frozenset[Handoff], opened: Mapping[str, float]) -> None:
+        self.kind, self.types, self.opened = kind, types, opened
+        self.met: set[Handoff] = set()
+        self.applied: list[int] = []
+        self._force_before_n = 0.0
+
+    def before(self, execution: Execution, step: PlanStep | None) -> None:
+        """See `planner.execution.intervention.Intervention`."""
+        self._force_before_n = float(execution.world.force_total[0])
+        index = len(execution.plan) if step is None else step.index
+        if index == 0:
+            return
+        handoff = handoff_type(execution.plan, index - 1)
+        if self.kind == "effect":
+            self._restore(execution, step, handoff)
+        elif step is not None and execution.trace.stages[-1].handed_over:
+            self.met.add(handoff)
+            if handoff in self.types and self._new_state(execution, step):
+                self.applied.append(index)
+
+    def grant(self, execution: Execution, step: PlanStep, stage: Stage) -> bool:
+        """See `planner.execution.intervention.Intervention`."""
+        handoff = handoff_type(execution.plan, step.index)
+        if self.kind != "effect" or not stage.reached:
+            return False
+        self.met.add(handoff)
+        if handoff not in self.types:
+            return False
+        facts = [(atom, True) for atom in step.adds]
+        following = step.index + 1
+        after = execution.plan[following] if following < len(execution.plan) else None
+        if not _bring_about(execution, facts, after, self.opened):
+            return False
+        if execution.over == FORCE_LIMIT:
+            execution.forget_end(self._force_before_n)
+        self.applied.append(following)
+        return True
+
+    def _new_state(self, execution: Execution, step: PlanStep) -> bool:
+        """Puts the robot into a start state of the step's skill; whether one was found."""
+        record = worlds.as_record(execution.episode, execution.world)
+        record = _articulated(record, execution, step.index, self.opened)
+        spec = execution.executor.spec(step.skill)
+        drives = spec.definition.reach_m(execution.executor.thresholds.of(step.skill)) is not None
+        if drives and _replaced(execution, record):
+            return True  # a skill that drives starts anywhere, so the base stays where it is
+        return _draw_start(execution, record, step)
+
+    def _restore(self, execution: Execution, step: PlanStep | None, handoff: Handoff) -> None:
+        """Grants what was lost on the way: preconditions of a step, or at the end the goal."""
+        facts = execution.facts()
+        missing: list[tuple[Atom, bool]] = []
+        if step is None:
+            goal = execution.plan.problem.goal
+            missing = [(atom, True) for atom in goal if not facts.atom(atom).holds]
+        else:
+            for clause in step.preconditions:
+                if not facts.clause(clause).holds:
+                    missing.append((clause[-1].atom, clause[-1].holds))
+        index = len(execution.plan) if step is None else step.index
+        made = execution.trace.stages[-1].handed_over
+        if not missing or not made:
+            return
+        self.met.add(handoff)
+        if handoff in self.types and _bring_about(execution, missing, step, self.opened):
+            self.applied.append(index)
+
+
+def isolated_start(execution: Execution, step: PlanStep, opened: Mapping[str, float]) -> bool:
+    """Puts a new execution's home where a step's skill starts by itself; whether there is a place.
+
+    That is the episode with all effects of the steps before, and a start state of the skill.
+    """
+    record = worlds.planned(execution.episode, execution.plan, step.index, opened)
+    return _draw_start(execution, record, step)
+
+
+def _draw_start(execution: Execution, record: Episode, step: PlanStep) -> bool:
+    """Replaces the home by a record with the robot in a start state of a step's skill."""
+    goal = _goal_in(execution, record, step)
+    rng = rng_of(execution.episode.id, step.index)
+    spec = execution.executor.spec(step.skill)
+    try:
+        starts = starts_on(spec, record, goal, rng)
+        return any(_replaced(execution, start.episode) for start in starts)
+    except RunError:
+        return False
+
+
+def _goal_in(execution: Execution, record: Episode, step: PlanStep) -> SkillGoal:
+    """What a step's skill is about in the home of a record."""
+    world, entities = execution.world, execution.plan.problem.entities
+    world = dataclasses.replace(
+        world,
+        object_pos=np.array([[o.pos for o in record.objects]]),
+        marker_pos=worlds.marker_positions(record, world)[None],
+    )
+    return skill_goal(step, entities, world)
+
+
+def _bring_about(
+    execution: Execution,
+    facts: list[tuple[Atom, bool]],
+    after: PlanStep | None,
+    opened: Mapping[str, float],
+) -> bool:
+    """Makes facts true; the base stays where it is if it can, and where it is not to be elsewhere.
+
+    Otherwise it is where the next step's skill starts.
+    """
+    record = worlds.as_record(execution.episode, execution.world)
+    entities = execution.plan.problem.entities
+    for atom, holds in facts:
+        record = worlds.with_fact(record, atom, holds, entities, opened)
+    moves = any(
+        atom[0] == "robot_at" and not execution.facts().atom(atom).holds for atom, _ in facts
+    )
+    if not moves and _replaced(execution, record):
+        return True
+    return after is not None and _draw_start(execution, record, after)
+
+
+def _articulated(
+    record: Episode, execution: Execution, index: int, opened: Mapping[str, float]
+) -> Episode:
+    """The record with every door and drawer that the plan's steps have moved right where it is.
+
+    One that is no longer open, or closed, at all is an effect that was lost, and stays as it is.
+    """
+    facts, entities = execution.facts(), execution.plan.problem.entities
+    for step in execution.plan.steps[:index]:
+        for atom in step.adds:
+            if atom[0].startswith(("opened", "closed")) and facts.atom(atom).holds:
+                record = worlds.with_fact(record, atom, True, entities, opened)
+    return record
+
+
+def _replaced(execution: Execution, record: Episode) -> bool:
+    """Whether the home could be put into the start of a record."""
+    try:
+        execution.replace_home(record)
+    except Overlap:
+        return False
+    return True

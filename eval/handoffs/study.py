@@ -1,0 +1,226 @@
+"""What is run of one episode: it itself, each of its steps by itself, and with repaired handoffs.
+
+All of it is in JSON types, so that a study can be kept, and gone on with, between processes.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from eval.handoffs.errors import handoff_errors
+from eval.handoffs.repairs import KINDS, Handoff, Kind, Repair, handoff_type, isolated_start
+from planner.execution.execution import EPISODE_STEPS, Execution, Mark
+from planner.execution.executor import Executor
+from planner.execution.trace import Stage, Trace
+from planner.plan import Plan, PlanStep, skill_goal
+from tpsrl.world.episode import Episode
+
+OTHERS: Handoff = ("others", "others")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Players:
+    """Whose repairs are told apart, by kind: types of handoffs, the last one may be all others.
+
+    A coalition is a number whose bit i says that the handoffs of player i are repaired.
+    """
+
+    of: Mapping[str, tuple[Handoff, ...]]
+
+    def members(self, kind: Kind, coalition: int) -> frozenset[Handoff]:
+        """The players of a coalition."""
+        return frozenset(p for bit, p in enumerate(self.of[kind]) if coalition >> bit & 1)
+
+    def types(self, kind: Kind, coalition: int, plan: Plan) -> frozenset[Handoff]:
+        """The types of handoffs in a plan that a coalition repairs."""
+        members, named = self.members(kind, coalition), set(self.of[kind])
+        every = {handoff_type(plan, index) for index in range(len(plan))}
+        return frozenset(t for t in every if (t if t in named else OTHERS) in members)
+
+    def player_of(self, kind: Kind, handoff: Handoff) -> int:
+        """The bit of the player that a type belongs to; 0 where it is nobody's."""
+        found = handoff if handoff in self.of[kind] else OTHERS
+        return 1 << self.of[kind].index(found) if found in self.of[kind] else 0
+
+
+class _Recorder:
+    """Takes a mark at every handoff, and the errors of the state there."""
+
+    def __init__(self, opened: Mapping[str, float]) -> None:
+        self.opened = opened
+        self.marks: list[Mark] = []
+        self.errors: list[dict[str, float] | None] = []
+        self.missed: set[Handoff] = set()
+
+    def before(self, execution: Execution, step: PlanStep | None) -> None:
+        """See `planner.execution.intervention.Intervention`."""
+        self.marks.append(execution.mark())
+        if step is None:
+            return
+        executor, plan = execution.executor, execution.plan
+        found = None
+        if step.index > 0:
+            goal = skill_goal(step, plan.problem.entities, execution.world)
+            wide = {
+                atom[1]: self.opened[atom[1]]
+                for earlier in plan.steps[: step.index]
+                for atom in earlier.adds
+                if atom[0].startswith("opened")
+            }
+            home = (executor.simulator, executor.env_id, execution.episode, execution.world)
+            found = handoff_errors(*home, goal, wide)
+        self.errors.append(found)
+
+    def grant(self, execution: Execution, step: PlanStep, stage: Stage) -> bool:
+        """Grants nothing."""
+        return False
+
+
+class Study:
+    """Runs one episode, its steps by themselves, and its continuations.
+
+    Args:
+        executor: with the rules of the evaluation, but that it stops where the episode ends
+        players: whose repairs are told apart
+        opened: how far open (rad, m) doors and drawers are that a plan has opened, by marker
+    """
+
+    def __init__(self, executor: Executor, players: Players, opened: Mapping[str, float]) -> None:
+        self.executor, self.players, self.opened = executor, players, opened
+        self.steps = 0  # control steps that were made, all runs together
+
+    def run(
+        self, episode: Episode, coalitions: Mapping[str, Sequence[int]], isolated: bool = True
+    ) -> dict[str, Any]:
+        """The record of an episode; `coalitions` by kind are those to run.
+
+        Keys: "id", "success", "steps" (of the episode itself), "stages" (for each step of the plan
+        "skill", "name", "reached", "handed_over", "time" (ended by the episode's steps),
+        "isolated" (None: no start state was found), "errors", "mended" (of the step that failed
+        first: whether it succeeds from a repaired state)), "repairs" (by kind, by coalition:
+        "success" and at how many handoffs something was replaced), "steps_run".
+        """
+        self.steps = 0
+        recorder = _Recorder(self.opened)
+        execution = self.executor.begin(episode, intervention=recorder)
+        trace, plan = self._ran(execution, 0), execution.plan
+        stages = [
+            self._stage(trace, step, recorder.errors[step.index : step.index + 1]) for step in plan
+        ]
+        if isolated:
+            for step, record in zip(plan, stages, strict=True):
+                record["isolated"] = self._isolated(episode, plan, step)
+        broken = next((s.index for s in plan if not stages[s.index]["handed_over"]), None)
+        if broken is not None and 0 < broken < len(recorder.marks):
+            stages[broken]["mended"] = self._mended(recorder.marks[broken], plan[broken])
+        repairs = {
+            kind: self._continued(kind, coalitions.get(kind, ()), trace, recorder.marks, plan)
+            for kind in KINDS
+        }
+        return {
+            "id": episode.id,
+            "success": trace.success,
+            "steps": trace.steps,
+            "stages": stages,
+            "repairs": repairs,
+            "steps_run": self.steps,
+        }
+
+    def _ran(self, execution: Execution, before: int) -> Trace:
+        """An execution to its end; `before` are the steps that it had made already."""
+        trace = execution.run()
+        self.steps += trace.steps - before
+        return trace
+
+    def _stage(
+        self, trace: Trace, step: PlanStep, errors: Sequence[dict[str, float] | None]
+    ) -> dict[str, Any]:
+        run = next((s for s in trace.stages if s.index == step.index), None)
+        return {
+            "name": step.name,
+            "skill": step.skill,
+            "reached": run is not None,
+            "handed_over": run is not None and run.handed_over,
+            "time": run is not None and run is trace.stages[-1] and _out_of_time(trace),
+            "isolated": None,
+            "errors": errors[0] if errors else None,
+            "mended": None,
+        }
+
+    def _isolated(self, episode: Episode, plan: Plan, step: PlanStep) -> bool | None:
+        """Whether a step's skill succeeds from a start state of its own in this episode."""
+        execution = self.executor.begin(episode, plan=plan)
+        if not isolated_start(execution, step, self.opened):
+            return None
+        stage = execution.execute(step)
+        self.steps += execution.trace.steps
+        return stage.handed_over
+
+    def _mended(self, mark: Mark, step: PlanStep) -> bool:
+        """Whether the step that failed first succeeds from a repaired state."""
+        repair = Repair("state", frozenset([handoff_type(mark.plan, step.index - 1)]), self.opened)
+        execution = mark.resumed(repair)
+        before = execution.trace.steps
+        stage = execution.execute(step)
+        self.steps += execution.trace.steps - before
+        return bool(repair.applied) and stage.handed_over
+
+    def _continued(
+        self, kind: Kind, coalitions: Iterable[int], trace: Trace, marks: Sequence[Mark], plan: Plan
+    ) -> dict[str, Any]:
+        """The outcomes of an episode with the handoffs of coalitions repaired.
+
+        Two coalitions that agree on every player whose handoffs were met on the way have one
+        continuation, which is run once; the episode itself is that of the empty one.
+        """
+        chances = _chances(kind, trace, plan)
+        met = self._bits(kind, [handoff for _, handoff in chances])
+        known = [(met, 0, {"success": trace.success, "applied": 0})]
+        outcomes = {}
+        for coalition in sorted(coalitions):
+            same = next((o for met, mine, o in known if coalition & met == mine), None)
+            if same is None:
+                types = self.players.types(kind, coalition, plan)
+                # What comes before the first handoff that is repaired is shared with the episode.
+                first = min(index for index, handoff in chances if handoff in types)
+                mark = next(mark for mark in marks if mark.at == first)
+                repair = Repair(kind, types, self.opened)
+                execution = mark.resumed(repair)
+                done = self._ran(execution, execution.trace.steps)
+                before = [handoff for index, handoff in chances if index < first]
+                met = self._bits(kind, [*before, *repair.met])
+                same = {"success": done.success, "applied": len(repair.applied)}
+                known.append((met, coalition & met, same))
+            outcomes[str(coalition)] = same
+        return outcomes
+
+    def _bits(self, kind: Kind, handoffs: Iterable[Handoff]) -> int:
+        found = 0
+        for handoff in handoffs:
+            found |= self.players.player_of(kind, handoff)
+        return found
+
+
+def _chances(kind: Kind, trace: Trace, plan: Plan) -> list[tuple[int, Handoff]]:
+    """The handoffs of an episode that can be repaired, each with the step before which to begin.
+
+    A granted effect belongs to the end of a step, and so to the mark at its start; a fact that was
+    lost is granted before the step that needs it, or before the end.
+    """
+    last = max((stage.index for stage in trace.stages), default=-1)
+    if kind == "state":
+        good = [s.index for s in trace.stages if s.handed_over and s.index < last]
+        return [(index + 1, handoff_type(plan, index)) for index in good]
+    found = []
+    for stage in trace.stages:
+        if not stage.handed_over:
+            if stage.index > 0:
+                found.append((stage.index, handoff_type(plan, stage.index - 1)))
+            found.append((stage.index, handoff_type(plan, stage.index)))
+    if not found and not trace.success and trace.ended_by == "stop" and last >= 0:
+        found.append((last + 1, handoff_type(plan, last)))
+    return found
+
+
+def _out_of_time(trace: Trace) -> bool:
+    return trace.ended_by == EPISODE_STEPS

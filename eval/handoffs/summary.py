@@ -1,0 +1,64 @@
+"""The part of a report that is about handoffs, from the studies of its episodes."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eval.analysing.results import EpisodeResult
+from eval.handoffs import blame, flow, matrix, propagation, ranking
+from eval.handoffs.findings import findings
+from eval.handoffs.repairs import KINDS
+from eval.handoffs.study import Players
+
+CANONICAL = (
+    "By `state` the base stands, and the arm rests, as in a start state of the skill that takes"
+    " over, drawn on the home as it is; what is in the hand hangs centred and upright, and what the"
+    " plan has opened is open as far as its episodes have it. By `effect` what a step has not"
+    " brought about, or what was lost, is granted."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Analysis:
+    """The studies of the first episodes of an evaluation, and how they were designed."""
+
+    studies: Sequence[Mapping[str, Any]]
+    players: Players
+    budget: int
+
+
+def with_blame(results: Sequence[EpisodeResult], analysis: Analysis) -> list[EpisodeResult]:
+    """The results, of which those that were studied say who had set the failed skill up."""
+    culprits = blame.set_up_by(analysis.studies)
+    studied = zip(results, culprits, strict=False)
+    changed = [dataclasses.replace(r, set_up_by=culprit) for r, culprit in studied]
+    return [*changed, *results[len(changed) :]]
+
+
+def summary(
+    report: Mapping[str, Any], results: Sequence[EpisodeResult], analysis: Analysis | None
+) -> dict[str, Any]:
+    """The report's keys on handoffs; docs/handoffs.md explains them. `results` as `with_blame`."""
+    graph = flow.flow(results, {r.id: r.set_up_by for r in results})
+    if analysis is None:
+        return {"analysis": None, "flow": flow.as_json(graph)}
+    studies, players = analysis.studies, analysis.players
+    steps = [[stage.steps for stage in result.stages] for result in results[: len(studies)]]
+    whole = {kind: ranking.complete(kind, studies, players) for kind in KINDS}
+    found: dict[str, Any] = {
+        "analysis": {
+            "episodes": len(studies),
+            "repaired": {kind: len(group) for kind, group in whole.items()},
+            "steps": sum(study["steps_run"] for study in studies),
+            "budget": analysis.budget,
+            "canonical": CANONICAL,
+        },
+        "handoffs": matrix.by_step(studies),
+        "handoff_matrix": matrix.by_skills(studies),
+        "propagation": propagation.propagation(studies, steps),
+        "flow": flow.as_json(graph),
+        "repairs": ranking.ranked(studies, players),
+        "repair_all": ranking.repair_all(studies, players),
+        "blame": blame.blamed(studies, [r.set_up_by for r in results[: len(studies)]]),
+    }
+    return {**found, "findings": findings({**report, **found})}

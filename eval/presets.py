@@ -1,0 +1,100 @@
+"""Agents by name: who acts for the skills, and the rules by which they are deployed."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from planner.execution.limits import ExecutionRules
+from skills import registry
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AgentPreset:
+    """An agent for whole scenarios, `configs/agent/NAME.yaml`.
+
+    `learned` says which skills may have a checkpoint: "some" (the others are scripted), "never", or
+    "all" (a scripted one is a stand-in until there is a checkpoint, and only with `stand_ins`).
+
+    The other entries are how the agent is deployed, on top of the protocol, which says what counts
+    as success: a stop that either of the two ignores is ignored, and `nav_after_open_drawer` holds
+    where it is not None. `without` are actions of the planning domain that are left out of plans,
+    `base_masked` skills whose base stands still, and `one_policy` is the skill that does all that
+    is to be done for an object in the place of the plan's steps.
+    """
+
+    name: str = ""
+    learned: Literal["some", "never", "all"] = "some"
+    stand_ins: bool = config.option(True, "scripted skills act for those without a checkpoint")
+    nav_stop_within_m: float | None = None
+    nav_after_open_drawer: bool | None = None
+    without: list[str] = dataclasses.field(default_factory=list)
+    base_masked: list[str] = dataclasses.field(default_factory=list)
+    one_policy: str = ""
+
+    def deployed(self, rules: ExecutionRules) -> ExecutionRules:
+        """The rules of a protocol, with the agent's own.
+
+        Raises:
+            UserError: an entry names an action or skill that there is not.
+        """
+        actions = {action for spec in registry.specs().values() for action in spec.actions}
+        for action in self.without:
+            if action not in actions:
+                raise unknown("agent.without", action, actions)
+        for name in (*self.base_masked, *filter(None, [self.one_policy])):
+            registry.get(name)
+        own = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
+        plan = rules.plan
+        if self.nav_after_open_drawer is not None:
+            plan = dataclasses.replace(plan, nav_after_open_drawer=self.nav_after_open_drawer)
+        return dataclasses.replace(
+            rules,
+            nav_stop_within_m=min(own, rules.nav_stop_within_m),
+            plan=plan,
+            base_masked=tuple(self.base_masked),
+            without=tuple(self.without),
+            one_skill=self.one_policy,
+        )
+
+    def acting(self) -> tuple[str, ...]:
+        """The skills that somebody has to act for."""
+        if self.one_policy:
+            return (self.one_policy,)
+        return tuple(
+            name
+            for name in registry.planned()
+            if not set(registry.get(name).actions) <= set(self.without)
+        )
+
+    def check(self, learned: Mapping[str, str]) -> None:
+        """Raises when the agent cannot have these checkpoints, or needs others.
+
+        Raises:
+            UserError: a skill is given that the agent does not have or that it lets no network act
+                for, or one is lacking; says what can be done.
+        """
+        for name in learned:
+            if self.learned == "never":
+                raise UserError(
+                    f"skills.{name}: agent {self.name} is scripted throughout; agent=scripted "
+                    "takes checkpoints"
+                )
+            if self.learned == "all" and name not in self.acting():
+                have = ", ".join(self.acting())
+                raise UserError(
+                    f"skills.{name}: agent {self.name} has no such skill; it has {have}"
+                )
+        missing = [name for name in self.acting() if name not in learned]
+        if self.learned == "all" and missing and not self.stand_ins:
+            raise UserError(
+                f"skills.{missing[0]}: agent {self.name} needs a checkpoint, which "
+                f"`tpsrl train {missing[0]}` makes; agent.stand_ins=true has scripted skills act "
+                "in its stead"
+            )
+
+    def changes(self) -> dict[str, Any]:
+        """The entries that differ from the preset of this name."""
+        return config.changes(self, config.load_preset("agent", self.name, AgentPreset))

@@ -1,0 +1,220 @@
+"""Runs what a handoff analysis needs beside the evaluation itself: studies, and clips."""
+
+import dataclasses
+import operator
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from eval.analysing.causes import cause_text
+from eval.analysing.results import EpisodeResult, generic
+from eval.handoffs import design
+from eval.handoffs.study import Players, Study
+from eval.handoffs.summary import Analysis
+from eval.handoffs.worlds import opened_by_plan
+from eval.running import agents, chains, runs
+from eval.running.journal import Journal
+from eval.settings import EvalSettings
+from planner.execution.progress import StepInfo
+from tpsrl import pool
+from tpsrl.errors import UserError
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+REEL = "reel"  # folder of the clips
+_CAUSES, _CLIPS = 5, 2  # so many causes have so many clips each
+_BEFORE, _AFTER = 90, 15  # control steps around a first cause
+_STRIDE = 3
+_BUDGET = 2  # times the control steps of the evaluation itself
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StudyJob:
+    """An episode to study; `coalitions` by kind of repair are those to run."""
+
+    episode: Episode
+    coalitions: dict[str, list[int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StudyOutcome:
+    """What came of a study, see `eval.handoffs.study.Study.run`, and how long it took."""
+
+    study: dict[str, Any]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StudyRunner:
+    """Builds in each worker one simulator, which its episodes use in turn."""
+
+    settings: EvalSettings
+    players: Players
+
+    def __call__(self) -> Callable[[StudyJob], StudyOutcome]:
+        """The function that studies one episode."""
+        simulator = chains.make_simulator(self.settings)
+        opened = opened_by_plan(self.settings.scenario)
+
+        def work(job: StudyJob) -> StudyOutcome:
+            started = time.perf_counter()
+            acting = agents.Policies.of(self.settings), agents.reset_arm()
+            executor = chains.make_executor(self.settings, simulator, *acting, after_timeout=False)
+            try:
+                study = Study(executor, self.players, opened).run(job.episode, job.coalitions)
+            except UserError as error:
+                raise chains.about_episode(job.episode.id, error) from None
+            return StudyOutcome(study, time.perf_counter() - started)
+
+        return work
+
+
+def analyse(
+    settings: EvalSettings,
+    episodes: Sequence[Episode],
+    results: Sequence[EpisodeResult],
+    journal: Journal,
+    console: Console,
+    runner: Callable[[EvalSettings, Players], pool.Factory] = StudyRunner,
+) -> Analysis | None:
+    """Studies the first episodes of an evaluation; None where that is not asked for, or cannot be.
+
+    A robot that plans again has no fixed sequence of steps, so there are no handoffs to compare.
+
+    Raises:
+        RunError: a worker failed or died.
+    """
+    count = min(settings.analysis_episodes, len(episodes))
+    if not count or settings.replan or settings.episode is not None:
+        return None
+    budget = settings.analysis_steps
+    if budget is None:
+        budget = _BUDGET * sum(result.steps for result in results)
+    players = design.choose_players(results, settings.analysis_players)
+    coalitions = design.choose_coalitions(results[:count], players, budget)
+    jobs = [StudyJob(*pair) for pair in zip(episodes, coalitions, strict=False)]
+    work = runs.JobSet(
+        "studies",
+        StudyOutcome,
+        runner(settings, players),
+        jobs,
+        [f"episode {job.episode.id}" for job in jobs],
+    )
+    title = f"{settings.scenario.title}: handoffs"
+    outcomes = runs.run_jobs(work, min(settings.processes or 1, count), journal, title, console)
+    return Analysis([outcome.study for outcome in outcomes], players, budget)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClipJob:
+    """A piece of an episode to film, in control steps; `poster` is a picture of step `at`."""
+
+    episode: Episode
+    at: int
+    path: Path
+    poster: Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClipRunner:
+    """Builds in each worker one simulator, which its episodes use in turn."""
+
+    settings: EvalSettings
+
+    def __call__(self) -> Callable[[ClipJob], dict[str, Any]]:
+        """The function that films one clip."""
+        simulator = chains.make_simulator(self.settings)
+
+        def work(job: ClipJob) -> dict[str, Any]:
+            import imageio.v3 as imageio
+
+            from eval.running.film import Film
+
+            acting = agents.Policies.of(self.settings), agents.reset_arm()
+            executor = chains.make_executor(self.settings, simulator, *acting, after_timeout=False)
+            with Film(simulator, job.episode, job.path, _STRIDE) as film:
+                seen: list[int] = []
+
+                def on_step(world: WorldState, info: StepInfo) -> None:
+                    step = info.episode_step
+                    if job.at - _BEFORE <= step <= job.at + _AFTER:
+                        film.on_step(world, info)
+                    if step <= job.at and step >= job.at - _STRIDE:
+                        imageio.imwrite(job.poster, film.frame(world, info))
+                        seen.append(step)
+
+                executor.run(job.episode, on_step)
+            return {"poster": bool(seen)}
+
+        return work
+
+
+def film_reel(
+    settings: EvalSettings,
+    episodes: Sequence[Episode],
+    results: Sequence[EpisodeResult],
+    journal: Journal,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """Films what happened around the most frequent first causes; the report's "reel".
+
+    Raises:
+        RunError: a worker failed or died.
+    """
+    if not settings.videos:
+        return []
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, result in enumerate(results):
+        cause = result.first_cause
+        if cause is not None:
+            where = cause.name or "end"
+            groups[f"{where}: {generic(cause.predicate)}, {cause.reason}"].append(number)
+    most = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))[:_CAUSES]
+    chosen = [number for _, numbers in most for number in numbers[:_CLIPS]]
+    folder = journal.films / REEL
+    if chosen:
+        folder.mkdir(parents=True, exist_ok=True)
+    jobs = []
+    for number in chosen:
+        cause = results[number].first_cause
+        assert cause is not None
+        at = min(cause.step, results[number].steps)
+        name = f"{number:04d}"
+        jobs.append(ClipJob(episodes[number], at, folder / f"{name}.mp4", folder / f"{name}.png"))
+    work = runs.JobSet(
+        "clips",
+        dict,
+        ClipRunner(settings),
+        jobs,
+        [f"episode {job.episode.id}" for job in jobs],
+        wrote=operator.attrgetter("path"),
+    )
+    title = f"{settings.scenario.title}: clips"
+    made = runs.run_jobs(
+        work, min(settings.processes or 1, max(1, len(jobs))), journal, title, console
+    )
+    posters = {number: outcome["poster"] for number, outcome in zip(chosen, made, strict=True)}
+    predicates = settings.protocol.predicates
+    reel = []
+    for what, numbers in most:
+        clips = []
+        for number in numbers[:_CLIPS]:
+            cause = results[number].first_cause
+            assert cause is not None
+            name = f"{REEL}/{number:04d}"
+            poster = f"{name}.png" if posters[number] else None
+            text = cause_text(cause, predicates)
+            clips.append(
+                {
+                    "episode": results[number].id,
+                    "video": f"{name}.mp4",
+                    "poster": poster,
+                    "text": text,
+                }
+            )
+        reel.append({"cause": what, "count": len(numbers), "clips": clips})
+    return reel

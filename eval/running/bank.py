@@ -1,0 +1,262 @@
+"""Makes a bank of exit states: runs the episodes of a scenario and keeps every handoff."""
+
+import dataclasses
+import operator
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import tpsrl
+from eval.running import agents, chains, inputs, runs
+from eval.running.episodes import digest, obtain
+from eval.running.journal import Journal
+from eval.settings import BankSettings
+from planner.execution.trace import Trace
+from skills.core.interface import SkillPolicy
+from skills.starts.bank import BankWriter, ExitState
+from tpsrl import config, files, machine, pool
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.sim.shards import Shard, ShardWriter
+from tpsrl.world.episode import Episode
+from tpsrl.world.slots import capacity_for
+
+CONFIG = "config.yaml"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BankJob:
+    """One episode to run; `path` is the file that its exit states go into."""
+
+    episode: Episode
+    path: Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeptStates:
+    """How many exit states an episode has left, and whether it succeeded."""
+
+    success: bool
+    states: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BankOutcome:
+    """What a worker says of an episode, and how long it took it."""
+
+    result: KeptStates
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BankRunner:
+    """Builds in each worker one simulator, which its episodes use in turn."""
+
+    settings: BankSettings
+
+    def __call__(self) -> Callable[[BankJob], BankOutcome]:
+        """The function that runs one episode."""
+        settings = self.settings
+        simulator = chains.make_simulator(settings)
+        # Policies are made anew for every episode, so that nothing is left over from the last one.
+        return lambda job: run_episode(
+            settings,
+            simulator,
+            agents.Policies.of(settings),
+            agents.reset_arm(),
+            job,
+        )
+
+
+def make_bank(
+    settings: BankSettings,
+    console: Console | None = None,
+    factory: Callable[[BankSettings], pool.Factory] = BankRunner,
+) -> dict[str, dict[str, Any]]:
+    """Runs the episodes, writes the bank, prints what is in it, and returns the index by skill.
+
+    The bank's folder appears when all episodes are done; until then what is finished is beside it,
+    and the same call goes on with it. `factory` makes what each worker is built
+    by; it and what it makes travel to the workers by pickle.
+
+    Raises:
+        UserError: the folder is there already or cannot be written, or an episode is not valid.
+        RunError: a worker failed or died, or no state was to be kept.
+    """
+    console = console or Console()
+    out = Path(settings.out or f"out/bank/{settings.scenario.name}").expanduser()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"out: {out} is there already; delete it, or choose another out")
+    files.check_writable(out.parent)
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    with Journal(unfinished, console) as journal:
+        indices = _make(settings, out, unfinished, journal, console, factory)
+        journal.finish()
+        if not indices:
+            raise RunError(f"{settings.scenario.title}: there was no state to keep")
+    show(console, settings.scenario.title, indices)
+    console.print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
+    return indices
+
+
+def _make(
+    settings: BankSettings,
+    out: Path,
+    unfinished: Path,
+    journal: Journal,
+    console: Console,
+    factory: Callable[[BankSettings], pool.Factory],
+) -> dict[str, dict[str, Any]]:
+    """Runs the episodes that the journal does not have, and puts the bank in place."""
+    agents.Policies.of(settings)
+    episodes = obtain(
+        settings.scenario,
+        settings.split,
+        settings.seed,
+        settings.num_episodes,
+        settings.episodes,
+        settings.processes or None,
+    )
+    settings = dataclasses.replace(
+        settings,
+        num_episodes=len(episodes),
+        processes=min(settings.processes or machine.cores(), len(episodes)),
+        out=str(out),
+    )
+    parts, whole = unfinished / "parts", unfinished / "bank"
+    shutil.rmtree(whole, ignore_errors=True)
+    checkpoints = agents.checkpoints(settings.skills.given())
+    journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
+    work = runs.JobSet(
+        "episodes",
+        BankOutcome,
+        factory(settings),
+        [BankJob(episode, parts / f"{n:06d}.npz") for n, episode in enumerate(episodes)],
+        [f"episode {episode.id}" for episode in episodes],
+        wrote=operator.attrgetter("path"),
+        good=operator.attrgetter("result.success"),
+    )
+    runs.run_jobs(work, settings.processes or 1, journal, settings.scenario.title, console)
+    indices = _write(whole, [job.path for job in work.jobs], _header(settings, episodes))
+    shutil.rmtree(parts, ignore_errors=True)
+    if indices:
+        files.write_text(whole / CONFIG, config.to_yaml(settings))
+        _put_in_place(whole, out)
+    shutil.rmtree(whole, ignore_errors=True)
+    return indices
+
+
+def run_episode(
+    settings: BankSettings,
+    simulator: Simulator,
+    policies: Mapping[str, SkillPolicy],
+    reset_arm: SkillPolicy,
+    job: BankJob,
+) -> BankOutcome:
+    """Runs one episode under the protocol, and writes its exit states into the job's file.
+
+    Raises:
+        UserError: the episode is not valid, or the file cannot be written; names the episode.
+    """
+    started = time.perf_counter()
+    executor = chains.make_executor(settings, simulator, policies, reset_arm, snapshots=True)
+    try:
+        trace = executor.run(job.episode)
+        kept = [state for state in exit_states(trace) if _wanted(state, settings.only)]
+        with ShardWriter(job.path) as part:
+            for state in kept:
+                part.add(state.snapshot, state.note())
+    except UserError as error:
+        raise chains.about_episode(job.episode.id, error) from None
+    return BankOutcome(KeptStates(trace.success, len(kept)), time.perf_counter() - started)
+
+
+def exit_states(trace: Trace) -> Iterator[ExitState]:
+    """Where the skills of an episode's plan began that came after others, in their order.
+
+    A stage that did not run, since its preconditions did not hold, is passed over: nothing starts
+    in the state before it, and the state after it is what the last skill that ran has left behind.
+    With timeouts ignored the plan goes on after one that ends the episode.
+    """
+    whole = trace.ignoring or trace
+    last = None
+    for number, stage in enumerate(whole.stages):
+        if not stage.reached:
+            continue
+        if last is not None:
+            yield ExitState(
+                skill=last.skill,
+                stage=last.name,
+                succeeded=last.skill_success,
+                next_skill=stage.skill,
+                next_stage=stage.name,
+                goal=stage.goal,
+                snapshot=whole.snapshots[number],
+            )
+        last = stage
+
+
+def show(console: Console, title: str, indices: Mapping[str, Mapping[str, Any]]) -> None:
+    """Prints what a bank has: of which skill, before which, how many, and the size of the files."""
+    table = Table(title=f"{title}: exit states")
+    for name in ("skill", "next skill"):
+        table.add_column(name)
+    for name in ("states", "succeeded", "failed", "size"):
+        table.add_column(name, justify="right")
+    for skill, index in sorted(indices.items()):
+        size = sum(shard["bytes"] for shard in index["shards"]) / 1e6
+        for row, (after, found) in enumerate(index["next"].items()):
+            numbers = (sum(found.values()), found["succeeded"], found["failed"])
+            name, said = ("", "") if row else (skill, f"{size:.1f} MB")
+            table.add_row(name, after, *map(str, numbers), said)
+    console.print(table)
+
+
+def _wanted(state: ExitState, only: str) -> bool:
+    return only in ("all", "succeeded" if state.succeeded else "failed")
+
+
+def _write(folder: Path, parts: Sequence[Path], header: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts the states of all episodes, in their order, together by skill; the indices."""
+    writer = BankWriter(folder)
+    try:
+        for path in parts:
+            part = Shard(path)
+            for row in range(len(part)):
+                writer.add(*part.read(row))
+            part.close()
+        return writer.finish(header)
+    finally:
+        writer.close()
+
+
+def _put_in_place(unfinished: Path, out: Path) -> None:
+    try:
+        unfinished.replace(out)
+    except OSError as error:
+        raise UserError(f"out: cannot write '{out}' ({error.strerror})") from None
+
+
+def _header(settings: BankSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """What was run."""
+    return {
+        "version": tpsrl.__version__,
+        "scenario": settings.scenario.name,
+        "split": settings.split,
+        "seed": settings.seed,
+        "num_episodes": len(episodes),
+        "dataset": digest(episodes),
+        "num_objects": settings.scenario.num_objects,
+        "slots": capacity_for(settings.scenario.num_objects),
+        "protocol": settings.protocol.name,
+        "protocol_changes": settings.protocol.changes(),
+        **agents.describe_preset(settings.agent, settings.skills.given()),
+        "replan": settings.replan,
+        "after_timeout": settings.after_timeout,
+        "only": settings.only,
+    }

@@ -1,0 +1,50 @@
+"""Who carries out the plans of an evaluation, and under which rules."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from eval.settings import BankSettings, EvalSettings
+from planner.execution.executor import Executor
+from skills.core.interface import SkillPolicy
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.world.slots import capacity_for
+
+
+def make_simulator(settings: EvalSettings | BankSettings) -> Simulator:
+    """One home that has room for the scenario's objects."""
+    from tpsrl import sim
+
+    return sim.make(
+        settings.engine,
+        num_envs=1,
+        slots=capacity_for(settings.scenario.num_objects),
+        filter_base=settings.protocol.filter_base,
+    )
+
+
+def make_executor(
+    settings: EvalSettings | BankSettings,
+    simulator: Simulator,
+    policies: Mapping[str, SkillPolicy],
+    reset_arm: SkillPolicy,
+    **rules: Any,
+) -> Executor:
+    """An executor under the protocol's limits and the agent's rules, of which some are changed."""
+    protocol = settings.protocol
+    return Executor(
+        simulator,
+        policies,
+        reset_arm=reset_arm,
+        limits=protocol.limits_for(settings.scenario.name),
+        rules=dataclasses.replace(settings.rules(), **rules),
+        thresholds=protocol.skills,
+        predicates=protocol.predicates,
+    )
+
+
+def about_episode(episode: str, error: UserError) -> UserError:
+    """The error, which says of which episode it is."""
+    prefix, message = f"episode {episode}: ", str(error)
+    return UserError(message if message.startswith(prefix) else prefix + message)

@@ -1,0 +1,39 @@
+"""The command line that makes an evaluation again."""
+
+import dataclasses
+import shlex
+from typing import Any
+
+from eval.settings import EvalSettings
+from tpsrl.config import preset_names
+
+# What has no part in what an episode comes to, or is said anew in every replay.
+_LEFT_OUT = frozenset(
+    ("scenario", "out", "processes", "num_episodes", "episode", "videos", "video_stride",
+     "analysis_episodes", "analysis_steps", "analysis_players", "measure_view", "view_stride")
+)  # fmt: skip
+
+
+def settings_command(settings: EvalSettings) -> str:
+    """`tpsrl eval SCENARIO key=value ...` with the keys that differ from their defaults."""
+    name = settings.scenario.name
+    words = ["tpsrl", "eval", name if name in preset_names("scenario") else f"{name}.yaml"]
+    for field in dataclasses.fields(settings):
+        if field.name not in _LEFT_OUT:
+            words += _words(field, getattr(settings, field.name))
+    return shlex.join(words)
+
+
+def _words(field: Any, value: Any) -> list[str]:
+    if hasattr(value, "changes"):  # a preset, by its name and what is different in it
+        named = [f"{field.name}={value.name}"] if value.name != field.metadata.get("preset") else []
+        return [*named, *(f"{field.name}.{k}={_text(v)}" for k, v in value.changes().items())]
+    if hasattr(value, "given"):
+        return [f"{field.name}.{key}={path}" for key, path in value.given().items()]
+    return [] if value == field.default else [f"{field.name}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

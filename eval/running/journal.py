@@ -1,0 +1,176 @@
+"""What of an evaluation is finished, so that one that was killed can be gone on with."""
+
+import contextlib
+import dataclasses
+import json
+import operator
+import os
+import shutil
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from rich.console import Console
+
+from tpsrl import files, locks
+from tpsrl.errors import UserError
+
+_JOURNAL, _FILMS = "journal.jsonl", "videos"
+_OUTPUTS = ("config.yaml", "episodes.jsonl", "timing.json", "report.html", "report.json")
+
+
+class Journal:
+    """Holds an output folder, and keeps there what is finished until all is.
+
+    A context manager. `OUT/.running` is locked as long as this process is in the block (see
+    `tpsrl.locks`), and has `journal.jsonl`, of which each line is on the disk before the next
+    begins: a header with a digest of what the results depend on, then a line for each finished job.
+    Films are in `.running/videos` until the end. A block that ends without `finish` leaves what is
+    finished to be gone on with; nothing at all where nothing is.
+
+    Args:
+        out: the folder
+        console: where to say that an earlier journal is of no use
+        keep: `finish` leaves all as it is, for whoever runs several evaluations and calls `remove`
+
+    Raises:
+        UserError: another process holds the folder, or it cannot be written.
+    """
+
+    def __init__(self, out: Path, console: Console, keep: bool = False) -> None:
+        self._out, self._console, self._keep = out, console, keep
+        self._folder = out / locks.RUNNING
+        self._path = self._folder / _JOURNAL
+        self._lock = contextlib.ExitStack()
+        self._file: IO[bytes] | None = None
+        self._done: dict[str, dict[str, Any]] = {}
+        self._earlier_s, self._began = 0.0, time.perf_counter()
+        self.films = self._folder / _FILMS
+
+    def __enter__(self) -> "Journal":
+        self._lock.enter_context(locks.hold(self._out))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._tidy()
+                if not any(self._done.values()):
+                    _empty(self._folder)
+
+    @property
+    def seconds(self) -> float:
+        """What the work has taken, until it was killed and since it goes on."""
+        return self._earlier_s + time.perf_counter() - self._began
+
+    def resume(self, digest: str) -> None:
+        """Reads what is finished of work with the same digest, and discards that of another.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        self._began = time.perf_counter()
+        lines = _read(self._path)
+        header = {"journal": 1, "digest": digest}
+        try:
+            if not lines or lines[0][1] != header:
+                if len(lines) > 1:
+                    self._say(f"{len(lines) - 1} jobs that were finished in {self._out}")
+                _empty(self._folder)
+                self._file = self._path.open("ab")
+                self._append(header)
+                return
+            self._file = self._path.open("ab")
+            self._file.truncate(lines[-1][0])  # without a last line that was cut off
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self._tidy()
+        for _, line in lines[1:]:
+            self._done.setdefault(line["kind"], {})[line["key"]] = line["outcome"]
+            self._earlier_s = line["seconds"]
+
+    def done(self, kind: str) -> dict[str, Any]:
+        """The outcomes, as JSON, of the jobs of one kind that are finished, by their keys."""
+        return dict(self._done.get(kind, {}))
+
+    def add(self, kind: str, key: str, outcome: Any) -> Any:
+        """Notes that a job is finished; its outcome (a dataclass or JSON) as `done` gives it.
+
+        Raises:
+            UserError: the journal cannot be written.
+        """
+        if dataclasses.is_dataclass(outcome) and not isinstance(outcome, type):
+            outcome = dataclasses.asdict(outcome)
+        line = {"kind": kind, "key": key, "seconds": self.seconds, "outcome": outcome}
+        try:
+            found = self._append(line)["outcome"]
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self._done.setdefault(kind, {})[key] = found
+        return found
+
+    def finish(self) -> None:
+        """To be called when all files are written: the journal goes."""
+        if not self._keep:
+            self._done = {}
+
+    def _append(self, line: dict[str, Any]) -> Any:
+        """Writes a line on to the disk; what reading it gives."""
+        # Numbers of numpy are written as what they are; NaN and infinity as Python reads them.
+        text = json.dumps(line, default=operator.methodcaller("item"))
+        assert self._file is not None
+        self._file.write(f"{text}\n".encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return json.loads(text)
+
+    def _tidy(self) -> None:
+        """Removes what killed processes were writing."""
+        for name in _OUTPUTS:
+            files.remove_strays(self._out / name)
+        for films in (self.films, self._out / "videos"):
+            files.remove_strays(films / "*.mp4")
+
+    def _say(self, what: str) -> None:
+        text = f"starting anew: {what} are of other settings or another version"
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(f"out: cannot write '{self._path}' ({error.strerror})")
+
+
+def remove(out: Path) -> None:
+    """Removes what was kept of an evaluation, unless another process goes on with it by now."""
+    if (out / locks.RUNNING).is_dir():
+        with contextlib.suppress(UserError), locks.hold(out) as folder:
+            _empty(folder)
+
+
+def _empty(folder: Path) -> None:
+    """The journal goes first: without it nothing else counts."""
+    (folder / _JOURNAL).unlink(missing_ok=True)
+    shutil.rmtree(folder / _FILMS, ignore_errors=True)
+
+
+def _read(path: Path) -> list[tuple[int, Any]]:
+    """The lines of a journal that are whole, each with the number of bytes up to its end."""
+    lines: list[tuple[int, Any]] = []
+    end = 0
+    for text in path.read_bytes().splitlines(keepends=True) if path.is_file() else []:
+        end += len(text)
+        try:
+            line = json.loads(text)
+        except ValueError:
+            break
+        known = {"kind", "key", "seconds", "outcome"} if lines else {"journal", "digest"}
+        if not text.endswith(b"\n") or not isinstance(line, dict) or line.keys() != known:
+            break
+        lines.append((end, line))
+    return lines

@@ -1,0 +1,315 @@
+"""Banks of exit states: the homes that skills left behind within plans, for others to start in.
+
+A bank is a folder with a folder for every skill, `navigate/` for what Navigate left behind, and in
+each of these
+
+    index.json      what there is, and which run it is of
+    states.jsonl    one record a state: episode, stage, next skill, whether this one had succeeded
+    states_NNNN.npz the states (`tpsrl.sim.shards`), some hundred a file
+
+A state is read from its file when it is asked for, so a bank takes no memory in the processes that
+draw from it. The index is written last, and a bank appears whole or not at all.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from skills.core.interface import SkillGoal
+from skills.starts.recorded import read_goal
+from skills.starts.start import Start
+from tpsrl import files
+from tpsrl.errors import UserError, unknown
+from tpsrl.sim.base import Snapshot
+from tpsrl.sim.shards import Shard, ShardWriter
+
+Only = Literal["all", "succeeded", "failed"]
+ONLY: tuple[Only, ...] = ("all", "succeeded", "failed")
+INDEX, STATES = "index.json", "states.jsonl"
+FORMAT = 1
+
+_SHARD = 256  # states of a file
+_OPEN = 8  # files that a bank keeps open
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExitState:
+    """The home as one skill of a plan left it, after the reset of the arm, to the next that ran.
+
+    `stage` and `next_stage` are the names of the two steps of the plan, `succeeded` is whether the
+    skill had by its own conditions; `goal` is what the next skill is to do.
+    """
+
+    skill: str
+    stage: str
+    succeeded: bool
+    next_skill: str
+    next_stage: str
+    goal: SkillGoal
+    snapshot: Snapshot
+
+    def note(self) -> dict[str, Any]:
+        """All but the snapshot, as JSON types."""
+        return {
+            "episode": self.snapshot.episode.id,
+            "skill": self.skill,
+            "stage": self.stage,
+            "succeeded": self.succeeded,
+            "next_skill": self.next_skill,
+            "next_stage": self.next_stage,
+            "goal": dataclasses.asdict(self.goal),
+        }
+
+
+class BankWriter:
+    """Writes the exit states of skills into a folder, which is not taken for a bank until `finish`.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._skills: dict[str, _SkillWriter] = {}
+
+    def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
+        """Adds a state by its snapshot and its `ExitState.note`.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        skill = note["skill"]
+        if skill not in self._skills:
+            self._skills[skill] = _SkillWriter(self.folder / skill)
+        self._skills[skill].add(snapshot, note)
+
+    def finish(self, header: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Writes the indices, which have what the header says of the run besides; by skill.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        return {
+            name: writer.finish({**header, "skill": name}) for name, writer in self._skills.items()
+        }
+
+    def close(self) -> None:
+        """Closes the files; safe to call twice."""
+        for writer in self._skills.values():
+            writer.close()
+
+
+class _SkillWriter:
+    """The exit states of one skill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._records: list[dict[str, Any]] = []
+        self._paths: list[Path] = []
+        self._digest, self._engine = hashlib.sha256(), ""
+        self._open = contextlib.ExitStack()
+        self._shard: ShardWriter | None = None
+
+    def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
+        if self._shard is None or self._shard.count == _SHARD:
+            self.close()
+            path = self.folder / f"states_{len(self._paths):04d}.npz"
+            self._shard = self._open.enter_context(ShardWriter(path))
+            self._paths.append(path)
+        self._engine = snapshot.engine
+        self._digest.update(self._shard.add(snapshot, dict(note)))
+        kept = ("episode", "stage", "succeeded", "next_skill", "next_stage")
+        self._records.append({key: note[key] for key in kept})
+
+    def finish(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        self.close()
+        sizes = [path.stat().st_size for path in self._paths]
+        shards = [
+            {"file": path.name, "bytes": size}
+            for path, size in zip(self._paths, sizes, strict=True)
+        ]
+        index = {
+            "format": FORMAT,
+            **header,
+            "engine": self._engine,
+            "states": len(self._records),
+            "next": counts(self._records),
+            "digest": self._digest.hexdigest()[:12],
+            "shard_states": _SHARD,
+            "shards": shards,
+        }
+        files.write_jsonl(self.folder / STATES, self._records)
+        files.write_json(self.folder / INDEX, index)
+        return index
+
+    def close(self) -> None:
+        self._open.close()
+
+
+class Bank(Sequence[Start]):
+    """The exit states of one skill after which a certain other one comes, as its starts.
+
+    `slots` are those of the homes that the states fit into, `num_objects` is how many objects
+    these have, `engine` and `digest` tell engine and bank apart from others.
+
+    Args:
+        folder: of the skill that left the states behind, DIR/SKILL
+        skill: that is to start in them
+        only: those that the skill before had succeeded or failed in
+
+    Raises:
+        UserError: there is no such folder, it is no bank or no whole one, or it has no such state.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], skill: str, only: Only = "all") -> None:
+        self.folder, self.skill, self.only = Path(folder).expanduser(), skill, only
+        if only not in ONLY:
+            raise unknown(f"bank:{folder}", only, ONLY)
+        try:
+            self._read(_index(self.folder))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UserError(f"bank:{self.folder}: {INDEX} or {STATES} is damaged") from None
+        self._open: collections.OrderedDict[str, Shard] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: Any) -> Any:
+        """The start of a number, or a list of starts of a slice.
+
+        Raises:
+            UserError: the file that holds it is damaged.
+        """
+        if isinstance(number, slice):
+            return [self[row] for row in range(*number.indices(len(self)))]
+        shard, row = divmod(self._rows[number], self._shard_states)
+        snapshot, note = self._shard(self._names[shard]).read(row)
+        try:
+            return Start(snapshot.episode, read_goal(note["goal"]), snapshot)
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"bank:{self.folder}: {self._names[shard]} is damaged") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without open files, to be sent to other processes."""
+        return {**self.__dict__, "_open": collections.OrderedDict()}
+
+    def check_engine(self, stamp: str) -> None:
+        """Refuses an engine that the states are not of (`tpsrl.sim.stamp`).
+
+        Raises:
+            UserError: they are of another engine or version.
+        """
+        if self.engine != stamp:
+            raise UserError(
+                f"bank:{self.folder}: its states are of engine '{self.engine}', "
+                f"this one is '{stamp}'; make the bank anew"
+            )
+
+    def close(self) -> None:
+        """Closes the files; they are opened again when they are needed."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _read(self, index: Mapping[str, Any]) -> None:
+        self.slots, self.num_objects = int(index["slots"]), int(index["num_objects"])
+        self.engine, self.digest = str(index["engine"]), str(index["digest"])
+        self._shard_states = int(index["shard_states"])
+        self._names = [str(shard["file"]) for shard in index["shards"]]
+        for shard in index["shards"]:
+            self._check(self.folder / shard["file"], int(shard["bytes"]))
+        lines = self._text().splitlines()
+        if len(lines) != index["states"]:
+            raise UserError(f"bank:{self.folder}: {STATES} has not all {index['states']} states")
+        records = [json.loads(line) for line in lines]
+        self._rows = [row for row, record in enumerate(records) if self._wanted(record)]
+        if not self._rows:
+            self._refuse(index["next"])
+
+    def _text(self) -> str:
+        try:
+            return (self.folder / STATES).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"bank:{self.folder}: no {STATES} ({error.strerror})") from None
+
+    def _check(self, path: Path, size: int) -> None:
+        found = path.stat().st_size if path.is_file() else 0
+        if found != size:
+            raise UserError(
+                f"bank:{self.folder}: {path.name} is not whole ({found:,} of {size:,} bytes)"
+            )
+
+    def _wanted(self, record: Mapping[str, Any]) -> bool:
+        outcome = "succeeded" if record["succeeded"] else "failed"
+        return record["next_skill"] == self.skill and self.only in ("all", outcome)
+
+    def _refuse(self, found: Mapping[str, Mapping[str, int]]) -> None:
+        said = ", ".join(f"{sum(n.values())} before {skill}" for skill, n in found.items())
+        if self.skill in found:
+            [(outcome, count)] = [(k, n) for k, n in found[self.skill].items() if n]
+            raise UserError(
+                f"bank:{self.folder}: no {self.only} states before '{self.skill}'; "
+                f"all {count} have {outcome}"
+            )
+        raise UserError(
+            f"bank:{self.folder}: no states before '{self.skill}'; there are {said or 'none'}"
+        )
+
+    def _shard(self, name: str) -> Shard:
+        """The open file of that name, the least used of too many being closed."""
+        if name not in self._open:
+            while len(self._open) >= _OPEN:
+                self._open.popitem(last=False)[1].close()
+            self._open[name] = Shard(self.folder / name)
+        self._open.move_to_end(name)
+        return self._open[name]
+
+
+def counts(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """By next skill how many states there are in which the one before had succeeded and failed."""
+    found: dict[str, dict[str, int]] = {}
+    for record in records:
+        row = found.setdefault(record["next_skill"], {"succeeded": 0, "failed": 0})
+        row["succeeded" if record["succeeded"] else "failed"] += 1
+    return dict(sorted(found.items()))
+
+
+def _index(folder: Path) -> Any:
+    """What the index of a skill's states says.
+
+    Raises:
+        UserError: there is none; says what there is.
+    """
+    path = folder / INDEX
+    if path.is_file():
+        try:
+            index = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"bank:{folder}: cannot be read ({error.strerror})") from None
+        if index["format"] != FORMAT:
+            raise UserError(
+                f"bank:{folder}: is of format {index['format']}, written by tpsrl "
+                f"{index['version']}; this version reads {FORMAT}"
+            )
+        return index
+    inside = _skills(folder)
+    if inside:
+        raise UserError(
+            f"bank:{folder}: is a bank; choose a skill of it: "
+            + ", ".join(f"bank:{folder / name}" for name in inside)
+        )
+    beside = _skills(folder.parent)
+    if beside:
+        raise unknown(f"bank:{folder}: exit states of a skill", folder.name, beside)
+    said = f"no bank, or no whole one (no {INDEX})" if folder.is_dir() else "no such folder"
+    raise UserError(f"bank:{folder}: {said}")
+
+
+def _skills(folder: Path) -> list[str]:
+    """The skills that a folder has exit states of."""
+    return sorted(path.parent.name for path in folder.glob(f"*/{INDEX}"))

@@ -1,0 +1,127 @@
+"""Mixtures of start states, as they are asked for: `own:0.5,bank:DIR/navigate:0.5`.
+
+Parts are separated by commas. A part is `own`, the skill's own distribution, or `bank:DIR/SKILL`,
+the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
+those in which that one had succeeded or failed. A number after another colon is the part's weight.
+"""
+
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from skills.starts.bank import ONLY, Only
+from tpsrl.errors import UserError, unknown
+
+OWN, BANK = "own", "bank"
+
+_FORMS = (OWN, f"{BANK}:DIR/SKILL")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StartShare:
+    """A part of a mixture, and its weight, as it was given; 1 where none was.
+
+    `folder` is that of the exit states of a skill; None: the skill's own distribution.
+    """
+
+    folder: Path | None
+    only: Only
+    weight: float
+
+
+def is_mixture(starts: Any) -> bool:
+    """Whether an option `starts` is meant as a mixture, which has one part or several."""
+    if not isinstance(starts, str) or Path(starts).exists():
+        return False
+    return starts == OWN or ":" in starts or "," in starts
+
+
+def parse(text: str) -> list[StartShare]:
+    """The parts of a mixture.
+
+    Raises:
+        UserError: it does not read so, or the weights are not positive numbers of all parts.
+    """
+    read = [_part(part.strip()) for part in text.split(",")]
+    weights = [weight for _, _, weight in read]
+    given = [weight for weight in weights if weight is not None]
+    if given and len(given) < len(read):
+        raise UserError(f"start_states: '{text}': give each part a weight (PART:0.5), or none")
+    shares = [
+        StartShare(folder, only, 1.0 if weight is None else weight) for folder, only, weight in read
+    ]
+    if len({(share.folder, share.only) for share in shares}) < len(shares):
+        raise UserError(f"start_states: '{text}': a part stands there twice; add its weights")
+    return shares
+
+
+def proportions(shares: Sequence[StartShare]) -> list[float]:
+    """How much of the starts each part has; they sum to 1."""
+    total = math.fsum(share.weight for share in shares)
+    return [share.weight / total for share in shares]
+
+
+def whole_paths(text: str) -> str:
+    """A mixture whose folders have their whole paths, so that it holds wherever it is read.
+
+    Raises:
+        UserError: see `parse`; or a path has a comma or a colon, which would not read.
+    """
+    return ",".join(map(_text, parse(text)))
+
+
+def split(count: int, proportions: Sequence[float]) -> list[int]:
+    """So many things shared out in proportion: the largest remainders are rounded up."""
+    exact = [count * proportion for proportion in proportions]
+    numbers = [math.floor(share) for share in exact]
+    left = sorted(range(len(exact)), key=lambda part: numbers[part] - exact[part])
+    for part in left[: count - sum(numbers)]:
+        numbers[part] += 1
+    return numbers
+
+
+def _text(share: StartShare) -> str:
+    if share.folder is None:
+        return f"{OWN}:{share.weight!r}"
+    folder = os.path.abspath(share.folder.expanduser())
+    if set(",:") & set(folder):
+        raise UserError(f"start_states: the path {folder} has a comma or a colon; move the bank")
+    return f"{BANK}:{folder}:{share.only}:{share.weight!r}"
+
+
+def _part(text: str) -> tuple[Path | None, Only, float | None]:
+    """Folder, choice and weight of a part; words are taken off its end while they are such."""
+    words = [word.strip() for word in text.split(":")]
+    kind, rest = words[0], words[1:]
+    if kind not in (OWN, BANK):
+        raise unknown("start_states", text, _FORMS)
+    weight: float | None = None
+    if rest and _is_number(rest[-1]):
+        weight = float(rest.pop())
+        if not (math.isfinite(weight) and weight > 0.0):
+            raise UserError(f"start_states: '{text}': the weight must be a number above 0")
+    if kind == OWN:
+        if rest:
+            raise UserError(f"start_states: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5")
+        return None, "all", weight
+    only: Only = "all"
+    if len(rest) > 1:
+        word = rest.pop()
+        if word not in ONLY:
+            raise unknown(f"start_states: '{text}'", word, (*ONLY, "0.5"))
+        only = next(known for known in ONLY if known == word)
+    folder = ":".join(rest)
+    if not folder:
+        raise UserError(f"start_states: '{text}': no folder is named; such as {BANK}:DIR/SKILL")
+    return Path(folder), only, weight
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,255 @@
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from eval.running import inputs, runs
+from eval.running.journal import Journal, remove
+from eval.settings import EvalSettings
+from tpsrl import config
+from tpsrl.errors import RunError, UserError
+
+QUIET = Console(quiet=True)
+
+
+@dataclasses.dataclass
+class Done:
+    value: float
+    note: Any = None
+
+
+def journal(out: Path, **named: Any) -> Journal:
+    return Journal(out, QUIET, **named)
+
+
+def leave(out: Path, digest: str = "d", count: int = 2) -> Path:
+    """A journal with so many finished jobs, as one that was stopped leaves it."""
+    with journal(out) as stopped:
+        stopped.resume(digest)
+        for number in range(count):
+            stopped.add("jobs", str(number), Done(number))
+    return out / ".running" / "journal.jsonl"
+
+
+def finished(out: Path, digest: str = "d") -> list[str]:
+    with journal(out) as found:
+        found.resume(digest)
+        return list(found.done("jobs"))
+
+
+def test_what_was_finished_is_found_again_by_kind_and_key(tmp_path: Path) -> None:
+    value = Done(0.1 + 0.2, {"a": [1, None]})
+    with journal(tmp_path) as stopped:
+        stopped.resume("d")
+        given = stopped.add("jobs", "0 first", value)
+        stopped.add("checks", "0 first", {"plain": True})
+    with journal(tmp_path) as resumed:
+        resumed.resume("d")
+        assert resumed.done("jobs") == {"0 first": given} == {"0 first": dataclasses.asdict(value)}
+        assert resumed.done("checks") == {"0 first": {"plain": True}}
+        assert resumed.done("others") == {}
+
+
+def test_numbers_are_read_as_they_were_written(tmp_path: Path) -> None:
+    with journal(tmp_path) as notes:
+        notes.resume("d")
+        assert notes.add("jobs", "inf", Done(-math.inf))["value"] == -math.inf
+        assert math.isnan(notes.add("jobs", "nan", Done(math.nan))["value"])
+        given = notes.add("jobs", "numpy", {"a": np.bool_(True), "b": np.int64(3), "c": 1 / 3})
+    assert given == {"a": True, "b": 3, "c": 1 / 3}
+    with journal(tmp_path) as notes:
+        notes.resume("d")
+        assert notes.done("jobs")["numpy"] == given
+        assert notes.done("jobs")["inf"]["value"] == -math.inf
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_a_line_that_was_cut_off_is_dropped_and_written_over(tmp_path: Path, cut: int) -> None:
+    file = leave(tmp_path)
+    os.truncate(file, file.stat().st_size - cut)
+    with journal(tmp_path) as resumed:
+        resumed.resume("d")
+        assert list(resumed.done("jobs")) == ["0"]
+        resumed.add("jobs", "2", Done(2))
+    assert finished(tmp_path) == ["0", "2"]
+
+
+def test_nothing_behind_a_broken_line_counts(tmp_path: Path) -> None:
+    file = leave(tmp_path, count=3)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:2], b"\0" * 40, *lines[3:]]))
+    assert finished(tmp_path) == ["0"]
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"{}\n", b"[1]\n", b'{"journal": 0, "digest": "d"}\n'])
+def test_a_journal_without_its_header_is_none(tmp_path: Path, left: bytes) -> None:
+    file = tmp_path / ".running" / "journal.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(left)
+    assert finished(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_of_other_settings_is_discarded_in_one_line(tmp_path: Path) -> None:
+    leave(tmp_path)
+    films = tmp_path / ".running" / "videos"
+    films.mkdir()
+    (films / "0000.mp4").touch()
+    console = Console(record=True, width=300)
+    with Journal(tmp_path, console) as other:
+        other.resume("e")
+        assert other.done("jobs") == {} and not films.exists()
+        other.add("jobs", "5", Done(5))
+    said = f"starting anew: 2 jobs that were finished in {tmp_path} are of other settings or"
+    (line,) = console.export_text().splitlines()
+    assert line.startswith(said)
+    assert finished(tmp_path, "e") == ["5"]
+
+
+def test_a_journal_in_which_nothing_is_finished_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), journal(tmp_path / "out") as empty:
+        empty.resume("d")
+        empty.films.mkdir()
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_is_left_alone_by_who_fails_before_reading_it(tmp_path: Path) -> None:
+    before = leave(tmp_path).read_bytes()
+    with pytest.raises(UserError), journal(tmp_path):
+        raise UserError("episodes: no such file")
+    assert (tmp_path / ".running" / "journal.jsonl").read_bytes() == before
+
+
+def test_a_finished_journal_goes_unless_it_is_to_be_kept(tmp_path: Path) -> None:
+    for keep in (True, False):
+        leave(tmp_path)
+        with journal(tmp_path, keep=keep) as done:
+            done.resume("d")
+            done.finish()
+        assert (tmp_path / ".running").exists() == keep
+    leave(tmp_path)
+    with journal(tmp_path):
+        remove(tmp_path)  # somebody goes on with it
+    assert finished(tmp_path) == ["0", "1"]
+    remove(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_writers_left_goes_and_nothing_else(tmp_path: Path) -> None:
+    films, videos = leave(tmp_path).parent / "videos", tmp_path / "videos"
+    strays = [tmp_path / ".report.77.tmp.json", videos / ".0003.77.tmp.mp4"]
+    strays += [films / ".0001.77.tmp.mp4"]
+    others = [tmp_path / ".mine.77.tmp.json", films / "0000.mp4", videos / "0000.mp4"]
+    for path in (*strays, *others):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    with journal(tmp_path) as resumed:
+        resumed.resume("d")
+        assert not any(path.exists() for path in strays)
+        assert all(path.exists() for path in others)
+
+
+def test_the_time_before_a_kill_counts(tmp_path: Path) -> None:
+    file = leave(tmp_path)
+    header, *lines = map(json.loads, file.read_text().splitlines())
+    lines[-1]["seconds"] = 1000.0
+    file.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
+    with journal(tmp_path) as resumed:
+        resumed.resume("d")
+        assert resumed.seconds >= 1000.0
+
+
+@dataclasses.dataclass
+class Halves:
+    """Halves numbers; fails at one of them."""
+
+    bad: int = -1
+    called: list[int] = dataclasses.field(default_factory=list)
+
+    def __call__(self) -> Callable[[int], Done]:
+        return self.work
+
+    def work(self, number: int) -> Done:
+        self.called.append(number)
+        if number == self.bad:
+            raise RunError("none of 9 drafts was good")
+        return Done(number / 2)
+
+
+def run(out: Path, factory: Any, console: Console = QUIET, **named: Any) -> list[Done]:
+    work = runs.JobSet("jobs", Done, factory, [1, 2, 3], ["a", "b", "a"], **named)
+    with Journal(out, console) as notes:
+        notes.resume("d")
+        found = runs.run_jobs(work, 1, notes, "Jobs", console)
+        notes.finish()
+    return found
+
+
+def test_finished_jobs_are_not_done_again(tmp_path: Path) -> None:
+    first, second = Halves(bad=3), Halves()
+    with pytest.raises(RunError):
+        run(tmp_path, first)
+    console = Console(record=True, width=100)
+    assert run(tmp_path, second, console) == [Done(0.5), Done(1.0), Done(1.5)]
+    assert (first.called, second.called) == ([1, 2, 3], [3])
+    assert console.export_text() == "going on: 2 of 3 jobs are done\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_worker_is_built_where_all_jobs_are_done(tmp_path: Path) -> None:
+    def unbuildable() -> Any:
+        raise AssertionError
+
+    for factory in (Halves(), unbuildable):
+        with journal(tmp_path, keep=True) as notes:
+            notes.resume("d")
+            work = runs.JobSet("jobs", Done, factory, [1], ["a"])
+            assert runs.run_jobs(work, 1, notes, "Jobs", QUIET) == [Done(0.5)]
+            notes.finish()
+
+
+def test_a_job_whose_file_is_gone_is_done_again_and_no_file_is_left_of_an_unfinished_one(
+    tmp_path: Path,
+) -> None:
+    def wrote(number: int) -> Path:
+        return tmp_path / ".running" / "videos" / f"{number:04d}.mp4"
+
+    class Filming(Halves):
+        def work(self, number: int) -> Done:
+            wrote(number).parent.mkdir(exist_ok=True)
+            wrote(number).touch()
+            return super().work(number)
+
+    with pytest.raises(RunError):
+        run(tmp_path, Filming(bad=3), wrote=wrote)
+    assert [wrote(number).exists() for number in (1, 2, 3)] == [True, True, False]
+    wrote(1).unlink()
+    again = Filming()
+    run(tmp_path, again, wrote=wrote)
+    assert again.called == [1, 3]
+
+
+def settings(*overrides: str) -> EvalSettings:
+    return config.load(EvalSettings, ["scenario=tidy_house", *overrides])
+
+
+def test_the_digest_depends_on_all_that_the_results_depend_on(tmp_path: Path) -> None:
+    first = inputs.digest(settings(), "d")
+    assert inputs.digest(settings("out=elsewhere", "processes=3"), "d") == first
+    file = tmp_path / "mine.py"
+    found = [first, inputs.digest(settings(), "e"), inputs.digest(settings("videos=1"), "d")]
+    for text in ("a = 1", "a = 2"):
+        file.write_text(text)
+        found.append(inputs.digest(settings(), "d", [file]))
+        found.append(inputs.digest(settings(f"skill_modules={file}"), "d"))
+    assert len(set(found)) == len(found)
+    dotted = inputs.digest(settings("encoder_modules=kinematic_home, json"), "d")
+    assert dotted not in found

@@ -1,0 +1,85 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpsrl import locks
+from tpsrl.errors import UserError
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from tpsrl import locks
+with locks.hold(Path(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    with locks.hold(tmp_path):
+        message = rf"^bank: {tmp_path} is in use by process {os.getpid()}; wait .* another bank$"
+        with pytest.raises(UserError, match=message), locks.hold(tmp_path, "bank"):
+            pass
+        with pytest.raises(UserError, match="is in use"), locks.hold(tmp_path):
+            pass
+    with locks.hold(tmp_path) as running:
+        assert running == tmp_path / ".running"
+
+
+def test_what_a_dead_process_held_is_free(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", DYING, str(tmp_path)])
+    assert done.returncode == -signal.SIGKILL
+    left = (tmp_path / ".running" / "lock").read_text()
+    assert left and int(left.split()[0]) != os.getpid()
+    with locks.hold(tmp_path) as running:
+        assert int((running / "lock").read_text().split()[0]) == os.getpid()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_holder_on_another_machine_is_named_with_it(tmp_path: Path) -> None:
+    with locks.hold(tmp_path) as running:
+        (running / "lock").write_text("77 cluster-node-5\n")
+        with (
+            pytest.raises(UserError, match="by process 77 on cluster-node-5;"),
+            locks.hold(tmp_path),
+        ):
+            pass
+
+
+def test_folders_that_were_made_go_again_unless_something_is_in_them(tmp_path: Path) -> None:
+    with locks.hold(tmp_path / "a" / "b"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ZeroDivisionError), locks.hold(tmp_path / "a" / "b") as running:
+        (running / "kept").touch()
+        raise ZeroDivisionError
+    assert [path.name for path in (tmp_path / "a/b/.running").iterdir()] == ["kept"]
+
+
+def test_a_lock_whose_file_was_removed_as_it_was_opened_is_tried_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the one before ends just then: two would hold files of one name otherwise."""
+    opened, removed = os.open, []
+
+    def open_and_lose(path: Path, *arguments: int) -> int:
+        descriptor = opened(path, *arguments)
+        if not removed:
+            removed.append(os.fstat(descriptor).st_ino)
+            os.unlink(path)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_lose)
+    with locks.hold(tmp_path) as running:
+        assert removed and (running / "lock").exists()
+        with pytest.raises(UserError, match="is in use"), locks.hold(tmp_path):
+            pass
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"out: cannot lock .*file"), locks.hold(tmp_path / "file"):
+        pass

@@ -1,0 +1,141 @@
+"""Shards: files of many snapshots, of which any one is read without the others.
+
+A shard is an `.npz` of plain arrays, no pickle. A snapshot is two members, a header and its
+arrays end to end as bytes: with a member for each of its hundred arrays, finding one snapshot
+would take longer than simulating an episode.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tpsrl import files
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Snapshot
+from tpsrl.sim.snapshots import Note
+from tpsrl.world.episode import Episode
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # so that the same snapshots make the same file
+
+
+class ShardWriter:
+    """Writes a shard, snapshot by snapshot; a context manager. The file appears at its end.
+
+    `count` are the snapshots so far.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self.count = Path(path), 0
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "ShardWriter":
+        with self._told():
+            temporary = self._stack.enter_context(files.atomic(self.path))
+            archive = zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED)
+            self._archive = self._stack.enter_context(archive)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._told():
+            self._stack.__exit__(kind, error, trace)
+
+    def add(self, snapshot: Snapshot, note: Note) -> bytes:
+        """Adds a snapshot and a note of JSON types; the SHA-256 of both.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        arrays = snapshot.arrays
+        layout = [[name, value.dtype.str, list(value.shape)] for name, value in arrays.items()]
+        header = {
+            "engine": snapshot.engine,
+            "episode": snapshot.episode.to_json(),
+            "note": note,
+            "arrays": layout,
+        }
+        text = json.dumps(header).encode()
+        packed = b"".join(value.tobytes() for value in arrays.values())
+        with self._told():
+            self._write(f"{self.count}.header", text)
+            self._write(f"{self.count}.arrays", packed)
+        self.count += 1
+        return hashlib.sha256(text + packed).digest()
+
+    def _write(self, name: str, content: bytes) -> None:
+        entry = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        with self._archive.open(entry, "w") as member:
+            np.lib.format.write_array(member, np.frombuffer(content, np.uint8), allow_pickle=False)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"snapshots: cannot write {self.path}: {error.strerror}") from None
+
+
+class Shard:
+    """An open shard, of which snapshots are read one by one.
+
+    Raises:
+        UserError: the file is absent or no shard.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with self._told():
+            self._file: Any = np.load(self.path, allow_pickle=False)
+            self._size = len(self._file.files) // 2
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, row: int) -> tuple[Snapshot, Note]:
+        """A snapshot and its note.
+
+        Raises:
+            UserError: there is no such row, or the file is damaged.
+        """
+        with self._told():
+            header = json.loads(self._file[f"{row}.header"].tobytes())
+            packed = self._file[f"{row}.arrays"]
+            arrays, at = {}, 0
+            for name, kind, shape in header["arrays"]:
+                dtype = np.dtype(kind)
+                end = at + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+                arrays[name] = packed[at:end].view(dtype).reshape(shape).copy()
+                at = end
+            episode = Episode.from_json(header["episode"])
+            return Snapshot(header["engine"], episode, arrays), header["note"]
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"snapshots: cannot read {self.path}: {error.strerror}") from None
+        except Exception as error:
+            # A damaged archive surfaces as one of many exceptions of zipfile, zlib and numpy.
+            name = type(error).__name__
+            raise UserError(f"snapshots: {self.path} is damaged or no shard ({name})") from None
