@@ -1,6 +1,7 @@
 """What pages are built of. What is called HTML goes in as it is, all other text is escaped."""
 
 import importlib.resources
+import re
 import string
 import urllib.parse
 from collections.abc import Sequence
@@ -36,6 +37,12 @@ def subheading(text: str) -> str:
 def paragraph(text: str, kind: str = "") -> str:
     """A sentence or two, in the style of a class of the page."""
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def prose(text: str, kind: str = "") -> str:
+    """A paragraph in which what stands between backticks is set as code."""
+    marked = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+    return f'<p class="{kind}">{marked}</p>' if kind else f"<p>{marked}</p>"
 
 
 def scrolling(content: str, label: str) -> str:
