@@ -163,7 +163,7 @@ def _reel() -> list[dict[str, Any]]:
     clips = [
         {
             "episode": ODD_ID if number == 0 else f"val_{number}",
-            "video": f"reel/000{number}.mp4",
+            "video": f"reel/clip {number} #<&.mp4",
             "poster": f"reel/000{number}.png",
             "text": "robot_at(<b>goal_0</b>): 2.31 m > 2.0 m at step 412",
         }

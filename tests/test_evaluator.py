@@ -16,7 +16,7 @@ from rich.console import Console
 
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
-from eval.running import agents, episodes, film, view
+from eval.running import agents, episodes, film, reports, view
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
 from eval.running.several import evaluate_skills
 from eval.settings import EvalSettings, SkillSettings, SkillsSettings
@@ -103,6 +103,9 @@ def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_p
         evaluate(settings(dataset, out, f"processes={processes}"), quiet(), Fake)
         names = ("report.json", "report.html", "episodes.jsonl")
         outputs.append([(out / name).read_bytes() for name in names])
+        (out / "report.html").unlink()
+        reports.rebuild(str(out), quiet())
+        assert (out / "report.html").read_bytes() == outputs[-1][1]
     assert outputs[0] == outputs[1]
 
 

@@ -9,7 +9,7 @@ import pytest
 from full_report import COMMAND, ODD_ID, full_records, full_report
 from rich.console import Console
 
-from eval.reporting import page, table, words
+from eval.reporting import bars, page, table, words
 from skills.core import skill
 
 MINUS = "\N{MINUS SIGN}"
@@ -84,8 +84,8 @@ def test_errors_are_drawn_for_every_dimension_and_read_out() -> None:
     drawn = [label for label in labels if label.startswith("Success by")]
     assert len(drawn) == 8
     assert drawn[0] == (
-        "Success by distance to the target. 0 to 0.25: 95.0% of 100; 0.25 to 0.5: 88.0% of 70;"
-        " 0.5 to 0.75: 60.0% of 40; 0.75 to 1: - of 0"
+        "Success by distance to the target. 0 to 0.25: 95.0% of 100; 0.25 to 0.50: 88.0% of 70;"
+        " 0.50 to 0.75: 60.0% of 40; 0.75 to 1.00: - of 0"
     )
     assert "25% to 50%: 88.0% of 70" in drawn[5]
     assert "median before success 0.31 m, failure 0.72 m" in html
@@ -236,3 +236,27 @@ def test_points_have_a_sign_but_nothing_has_none() -> None:
     assert [words.points(v) for v in (0.081, -0.02, 0.0, -0.0001, None)] == [
         "+8.1", f"{MINUS}2.0", "0.0", "0.0", "-",
     ]  # fmt: skip
+
+
+def test_a_scale_has_a_few_round_lines_however_wide_the_values_lie() -> None:
+    assert bars.around([0.59, 0.8]).ticks == pytest.approx((0.5, 0.6, 0.7, 0.8))
+    assert bars.around([-0.42, 0.57]).ticks == pytest.approx((-0.5, 0.0, 0.5, 1.0))
+    assert bars.around([0.0, 0.0]).ticks == pytest.approx((0.0, 0.01))
+    assert all(2 <= len(bars.around([-x / 99, x / 70]).ticks) <= 6 for x in range(1, 70))
+
+
+def test_repairs_that_the_budget_left_out_are_said_to_be_missing() -> None:
+    report = full_report()
+    report["analysis"]["repaired"]["state"] = 0
+    report["repairs"] = [row for row in report["repairs"] if row["kind"] == "effect"]
+    html = page.render(report, full_records())
+    assert html.index("State repaired") > html.index("Effect repaired")
+    assert html.count("Not measured: the control steps") == 1
+
+
+def test_plans_that_differ_between_episodes_are_told_of() -> None:
+    report = full_report()
+    told = "Plans differ between episodes"
+    assert told not in page.render(report, full_records())
+    report["stages"].insert(1, report["stages"][1] | {"name": "nav obj_9"})
+    assert told in page.render(report, full_records())

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from eval.analysing.skill_results import SkillResult
-from eval.running import agents
+from eval.running import agents, reports
 from eval.running.skill_evaluator import evaluate_skill, parts, summarise
 from eval.running.skill_runs import SkillJob, SkillOutcome, environment, run_job
 from eval.settings import SkillSettings
@@ -155,6 +155,9 @@ def test_the_report_is_the_same_for_any_number_of_processes(tmp_path: Path):
         evaluate_skill(chosen, Console(quiet=True), Fake)
         names = ("report.json", "report.html", "episodes.jsonl")
         outputs.append([(out / name).read_bytes() for name in names])
+        (out / "report.html").unlink()
+        reports.rebuild(str(out), Console(quiet=True))
+        assert (out / "report.html").read_bytes() == outputs[-1][1]
     assert outputs[0] == outputs[1]
 
 

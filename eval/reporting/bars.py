@@ -30,6 +30,8 @@ class Axis:
         return self.at(low), f"{100 * min(width, 1.0):.2f}%"
 
 
+_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
 SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
 
 
@@ -87,8 +89,10 @@ def point(axis: Axis, value: float, low: float | None = None, high: float | None
     return f'{whisker}<circle class="dot" cx="{axis.at(value)}" cy="{_MIDDLE}" r="4.5"/>'
 
 
-def around(values: Sequence[float], step: float) -> Axis:
-    """An axis with a line at every `step` that takes in all values, with some room beside."""
+def around(values: Sequence[float]) -> Axis:
+    """An axis that takes in all values, with a few lines at round shares."""
+    widest = max(values) - min(values)
+    step = next((step for step in _STEPS if widest <= 4 * step), _STEPS[-1])
     low = int(min(values) // step)
     high = int(-(-max(values) // step))
     high = max(high, low + 1)

@@ -1,13 +1,15 @@
 """What pages are built of. What is called HTML goes in as it is, all other text is escaped."""
 
 import importlib.resources
+import re
 import string
+import urllib.parse
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 _HINT = '<p class="hint">What is wider than this screen scrolls sideways in its box.</p>'
-_WIDE_COLUMNS = 4  # a table of so many columns may be wider than a phone
+_WIDE_COLUMNS = 3  # a table of so many columns may be wider than a phone
 
 
 def shell(title: str, facts: Sequence[str], sections: Sequence[str]) -> str:
@@ -37,6 +39,12 @@ def paragraph(text: str, kind: str = "") -> str:
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
 
 
+def prose(text: str, kind: str = "") -> str:
+    """A paragraph in which what stands between backticks is set as code."""
+    marked = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+    return f'<p class="{kind}">{marked}</p>' if kind else f"<p>{marked}</p>"
+
+
 def scrolling(content: str, label: str) -> str:
     """HTML that may be wider than the screen, in a box that scrolls by itself and says so."""
     box = f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
@@ -59,9 +67,14 @@ def code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-def anchor(target: str, text: str) -> str:
+def url(path: str) -> str:
+    """The address of a file beside the page, for an attribute."""
+    return escape(urllib.parse.quote(path))
+
+
+def anchor(path: str, text: str) -> str:
     """A link to a file beside the page."""
-    return f'<a href="{escape(target)}">{escape(text)}</a>'
+    return f'<a href="{url(path)}">{escape(text)}</a>'
 
 
 def outcome(success: bool, failed: str = "failed") -> str:

@@ -52,7 +52,7 @@ def _figure(video: str, poster: str | None, caption: str) -> str:
     """A video with its caption, which is HTML; a printed page has the poster in its place."""
     still = shown = ""
     if poster:
-        still = f' poster="{escape(poster)}"'
-        shown = f'<img class="poster" src="{escape(poster)}" alt=""/>'
-    film = f'<video controls preload="metadata" src="{escape(video)}"{still}></video>'
+        still = f' poster="{blocks.url(poster)}"'
+        shown = f'<img class="poster" src="{blocks.url(poster)}" alt=""/>'
+    film = f'<video controls preload="metadata" src="{blocks.url(video)}"{still}></video>'
     return f"<figure>{film}{shown}<figcaption>{caption}</figcaption></figure>"

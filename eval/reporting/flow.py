@@ -78,6 +78,8 @@ def _band(start: _Node, end: _Node, share: float) -> str:
     end.left += thick
     half = (x1 + x2) / 2
     kind = "band" if start.record["kind"] == "cause" else "band over"
+    if end.record["id"].endswith(_FINE):
+        kind = "band through"
     title = f"{_name(start.record)} -> {_name(end.record)}: {percent(share)}"
     return (
         f'<path class="{kind}" d="M{x1} {y1:.1f} C{half} {y1:.1f} {half} {y2:.1f} {x2} {y2:.1f}'

@@ -15,7 +15,7 @@ _UNMEASURED = """How skills fare from their own start states was not measured, s
 of handoffs, no split of the loss and no repairs."""
 _ERRORS_NOTE = """Success after the handoff by how far off the second skill started, with its 95%
 interval; below each bar from where to where it counts, and how many."""
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 320, 180, 44, 14, 10, 40  # pixels of a small chart
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 320, 180, 44, 20, 10, 40  # pixels of a small chart
 
 
 def section(report: dict[str, Any]) -> str:
@@ -176,7 +176,9 @@ def _edge(value: float | None, unit: str) -> str:
     """The bound of a bin; the last one may have none."""
     if value is None:
         return "more"
-    return f"{100 * value:.0f}%" if unit == "share" else f"{value:.2g}"
+    if unit == "share":
+        return f"{100 * value:.0f}%"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def _steps(steps: Sequence[dict[str, Any]]) -> str:

@@ -88,7 +88,7 @@ def render(summary: dict[str, Any]) -> str:
     cells = [_cells(row) for row in summary["runs"]]
     heads = [f"#{head}" if place else head for place, head in enumerate(cells[0])]
     rows = [
-        [f'<a href="{escape(run["folder"])}/report.html">{escape(run["name"])}</a>']
+        [blocks.anchor(f"{run['folder']}/report.html", run["name"])]
         + [escape(cell) for cell in list(row.values())[1:]]
         for run, row in zip(summary["runs"], cells, strict=True)
     ]

@@ -48,7 +48,7 @@ def _waterfall(found: dict[str, Any], parts: Sequence[dict[str, Any]]) -> str:
     values = [value for _, _, value in steps]
     left = list(itertools.accumulate(values, operator.sub, initial=found["product_isolated"]))
     levels = [*left, found["measured"]]
-    axis = bars.around(levels, 0.1 if max(levels) - min(levels) > 0.15 else 0.05)
+    axis = bars.around(levels)
     rows = [_total(axis, "product of the isolated rates", found["product_isolated"])]
     for (label, kind, value), (before, after) in zip(steps, itertools.pairwise(left), strict=True):
         picture = bars.bar(axis, before, after, kind)
@@ -72,7 +72,7 @@ def _table(parts: Sequence[dict[str, Any]]) -> str:
         [
             "" if part.get("stage") is None else str(part["stage"] + 1),
             escape(words.loss(part["kind"])),
-            escape(words.place(part)),
+            escape(words.steps(part)),
             escape(words.plain(part.get("skill") or "")),
             f"{100 * part['value']:+.2f}".replace("-", "\N{MINUS SIGN}"),
         ]

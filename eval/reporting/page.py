@@ -23,6 +23,7 @@ _STAGES_NOTE = """Bar: share of all episodes in which this stage and every one b
 dashed is what is lost here. Point and line: success of those that ran it, with its 95% Wilson
 interval, and beside it in how many runs it succeeded by the plan's predicates, by the skill's own
 thresholds, which are other ones, and in how many the two disagree."""
+_PLANS_NOTE = """Plans differ between episodes, so stages of one number share the episodes."""
 _CAUSES_NOTE = """What went wrong first in each failed episode. The margin is what was missing, the
 median over the episodes."""
 _BLAME_NOTE = """Failed episodes by the skill that failed and, where that skill would have done it
@@ -42,7 +43,7 @@ def render(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
     """
     sections = [
         blocks.headline(_figures(report, records), report.get("findings") or ()),
-        blocks.section("Stages of the plan", _STAGES_NOTE, funnel(report["stages"])),
+        blocks.section("Stages of the plan", _stages_note(report), funnel(report["stages"])),
         handoffs.section(report),
         losses.section(report),
         flow.section(report),
@@ -92,10 +93,17 @@ def _timeouts(report: dict[str, Any]) -> str:
     return blocks.table(["reading", "#full success", "#95% interval"], rows) + blocks.paragraph(out)
 
 
+def _one_plan(stages: Sequence[dict[str, Any]]) -> bool:
+    return len({stage["index"] for stage in stages}) == len(stages)
+
+
+def _stages_note(report: dict[str, Any]) -> str:
+    return _STAGES_NOTE if _one_plan(report["stages"]) else f"{_STAGES_NOTE} {_PLANS_NOTE}"
+
+
 def funnel(stages: Sequence[dict[str, Any]]) -> str:
     """The chart of the share of episodes that come through each stage."""
-    indices = [stage["index"] for stage in stages]
-    one_plan = len(set(indices)) == len(indices)  # or who came through the one before is unclear
+    one_plan = _one_plan(stages)  # or who came through the one before is unclear
     rows, before = [], 1.0
     for stage in stages:
         rows.append(_stage_row(stage, before if one_plan else stage["cumulative"]))

@@ -12,17 +12,23 @@ were. The gain is in percentage points of full success, with its 95% interval; S
 of the gain over all orders in which the handoffs could be repaired one after another, which shares
 out what several bring only together."""
 
+_NOT_RUN = "Not measured: the control steps that repairs may take did not suffice for it."
+
 
 def section(report: dict[str, Any]) -> str:
     """The box with both rankings, "" where nothing was repaired."""
     rows = report.get("repairs") or []
     if not rows:
         return ""
-    canonical = (report.get("analysis") or {}).get("canonical") or ""
+    analysis = report.get("analysis") or {}
+    canonical = analysis.get("canonical") or ""
     together = report.get("repair_all") or {}
-    parts = [blocks.paragraph(canonical, "note")] if canonical else []
+    parts = [blocks.prose(canonical, "note")] if canonical else []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         parts += _ranking(kind, [row for row in rows if row["kind"] == kind], together.get(kind))
+    for kind, count in (analysis.get("repaired") or {}).items():
+        if not count:
+            parts += [blocks.subheading(words.repair(kind)), blocks.paragraph(_NOT_RUN)]
     return blocks.section("What to repair first", _NOTE, *parts)
 
 
@@ -41,7 +47,7 @@ def _ranking(
 def _chart(rows: Sequence[dict[str, Any]]) -> str:
     keys = ("gain", "ci_low", "ci_high")
     values = [0.0, *(row[key] for row in rows for key in keys if row.get(key) is not None)]
-    axis = bars.around(values, 0.05 if max(values) - min(values) > 0.08 else 0.02)
+    axis = bars.around(values)
     drawn = [
         bars.row(
             axis,

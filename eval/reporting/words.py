@@ -46,6 +46,8 @@ REPAIRS = {
     "effect": "Effect repaired: what the step before was to bring about",
 }
 
+OTHERS = "all others"
+
 
 def percent(value: float | None) -> str:
     """A share as a percentage, "-" when it was not measured."""
@@ -121,7 +123,7 @@ def repair(kind: str) -> str:
 def link(row: dict[str, Any]) -> str:
     """A handoff from skill to skill: "navigate -> open fridge"; "others" stands for the rest."""
     if row["from"] == row["to"] == "others":
-        return "all others"
+        return OTHERS
     return f"{plain(row['from'])} -> {plain(row['to'])}"
 
 
@@ -131,16 +133,17 @@ def repair_sentence(row: dict[str, Any]) -> str:
     verb = "lifts" if change > 0 else "lowers" if change < 0 else "leaves"
     before, after = f"{100 * row['before']:.0f}%", f"{100 * row['after']:.0f}%"
     then = f"at {before}" if change == 0 else f"from {before} to {after}"
-    return f"Repairing {link(row)} alone {verb} full success {then}."
+    what = "all others together" if link(row) == OTHERS else f"{link(row)} alone"
+    return f"Repairing {what} {verb} full success {then}."
 
 
 def setback(row: dict[str, Any]) -> str:
     """A part of what propagation costs, with where: "handoff tax, nav obj_0 -> pick obj_0"."""
-    where = place(row)
+    where = steps(row)
     return f"{loss(row['kind'])}, {where}" if where else loss(row["kind"])
 
 
-def place(row: dict[str, Any]) -> str:
+def steps(row: dict[str, Any]) -> str:
     """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
     if row.get("from") and row.get("to"):
         return f"{row['from']} -> {row['to']}"
