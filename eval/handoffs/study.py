@@ -97,7 +97,8 @@ class Study:
         """The record of an episode; `coalitions` by kind are those to run.
 
         Keys: "id", "success", "steps" (of the episode itself), "stages" (for each step of the plan
-        "skill", "name", "makes" (the predicate it is for), "reached", "handed_over", "time" (ended by the episode's steps),
+        "skill", "name", "makes" (the predicate it is for), "reached", "handed_over", "time" (ended
+        by the episode's steps),
         "isolated" (None: no start state was found), "errors", "mended" (of the step that failed
         first: whether it succeeds from a repaired state)), "repairs" (by kind, by coalition:
         "success" and at how many handoffs something was replaced), "steps_run".
