@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.reporting import words
+
 
 def findings(report: Mapping[str, Any]) -> list[str]:
     """Three sentences on a report with a handoff analysis: the loss, its cause, the best repair."""
@@ -65,13 +67,15 @@ def _cause(report: Mapping[str, Any]) -> str:
         by_skill[row["skill"]] = by_skill.get(row["skill"], 0) + row["count"]
     skill = max(by_skill, key=lambda name: by_skill[name])
     most = next(row for row in causes if row["skill"] == skill)
-    name = skill or "what comes after the last step"
-    text = f"Of {failed} failures {by_skill[skill]} begin with {name}"
-    text += f", most often where {most['predicate']} did not hold ({most['reason']})"
+    name = words.plain(skill) or "what comes after the last step"
+    text = f"Of {failed} failures {by_skill[skill]} begin with {name}, most often in {most['name']}"
+    text += f", where {most['predicate']} did not hold ({words.reason(most['reason'])})"
     blamed = [row for row in report.get("blame") or [] if row["set_up_by"]]
     if blamed:
         first = blamed[0]
-        text += f"; {first['count']} times {first['set_up_by']} had set {first['skill']} up to fail"
+        count = "once" if first["count"] == 1 else f"{first['count']} times"
+        text += f"; {count} {words.plain(first['set_up_by'])} had set"
+        text += f" {words.plain(first['skill'])} up to fail"
     return f"{text}."
 
 
@@ -80,15 +84,19 @@ def _repair(report: Mapping[str, Any]) -> str:
     if not repairs or repairs[0]["gain"] <= 0.0:
         return "No single repair of a handoff would lift full success."
     best = repairs[0]
-    what = {
-        "effect": f"Granting what {best['from']} fails to hand to {best['to']}",
-        "state": f"Giving {best['to']} one of its own start states after {best['from']}",
-    }[best["kind"]]
-    interval = f"{100 * best['ci_low']:+.1f} to {100 * best['ci_high']:+.1f} points"
+    before, after = (words.plain(best[key]) for key in ("from", "to"))
+    if words.link(best) == words.OTHERS:
+        what = "Repairing all other handoffs together"
+    elif best["kind"] == "state":
+        what = f"Having {after} begin in one of its own start states after {before}"
+    elif after == "end":
+        what = f"Granting what {before} fails to do at the end"
+    else:
+        what = f"Granting what {before} fails to hand to {after}"
+    interval = f"{words.points(best['ci_low'])} to {words.points(best['ci_high'])} points"
     text = f"{what} alone would lift full success from {_share(best['before'])} "
-    text += f"to {_share(best['after'])} ({interval})"
+    text += f"to {_share(best['after'])} ({interval}, {best['n']} episodes)"
     states = [row for row in repairs if row["kind"] == "state"]
-    if best["kind"] == "effect" and states:
-        good = [row for row in states if row["ci_low"] > 0.0]
-        text += "" if good else "; no better state at a handoff would"
+    if best["kind"] == "effect" and states and not any(row["ci_low"] > 0.0 for row in states):
+        text += f"; no better state at a handoff would ({states[0]['n']} episodes)"
     return f"{text}."

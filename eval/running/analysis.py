@@ -165,7 +165,7 @@ def film_reel(
     Raises:
         RunError: a worker failed or died.
     """
-    if not settings.videos:
+    if not settings.videos or not settings.analysis_episodes or settings.episode is not None:
         return []
     groups: dict[str, list[int]] = defaultdict(list)
     for number, result in enumerate(results):

@@ -29,9 +29,12 @@ def filmed(settings: Any, word: str | None) -> Any:
     """Settings of an evaluation that films every episode, one unless told otherwise."""
     count = settings.num_episodes or max(1, settings.videos)
     name = settings.scenario.name if hasattr(settings, "scenario") else word
+    # Who wants to see an episode does not want to wait for its analysis.
+    fewer = {"analysis_episodes": 0} if hasattr(settings, "analysis_episodes") else {}
     return dataclasses.replace(
         settings,
         num_episodes=count,
         videos=settings.videos or count,
         out=settings.out or f"out/videos/{name}",
+        **fewer,
     )
