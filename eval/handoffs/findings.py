@@ -85,7 +85,7 @@ def _repair(report: Mapping[str, Any]) -> str:
         return "No single repair of a handoff would lift full success."
     best = repairs[0]
     before, after = (words.plain(best[key]) for key in ("from", "to"))
-    if words.link(best) == words.OTHERS:
+    if words.link(dict(best)) == words.OTHERS:
         what = "Repairing all other handoffs together"
     elif best["kind"] == "state":
         what = f"Having {after} begin in one of its own start states after {before}"
