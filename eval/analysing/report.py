@@ -83,14 +83,15 @@ def stage_rates(results: Sequence[HasStages]) -> list[dict[str, Any]]:
     is the same for `skill_succeeded`, which counts by the skill's own thresholds. The two need not
     agree (an object 0.2 m off its goal is placed for HAB's plan, and not for its skill):
     `only_predicates` and `only_skill` count the runs that succeeded by one of them alone.
-    `cumulative` is the share of all episodes in which this stage and every one before it succeeded.
+    `cumulative` is the share of all episodes in which this stage and every one before it handed
+    over: a stage whose timeout ends the episode may have succeeded and has not.
     Stages of one index but with different names in different episodes are kept apart.
     """
     groups: dict[tuple[int, str, str], list[tuple[StageResult, bool]]] = defaultdict(list)
     for result in results:
         whole = True
         for index, stage in enumerate(result.stages):
-            whole = whole and stage.succeeded
+            whole = whole and stage.passed
             groups[index, stage.name, stage.skill].append((stage, whole))
     rows = []
     for (index, name, skill), outcomes in sorted(groups.items()):

@@ -34,6 +34,12 @@ class StageResult:
     turn: int = 0
     in_hand: bool = False
     travelled_m: float = 0.0
+    handed_over: bool | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the plan came through it; by `succeeded` in results that do not say more."""
+        return self.succeeded if self.handed_over is None else self.handed_over
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def _players(kind: Kind, results: Sequence[EpisodeResult], most: int) -> tuple[H
             types = types[:-1]
         for handoff in types:
             counts[handoff] += 0
-        done = [stage.succeeded for stage in result.stages]
+        done = [stage.passed for stage in result.stages]
         broken = done.index(False) if False in done else None
         if broken is not None:
             index = broken - 1 if kind == "state" else broken

@@ -101,7 +101,7 @@ class Study:
         by the episode's steps),
         "isolated" (None: no start state was found), "errors", "mended" (of the step that failed
         first: whether it succeeds from a repaired state)), "repairs" (by kind, by coalition:
-        "success" and at how many handoffs something was replaced), "steps_run".
+        "success" and at how many handoffs something was replaced), "steps_run", "repair_steps".
         """
         self.steps = 0
         recorder = _Recorder(self.opened)
@@ -116,6 +116,7 @@ class Study:
         broken = next((s.index for s in plan if not stages[s.index]["handed_over"]), None)
         if broken is not None and 0 < broken < len(recorder.marks):
             stages[broken]["mended"] = self._mended(recorder.marks[broken], plan[broken])
+        before = self.steps
         repairs = {
             kind: self._continued(kind, coalitions.get(kind, ()), trace, recorder.marks, plan)
             for kind in KINDS
@@ -127,6 +128,7 @@ class Study:
             "stages": stages,
             "repairs": repairs,
             "steps_run": self.steps,
+            "repair_steps": self.steps - before,
         }
 
     def _ran(self, execution: Execution, before: int) -> Trace:

@@ -50,6 +50,7 @@ def summary(
             "episodes": len(studies),
             "repaired": {kind: len(group) for kind, group in whole.items()},
             "steps": sum(study["steps_run"] for study in studies),
+            "repair_steps": sum(study["repair_steps"] for study in studies),
             "budget": analysis.budget,
             "canonical": CANONICAL,
         },

@@ -38,9 +38,11 @@ def _how(analysis: dict[str, Any] | None) -> list[str]:
         return []
     text = f"Skills were run in isolation on the first {analysis['episodes']} episodes"
     if analysis.get("steps") is not None:
-        text += f", with repairs {analysis['steps'] / 1e6:.2f} million control steps"
-        if analysis.get("budget"):
-            text += f" of {analysis['budget'] / 1e6:.2f} million allowed"
+        text += f", which took {analysis['steps'] / 1e6:.2f} million control steps with repairs"
+    if analysis.get("repair_steps") is not None:
+        allowed = analysis["budget"] / 1e6
+        text += f"; {analysis['repair_steps'] / 1e6:.2f} million of these went into repairs"
+        text += f", {allowed:.2f} million were allowed"
     return [f"{text}."]
 
 

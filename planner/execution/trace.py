@@ -228,7 +228,8 @@ class Trace:
         """For each step of the first plan, its last execution in short.
 
         `reached` says that it was ever run, `succeeded` that its effects held after the last run,
-        `skill_success` that the skill itself succeeded then, `attempts` how often it was run.
+        `skill_success` that the skill itself succeeded then, `handed_over` that the effects held at
+        the next handoff too and the episode went on, `attempts` how often it was run.
         `turn` counts the objects whose turn it is from 1 on (0: none), `in_hand` says that this one
         was in the hand in any of the runs, `travelled_m` is the base's path in all of them.
         """
@@ -244,6 +245,7 @@ class Trace:
             "reached": last is not None,
             "succeeded": last is not None and last.succeeded,
             "skill_success": last is not None and last.skill_success,
+            "handed_over": last is not None and last.handed_over,
             "ended_by": last.ended_by if last else "",
             "attempts": len(runs),
             "steps": sum(stage.steps + stage.reset_steps for stage in runs),
