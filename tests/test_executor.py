@@ -21,6 +21,7 @@ from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
 from planner.options import PlanOptions
+from planner.plan import Plan
 from skills import registry, tables
 from skills.articulated.task import ArticulatedLimits
 from skills.core.interface import SkillPolicy
@@ -409,6 +410,36 @@ def test_a_target_that_was_never_in_the_hand_is_pushed_about_and_a_placed_one_is
     assert trace.moved is not None and trace.moved.targets == 1
     handled = execute()
     assert handled.moved is not None and handled.moved.targets == 0
+
+
+def test_every_object_that_is_pushed_about_is_a_cause_from_when_it_is():
+    """Also after another one was, and came back: what is beside the failure is its first cause."""
+
+    def push(index: int, metres: float):
+        def fault(home: KinematicHome) -> None:
+            home.objects[index, 0] += metres
+
+        return fault
+
+    near = ObjectPlacement("003_cracker_box", (0.2, 2.0, 0.8), (1.0, 0.0, 0.0, 0.0), "table_1")
+    episode = make_episode(3, 1)
+    episode = dataclasses.replace(episode, objects=(*episode.objects, near))
+    faults = {3: push(2, 0.5), 6: push(2, -0.5), 9: push(3, -0.15), 11: push(2, 0.5)}
+    trace = execute(KinematicHome(faults), episode, policies(pick=Quit()))
+    knocks = {c.predicate.split("_")[1]: c for c in trace.causes if c.reason == "knocked"}
+    assert {name: cause.step for name, cause in knocks.items()} == {"3": 9, "2": 11}
+    cause = trace.first_cause
+    assert cause is knocks["3"] and (cause.unit, cause.name) == ("m", "nav obj_0")
+    assert cause.margin == pytest.approx(-0.05)
+
+
+def test_a_step_that_a_plan_has_twice_is_two_stages():
+    home = KinematicHome()
+    executor = Executor(home, policies(), reset_arm=Fold(), limits=going_on())
+    first = executor.begin(make_episode()).plan
+    twice = [dataclasses.replace(s, index=i) for i, s in enumerate([first[0], *first])]
+    trace = executor.begin(make_episode(), plan=Plan(twice, first.problem)).run()
+    assert [stage.index for stage in trace.stages] == list(range(len(twice)))
 
 
 def test_the_contents_of_a_drawer_move_with_it():

@@ -487,6 +487,8 @@ class Execution:
         return bool(away > self.rules.nav_stop_within_m)
 
     def _stage_index(self, step: PlanStep) -> int:
+        if self.plan is self.first_plan:  # which may have a step twice
+            return step.index
         same = [s.index for s in self.first_plan if (s.action, s.args) == (step.action, step.args)]
         return same[0] if same else -1
 
