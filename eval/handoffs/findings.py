@@ -77,7 +77,9 @@ def _cause(report: Mapping[str, Any]) -> str:
 
 def _repair(report: Mapping[str, Any]) -> str:
     repairs: Sequence[Mapping[str, Any]] = report["repairs"] or []
-    if not repairs or repairs[0]["gain"] <= 0.0:
+    if not repairs:
+        return "No repair of a handoff was run."
+    if repairs[0]["gain"] <= 0.0:
         return "No single repair of a handoff would lift full success."
     best = repairs[0]
     what = {

@@ -127,7 +127,11 @@ class Repair:
         return _draw_start(execution, record, step)
 
     def _restore(self, execution: Execution, step: PlanStep | None, handoff: Handoff) -> None:
-        """Grants what was lost on the way: preconditions of a step, or at the end the goal."""
+        """Grants what was lost on the way: preconditions of a step, or at the end the goal.
+
+        What an earlier step has not brought about was never there to be lost: that is granted where
+        that step ends.
+        """
         facts = execution.facts()
         missing: list[tuple[Atom, bool]] = []
         if step is None:
@@ -138,8 +142,8 @@ class Repair:
                 if not facts.clause(clause).holds:
                     missing.append((clause[-1].atom, clause[-1].holds))
         index = len(execution.plan) if step is None else step.index
-        made = execution.trace.stages[-1].handed_over
-        if not missing or not made:
+        missing = [fact for fact in missing if _was_there(execution, *fact, index)]
+        if not missing or not execution.trace.stages[-1].handed_over:
             return
         self.met.add(handoff)
         if handoff in self.types and _bring_about(execution, missing, step, self.opened):
@@ -176,6 +180,17 @@ def _goal_in(execution: Execution, record: Episode, step: PlanStep) -> SkillGoal
         marker_pos=worlds.marker_positions(record, world)[None],
     )
     return skill_goal(step, entities, world)
+
+
+def _was_there(execution: Execution, atom: Atom, holds: bool, index: int) -> bool:
+    """Whether the steps before one had made an atom true, or false; what none makes, was so."""
+    makers = [
+        s.index for s in execution.plan.steps[:index] if atom in (s.adds if holds else s.deletes)
+    ]
+    if not makers:
+        return True
+    last = [stage for stage in execution.trace.stages if stage.index == makers[-1]]
+    return bool(last) and last[-1].handed_over
 
 
 def _bring_about(

@@ -23,7 +23,18 @@ def opened_by_plan(scenario: Scenario) -> dict[str, float]:
     """How far doors and drawers are open (rad, m) by marker, once a plan has opened them."""
     found = {marker: _OPEN[marker == FRIDGE] for marker in JOINTS}
     for target in scenario.targets:
-        found |= target.opened
+        found |= {marker: wide for marker, wide in target.opened.items() if wide > 0.0}
+    return found
+
+
+def open_before(plan: Plan, index: int, opened: Mapping[str, float]) -> dict[str, float]:
+    """How far open (rad, m) is what a plan has opened, and not closed again, before a step."""
+    found: dict[str, float] = {}
+    for kind, *names in (atom for step in plan.steps[:index] for atom in step.adds):
+        if kind.startswith("opened"):
+            found[names[0]] = opened[names[0]]
+        elif kind.startswith("closed"):
+            found.pop(names[0], None)
     return found
 
 
