@@ -564,6 +564,44 @@ def test_goal_lost_in_the_final_wait_is_blamed_on_the_stage_that_made_it():
     assert not trace.success
     assert trace.first_cause is not None
     assert (trace.first_cause.name, trace.first_cause.reason) == ("place obj_0", "lost")
+    assert trace.first_cause.step == settled + 5
+
+
+class SlowFold(Fold):
+    """Takes five steps, wherever the arm is."""
+
+    def begin(self, *about):
+        super().begin(*about)
+        self.left = 5
+
+    def act(self, world, depth=None):
+        self.left -= 1
+        action = super().act(world, depth)
+        action[layout.STOP] = 1.0 if self.left < 0 else -1.0
+        return action
+
+
+def test_goal_lost_while_the_arm_is_reset_is_a_cause_before_whatever_fails_later():
+    place = execute(reset_arm=SlowFold()).stages[3]
+    at = place.before.step + place.steps + 2
+    home, acting = KinematicHome({at: knock_off_first_object}), policies(pick=Grab(wrong={2: 2}))
+    trace = execute(home, acting=acting, reset_arm=SlowFold())
+    assert not trace.stages[3].handed_over and trace.stages[3].succeeded
+    assert [c.reason for c in trace.causes][:2] == ["lost", "wrong_grasp"]
+    cause = trace.first_cause
+    assert cause is not None and (cause.name, cause.step) == ("place obj_0", at)
+    assert cause.predicate == "object_at(obj_0_003_cracker_box, goal_0)"
+
+
+def test_of_the_causes_of_one_stage_the_first_one_in_time_comes_first():
+    def push(home: KinematicHome) -> None:
+        home.objects[2] = [0.1, 2.0, 0.8]
+
+    at = execute().stages[1].before.step + 2
+    trace = execute(KinematicHome({at: push}), acting=policies(pick=Idle()))
+    first, second = (c for c in trace.causes if c.name == "pick obj_0")
+    assert (first.reason, second.reason, second.step) == ("timeout", "knocked", at)
+    assert trace.first_cause is second
 
 
 def test_force_over_the_instant_limit_ends_the_episode():

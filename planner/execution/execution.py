@@ -227,6 +227,7 @@ class Execution:
             self._run_skill(step, stage)
             if not self._granted(step, stage):
                 self._check_effects(step, stage)
+                self.upkeep.made(step.index, self.facts())
                 if not self.over and self._resets_arm_after(step):
                     self._reset_arm(step, stage)
         stage.after = self._handoff()
@@ -439,6 +440,7 @@ class Execution:
             self.trace.ended_by = self.over
             return
         self.intervention.before(self, None)
+        self.upkeep.begin(len(self.plan), self.facts())
         room = self.limits.episode_steps - self.trace.steps - 1
         wait = min(self.limits.wait_end_steps, room)
         last = self.plan[-1] if len(self.plan) else None
@@ -466,7 +468,9 @@ class Execution:
             snapshot = self.executor.simulator.snapshot(self.executor.env_id)
             trace.snapshots[len(trace.stages)] = snapshot
         entities = self.plan.problem.entities
-        Blame(trace).judged({e.name: entities.position(e, self.world) for e in entities})
+        positions = {e.name: entities.position(e, self.world) for e in entities}
+        lost = {fact.predicate: fact.step for fact in self.upkeep.lost(self.facts())}
+        Blame(trace).judged(positions, lost)
 
     # -- what is true now ----------------------------------------------------------------------
 
