@@ -587,7 +587,7 @@ def test_goal_lost_while_the_arm_is_reset_is_a_cause_before_whatever_fails_later
     home, acting = KinematicHome({at: knock_off_first_object}), policies(pick=Grab(wrong={2: 2}))
     trace = execute(home, acting=acting, reset_arm=SlowFold())
     assert not trace.stages[3].handed_over and trace.stages[3].succeeded
-    assert [c.reason for c in trace.causes][:2] == ["lost", "wrong_grasp"]
+    assert [c.reason for c in trace.causes][:2] == ["lost", "wrong_object"]
     cause = trace.first_cause
     assert cause is not None and (cause.name, cause.step) == ("place obj_0", at)
     assert cause.predicate == "object_at(obj_0_003_cracker_box, goal_0)"
