@@ -10,8 +10,9 @@ from typing import Any
 from eval.handoffs.errors import handoff_errors
 from eval.handoffs.repairs import KINDS, Handoff, Kind, Repair, handoff_type, isolated_start
 from eval.handoffs.worlds import open_before
-from planner.execution.execution import EPISODE_STEPS, Execution, Mark
+from planner.execution.execution import EPISODE_STEPS, Execution
 from planner.execution.executor import Executor
+from planner.execution.marks import Mark
 from planner.execution.trace import Stage, Trace
 from planner.plan import Plan, PlanStep, skill_goal
 from tpsrl.world.episode import Episode
