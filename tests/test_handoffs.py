@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,16 @@ from planted import DRAWER, Faults, Home, chance
 from eval.handoffs import blame, matrix, propagation, ranking
 from eval.handoffs.design import choose_coalitions, choose_players
 from eval.handoffs.findings import findings
-from eval.handoffs.repairs import KINDS, Repair
+from eval.handoffs.repairs import KINDS, Repair, starts_on
 from eval.handoffs.shapley import shapley
 from eval.handoffs.statistics import bootstrap, clustered, holm, sign_flip
 from eval.handoffs.study import OTHERS, Players, Study
-from eval.handoffs.worlds import open_before
+from eval.handoffs.summary import Analysis, with_blame
+from eval.handoffs.worlds import marker_position, open_before
 from planner.containers import containers
 from planner.plan import Plan
 from skills import registry
+from skills.core.interface import SkillGoal
 from skills.starts.start import Start
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.state import JOINTS
@@ -321,6 +324,38 @@ def test_what_was_opened_and_closed_again_is_not_to_be_open() -> None:
     steps = [dataclasses.replace(plan[0], index=i, adds=(f,)) for i, f in enumerate(facts)]
     found = [open_before(Plan(steps, plan.problem), index, {DRAWER: 0.4}) for index in range(4)]
     assert found == [{}, {DRAWER: 0.4}, {}, {DRAWER: 0.4}]
+
+
+def test_skills_without_start_states_of_their_own_start_near_what_they_are_about() -> None:
+    spec = dataclasses.replace(registry.get("open_drawer"), starts=object())
+    (episode,) = drawer_episodes(1)
+    rng = np.random.default_rng(0)
+    starts = list(starts_on(spec, episode, SkillGoal(marker=DRAWER), rng))
+    handle = marker_position(episode, DRAWER)[:2]
+    assert starts and all(
+        math.dist(start.episode.robot_start[:2], handle) < 2.1 for start in starts
+    )
+    assert not list(starts_on(spec, episode, SkillGoal(), rng))
+
+
+def test_the_skill_that_set_up_is_named_where_the_failure_began() -> None:
+    studies = study(Faults(short_m=0.4, short_share=SHARE), 40, repairs=False)
+    culprits = blame.set_up_by(studies)
+    assert culprits.count("navigate") > 3
+
+    def named(shift: int) -> list[str | None]:
+        """The skills that are named where first causes are so many steps after the break."""
+        found = []
+        for one in studies:
+            result = results()[1]
+            assert result.first_cause is not None
+            stage = (blame.broken_at(one) or 0) + shift
+            cause = dataclasses.replace(result.first_cause, stage=stage)
+            found.append(dataclasses.replace(result, first_cause=cause))
+        return [r.set_up_by for r in with_blame(found, Analysis(studies, PLAYERS, 0))]
+
+    assert named(0) == culprits
+    assert named(1) == [None] * len(studies)
 
 
 # -- the arithmetic --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ granted.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -52,18 +52,30 @@ def starts_on(
 ) -> Iterator[Start]:
     """Start states of a skill for a goal in a home: its own distribution where it has one for it.
 
-    Those of `StartStates.towards`, else near what the goal is about and facing it.
+    Those of `StartStates.towards`, else near what the goal is about and facing it; none where it is
+    about nothing that has a place.
     """
     towards = getattr(spec.start_states(), "towards", None)
     if towards is not None:
         draw = towards(record, goal, rng)
     else:
-        point = goal.position or record.objects[goal.object].pos
+        point = _about(record, goal)
+        if point is None:
+            return
         draw = near(record, rng, point, goal, record.held)
     for attempt in range(_DRAWS):
         start = draw(attempt)
         if start is not None:
             yield start
+
+
+def _about(record: Episode, goal: SkillGoal) -> Sequence[float] | None:
+    """Where (m) what a goal is about is in the home of a record."""
+    if goal.position is not None:
+        return goal.position
+    if goal.object >= 0:
+        return record.objects[goal.object].pos
+    return worlds.marker_position(record, goal.marker).tolist() if goal.marker else None
 
 
 class Repair:

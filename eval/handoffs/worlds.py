@@ -134,9 +134,13 @@ def marker_positions(record: Episode, world: WorldState) -> np.ndarray:
     """Where the handles (5, 3) are in a record; what a home without them says stays."""
     found = np.array(world.marker_pos[0], dtype=float)
     for index, marker in enumerate(JOINTS):
-        joint = record.articulation.get(marker, 0.0)
-        if joint != float(world.joints[0, index]):
-            where = handle(record.layout, marker)
-            pos, turn = where.pose(joint)
-            found[index] = pos + turn @ np.array(where.link.marker)
+        if record.articulation.get(marker, 0.0) != float(world.joints[0, index]):
+            found[index] = marker_position(record, marker)
     return found
+
+
+def marker_position(record: Episode, marker: str) -> np.ndarray:
+    """Where a handle (3,) is in a record, in metres."""
+    where = handle(record.layout, marker)
+    pos, turn = where.pose(record.articulation.get(marker, 0.0))
+    return pos + turn @ np.array(where.link.marker)
