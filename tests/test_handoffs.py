@@ -302,6 +302,15 @@ def test_what_was_never_there_is_not_lost_at_a_later_handoff() -> None:
     assert rows["effect", "navigate", "place"]["shapley"] == 0.0
 
 
+def test_a_better_state_puts_nothing_into_the_hand() -> None:
+    """Place starts with an object in the hand, which Pick, and no state, has to bring about."""
+    studies = study(Faults(pick_fails=1.0), 5, end_on_timeout=False)
+    assert {row["gain"] for row in ranking.ranked(studies, PLAYERS) if row["kind"] == "state"} == {
+        0
+    }
+    assert ranking.repair_all(studies, PLAYERS)["effect"]["gain"] > 0.5
+
+
 def test_a_step_that_may_not_begin_where_it_was_put_was_not_run_by_itself() -> None:
     class Afar:
         num_objects = 3

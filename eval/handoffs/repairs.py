@@ -168,17 +168,25 @@ def isolated_start(execution: Execution, step: PlanStep, opened: Mapping[str, fl
     That is the episode with all effects of the steps before, and a start state of the skill.
     """
     record = worlds.planned(execution.episode, execution.plan, step.index, opened)
-    return _draw_start(execution, record, step)
+    return _draw_start(execution, record, step, any_hold=True)
 
 
-def _draw_start(execution: Execution, record: Episode, step: PlanStep) -> bool:
-    """Replaces the home by a record with the robot in a start state of a step's skill."""
+def _draw_start(
+    execution: Execution, record: Episode, step: PlanStep, any_hold: bool = False
+) -> bool:
+    """Replaces the home by a record with the robot in a start state of a step's skill.
+
+    What is in the hand stays, unless a start state may have `any_hold`: to have picked an object is
+    an effect of a step, and no state to be in.
+    """
     goal = _goal_in(execution, record, step)
     rng = rng_of(execution.episode.id, step.index)
     spec = execution.executor.spec(step.skill)
     try:
-        starts = starts_on(spec, record, goal, rng)
-        return any(_replaced(execution, start.episode) for start in starts)
+        starts = (start.episode for start in starts_on(spec, record, goal, rng))
+        return any(
+            _replaced(execution, start) for start in starts if any_hold or start.held == record.held
+        )
     except RunError:
         return False
 
