@@ -22,7 +22,10 @@ from eval.handoffs.study import OTHERS, Players, Study
 from eval.handoffs.summary import Analysis, with_blame
 from eval.handoffs.worlds import marker_position, open_before
 from planner.containers import containers
-from planner.plan import Plan
+from planner.execution.execution import Execution
+from planner.execution.marks import Mark
+from planner.execution.trace import Stage
+from planner.plan import Plan, PlanStep
 from skills import registry
 from skills.core.interface import SkillGoal
 from skills.starts.start import Start
@@ -231,26 +234,39 @@ def test_the_null_would_not_hide_a_tax() -> None:
     assert taxes(studies)["navigate place"]["significant"]
 
 
-def test_an_episode_that_goes_on_from_a_mark_ends_as_it_did() -> None:
-    class Marks:
-        def __init__(self) -> None:
-            self.found: list[Any] = []
+class Marks:
+    """Takes a mark at every handoff."""
 
-        def before(self, execution: Any, step: Any) -> None:
-            self.found.append(execution.mark())
+    def __init__(self) -> None:
+        self.found: list[Mark] = []
 
-        def grant(self, execution: Any, step: Any, stage: Any) -> bool:
-            return False
+    def before(self, execution: Execution, step: PlanStep | None) -> None:
+        self.found.append(execution.mark())
 
-    executor = planted.executor(Home(), Faults(short_m=0.4, pick_fails=0.2))
+    def grant(self, execution: Execution, step: PlanStep, stage: Stage) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("after_timeout", [False, True])
+@pytest.mark.parametrize("end_on_timeout", [False, True])
+def test_an_episode_that_goes_on_from_a_mark_ends_as_it_did(
+    after_timeout: bool, end_on_timeout: bool
+) -> None:
+    faults = Faults(short_m=0.4, pick_fails=0.2)
+    executor = planted.executor(Home(), faults, end_on_timeout=end_on_timeout)
+    executor.rules = dataclasses.replace(executor.rules, after_timeout=after_timeout)
     outcomes = set()
     for episode in planted.episodes(12, num_targets=2):
         marks = Marks()
         trace = executor.begin(episode, intervention=marks).run()
         outcomes.add(trace.success)
+        others = []
         for mark in reversed(marks.found):
             again = mark.resumed().run()
             assert again.to_json() == trace.to_json()
+            others.append(again.other)
+        known = [trace.other, *others]
+        assert trace.other is None or len({id(other) for other in known}) == len(known)
     assert outcomes == {True, False}
 
 
@@ -483,7 +499,7 @@ def test_plans_that_differ_have_no_common_product() -> None:
 def test_flow_leads_every_episode_to_one_end() -> None:
     from eval.handoffs.flow import FAILED, SUCCEEDED, flow
 
-    graph = flow(results(), {})
+    graph = flow(results())
     assert nx.is_directed_acyclic_graph(graph)
     into = {
         end: sum(d["share"] for _, _, d in graph.in_edges(end, data=True))

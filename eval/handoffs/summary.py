@@ -46,7 +46,7 @@ def summary(
     report: Mapping[str, Any], results: Sequence[EpisodeResult], analysis: Analysis | None
 ) -> dict[str, Any]:
     """The report's keys on handoffs; docs/handoffs.md explains them. `results` as `with_blame`."""
-    graph = flow.flow(results, {r.id: r.set_up_by for r in results})
+    graph = flow.flow(results)
     if analysis is None:
         return {"analysis": None, "flow": flow.as_json(graph)}
     studies, players = analysis.studies, analysis.players

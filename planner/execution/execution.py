@@ -115,6 +115,7 @@ class Execution:
         other = copy.copy(self)
         other.home, other.trace = self.home.copy(), self.trace.fork()
         other.blame = Blame(other.trace)
+        other.ending = None if self.ending is None else self.ending.fork()
         other.disturbance, other.upkeep = self.disturbance.copy(), self.upkeep.copy()
         other.intervention = intervention or NoIntervention()
         return other
