@@ -21,6 +21,7 @@ from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
 from planner.options import PlanOptions
+from planner.plan import Plan
 from skills import registry, tables
 from skills.articulated.task import ArticulatedLimits
 from skills.core.interface import SkillPolicy
@@ -411,6 +412,36 @@ def test_a_target_that_was_never_in_the_hand_is_pushed_about_and_a_placed_one_is
     assert handled.moved is not None and handled.moved.targets == 0
 
 
+def test_every_object_that_is_pushed_about_is_a_cause_from_when_it_is():
+    """Also after another one was, and came back: what is beside the failure is its first cause."""
+
+    def push(index: int, metres: float):
+        def fault(home: KinematicHome) -> None:
+            home.objects[index, 0] += metres
+
+        return fault
+
+    near = ObjectPlacement("003_cracker_box", (0.2, 2.0, 0.8), (1.0, 0.0, 0.0, 0.0), "table_1")
+    episode = make_episode(3, 1)
+    episode = dataclasses.replace(episode, objects=(*episode.objects, near))
+    faults = {3: push(2, 0.5), 6: push(2, -0.5), 9: push(3, -0.15), 11: push(2, 0.5)}
+    trace = execute(KinematicHome(faults), episode, policies(pick=Quit()))
+    knocks = {c.predicate.split("_")[1]: c for c in trace.causes if c.reason == "knocked"}
+    assert {name: cause.step for name, cause in knocks.items()} == {"3": 9, "2": 11}
+    cause = trace.first_cause
+    assert cause is knocks["3"] and (cause.unit, cause.name) == ("m", "nav obj_0")
+    assert cause.margin == pytest.approx(-0.05)
+
+
+def test_a_step_that_a_plan_has_twice_is_two_stages():
+    home = KinematicHome()
+    executor = Executor(home, policies(), reset_arm=Fold(), limits=going_on())
+    first = executor.begin(make_episode()).plan
+    twice = [dataclasses.replace(s, index=i) for i, s in enumerate([first[0], *first])]
+    trace = executor.begin(make_episode(), plan=Plan(twice, first.problem)).run()
+    assert [stage.index for stage in trace.stages] == list(range(len(twice)))
+
+
 def test_the_contents_of_a_drawer_move_with_it():
     episode, handles = drawer_and_fridge()
     inside = episode.objects[0]
@@ -533,6 +564,44 @@ def test_goal_lost_in_the_final_wait_is_blamed_on_the_stage_that_made_it():
     assert not trace.success
     assert trace.first_cause is not None
     assert (trace.first_cause.name, trace.first_cause.reason) == ("place obj_0", "lost")
+    assert trace.first_cause.step == settled + 5
+
+
+class SlowFold(Fold):
+    """Takes five steps, wherever the arm is."""
+
+    def begin(self, *about):
+        super().begin(*about)
+        self.left = 5
+
+    def act(self, world, depth=None):
+        self.left -= 1
+        action = super().act(world, depth)
+        action[layout.STOP] = 1.0 if self.left < 0 else -1.0
+        return action
+
+
+def test_goal_lost_while_the_arm_is_reset_is_a_cause_before_whatever_fails_later():
+    place = execute(reset_arm=SlowFold()).stages[3]
+    at = place.before.step + place.steps + 2
+    home, acting = KinematicHome({at: knock_off_first_object}), policies(pick=Grab(wrong={2: 2}))
+    trace = execute(home, acting=acting, reset_arm=SlowFold())
+    assert not trace.stages[3].handed_over and trace.stages[3].succeeded
+    assert [c.reason for c in trace.causes][:2] == ["lost", "wrong_object"]
+    cause = trace.first_cause
+    assert cause is not None and (cause.name, cause.step) == ("place obj_0", at)
+    assert cause.predicate == "object_at(obj_0_003_cracker_box, goal_0)"
+
+
+def test_of_the_causes_of_one_stage_the_first_one_in_time_comes_first():
+    def push(home: KinematicHome) -> None:
+        home.objects[2] = [0.1, 2.0, 0.8]
+
+    at = execute().stages[1].before.step + 2
+    trace = execute(KinematicHome({at: push}), acting=policies(pick=Idle()))
+    first, second = (c for c in trace.causes if c.name == "pick obj_0")
+    assert (first.reason, second.reason, second.step) == ("timeout", "knocked", at)
+    assert trace.first_cause is second
 
 
 def test_force_over_the_instant_limit_ends_the_episode():

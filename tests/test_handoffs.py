@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,21 @@ from planted import DRAWER, Faults, Home, chance
 
 from eval.handoffs import blame, matrix, propagation, ranking
 from eval.handoffs.design import choose_coalitions, choose_players
+from eval.handoffs.findings import findings
+from eval.handoffs.repairs import KINDS, Repair, starts_on
 from eval.handoffs.shapley import shapley
 from eval.handoffs.statistics import bootstrap, clustered, holm, sign_flip
 from eval.handoffs.study import OTHERS, Players, Study
+from eval.handoffs.summary import Analysis, with_blame
+from eval.handoffs.worlds import marker_position, open_before
 from planner.containers import containers
+from planner.execution.execution import Execution
+from planner.execution.marks import Mark
+from planner.execution.trace import Stage
+from planner.plan import Plan, PlanStep
+from skills import registry
+from skills.core.interface import SkillGoal
+from skills.starts.start import Start
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.state import JOINTS
 
@@ -188,10 +200,13 @@ def test_the_first_cause_of_a_lost_fact_names_it_with_the_step_at_which_it_was_l
 
 
 def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
-    studies = study(Faults(detour_share=SHARE), repairs=False, episode_steps=120)
-    found = propagation.propagation(
-        studies, [[150 if s["time"] else 1 for s in one["stages"]] for one in studies]
-    )
+    # By itself a step has the time for a long way; with all others it has not.
+    faults, limits = Faults(detour_share=SHARE), {"episode_steps": 155}
+    studies = study(faults, repairs=False, **limits)
+    executor = planted.executor(Home(), faults, **limits)
+    traces = [executor.run(episode) for episode in planted.episodes(100)]
+    steps = [[outcome["steps"] for outcome in trace.outcomes()] for trace in traces]
+    found = propagation.propagation(studies, steps)
     late = [part for part in found["parts"] if part["kind"] == "time"]
     assert late and all(part["used_by"] == "navigate" for part in late)
     assert sum(part["value"] for part in late) > 0.3
@@ -219,26 +234,39 @@ def test_the_null_would_not_hide_a_tax() -> None:
     assert taxes(studies)["navigate place"]["significant"]
 
 
-def test_an_episode_that_goes_on_from_a_mark_ends_as_it_did() -> None:
-    class Marks:
-        def __init__(self) -> None:
-            self.found: list[Any] = []
+class Marks:
+    """Takes a mark at every handoff."""
 
-        def before(self, execution: Any, step: Any) -> None:
-            self.found.append(execution.mark())
+    def __init__(self) -> None:
+        self.found: list[Mark] = []
 
-        def grant(self, execution: Any, step: Any, stage: Any) -> bool:
-            return False
+    def before(self, execution: Execution, step: PlanStep | None) -> None:
+        self.found.append(execution.mark())
 
-    executor = planted.executor(Home(), Faults(short_m=0.4, pick_fails=0.2))
+    def grant(self, execution: Execution, step: PlanStep, stage: Stage) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("after_timeout", [False, True])
+@pytest.mark.parametrize("end_on_timeout", [False, True])
+def test_an_episode_that_goes_on_from_a_mark_ends_as_it_did(
+    after_timeout: bool, end_on_timeout: bool
+) -> None:
+    faults = Faults(short_m=0.4, pick_fails=0.2)
+    executor = planted.executor(Home(), faults, end_on_timeout=end_on_timeout)
+    executor.rules = dataclasses.replace(executor.rules, after_timeout=after_timeout)
     outcomes = set()
     for episode in planted.episodes(12, num_targets=2):
         marks = Marks()
         trace = executor.begin(episode, intervention=marks).run()
         outcomes.add(trace.success)
+        others = []
         for mark in reversed(marks.found):
             again = mark.resumed().run()
             assert again.to_json() == trace.to_json()
+            others.append(again.other)
+        known = [trace.other, *others]
+        assert trace.other is None or len({id(other) for other in known}) == len(known)
     assert outcomes == {True, False}
 
 
@@ -258,6 +286,101 @@ def test_equal_continuations_are_run_once() -> None:
         assert all(outcome == {"success": True, "applied": 0} for outcome in outcomes)
         continued = whole["steps_run"] - single["steps_run"]
         assert continued <= 7 * whole["steps"]  # those of the seven coalitions by state
+
+
+def test_continuations_that_are_shared_are_those_that_would_have_been_run() -> None:
+    """Every coalition run by itself from the episode's start comes to what the study says."""
+    chain = (*CHAIN[:3], ("place", "navigate"), CHAIN[3])
+    players = Players({"state": chain[:4], "effect": chain})
+    faults = Faults(pick_fails=0.2, place_fails=0.2, short_m=0.4, slip_share=0.2, roll_share=0.2)
+    executor = planted.executor(Home(), faults, end_on_timeout=False)
+    failed = 0
+    for episode in planted.episodes(10, 3, num_targets=2):
+        every = {kind: range(1, 2 ** len(players.of[kind])) for kind in KINDS}
+        found = Study(executor, players, OPENED).run(episode, every, isolated=False)
+        failed += not found["success"]
+        plan = executor.begin(episode).plan
+        for kind in KINDS if not found["success"] else KINDS[:1]:
+            for coalition in every[kind]:
+                repair = Repair(kind, players.types(kind, coalition, plan), OPENED)
+                trace = executor.begin(episode, intervention=repair).run()
+                outcome = {"success": trace.success, "applied": len(repair.applied)}
+                assert found["repairs"][kind][str(coalition)] == outcome
+    assert 2 < failed < 10
+
+
+def test_what_was_never_there_is_not_lost_at_a_later_handoff() -> None:
+    """With timeouts ignored the robot drives on without the object, and Place cannot begin."""
+    studies = study(Faults(pick_fails=SHARE, place_fails=0.0), 40, end_on_timeout=False)
+    rows = {(r["kind"], r["from"], r["to"]): r for r in ranking.ranked(studies, PLAYERS)}
+    assert rows["effect", "pick", "navigate"]["ci_low"] > 0.0
+    assert rows["effect", "navigate", "place"]["gain"] == 0.0
+    assert rows["effect", "navigate", "place"]["shapley"] == 0.0
+
+
+def test_a_better_state_puts_nothing_into_the_hand() -> None:
+    """Place starts with an object in the hand, which Pick, and no state, has to bring about."""
+    studies = study(Faults(pick_fails=1.0), 5, end_on_timeout=False)
+    assert {row["gain"] for row in ranking.ranked(studies, PLAYERS) if row["kind"] == "state"} == {
+        0
+    }
+    assert ranking.repair_all(studies, PLAYERS)["effect"]["gain"] > 0.5
+
+
+def test_a_step_that_may_not_begin_where_it_was_put_was_not_run_by_itself() -> None:
+    class Afar:
+        num_objects = 3
+
+        def towards(self, base: Episode, goal: Any, rng: Any) -> Any:
+            return lambda attempt: Start(dataclasses.replace(base, robot_start=(9, 9, 0)), goal)
+
+    executor = planted.executor(Home(), Faults(pick_fails=0.0, place_fails=0.0))
+    executor.spec = lambda name: dataclasses.replace(registry.get(name), starts=Afar())
+    (episode,) = planted.episodes(1)
+    found = Study(executor, PLAYERS, OPENED).run(episode, {})
+    alone = {stage["name"]: stage["isolated"] for stage in found["stages"]}
+    assert alone == {"nav obj_0": True, "pick obj_0": None, "nav goal_0": True, "place obj_0": None}
+
+
+def test_what_was_opened_and_closed_again_is_not_to_be_open() -> None:
+    (episode,) = planted.episodes(1)
+    plan = planted.executor(Home(), Faults()).begin(episode).plan
+    facts = [("opened_cab", DRAWER), ("closed_cab", DRAWER), ("opened_cab", DRAWER)]
+    steps = [dataclasses.replace(plan[0], index=i, adds=(f,)) for i, f in enumerate(facts)]
+    found = [open_before(Plan(steps, plan.problem), index, {DRAWER: 0.4}) for index in range(4)]
+    assert found == [{}, {DRAWER: 0.4}, {}, {DRAWER: 0.4}]
+
+
+def test_skills_without_start_states_of_their_own_start_near_what_they_are_about() -> None:
+    spec = dataclasses.replace(registry.get("open_drawer"), starts=object())
+    (episode,) = drawer_episodes(1)
+    rng = np.random.default_rng(0)
+    starts = list(starts_on(spec, episode, SkillGoal(marker=DRAWER), rng))
+    handle = marker_position(episode, DRAWER)[:2]
+    assert starts and all(
+        math.dist(start.episode.robot_start[:2], handle) < 2.1 for start in starts
+    )
+    assert not list(starts_on(spec, episode, SkillGoal(), rng))
+
+
+def test_the_skill_that_set_up_is_named_where_the_failure_began() -> None:
+    studies = study(Faults(short_m=0.4, short_share=SHARE), 40, repairs=False)
+    culprits = blame.set_up_by(studies)
+    assert culprits.count("navigate") > 3
+
+    def named(shift: int) -> list[str | None]:
+        """The skills that are named where first causes are so many steps after the break."""
+        found = []
+        for one in studies:
+            result = results()[1]
+            assert result.first_cause is not None
+            stage = (blame.broken_at(one) or 0) + shift
+            cause = dataclasses.replace(result.first_cause, stage=stage)
+            found.append(dataclasses.replace(result, first_cause=cause))
+        return [r.set_up_by for r in with_blame(found, Analysis(studies, PLAYERS, 0))]
+
+    assert named(0) == culprits
+    assert named(1) == [None] * len(studies)
 
 
 # -- the arithmetic --------------------------------------------------------------------------------
@@ -348,6 +471,24 @@ def test_the_split_of_the_loss_is_that_of_a_case_counted_by_hand() -> None:
     assert sum(parts.values()) == pytest.approx(9 / 16 - 0.25)
 
 
+def test_what_was_not_run_by_itself_says_nothing_of_a_tax() -> None:
+    studies = hand_made("SFSS", "SFSF", "SSSS", "SSSS")
+    for one in studies[2:]:
+        one["stages"][1]["isolated"] = None
+    studies[0]["stages"][1]["time"] = studies[1]["stages"][1]["time"] = True
+    found = propagation.propagation(studies)
+    parts = {(part["kind"], part["stage"]): part["value"] for part in found["parts"]}
+    assert sum(parts.values()) == pytest.approx(found["loss"]) == pytest.approx(0.0)
+    # One of four had a pair that differed, and what it wanted was time; the other failed alone too.
+    assert parts == {("selection", 1): pytest.approx(-0.25), ("time", 1): pytest.approx(0.25)}
+
+
+def test_without_repairs_none_is_said_to_be_useless() -> None:
+    studies = hand_made("SSSS", "SFSS")
+    report = {"propagation": propagation.propagation(studies), "first_causes": [], "repairs": []}
+    assert findings(report)[2] == "No repair of a handoff was run."
+
+
 def test_plans_that_differ_have_no_common_product() -> None:
     one, other = hand_made("SSSS", "SSSS")
     other["stages"] = other["stages"][:1]
@@ -358,7 +499,7 @@ def test_plans_that_differ_have_no_common_product() -> None:
 def test_flow_leads_every_episode_to_one_end() -> None:
     from eval.handoffs.flow import FAILED, SUCCEEDED, flow
 
-    graph = flow(results(), {})
+    graph = flow(results())
     assert nx.is_directed_acyclic_graph(graph)
     into = {
         end: sum(d["share"] for _, _, d in graph.in_edges(end, data=True))
@@ -419,6 +560,15 @@ def test_coalitions_stay_within_the_budget() -> None:
     for budget in (0, 1000, 2000, 4000, 10_000):
         runs = choose_coalitions(results(), players, budget)
         states = sum(100 * len(run["state"]) for run in runs)
-        assert states <= budget
-        assert all(bool(run["effect"]) == (number > 0) for number, run in enumerate(runs))
-    assert all(len(run["state"]) == 7 for run in runs)
+        granted = [bool(run["effect"]) for run in runs]
+        assert granted == sorted(granted, reverse=True)  # the first ones, failed or not
+        assert states + 300 * sum(granted[1:]) <= budget
+        assert any(granted) == (budget > 0)
+    assert all(len(run["state"]) == 7 and run["effect"] for run in runs)
+
+
+def test_where_all_steps_were_done_the_last_handoff_lost_the_goal() -> None:
+    done = results()[0]
+    lost = [dataclasses.replace(done, success=False)] * 3
+    assert choose_players(lost, 1).of["effect"] == (OTHERS,)
+    assert choose_players(lost, 2).of["effect"] == (("place", "end"), OTHERS)

@@ -6,6 +6,7 @@ from eval.analysing.results import generic
 from planner.execution.disturbance import MOVED_M
 from planner.execution.trace import Cause
 from planner.predicates import PredicateThresholds
+from tpsrl.world.state import JOINTS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,7 +20,10 @@ class _Limit:
 def cause_text(cause: Cause, thresholds: PredicateThresholds) -> str:
     """What a cause says: "robot_at(obj_0, robot_0): 2.31 m > 2 m at step 412"."""
     when, name = f"at step {cause.step}", generic(cause.predicate)
-    limit = _limit(cause.predicate.partition("(")[0], thresholds)
+    predicate, _, terms = cause.predicate.partition("(")
+    if predicate == "object_at" and terms.removesuffix(")").endswith(JOINTS):
+        predicate = "in"  # its margin is that of lying in a drawer or the fridge
+    limit = _limit(predicate, thresholds)
     if cause.unit == "bool":
         return f"{name}: not so {when}"
     if limit is None:

@@ -24,14 +24,11 @@ def _loss(report: Mapping[str, Any]) -> str:
     measured = f"In the {found['episodes']} analysed episodes full success is "
     measured += _share(found["measured"])
     if found["loss"] is None:
-        return f"{measured}; the steps by themselves were not measured."
+        return f"{measured}; their plans differ, or a step could never be run by itself."
     product = _share(found["product_isolated"])
+    measured += f", while the same skills from their own start states would give {product}: "
     if found["loss"] <= 0.0:
-        return (
-            f"{measured}, while the same skills from their own start states would give {product}: "
-            "the robot loses nothing by chaining them, since the skills before leave better states "
-            "than those start states are."
-        )
+        return f"{measured}the robot loses nothing by chaining them."
     sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}
     for part in found["parts"]:
         sums[part["kind"]] += part["value"]
@@ -51,10 +48,7 @@ def _loss(report: Mapping[str, Any]) -> str:
     where = ""
     if worst is not None and worst["value"] > 0.0 and "tax" in largest:
         where = f", most of it from {worst['from']} to {worst['to']} ({_points(worst['value'])})"
-    return (
-        f"{measured}, while the same skills from their own start states would give {product}: "
-        f"chaining them loses {_points(found['loss'])}, {told}{where}."
-    )
+    return f"{measured}chaining them loses {_points(found['loss'])}, {told}{where}."
 
 
 def _cause(report: Mapping[str, Any]) -> str:
@@ -81,7 +75,9 @@ def _cause(report: Mapping[str, Any]) -> str:
 
 def _repair(report: Mapping[str, Any]) -> str:
     repairs: Sequence[Mapping[str, Any]] = report["repairs"] or []
-    if not repairs or repairs[0]["gain"] <= 0.0:
+    if not repairs:
+        return "No repair of a handoff was run."
+    if repairs[0]["gain"] <= 0.0:
         return "No single repair of a handoff would lift full success."
     best = repairs[0]
     before, after = (words.plain(best[key]) for key in ("from", "to"))

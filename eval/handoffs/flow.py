@@ -1,6 +1,6 @@
 """How failure flows: from causes through the step at which the chain broke to the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ from tpsrl import files
 FAILED, SUCCEEDED = "end:failed", "end:succeeded"
 
 
-def flow(results: Sequence[EpisodeResult], culprits: Mapping[str, str | None]) -> Any:
-    """A `networkx.DiGraph` over all episodes; `culprits` by episode set the failed skill up.
+def flow(results: Sequence[EpisodeResult]) -> Any:
+    """A `networkx.DiGraph` over all episodes.
 
     Nodes have "kind" ("cause", "stage" or "end"), "label" and "share" of all episodes, edges
     "share". A failure flows from its cause (what was lacking, or the skill that set the failed one
@@ -40,9 +40,8 @@ def flow(results: Sequence[EpisodeResult], culprits: Mapping[str, str | None]) -
             add(SUCCEEDED, "end", "succeeded")
             join("start", SUCCEEDED)
             continue
-        culprit = culprits.get(result.id)
         what = generic(cause.predicate)
-        by = f"set up by {culprit}" if culprit else cause.reason
+        by = f"set up by {result.set_up_by}" if result.set_up_by else cause.reason
         origin = f"cause:{cause.skill}:{what}:{by}"
         where = f"stage:{cause.stage}"
         add(origin, "cause", f"{what}, {by}")

@@ -5,7 +5,8 @@ which all steps before it have handed over, and c(k) its success after them in t
 the a is what the skills promise, the product of the c is how often every step hands over. Replacing
 one factor after the other splits the difference exactly: a by b is selection (the episodes that get
 so far are easier or harder ones), b by c is the tax of the handoff into k, of which what ended for
-want of time is a part of its own.
+want of time, though the step succeeds by itself, is a part of its own. Where a step could not be
+run by itself, b takes it as it was: what has no pair says nothing of a tax.
 """
 
 from collections import defaultdict
@@ -72,7 +73,7 @@ def _chained(study: StudyRecord, index: int) -> bool:
 
 
 def _rates(studies: Sequence[StudyRecord], index: int) -> tuple[float, float, float, float] | None:
-    """a, b, c of a step, and the share of those that reached it that ended there by time.
+    """a, b, c of a step, and the share of those that reached it that only time kept from it.
 
     A step that no episode reached has b = a and c = 0, which changes nothing: a factor before it is
     0. None where it was never run by itself.
@@ -81,16 +82,15 @@ def _rates(studies: Sequence[StudyRecord], index: int) -> tuple[float, float, fl
     known = [a for a in alone if a is not None]
     if not known:
         return None
-    here = [study for study in studies if _chained(study, index)]
-    mine = [s["stages"][index]["isolated"] for s in here]
-    paired = [a for a in mine if a is not None]
     everywhere = float(np.mean(known))
+    here = [study["stages"][index] for study in studies if _chained(study, index)]
     if not here:
         return everywhere, everywhere, 0.0, 0.0
-    stages = [study["stages"][index] for study in here]
-    real = float(np.mean([stage["handed_over"] for stage in stages]))
-    late = float(np.mean([stage["time"] and not stage["handed_over"] for stage in stages]))
-    return everywhere, float(np.mean(paired)) if paired else everywhere, real, late
+    real = np.array([stage["handed_over"] for stage in here])
+    pairs = [(stage["isolated"], stage["handed_over"]) for stage in here]
+    reached = np.array([good if alone is None else alone for alone, good in pairs])
+    late = np.array([stage["time"] for stage in here]) & reached & ~real
+    return everywhere, float(np.mean(reached)), float(np.mean(real)), float(np.mean(late))
 
 
 def _conditional(studies: Sequence[StudyRecord]) -> float | None:

@@ -83,10 +83,8 @@ def gain(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> dict[str
 
 
 def _outcome(kind: Kind, study: StudyRecord, coalition: int) -> dict[str, Any] | None:
-    """What came of a coalition; an episode that succeeded has no effect to grant."""
+    """What came of a coalition, None where it was not run."""
     found: dict[str, Any] | None = study["repairs"][kind].get(str(coalition))
-    if found is None and kind == "effect" and study["success"]:
-        return {"success": True, "applied": 0}
     return found
 
 

@@ -8,7 +8,7 @@ granted.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -52,18 +52,30 @@ def starts_on(
 ) -> Iterator[Start]:
     """Start states of a skill for a goal in a home: its own distribution where it has one for it.
 
-    Those of `StartStates.towards`, else near what the goal is about and facing it.
+    Those of `StartStates.towards`, else near what the goal is about and facing it; none where it is
+    about nothing that has a place.
     """
     towards = getattr(spec.start_states(), "towards", None)
     if towards is not None:
         draw = towards(record, goal, rng)
     else:
-        point = goal.position or record.objects[goal.object].pos
+        point = _about(record, goal)
+        if point is None:
+            return
         draw = near(record, rng, point, goal, record.held)
     for attempt in range(_DRAWS):
         start = draw(attempt)
         if start is not None:
             yield start
+
+
+def _about(record: Episode, goal: SkillGoal) -> Sequence[float] | None:
+    """Where (m) what a goal is about is in the home of a record."""
+    if goal.position is not None:
+        return goal.position
+    if goal.object >= 0:
+        return record.objects[goal.object].pos
+    return worlds.marker_position(record, goal.marker).tolist() if goal.marker else None
 
 
 class Repair:
@@ -127,7 +139,11 @@ class Repair:
         return _draw_start(execution, record, step)
 
     def _restore(self, execution: Execution, step: PlanStep | None, handoff: Handoff) -> None:
-        """Grants what was lost on the way: preconditions of a step, or at the end the goal."""
+        """Grants what was lost on the way: preconditions of a step, or at the end the goal.
+
+        What an earlier step has not brought about was never there to be lost: that is granted where
+        that step ends.
+        """
         facts = execution.facts()
         missing: list[tuple[Atom, bool]] = []
         if step is None:
@@ -138,8 +154,8 @@ class Repair:
                 if not facts.clause(clause).holds:
                     missing.append((clause[-1].atom, clause[-1].holds))
         index = len(execution.plan) if step is None else step.index
-        made = execution.trace.stages[-1].handed_over
-        if not missing or not made:
+        missing = [fact for fact in missing if _was_there(execution, *fact, index)]
+        if not missing or not execution.trace.stages[-1].handed_over:
             return
         self.met.add(handoff)
         if handoff in self.types and _bring_about(execution, missing, step, self.opened):
@@ -152,17 +168,25 @@ def isolated_start(execution: Execution, step: PlanStep, opened: Mapping[str, fl
     That is the episode with all effects of the steps before, and a start state of the skill.
     """
     record = worlds.planned(execution.episode, execution.plan, step.index, opened)
-    return _draw_start(execution, record, step)
+    return _draw_start(execution, record, step, any_hold=True)
 
 
-def _draw_start(execution: Execution, record: Episode, step: PlanStep) -> bool:
-    """Replaces the home by a record with the robot in a start state of a step's skill."""
+def _draw_start(
+    execution: Execution, record: Episode, step: PlanStep, any_hold: bool = False
+) -> bool:
+    """Replaces the home by a record with the robot in a start state of a step's skill.
+
+    What is in the hand stays, unless a start state may have `any_hold`: to have picked an object is
+    an effect of a step, and no state to be in.
+    """
     goal = _goal_in(execution, record, step)
     rng = rng_of(execution.episode.id, step.index)
     spec = execution.executor.spec(step.skill)
     try:
-        starts = starts_on(spec, record, goal, rng)
-        return any(_replaced(execution, start.episode) for start in starts)
+        starts = (start.episode for start in starts_on(spec, record, goal, rng))
+        return any(
+            _replaced(execution, start) for start in starts if any_hold or start.held == record.held
+        )
     except RunError:
         return False
 
@@ -176,6 +200,17 @@ def _goal_in(execution: Execution, record: Episode, step: PlanStep) -> SkillGoal
         marker_pos=worlds.marker_positions(record, world)[None],
     )
     return skill_goal(step, entities, world)
+
+
+def _was_there(execution: Execution, atom: Atom, holds: bool, index: int) -> bool:
+    """Whether the steps before one had made an atom true, or false; what none makes, was so."""
+    makers = [
+        s.index for s in execution.plan.steps[:index] if atom in (s.adds if holds else s.deletes)
+    ]
+    if not makers:
+        return True
+    last = [stage for stage in execution.trace.stages if stage.index == makers[-1]]
+    return bool(last) and last[-1].handed_over
 
 
 def _bring_about(

@@ -9,8 +9,10 @@ from typing import Any
 
 from eval.handoffs.errors import handoff_errors
 from eval.handoffs.repairs import KINDS, Handoff, Kind, Repair, handoff_type, isolated_start
-from planner.execution.execution import EPISODE_STEPS, Execution, Mark
+from eval.handoffs.worlds import open_before
+from planner.execution.execution import EPISODE_STEPS, Execution
 from planner.execution.executor import Executor
+from planner.execution.marks import Mark
 from planner.execution.trace import Stage, Trace
 from planner.plan import Plan, PlanStep, skill_goal
 from tpsrl.world.episode import Episode
@@ -63,12 +65,7 @@ class _Recorder:
         found = None
         if step.index > 0:
             goal = skill_goal(step, plan.problem.entities, execution.world)
-            wide = {
-                atom[1]: self.opened[atom[1]]
-                for earlier in plan.steps[: step.index]
-                for atom in earlier.adds
-                if atom[0].startswith("opened")
-            }
+            wide = open_before(plan, step.index, self.opened)
             home = (executor.simulator, executor.env_id, execution.episode, execution.world)
             found = handoff_errors(*home, goal, wide)
         self.errors.append(found)
@@ -99,9 +96,10 @@ class Study:
         Keys: "id", "success", "steps" (of the episode itself), "stages" (for each step of the plan
         "skill", "name", "makes" (the predicate it is for), "reached", "handed_over", "time" (ended
         by the episode's steps),
-        "isolated" (None: no start state was found), "errors", "mended" (of the step that failed
-        first: whether it succeeds from a repaired state)), "repairs" (by kind, by coalition:
-        "success" and at how many handoffs something was replaced), "steps_run", "repair_steps".
+        "isolated" (None: it was not run, for no start state was found), "errors", "mended" (of the
+        step that failed first: whether it succeeds from a repaired state)), "repairs" (by kind, by
+        coalition: "success" and at how many handoffs something was replaced), "steps_run",
+        "repair_steps".
         """
         self.steps = 0
         recorder = _Recorder(self.opened)
@@ -160,7 +158,8 @@ class Study:
             return None
         stage = execution.execute(step)
         self.steps += execution.trace.steps
-        return stage.handed_over
+        # Where its preconditions do not hold, the skill has not been run by itself.
+        return stage.handed_over if stage.reached else None
 
     def _mended(self, mark: Mark, step: PlanStep) -> bool:
         """Whether the step that failed first succeeds from a repaired state."""
@@ -211,19 +210,22 @@ def _chances(kind: Kind, trace: Trace, plan: Plan) -> list[tuple[int, Handoff]]:
     """The handoffs of an episode that can be repaired, each with the step before which to begin.
 
     A granted effect belongs to the end of a step, and so to the mark at its start; a fact that was
-    lost is granted before the step that needs it, or before the end.
+    lost is granted before the step that needs it, or before the end. Not all of them need be taken,
+    and where the episode succeeds there are none: what was lacking was not needed.
     """
     last = max((stage.index for stage in trace.stages), default=-1)
     if kind == "state":
         good = [s.index for s in trace.stages if s.handed_over and s.index < last]
         return [(index + 1, handoff_type(plan, index)) for index in good]
+    if trace.success:
+        return []
     found = []
     for stage in trace.stages:
         if not stage.handed_over:
             if stage.index > 0:
                 found.append((stage.index, handoff_type(plan, stage.index - 1)))
             found.append((stage.index, handoff_type(plan, stage.index)))
-    if not found and not trace.success and trace.ended_by == "stop" and last >= 0:
+    if trace.ended_by == "stop" and last >= 0:
         found.append((last + 1, handoff_type(plan, last)))
     return found
 

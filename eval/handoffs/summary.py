@@ -28,10 +28,17 @@ class Analysis:
 
 
 def with_blame(results: Sequence[EpisodeResult], analysis: Analysis) -> list[EpisodeResult]:
-    """The results, of which those that were studied say who had set the failed skill up."""
+    """The results, of which those that were studied say who had set the failed skill up.
+
+    That is of the step at which the chain broke. Where what was lacking there came about later all
+    the same, the failure began with another step, of which nothing is said.
+    """
     culprits = blame.set_up_by(analysis.studies)
-    studied = zip(results, culprits, strict=False)
-    changed = [dataclasses.replace(r, set_up_by=culprit) for r, culprit in studied]
+    changed = []
+    for result, study, culprit in zip(results, analysis.studies, culprits, strict=False):
+        cause = result.first_cause
+        began = cause is not None and cause.stage == blame.broken_at(study)
+        changed.append(dataclasses.replace(result, set_up_by=culprit if began else None))
     return [*changed, *results[len(changed) :]]
 
 
@@ -39,7 +46,7 @@ def summary(
     report: Mapping[str, Any], results: Sequence[EpisodeResult], analysis: Analysis | None
 ) -> dict[str, Any]:
     """The report's keys on handoffs; docs/handoffs.md explains them. `results` as `with_blame`."""
-    graph = flow.flow(results, {r.id: r.set_up_by for r in results})
+    graph = flow.flow(results)
     if analysis is None:
         return {"analysis": None, "flow": flow.as_json(graph)}
     studies, players = analysis.studies, analysis.players

@@ -23,7 +23,18 @@ def opened_by_plan(scenario: Scenario) -> dict[str, float]:
     """How far doors and drawers are open (rad, m) by marker, once a plan has opened them."""
     found = {marker: _OPEN[marker == FRIDGE] for marker in JOINTS}
     for target in scenario.targets:
-        found |= target.opened
+        found |= {marker: wide for marker, wide in target.opened.items() if wide > 0.0}
+    return found
+
+
+def open_before(plan: Plan, index: int, opened: Mapping[str, float]) -> dict[str, float]:
+    """How far open (rad, m) is what a plan has opened, and not closed again, before a step."""
+    found: dict[str, float] = {}
+    for kind, *names in (atom for step in plan.steps[:index] for atom in step.adds):
+        if kind.startswith("opened"):
+            found[names[0]] = opened[names[0]]
+        elif kind.startswith("closed"):
+            found.pop(names[0], None)
     return found
 
 
@@ -123,9 +134,13 @@ def marker_positions(record: Episode, world: WorldState) -> np.ndarray:
     """Where the handles (5, 3) are in a record; what a home without them says stays."""
     found = np.array(world.marker_pos[0], dtype=float)
     for index, marker in enumerate(JOINTS):
-        joint = record.articulation.get(marker, 0.0)
-        if joint != float(world.joints[0, index]):
-            where = handle(record.layout, marker)
-            pos, turn = where.pose(joint)
-            found[index] = pos + turn @ np.array(where.link.marker)
+        if record.articulation.get(marker, 0.0) != float(world.joints[0, index]):
+            found[index] = marker_position(record, marker)
     return found
+
+
+def marker_position(record: Episode, marker: str) -> np.ndarray:
+    """Where a handle (3,) is in a record, in metres."""
+    where = handle(record.layout, marker)
+    pos, turn = where.pose(record.articulation.get(marker, 0.0))
+    return pos + turn @ np.array(where.link.marker)

@@ -135,7 +135,7 @@ def evaluate(
         timing["analysed_seconds"] = round(journal.seconds, 2)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
         runs.put_files(journal.films / analysis.REEL, out / analysis.REEL, ("*.mp4", "*.png"))
-        write_graphml(flow(results, {r.id: r.set_up_by for r in results}), out / "flow.graphml")
+        write_graphml(flow(results), out / "flow.graphml")
         html = page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)
         journal.finish()

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.execution.disturbance import MOVED_M, Knock
 from planner.execution.facts import Facts
-from planner.execution.trace import Cause, Stage, Trace
+from planner.execution.trace import Cause, Stage, Trace, earliest
 from planner.execution.upkeep import Lost
 from planner.plan import PlanStep
 from planner.predicates import text
@@ -93,10 +93,11 @@ class Blame:
                 margin = Margin.below(knock.metres, MOVED_M, "m")
                 self.note(stage, f"undisturbed({knock.name})", margin, KNOCKED, knock.step)
 
-    def judged(self, positions: Mapping[str, np.ndarray]) -> None:
+    def judged(self, positions: Mapping[str, np.ndarray], lost: Mapping[str, int]) -> None:
         """The episode is over and judged: marks what was made good, and names what was lost.
 
-        `positions` (3,) are those of the plan's entities, by name.
+        `positions` (3,) are those of the plan's entities, by name; `lost` says at which control
+        step a fact of the goal was, where that is known.
         """
         self._mark_recovered()
         self._mark_harmless(positions)
@@ -104,7 +105,8 @@ class Blame:
         missing = _missing(trace.goal)
         if not trace.success and missing is not None and trace.first_cause is None:
             makers = [stage for stage in trace.stages if missing[0] in stage.effects]
-            self.note(makers[-1] if makers else None, *missing, LOST)
+            maker, step = makers[-1] if makers else None, lost.get(missing[0])
+            self.note(maker, *missing, LOST, step)
 
     def _mark_recovered(self) -> None:
         """A cause is made good when its goal holds at the end, or its stage succeeded later."""
@@ -129,7 +131,7 @@ class Blame:
     def _mark_harmless(self, positions: Mapping[str, np.ndarray]) -> None:
         """An object that was pushed about matters where the failure is about it, or beside it."""
         causes = self._trace.causes
-        failure = next((c for c in causes if not c.recovered and c.reason != KNOCKED), None)
+        failure = earliest(c for c in causes if not c.recovered and c.reason != KNOCKED)
         for cause in causes:
             if cause.reason != KNOCKED:
                 continue

@@ -56,12 +56,10 @@ class Disturbance:
         return other
 
     def note(self, world: WorldState, step: int) -> None:
-        """Remembers what is in the hand, and what is no longer where it was, after a step."""
+        """Remembers what is in the hand, and what is not where it was, after a control step."""
         self._handled.add(int(world.held[0]))
-        away = self._away(world) > MOVED_M
-        if len(self._since) < np.count_nonzero(away):
-            for thing in np.flatnonzero(away).tolist():
-                self._since.setdefault(thing, step)
+        away = np.flatnonzero(self._away(world) > MOVED_M).tolist()
+        self._since = {thing: self._since.get(thing, step) for thing in away}
 
     def knocked(self, world: WorldState, since: int) -> list[Knock]:
         """What has been pushed about after step `since` and was never held, the earliest first."""

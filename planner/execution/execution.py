@@ -1,17 +1,19 @@
 """One episode in progress: a plan, carried out step by step."""
 
 import copy
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.execution.blame import Blame
 from planner.execution.disturbance import Disturbance
+from planner.execution.episode_home import EpisodeHome
 from planner.execution.facts import Facts
 from planner.execution.intervention import Intervention, NoIntervention
-from planner.execution.limits import episode_forces, limits_of
+from planner.execution.limits import episode_forces
+from planner.execution.marks import Mark
 from planner.execution.progress import RESET_ARM, SKILL, WAIT, OnStep, StepInfo
+from planner.execution.skill_run import SkillRun
 from planner.execution.timeouts import ran_out
 from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
 from planner.execution.upkeep import Upkeep
@@ -21,16 +23,10 @@ from planner.problem import problem_from_episode
 from planner.rewriting import rewritten
 from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
-from skills.core import settings, task
-from skills.core.conditions import Margin, margins
+from skills.core.conditions import Margin
 from skills.core.geometry import planar_distance
-from skills.core.interface import SkillGoal, SkillPolicy
-from skills.core.limits import SkillLimits
-from skills.core.skill import STOPPED, Grip, Skill
-from skills.core.state import Goals, TaskState
-from skills.envs.map_sensors import MapSensors
+from skills.core.interface import SkillGoal
 from tpsrl.errors import UserError
-from tpsrl.sim.base import Overlap, Snapshot
 from tpsrl.world import action as action_layout
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -39,22 +35,6 @@ if TYPE_CHECKING:
     from planner.execution.executor import Executor
 
 FORCE_LIMIT, EPISODE_STEPS = "force_limit", "episode_steps"
-
-
-@dataclasses.dataclass(slots=True)
-class _SkillRun:
-    """One run of a skill: its definition, who acts, and what is remembered between steps."""
-
-    skill: Skill
-    policy: SkillPolicy
-    goal: SkillGoal
-    state: TaskState
-    limits: SkillLimits
-    settings: settings.TaskSettings
-    thresholds: object
-    mask: np.ndarray
-    maps: MapSensors  # the way along the floor, for a skill that is judged by it
-    carried: int  # object that a skill without a grip has to keep in the hand, -1 for none
 
 
 class Execution:
@@ -76,9 +56,8 @@ class Execution:
         self.limits, self.rules = executor.limits, executor.rules
         self.episode, self.on_step = episode, on_step
         self.intervention: Intervention = intervention or NoIntervention()
-        self.force_before_n = 0.0  # summed in homes that another one has taken the place of
         self.at = 0
-        self.world = self._observe()
+        self.home = EpisodeHome(executor.simulator, executor.env_id)
         self.resolved: dict[Atom, Resolved] = {}
         self.plan = self._new_plan() if plan is None else plan
         self.first_plan = self.plan
@@ -95,6 +74,11 @@ class Execution:
         self._mark_stage_goals(self.facts())
         self.over = ""
         self.ending: Trace | None = None  # from the first timeout on: the episode that ends there
+
+    @property
+    def world(self) -> WorldState:
+        """The home's state (batch one) after the last control step."""
+        return self.home.world
 
     def run(self) -> Trace:
         """Carries the plan out to its end, or to that of the episode, and judges the goal.
@@ -122,15 +106,18 @@ class Execution:
         Raises:
             UserError: the engine cannot take exact snapshots.
         """
-        simulator, env_id = self.executor.simulator, self.executor.env_id
-        if not simulator.capabilities.exact_snapshots:
+        if not self.executor.simulator.capabilities.exact_snapshots:
             raise UserError("snapshots: this engine cannot take exact snapshots")
-        return Mark(self._copy(), simulator.snapshot(env_id))
+        return Mark(self.copy(), self.home.snapshot())
 
-    def _copy(self) -> "Execution":
+    def copy(self, intervention: Intervention | None = None) -> "Execution":
+        """One that goes on from here by itself, once the home is as it is now."""
         other = copy.copy(self)
-        other.trace, other.blame = self.trace.fork(), self.blame
+        other.home, other.trace = self.home.copy(), self.trace.fork()
+        other.blame = Blame(other.trace)
+        other.ending = None if self.ending is None else self.ending.fork()
         other.disturbance, other.upkeep = self.disturbance.copy(), self.upkeep.copy()
+        other.intervention = intervention or NoIntervention()
         return other
 
     def replace_home(self, episode: Episode) -> None:
@@ -139,21 +126,12 @@ class Execution:
         Raises:
             Overlap: the robot or an object would be inside something; the home is as it was.
         """
-        simulator, env_id = self.executor.simulator, self.executor.env_id
-        before = simulator.snapshot(env_id)
-        try:
-            simulator.reset([env_id], [episode])
-        except Overlap:
-            simulator.restore(env_id, before)
-            raise
-        self.force_before_n = float(self.world.force_total[0])
-        self.world = self._observe()
+        self.home.replace(episode)
 
     def forget_end(self, force_total_n: float) -> None:
         """The limit that has just ended the episode has not; the summed force is another one."""
         self.over = ""
-        self.force_before_n += force_total_n - float(self.world.force_total[0])
-        self.world = self._observe()
+        self.home.set_force_total(force_total_n)
 
     # -- the plan ------------------------------------------------------------------------------
 
@@ -218,7 +196,7 @@ class Execution:
         )
         if self.rules.snapshots:
             key = len(self.trace.stages)
-            self.trace.snapshots[key] = self.executor.simulator.snapshot(self.executor.env_id)
+            self.trace.snapshots[key] = self.home.snapshot()
         self.trace.stages.append(stage)
         if self.blame.unmet(stage):
             stage.ended_by = "precondition"
@@ -227,6 +205,7 @@ class Execution:
             self._run_skill(step, stage)
             if not self._granted(step, stage):
                 self._check_effects(step, stage)
+                self.upkeep.made(step.index, self.facts())
                 if not self.over and self._resets_arm_after(step):
                     self._reset_arm(step, stage)
         stage.after = self._handoff()
@@ -257,12 +236,12 @@ class Execution:
         return stage.granted
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
-        run = self._begin(step, stage.goal)
+        run = SkillRun.begin(self.executor, step, stage.goal, self.episode, self.world)
         limits = run.limits
         force_before = float(self.world.force_total[0])
         while not stage.ended_by and stage.steps < limits.steps:
-            action, stop = self._act(run.policy, run.mask, run.skill.grip)
-            if stop and self._too_far_to_stop(run):
+            action, stop = self.home.act(run.policy, run.mask, run.skill.grip)
+            if stop and run.too_far_to_stop(self.world, self.rules.nav_stop_within_m):
                 action[action_layout.STOP], stop = -1.0, False
             base = np.array(self.world.base)
             self._step(action)
@@ -271,52 +250,11 @@ class Execution:
             stage.in_hand = stage.in_hand or 0 <= stage.target == self.world.held[0]
             stage.force_peak_n = max(stage.force_peak_n, float(self.world.force[0]))
             stage.force_sum_n = float(self.world.force_total[0]) - force_before
-            stage.ended_by = self._end_of_skill(run, stage, stop)
+            verdict = run.judge(stage, self.world, stop)
+            stage.ended_by = self.over or verdict
             self._tell(step, SKILL, stage.steps, limits.steps)
         stage.ended_by = stage.ended_by or TIMEOUT
         stage.diagnosis = dict(run.policy.diagnosis())
-
-    def _begin(self, step: PlanStep, goal: SkillGoal) -> _SkillRun:
-        """Starts a skill, and its policy, from the world as it is."""
-        executor, spec = self.executor, self.executor.spec(step.skill)
-        thresholds = executor.thresholds.of(step.skill)
-        skill, policy = spec.definition, executor.policy(step.skill)
-        state = task.begin(skill, Goals.of([goal]), self.world, thresholds)
-        limits = limits_of(step, self.limits)
-        judged_by = settings.changed(spec.load_settings(), limits.settings())
-        mask = skill.mask()
-        if step.skill in self.rules.base_masked:
-            mask[action_layout.BASE] = False
-        carried = int(self.world.held[0]) if not mask[action_layout.GRIP] else -1
-        maps = MapSensors(skill, (), 1, thresholds)
-        maps.begin([0], [self.episode.layout], state.position, self.world)
-        policy.begin(self.episode, goal, self.world)
-        return _SkillRun(
-            skill, policy, goal, state, limits, judged_by, thresholds, mask, maps, carried
-        )
-
-    def _end_of_skill(self, run: _SkillRun, stage: Stage, stop: bool) -> str:
-        """Why a skill ends after this control step, "" while it goes on."""
-        path = run.maps.drive([0], self.world) if run.skill.follows_path else None
-        verdict = task.evaluate(
-            run.skill, run.state, self.world, np.array([stop]), run.settings, run.thresholds, path
-        )
-        run.state.memory = verdict.evaluation.memory
-        stage.results = margins(verdict.conditions)
-        if self.over:
-            return self.over
-        if run.carried >= 0 and self.world.held[0] != run.carried:
-            return "dropped"
-        force = float(self.world.force[0])
-        if run.limits.exceeded(force, stage.force_sum_n):
-            return "skill_force"
-        if verdict.success[0]:
-            return "success"
-        failure = int(verdict.evaluation.failure[0])
-        if failure not in (0, STOPPED):
-            return run.skill.failures[failure]
-        # A stop is given up, whether or not the skill's action has one.
-        return "skill_stop" if stop else ""
 
     def _check_effects(self, step: PlanStep, stage: Stage) -> None:
         facts = self.facts()
@@ -364,7 +302,7 @@ class Execution:
         policy.begin(self.episode, SkillGoal(), self.world)
         stop = False
         while not stop and not self.over and stage.reset_steps < limit:
-            action, stop = self._act(policy, mask)
+            action, stop = self.home.act(policy, mask)
             if stop and stage.reset_steps == 0 and self.world.held_joint[0] < 0:
                 return
             self._step(action)
@@ -382,27 +320,9 @@ class Execution:
 
     # -- control steps -------------------------------------------------------------------------
 
-    def _act(
-        self, policy: SkillPolicy, mask: np.ndarray, grip: Grip = "free"
-    ) -> tuple[np.ndarray, bool]:
-        """The policy's masked action, and whether it calls stop, masked or not."""
-        depth = None
-        if policy.depth_size is not None:
-            depth = self.executor.simulator.depth([self.executor.env_id], *policy.depth_size)[0]
-        action = np.asarray(policy.act(self.world, depth), dtype=float)
-        if action.shape != (action_layout.SIZE,) or not np.all(np.isfinite(action)):
-            raise UserError(
-                f"policy: {type(policy).__name__} returned {action.shape} {action}; "
-                f"an action is ({action_layout.SIZE},) finite numbers"
-            )
-        world, wanted = self.world, np.clip(action, -1.0, 1.0)[None]
-        allowed = task.masked(wanted, mask, world.held, world.held_joint, grip)
-        return allowed[0], bool(action[action_layout.STOP] > 0)
-
     def _step(self, action: np.ndarray) -> None:
         """One control step; sets `over` when a limit of the episode is reached."""
-        self.executor.simulator.step([self.executor.env_id], action[None])
-        self.world = self._observe()
+        self.home.step(action)
         self.trace.steps += 1
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
         facts = self.facts()
@@ -427,18 +347,13 @@ class Execution:
                     mark.in_turn = self.trace.steps
             turn = mark.in_turn is not None
 
-    def _observe(self) -> WorldState:
-        world = self.executor.simulator.state([self.executor.env_id])
-        if self.force_before_n:
-            world.force_total[:] += self.force_before_n
-        return world
-
     def _finish(self) -> None:
         """Waits for things to settle, and calls stop; the wait is cut short to leave it room."""
         if self.over:
             self.trace.ended_by = self.over
             return
         self.intervention.before(self, None)
+        self.upkeep.begin(len(self.plan), self.facts())
         room = self.limits.episode_steps - self.trace.steps - 1
         wait = min(self.limits.wait_end_steps, room)
         last = self.plan[-1] if len(self.plan) else None
@@ -463,10 +378,11 @@ class Execution:
         trace.success = trace.ended_by in stopped and all(m.holds for m in trace.goal.values())
         trace.moved = self.disturbance.moved(self.world)
         if self.rules.snapshots:
-            snapshot = self.executor.simulator.snapshot(self.executor.env_id)
-            trace.snapshots[len(trace.stages)] = snapshot
+            trace.snapshots[len(trace.stages)] = self.home.snapshot()
         entities = self.plan.problem.entities
-        Blame(trace).judged({e.name: entities.position(e, self.world) for e in entities})
+        positions = {e.name: entities.position(e, self.world) for e in entities}
+        lost = {fact.predicate: fact.step for fact in self.upkeep.lost(self.facts())}
+        Blame(trace).judged(positions, lost)
 
     # -- what is true now ----------------------------------------------------------------------
 
@@ -479,14 +395,9 @@ class Execution:
             episode_forces(self.limits, self.world).values(), key=lambda margin: margin.margin
         )
 
-    def _too_far_to_stop(self, run: _SkillRun) -> bool:
-        """Whether the stop of a skill that drives somewhere does not count, so far from there."""
-        if run.skill.reach_m(run.thresholds) is None or run.goal.position is None:
-            return False
-        away = planar_distance(self.world.base, np.asarray([run.goal.position]))[0]
-        return bool(away > self.rules.nav_stop_within_m)
-
     def _stage_index(self, step: PlanStep) -> int:
+        if self.plan is self.first_plan:  # which may have a step twice
+            return step.index
         same = [s.index for s in self.first_plan if (s.action, s.args) == (step.action, step.args)]
         return same[0] if same else -1
 
@@ -512,32 +423,3 @@ class Execution:
             object=self.plan.problem.entities[step.args[0]].object,
         )
         self.on_step(self.world, info)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
-    """A handoff of an episode in progress, from which it can go on as often as wanted."""
-
-    _execution: Execution
-    _snapshot: Snapshot
-
-    @property
-    def at(self) -> int:
-        """The place in the plan of the step that comes next."""
-        return self._execution.at
-
-    @property
-    def plan(self) -> Plan:
-        """The plan that is carried out."""
-        return self._execution.plan
-
-    def resumed(self, intervention: Intervention | None = None) -> Execution:
-        """The episode from here on; `run` it before the next one is made in the same home."""
-        # The mark stays as it is: what goes on is a copy of it.
-        execution = self._execution._copy()
-        execution.blame = Blame(execution.trace)
-        execution.intervention = intervention or NoIntervention()
-        executor = execution.executor
-        executor.simulator.restore(executor.env_id, self._snapshot)
-        execution.world = execution._observe()
-        return execution

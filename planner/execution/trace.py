@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -222,7 +222,7 @@ class Trace:
         """Where the failure began: the first thing that was never made good; None on success."""
         if self.success:
             return None
-        return next((cause for cause in self.causes if not cause.recovered), None)
+        return earliest(cause for cause in self.causes if not cause.recovered)
 
     def outcomes(self) -> list[dict[str, Any]]:
         """For each step of the first plan, its last execution in short.
@@ -290,6 +290,11 @@ class Trace:
             "causes": [cause.to_json() for cause in self.causes],
             "stages": [stage.to_json() for stage in self.stages],
         }
+
+
+def earliest(causes: Iterable[Cause]) -> Cause | None:
+    """The cause that came about first, of several at once the one that was noted first."""
+    return min(causes, key=lambda cause: cause.step, default=None)
 
 
 def plain(value: Any) -> Any:

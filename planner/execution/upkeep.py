@@ -21,18 +21,17 @@ class Lost:
 class Upkeep:
     """Watches the facts that later steps of a plan, or its goal, rely on.
 
-    A fact is watched from the moment at which it holds to the step that needs it, unless a step in
-    between brings it about again (a causal link of the plan; Tate, "Generating project networks",
-    IJCAI 1977).
+    A fact is watched from the moment at which it holds to the step that needs it, those of the goal
+    to the end of the episode, unless a step in between brings it about again (a causal link of the
+    plan; Tate, "Generating project networks", IJCAI 1977).
     """
 
     def __init__(self, plan: Plan) -> None:
-        ends = [
-            (len(plan), clause) for clause in ((Literal(atom, True),) for atom in plan.problem.goal)
-        ]
+        after = len(plan) + 1  # the final wait is watched, too
+        ends = [(after, (Literal(atom, True),)) for atom in plan.problem.goal]
         needs = [(step.index, clause) for step in plan for clause in step.preconditions]
         self._watched: list[dict[str, Clause]] = []
-        for index in range(len(plan)):
+        for index in range(after):
             found: dict[str, Clause] = {}
             for needed_at, clause in [*needs, *ends]:
                 between = plan.steps[index:needed_at]
@@ -51,10 +50,16 @@ class Upkeep:
         return other
 
     def begin(self, index: int, facts: Facts) -> None:
-        """Step `index` of the plan begins: what holds now is to hold until it is needed."""
+        """Step `index` of the plan, or the final wait, begins: what holds now is to hold on."""
         watched = self._watched[index].items()
         self._live = {name: c for name, c in watched if facts.clause(c).holds}
         self._since = {}
+
+    def made(self, index: int, facts: Facts) -> None:
+        """The skill of step `index` has ended: what it has brought about is to hold on, too."""
+        following = self._watched[index + 1].items()
+        new = {n: c for n, c in following if n not in self._live and facts.clause(c).holds}
+        self._live |= new
 
     def note(self, facts: Facts, step: int) -> None:
         """After control step `step` of the episode."""

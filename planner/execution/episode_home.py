@@ -1,0 +1,91 @@
+"""The home that an episode goes on in: what is done in it, and what it looks like after that."""
+
+import copy
+
+import numpy as np
+
+from skills.core import task
+from skills.core.interface import SkillPolicy
+from skills.core.skill import Grip
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Overlap, Simulator, Snapshot
+from tpsrl.world import action as action_layout
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+
+class EpisodeHome:
+    """One home of a simulator; `world` is its state (batch one) after the last control step.
+
+    The summed force goes on where another home takes its place.
+    """
+
+    def __init__(self, simulator: Simulator, env_id: int) -> None:
+        self._simulator, self._env_id = simulator, env_id
+        self._force_before_n = 0.0  # summed in homes that another one has taken the place of
+        self.world = self._observe()
+
+    def copy(self) -> "EpisodeHome":
+        """One that goes on from here by itself, once the simulator's home is as it is now."""
+        return copy.copy(self)
+
+    def act(
+        self, policy: SkillPolicy, mask: np.ndarray, grip: Grip = "free"
+    ) -> tuple[np.ndarray, bool]:
+        """The policy's masked action (11,), and whether it calls stop, masked or not.
+
+        Raises:
+            UserError: the policy returned something that is no action.
+        """
+        depth = None
+        if policy.depth_size is not None:
+            depth = self._simulator.depth([self._env_id], *policy.depth_size)[0]
+        action = np.asarray(policy.act(self.world, depth), dtype=float)
+        if action.shape != (action_layout.SIZE,) or not np.all(np.isfinite(action)):
+            raise UserError(
+                f"policy: {type(policy).__name__} returned {action.shape} {action}; "
+                f"an action is ({action_layout.SIZE},) finite numbers"
+            )
+        world, wanted = self.world, np.clip(action, -1.0, 1.0)[None]
+        allowed = task.masked(wanted, mask, world.held, world.held_joint, grip)
+        return allowed[0], bool(action[action_layout.STOP] > 0)
+
+    def step(self, action: np.ndarray) -> None:
+        """One control step with an action (11,)."""
+        self._simulator.step([self._env_id], action[None])
+        self.world = self._observe()
+
+    def replace(self, episode: Episode) -> None:
+        """Puts the home into the start of an episode with the same objects; forces are kept.
+
+        Raises:
+            Overlap: the robot or an object would be inside something; the home is as it was.
+        """
+        before = self.snapshot()
+        try:
+            self._simulator.reset([self._env_id], [episode])
+        except Overlap:
+            self._simulator.restore(self._env_id, before)
+            raise
+        self._force_before_n = float(self.world.force_total[0])
+        self.world = self._observe()
+
+    def set_force_total(self, newtons: float) -> None:
+        """The summed force is another one from now on."""
+        self._force_before_n += newtons - float(self.world.force_total[0])
+        self.world = self._observe()
+
+    def snapshot(self) -> Snapshot:
+        """The home as it is."""
+        return self._simulator.snapshot(self._env_id)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Puts the home into a snapshot of its own."""
+        self._simulator.restore(self._env_id, snapshot)
+        self.world = self._observe()
+
+    def _observe(self) -> WorldState:
+        world = self._simulator.state([self._env_id])
+        if self._force_before_n:
+            world.force_total[:] += self._force_before_n
+        return world
