@@ -13,6 +13,7 @@ _LEAST = {"distance": 0.1, "heading": 0.1, "arm_rest": 0.05, "slip": 0.02}  # m 
 _LEAST_SHARE = 0.1  # of the other dimensions
 # The predicate that comes about where such an error has its origin; others: in the step before.
 _MADE_BY = {"slip": "holding", "view_blocked": "holding", "articulation": "opened"}
+_ENOUGH = 8  # handoffs that went well, to know what is usual
 _TO_SIGMA = 1.4826  # of the median absolute deviation of a normal distribution
 
 
@@ -52,7 +53,7 @@ def _culprit(study: StudyRecord, usual: Mapping[tuple[str, str, str], list[float
     worst, size = "", 0.0
     for dimension, value in (stage["errors"] or {}).items():
         known = usual.get((before, stage["skill"], dimension), [])
-        if len(known) >= 2:
+        if len(known) >= _ENOUGH:
             excess = _excess(value, known, _LEAST.get(dimension, _LEAST_SHARE))
             if excess > size:
                 worst, size = dimension, excess

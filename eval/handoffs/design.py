@@ -1,6 +1,8 @@
 """What a handoff analysis runs: whose repairs are told apart, and how many continuations fit."""
 
 import itertools
+import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -51,15 +53,18 @@ def choose_coalitions(
     lacking there are one run: these are few, and all are run in as many episodes as that lasts for.
     A state can be repaired in every episode: half of what is left goes to repairing each player
     alone, and all together, in as many episodes as that lasts for, the other half to all other
-    coalitions in the first of these. An episode is taken to cost as many steps as it had itself.
+    coalitions in the first of these. An episode is taken to cost as many steps as it had itself,
+    one that failed as many as successes have in the median: repaired, it may go on as long.
     """
     sizes = {kind: len(players.of[kind]) for kind in KINDS}
     effects = list(range(1, 2 ** sizes["effect"]))
     every = 2 ** sizes["state"] - 1
     alone = sorted({*(1 << bit for bit in range(sizes["state"])), every} - {0})
     others = sorted(set(range(1, every + 1)) - set(alone))
-    steps = [result.steps for result in results]
-    failed = [0 if result.success else result.steps for result in results]
+    usual = [result.steps for result in results if result.success]
+    least = 0.0 if not usual else statistics.median(usual)
+    steps = [r.steps if r.success else max(r.steps, math.ceil(least)) for r in results]
+    failed = [0 if r.success else cost for r, cost in zip(results, steps, strict=True)]
     granted = _affordable(failed, _RUNS_OF_A_FAILURE, budget)
     left = budget - _RUNS_OF_A_FAILURE * sum(failed[:granted])
     singles = _affordable(steps, len(alone), left // 2 if others else left)
