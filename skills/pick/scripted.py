@@ -8,12 +8,13 @@ from skills.scripted.moves import Steps
 from skills.scripted.routine import Routine, Run
 from skills.scripted.scene import Scene, look
 from skills.scripted.search import Reach, under_something
+from tpsrl.world import action as act
 from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _LIFTS_M = (0.05, 0.08, 0.03)
-_LIFTS_INSIDE_M = (0.03, 0.06, 0.1, 0.015)  # between shelves
+_LIFTS_INSIDE_M = (0.03, 0.015, 0.06, 0.1)  # between shelves
 _LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
 _LIFTED_M = 0.03  # from everything, and it drags along nothing
 _PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
@@ -146,6 +147,13 @@ def _quickest(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
 
 
 def _soonest_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
-    """The first posture (7,) in which the robot comes out from between shelves the soonest."""
-    lost = [steps_to_come_out(scene.footprint(q), scene.base, q) for q in postures]
+    """The first posture (7,) from which the robot comes out from between shelves the soonest.
+
+    Taking it counts as well: the arm moves by 0.7 degrees a step.
+    """
+    lost = [
+        steps_to_come_out(scene.footprint(q), scene.base, q)
+        + float(np.abs(q - scene.arm).max()) / act.ARM_DELTA_RAD
+        for q in postures
+    ]
     return postures[int(np.argmin(lost))]

@@ -20,7 +20,7 @@ from tpsrl.world.footprint import Footprint, pose_margin
 from tpsrl.world.state import WorldState
 
 _STEP_M = 0.03  # of the tip
-_SPEED_MPS, _SPEED_UP_MPS2, _BRAKE_MPS2, _LAST_MPS = 0.8, 6.0, 5.0, 0.1
+_SPEED_MPS, _SPEED_UP_MPS2, _BRAKE_MPS2, _LAST_MPS = 1.2, 9.0, 6.0, 0.2
 _WINDOW, _AIM = 8, 2  # poses of a way: in which the tip is looked for; how far ahead it aims
 _OFF_M = 0.06
 # Directions of a step, from straight back, rad.
