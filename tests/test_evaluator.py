@@ -87,7 +87,8 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
-    fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}"]
+    # What is run for an analysis is another factory's, see tests/test_analysis.py.
+    fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "analysis_episodes=0"]
     return config.load(EvalSettings, [*fixed, *overrides])
 
 

@@ -301,7 +301,13 @@ def test_sigterm_is_an_error_of_the_function(
     run = functools.partial(evaluate, console=quiet(), factory=Signalling)
     monkeypatch.setattr(evaluator, "evaluate", run)
     with pytest.raises(RunError, match=r"^eval: stopped before its end; the same call goes on$"):
-        api.evaluate("tidy_house", episodes=dataset, out=tmp_path / "out", processes=1)
+        api.evaluate(
+            "tidy_house",
+            episodes=dataset,
+            out=tmp_path / "out",
+            processes=1,
+            analysis_episodes=0,
+        )
 
 
 def test_a_program_that_handles_sigterm_itself_goes_on_to(tmp_path: Path) -> None:
@@ -332,7 +338,9 @@ def test_several_evaluations_go_on_where_they_were_stopped(
             return super().work(job) if later else Logged.work(self, job)
 
     def run(out: Path, factory: Any) -> None:
-        chosen = config.load(AllSettings, [f"out={out}", "num_episodes=3", "processes=1"])
+        chosen = config.load(
+            AllSettings, [f"out={out}", "num_episodes=3", "processes=1", "analysis_episodes=0"]
+        )
         each = functools.partial(evaluate, factory=factory, keep_journal=True)
         several.evaluate_scenarios(chosen, quiet(), each)
 

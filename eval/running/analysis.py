@@ -17,7 +17,7 @@ from eval.handoffs.study import Players, Study
 from eval.handoffs.summary import Analysis
 from eval.handoffs.worlds import opened_by_plan
 from eval.running import agents, chains, runs
-from eval.running.journal import Journal
+from eval.running.journal import REEL, Journal
 from eval.settings import EvalSettings
 from planner.execution.progress import StepInfo
 from tpsrl import pool
@@ -25,7 +25,6 @@ from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-REEL = "reel"  # folder of the clips
 _CAUSES, _CLIPS = 5, 2  # so many causes have so many clips each
 _BEFORE, _AFTER = 90, 15  # control steps around a first cause
 _STRIDE = 3

@@ -19,7 +19,7 @@ from eval.reporting import page, table
 from eval.running import agents, analysis, chains, inputs, runs
 from eval.running.command import settings_command
 from eval.running.episodes import digest, obtain
-from eval.running.journal import Journal
+from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
@@ -134,7 +134,7 @@ def evaluate(
         summary |= {**handoffs.summary(summary, results, found), "reel": reel}
         timing["analysed_seconds"] = round(journal.seconds, 2)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
-        runs.put_files(journal.films / analysis.REEL, out / analysis.REEL, ("*.mp4", "*.png"))
+        runs.put_files(journal.films / REEL, out / REEL, ("*.mp4", "*.png"))
         write_graphml(flow(results), out / "flow.graphml")
         html = page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)

@@ -17,7 +17,15 @@ from tpsrl import files, locks
 from tpsrl.errors import UserError
 
 _JOURNAL, _FILMS = "journal.jsonl", "videos"
-_OUTPUTS = ("config.yaml", "episodes.jsonl", "timing.json", "report.html", "report.json")
+_OUTPUTS = (
+    "config.yaml",
+    "episodes.jsonl",
+    "flow.graphml",
+    "timing.json",
+    "report.html",
+    "report.json",
+)
+REEL = "reel"  # folder of clips of failures, beside the videos
 
 
 class Journal:
@@ -135,8 +143,9 @@ class Journal:
         """Removes what killed processes were writing."""
         for name in _OUTPUTS:
             files.remove_strays(self._out / name)
-        for films in (self.films, self._out / "videos"):
-            files.remove_strays(films / "*.mp4")
+        for films in (self.films, self.films / REEL, self._out / "videos", self._out / REEL):
+            for kind in ("*.mp4", "*.png"):
+                files.remove_strays(films / kind)
 
     def _say(self, what: str) -> None:
         text = f"starting anew: {what} are of other settings or another version"
