@@ -195,8 +195,12 @@ def reached_goals(trace: Trace, stage_rule: str) -> dict[str, bool]:
 
 
 def generic(predicate: str) -> str:
-    """A predicate without the names that differ between episodes: "holding(obj_0, robot_0)"."""
-    return re.sub(r"\w+", lambda word: short_name(word.group()), predicate)
+    """A predicate without the names that differ between episodes: "holding(obj_0, robot_0)".
+
+    Clutter has no numbers either: which of it is where differs, too.
+    """
+    short = re.sub(r"\w+", lambda word: short_name(word.group()), predicate)
+    return re.sub(r"\bclutter_\d+", "clutter", short)
 
 
 def _end_as_cause(trace: Trace) -> Cause:
