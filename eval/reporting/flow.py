@@ -13,7 +13,7 @@ how the episode ended."""
 _WIDTH, _BAR, _SCALE, _TOP = 960, 14, 420, 8  # pixels; the scale is that of all episodes
 _PITCH = 24  # pixels from one name to the next, at least
 _COLUMNS = {"cause": 270, "stage": 540, "end": 800}  # where the bars of a kind stand
-_LETTERS = 31  # of a cause, beside the share, that there is room for
+_LONGEST = 31  # letters of a cause, beside the share, that there is room for
 _FINE = "succeeded"
 
 
@@ -97,9 +97,9 @@ def _mark(node: _Node) -> str:
     causing = kind == "cause"
     x = node.x - 8 if causing else node.x + _BAR + 8
     anchor = ' text-anchor="end"' if causing else ""
-    name, letters = _name(record), _LETTERS if causing else len(_name(record))
-    if len(name) > letters:  # the table below has all of it
-        name = f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
+    name, most = _name(record), _LONGEST if causing else len(_name(record))
+    if len(name) > most:  # the table below has all of it
+        name = f"{name[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
     text = f"{name} {percent(_share(node))}"
     y = node.top + max(node.height / 2, 6) + 4
     return (
