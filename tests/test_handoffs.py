@@ -489,11 +489,15 @@ def test_without_repairs_none_is_said_to_be_useless() -> None:
     assert findings(report)[2] == "No repair of a handoff was run."
 
 
-def test_plans_that_differ_have_no_common_product() -> None:
-    one, other = hand_made("SSSS", "SSSS")
-    other["stages"] = other["stages"][:1]
-    found = propagation.propagation([one, other])
-    assert found["measured"] == 1.0 and found["product_isolated"] is None and not found["parts"]
+def test_of_plans_that_differ_the_most_frequent_one_is_split() -> None:
+    one, other, third = hand_made("SSSS", "SFSS", "SSSS")
+    third["stages"] = third["stages"][:1]
+    found = propagation.propagation([third, one, other])
+    assert found["episodes"] == 2 and found["measured"] == 0.5
+    assert found["product_isolated"] == 1.0 and found["loss"] == 0.5
+    assert [(part["kind"], part["stage"], part["value"]) for part in found["parts"]] == [
+        ("tax", 1, 0.5)
+    ]
 
 
 def test_flow_leads_every_episode_to_one_end() -> None:

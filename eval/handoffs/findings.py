@@ -24,7 +24,7 @@ def _loss(report: Mapping[str, Any]) -> str:
     measured = f"In the {found['episodes']} analysed episodes full success is "
     measured += _share(found["measured"])
     if found["loss"] is None:
-        return f"{measured}; their plans differ, or a step could never be run by itself."
+        return f"{measured}; a step of their plan could never be run by itself."
     product = _share(found["product_isolated"])
     measured += f", while the same skills from their own start states would give {product}: "
     if found["loss"] <= 0.0:

@@ -29,16 +29,15 @@ def propagation(
     step given only that the one before handed over), "residual" (measured less that), "loss"
     (isolated less measured) and "parts", each with "kind" and "value", which add up to the loss:
     "selection", "tax" and "time" of a step; "lost" (every step handed over, and yet the goal was
-    missed) and "made_good" (below 0: the goal was met although a step had failed). All but the
-    first two are None where episodes have different plans or a step was never run by itself.
+    missed) and "made_good" (below 0: the goal was met although a step had failed). Where episodes
+    have different plans, as when an object is at its goal from the start, all of it is of those
+    with the most frequent one. All but the first two are None where a step never ran by itself.
     """
+    studies, steps = _of_one_plan(studies, steps)
     measured = float(np.mean([study["success"] for study in studies]))
     nothing = dict.fromkeys(("product_isolated", "product_conditional", "residual", "loss"))
-    names = [[stage["name"] for stage in study["stages"]] for study in studies]
     whole = {"episodes": len(studies), "measured": measured}
-    if any(other != names[0] for other in names):
-        return {**whole, **nothing, "parts": []}
-    rates = [_rates(studies, index) for index in range(len(names[0]))]
+    rates = [_rates(studies, index) for index in range(len(studies[0]["stages"]))]
     conditional = _conditional(studies)
     if any(rate is None for rate in rates):
         seen = {"product_conditional": conditional, "residual": _less(measured, conditional)}
@@ -61,6 +60,16 @@ def propagation(
         "loss": product - measured,
         "parts": parts,
     }
+
+
+def _of_one_plan(
+    studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]]
+) -> tuple[Sequence[StudyRecord], Sequence[Sequence[int]]]:
+    """The studies with the most frequent sequence of steps, and their control steps."""
+    plans = [tuple(stage["name"] for stage in study["stages"]) for study in studies]
+    usual = max(plans, key=plans.count)
+    rows = [row for row, plan in enumerate(plans) if plan == usual]
+    return [studies[row] for row in rows], [steps[row] for row in rows if row < len(steps)]
 
 
 def _less(value: float, other: float | None) -> float | None:

@@ -135,6 +135,7 @@ def evaluate(
         timing["analysed_seconds"] = round(journal.seconds, 2)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
         runs.put_files(journal.films / REEL, out / REEL, ("*.mp4", "*.png"))
+        runs.write_studies(out, None if found is None else found.studies)
         write_graphml(flow(results), out / "flow.graphml")
         html = page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)

@@ -24,6 +24,7 @@ _OUTPUTS = (
     "timing.json",
     "report.html",
     "report.json",
+    "studies.jsonl",
 )
 REEL = "reel"  # folder of clips of failures, beside the videos
 

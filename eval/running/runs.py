@@ -154,6 +154,19 @@ def write(
     files.write_json(out / "report.json", summary)
 
 
+def write_studies(out: Path, studies: Sequence[Any] | None) -> None:
+    """Writes what was run for an analysis, one record an episode; without any an earlier file goes.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    path = out / "studies.jsonl"
+    if studies is not None:
+        files.write_jsonl(path, studies)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def tell_where(console: Console, out: Path, results: Sequence[Any] = ()) -> None:
     """Names the files that were written."""
     paths = [out / "report.html", out / "report.json"]
