@@ -43,10 +43,15 @@ def with_blame(results: Sequence[EpisodeResult], analysis: Analysis) -> list[Epi
 
 
 def summary(
-    report: Mapping[str, Any], results: Sequence[EpisodeResult], analysis: Analysis | None
+    report: Mapping[str, Any],
+    results: Sequence[EpisodeResult],
+    analysis: Analysis | None,
+    graph: Any,
 ) -> dict[str, Any]:
-    """The report's keys on handoffs; docs/handoffs.md explains them. `results` as `with_blame`."""
-    graph = flow.flow(results)
+    """The report's keys on handoffs; docs/handoffs.md explains them.
+
+    `results` are those of `with_blame`, and `graph` is `flow.flow(results)` (a `networkx.DiGraph`).
+    """
     if analysis is None:
         return {"analysis": None, "flow": flow.as_json(graph)}
     studies, players = analysis.studies, analysis.players

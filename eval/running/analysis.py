@@ -4,7 +4,7 @@ import dataclasses
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from eval.handoffs import design
 from eval.handoffs.study import Players, Study
 from eval.handoffs.summary import Analysis
 from eval.handoffs.worlds import opened_by_plan
-from eval.running import agents, chains, runs
+from eval.running import chains, runs
 from eval.running.journal import REEL, Journal
 from eval.settings import EvalSettings
 from planner.execution.progress import StepInfo
+from skills.core.interface import SkillPolicy
 from tpsrl import pool
 from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -56,20 +58,26 @@ class StudyRunner:
 
     def __call__(self) -> Callable[[StudyJob], StudyOutcome]:
         """The function that studies one episode."""
-        simulator = chains.make_simulator(self.settings)
-        opened = opened_by_plan(self.settings.scenario)
+        return chains.in_turn(self.settings, self._study)
 
-        def work(job: StudyJob) -> StudyOutcome:
-            started = time.perf_counter()
-            acting = agents.Policies.of(self.settings), agents.reset_arm()
-            executor = chains.make_executor(self.settings, simulator, *acting, after_timeout=False)
-            try:
-                study = Study(executor, self.players, opened).run(job.episode, job.coalitions)
-            except UserError as error:
-                raise chains.about_episode(job.episode.id, error) from None
-            return StudyOutcome(study, time.perf_counter() - started)
-
-        return work
+    def _study(
+        self,
+        settings: EvalSettings,
+        simulator: Simulator,
+        policies: Mapping[str, SkillPolicy],
+        reset_arm: SkillPolicy,
+        job: StudyJob,
+    ) -> StudyOutcome:
+        started = time.perf_counter()
+        executor = chains.make_executor(
+            settings, simulator, policies, reset_arm, after_timeout=False
+        )
+        opened = opened_by_plan(settings.scenario)
+        try:
+            study = Study(executor, self.players, opened).run(job.episode, job.coalitions)
+        except UserError as error:
+            raise chains.about_episode(job.episode.id, error) from None
+        return StudyOutcome(study, time.perf_counter() - started)
 
 
 def analyse(
@@ -126,30 +134,35 @@ class ClipRunner:
 
     def __call__(self) -> Callable[[ClipJob], dict[str, Any]]:
         """The function that films one clip."""
-        simulator = chains.make_simulator(self.settings)
+        return chains.in_turn(self.settings, film_clip)
 
-        def work(job: ClipJob) -> dict[str, Any]:
-            import imageio.v3 as imageio
 
-            from eval.running.film import Film
+def film_clip(
+    settings: EvalSettings,
+    simulator: Simulator,
+    policies: Mapping[str, SkillPolicy],
+    reset_arm: SkillPolicy,
+    job: ClipJob,
+) -> dict[str, Any]:
+    """Films one clip; "poster" says whether there is a picture of it."""
+    import imageio.v3 as imageio
 
-            acting = agents.Policies.of(self.settings), agents.reset_arm()
-            executor = chains.make_executor(self.settings, simulator, *acting, after_timeout=False)
-            with Film(simulator, job.episode, job.path, _STRIDE) as film:
-                seen: list[int] = []
+    from eval.running.film import Film
 
-                def on_step(world: WorldState, info: StepInfo) -> None:
-                    step = info.episode_step
-                    if job.at - _BEFORE <= step <= job.at + _AFTER:
-                        film.on_step(world, info)
-                    if step <= job.at and step >= job.at - _STRIDE:
-                        imageio.imwrite(job.poster, film.frame(world, info))
-                        seen.append(step)
+    executor = chains.make_executor(settings, simulator, policies, reset_arm, after_timeout=False)
+    with Film(simulator, job.episode, job.path, _STRIDE) as film:
+        seen: list[int] = []
 
-                executor.run(job.episode, on_step)
-            return {"poster": bool(seen)}
+        def on_step(world: WorldState, info: StepInfo) -> None:
+            step = info.episode_step
+            if job.at - _BEFORE <= step <= job.at + _AFTER:
+                film.on_step(world, info)
+            if job.at - _STRIDE <= step <= job.at:
+                imageio.imwrite(job.poster, film.frame(world, info))
+                seen.append(step)
 
-        return work
+        executor.run(job.episode, on_step)
+    return {"poster": bool(seen)}
 
 
 def film_reel(

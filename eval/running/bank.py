@@ -61,16 +61,7 @@ class BankRunner:
 
     def __call__(self) -> Callable[[BankJob], BankOutcome]:
         """The function that runs one episode."""
-        settings = self.settings
-        simulator = chains.make_simulator(settings)
-        # Policies are made anew for every episode, so that nothing is left over from the last one.
-        return lambda job: run_episode(
-            settings,
-            simulator,
-            agents.Policies.of(settings),
-            agents.reset_arm(),
-            job,
-        )
+        return chains.in_turn(self.settings, run_episode)
 
 
 def make_bank(

@@ -1,9 +1,10 @@
 """Who carries out the plans of an evaluation, and under which rules."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from eval.running import agents
 from eval.settings import BankSettings, EvalSettings
 from planner.execution.executor import Executor
 from skills.core.interface import SkillPolicy
@@ -11,8 +12,11 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.slots import capacity_for
 
+Settings = EvalSettings | BankSettings
+Outcome = TypeVar("Outcome")
 
-def make_simulator(settings: EvalSettings | BankSettings) -> Simulator:
+
+def make_simulator(settings: Settings) -> Simulator:
     """One home that has room for the scenario's objects."""
     from tpsrl import sim
 
@@ -25,7 +29,7 @@ def make_simulator(settings: EvalSettings | BankSettings) -> Simulator:
 
 
 def make_executor(
-    settings: EvalSettings | BankSettings,
+    settings: Settings,
     simulator: Simulator,
     policies: Mapping[str, SkillPolicy],
     reset_arm: SkillPolicy,
@@ -41,6 +45,18 @@ def make_executor(
         rules=dataclasses.replace(settings.rules(), **rules),
         thresholds=protocol.skills,
         predicates=protocol.predicates,
+    )
+
+
+def in_turn(settings: Settings, run: Callable[..., Outcome]) -> Callable[[Any], Outcome]:
+    """A worker's function of one job: `run(settings, simulator, policies, reset_arm, job)`.
+
+    All jobs have one simulator. Policies are made anew for each, so that nothing is left over from
+    the last one.
+    """
+    simulator = make_simulator(settings)
+    return lambda job: run(
+        settings, simulator, agents.Policies.of(settings), agents.reset_arm(), job
     )
 
 

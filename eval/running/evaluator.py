@@ -53,16 +53,7 @@ class EpisodeRunner:
 
     def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
         """The function that runs one episode."""
-        settings = self.settings
-        simulator = chains.make_simulator(settings)
-        # Policies are made anew for every episode, so that nothing is left over from the last one.
-        return lambda job: run_episode(
-            settings,
-            simulator,
-            agents.Policies.of(settings),
-            agents.reset_arm(),
-            job,
-        )
+        return chains.in_turn(self.settings, run_episode)
 
 
 def evaluate(
@@ -130,13 +121,14 @@ def evaluate(
         if found is not None:
             results = handoffs.with_blame(results, found)
         reel = analysis.film_reel(settings, episodes, results, journal, console)
+        graph = flow(results)
         summary = report.summarise(_header(settings, episodes, results), results)
-        summary |= {**handoffs.summary(summary, results, found), "reel": reel}
+        summary |= {**handoffs.summary(summary, results, found, graph), "reel": reel}
         timing["analysed_seconds"] = round(journal.seconds, 2)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
         runs.put_files(journal.films / REEL, out / REEL, ("*.mp4", "*.png"))
         runs.write_studies(out, None if found is None else found.studies)
-        write_graphml(flow(results), out / "flow.graphml")
+        write_graphml(graph, out / "flow.graphml")
         html = page.render(summary, [result.to_json() for result in results])
         runs.write(out, settings, results, timing, summary, html)
         journal.finish()
