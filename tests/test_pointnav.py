@@ -16,7 +16,7 @@ from skills.core import task
 from skills.core.conditions import Margin, margins
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress, soft_spl, spl
-from skills.core.sensors import MapReadings
+from skills.core.sensors import Readings
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome
@@ -163,7 +163,7 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
     measures = POINTNAV.measure(state, moving, LIMITS)
     for choice in observation.CHOICES:
         sensors = observation.chosen(POINTNAV, choice, camera=False)
-        seen = observation.observe(POINTNAV, sensors, state, measures, moving, MapReadings())
+        seen = observation.observe(POINTNAV, sensors, state, measures, moving, Readings())
         assert seen.shape == (1, 6)
         assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5], abs=1e-6)
 

@@ -26,7 +26,7 @@ from small_worlds import (
 from skills.core import sensors as observation
 from skills.core import task
 from skills.core.interface import SkillGoal
-from skills.core.sensors import MapReadings
+from skills.core.sensors import Readings
 from skills.core.settings import changed
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
@@ -428,7 +428,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
         masked = task.masked(action, skill.mask(), held, joint, skill.grip)
         state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
         # In place of the way along the floor and the scan, which these worlds do not have.
-        maps = MapReadings(way=world_.ee_pos, scan=world_.ee_pos)
+        maps = Readings(way=world_.ee_pos, scan=world_.ee_pos)
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)
             seen = observation.observe(skill, sensors, state, measures, world_, maps)
@@ -534,7 +534,7 @@ def seen_by(
     skill, limits = spec.definition, spec.thresholds
     state = task.begin(skill, Goals.of([goal]), start, limits)
     measures = skill.measure(state, now, limits)
-    return observation.observe(skill, sensors, state, measures, now, MapReadings())[0]
+    return observation.observe(skill, sensors, state, measures, now, Readings())[0]
 
 
 def test_sensors_say_where_things_are_in_the_frame_of_the_base():
@@ -581,7 +581,7 @@ def test_a_skill_may_have_sensors_of_its_own():
     assert observation.layout(skill, sensors) == {"height": slice(0, 1), "arm": slice(1, 8)}
     state = task.begin(skill, Goals.of([PICK]), world(), limits)
     measures = skill.measure(state, world(), limits)
-    seen = observation.observe(skill, sensors, state, measures, world(), MapReadings())
+    seen = observation.observe(skill, sensors, state, measures, world(), Readings())
     assert seen[0].tolist() == [1.0] + [0.0] * 7
     assert "height" not in observation.known(get("pick").definition)
 

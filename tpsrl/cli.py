@@ -52,6 +52,11 @@ COMMANDS = {
         "SKILL [key=value ...]",
         "train a skill by PPO; resume=DIR goes on with a training",
     ),
+    "demos": (
+        "tpsrl.commands.demos",
+        "SKILL [key=value ...]",
+        "record what a skill's scripted expert would do",
+    ),
     "bench sim": (
         "tpsrl.commands.bench_sim",
         "[key=value ...]",

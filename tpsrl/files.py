@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,29 @@ def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # a parent that is a file has nothing to remove
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def unfinished(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to fill, which takes its place at the end; it must not exist yet.
+
+    When the block raises, nothing is left; what a killed process has left is removed first.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    beside = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        if folder.is_dir():
+            folder.rmdir()  # an empty one
+        beside.replace(folder)
+    except OSError as error:
+        raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:

@@ -1,8 +1,10 @@
 """The vector that a policy is shown beside depth: named sensors, one after the other.
 
-There are two choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
-"full" is one layout for HAB's seven skills which says enough to learn them without a camera; to
-Navigate, which would be blind, it adds the way along the floor and a laser scan.
+There are three choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
+"fetch" adds the laser scan and the odometry that the real robot has on its base. "full" is one
+layout for HAB's seven skills which says enough to learn them without a camera, much of which no
+robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
+the map.
 """
 
 import dataclasses
@@ -15,30 +17,33 @@ from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
 from tpsrl.errors import unknown
+from tpsrl.world.fetch import LASER_RAYS
 from tpsrl.world.scan import RAYS
 from tpsrl.world.state import WorldState
 
-CHOICES = ("habitat", "full")
+CHOICES = ("habitat", "fetch", "full")
 
 
 @dataclasses.dataclass(slots=True)
-class MapReadings:
-    """What is sensed with a map of the home, for a policy that is shown it; None where it is not.
+class Readings:
+    """What no world state tells, for a policy that is shown it; None where it is not.
 
-    `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays) is
-    `tpsrl.world.scan.Scanner.ranges`.
+    By a map of the home: `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays)
+    is `tpsrl.world.scan.Scanner.ranges`. By the engine: `laser` (n, rays) is
+    `tpsrl.sim.base.Simulator.laser`.
     """
 
     way: Any = None
     scan: Any = None
+    laser: Any = None
 
 
-Reader = Callable[[TaskState, Any, WorldState, MapReadings], Any]
+Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sensor:
-    """So many numbers; `read(task, measures, world, maps)` gives (n, size).
+    """So many numbers; `read(task, measures, world, readings)` gives (n, size).
 
     Metres, radians, seconds; `measures` are the skill's own.
     """
@@ -47,67 +52,74 @@ class Sensor:
     read: Reader
 
 
-def _arm(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _arm(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return world.arm
 
 
-def _ee(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _ee(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.ee
 
 
-def _to_rest(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _to_rest(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.to_rest
 
 
-def _holding(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _holding(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.holding[:, None]
 
 
-def _velocity(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _velocity(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.velocity
 
 
-def _reach(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _reach(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.subject - measures.ee
 
 
-def _goal(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.goal_point()
 
 
-def _gap(task: TaskState, measures: Any, world: WorldState, maps: MapReadings) -> Any:
+def _gap(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
     # One layout for all skills, so that a network can be carried from one to another.
     gap = measures.gap if hasattr(measures, "gap") else 0.0 * world.force
     return gap[:, None]
 
 
-def _goal_polar(task: TaskState, measures: Any, world: WorldState, maps: MapReadings) -> Any:
+def _goal_polar(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
     return columns(measures.distance, measures.heading)
 
 
-def _compass(task: TaskState, measures: Any, world: WorldState, maps: MapReadings) -> Any:
+def _compass(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
     xp = array_namespace(measures.heading)
     return columns(measures.distance, xp.cos(measures.heading), xp.sin(measures.heading))
 
 
-def _way(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
-    return maps.way
+def _way(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return readings.way
 
 
-def _scan(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
-    return maps.scan
+def _scan(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return readings.scan
 
 
-def _start_from_ee(task: Any, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _laser(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return readings.laser
+
+
+def _start_from_ee(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return into_frame(world.ee_quat, task.memory.initial_position - world.ee_pos)
 
 
-def _goal_from_ee(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _goal_from_ee(
+    task: TaskState, measures: Measures, world: WorldState, readings: Readings
+) -> Any:
     return into_frame(world.ee_quat, task.position - world.ee_pos)
 
 
 WAY = "way"  # along the floor, by a map
-SCAN = "scan"  # of a laser on the base, by a map
+SCAN = "scan"  # all around the base, by a map
+LASER = "laser"  # of the laser on the base, by the engine
 
 SENSORS: dict[str, Sensor] = {
     "arm": Sensor(7, _arm),  # joint positions
@@ -122,10 +134,13 @@ SENSORS: dict[str, Sensor] = {
     "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
     WAY: Sensor(3, _way),  # along the floor: what is left, next corner of the shortest path
     SCAN: Sensor(RAYS, _scan),  # of a laser on the base, all around
+    LASER: Sensor(LASER_RAYS, _laser),  # metres, from right to left
     "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
+
+FETCH = ("velocity", LASER)  # what "fetch" adds
 
 
 def known(skill: Skill) -> Mapping[str, Sensor]:
@@ -133,18 +148,22 @@ def known(skill: Skill) -> Mapping[str, Sensor]:
     return {**SENSORS, **skill.own_sensors} if skill.own_sensors else SENSORS
 
 
-def chosen(skill: Skill, choice: str | None, camera: bool) -> tuple[str, ...]:
-    """The names of a skill's sensors in their order.
+def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> tuple[str, ...]:
+    """The names of a skill's sensors in their order; names are taken as they are.
 
     No choice means habitat's beside a camera, and full without one.
 
     Raises:
         UserError: there is no such choice.
     """
+    if isinstance(choice, tuple):
+        return choice
     choice = choice or ("habitat" if camera else "full")
     if choice not in CHOICES:
         raise unknown("sensors", choice, CHOICES)
-    return (skill.full_sensors or FULL) if choice == "full" else skill.sensors
+    if choice == "full":
+        return skill.full_sensors or FULL
+    return (*skill.sensors, *FETCH) if choice == "fetch" else skill.sensors
 
 
 def layout(skill: Skill, names: tuple[str, ...]) -> dict[str, slice]:
@@ -163,11 +182,11 @@ def observe(
     task: TaskState,
     measures: Measures,
     world: WorldState,
-    maps: MapReadings,
+    readings: Readings,
 ) -> Any:
-    """The vectors (n, k) float32; `maps` are asked for by the names WAY and SCAN."""
+    """The vectors (n, k) float32; `readings` by the names WAY, SCAN, LASER."""
     xp = array_namespace(world.base)
-    parts = [read(task, measures, world, maps) for read in _readers(skill, names)]
+    parts = [read(task, measures, world, readings) for read in _readers(skill, names)]
     return xp.astype(xp.concat(parts, axis=-1), xp.float32)
 
 

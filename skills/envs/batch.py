@@ -35,14 +35,14 @@ class BatchOptions:
     """What the homes show and allow.
 
     `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
-    beside it ("habitat" or "full", see `skills.core.sensors`; None: habitat with depth, full
-    without). `base_movement` false holds the base still, the limited action space of the paper's
+    beside it ("habitat", "fetch" or "full", see `skills.core.sensors`, or the names of sensors; None:
+    habitat with depth, full without). `base_movement` false holds the base still, the limited action space of the paper's
     ablation. `settings` changes entries of the skill's settings, `thresholds` are the skill's own
     (None: those of the default protocol).
     """
 
     depth: tuple[int, int] | None = None
-    sensors: str | None = None
+    sensors: str | tuple[str, ...] | None = None
     base_movement: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     thresholds: Any = None
@@ -168,9 +168,11 @@ class SkillBatch:
         self, env_ids: Sequence[int], state: TaskState, measures: Measures, world: WorldState
     ) -> np.ndarray:
         """The vectors (m, k) of these homes' observations, beside depth."""
-        maps = self._maps.read(env_ids, world)
+        readings = self._maps.read(env_ids, world)
+        if sensors.LASER in self.sensors:
+            readings.laser = self.simulator.laser(env_ids)
         vectors: np.ndarray = sensors.observe(
-            self.skill, self.sensors, state, measures, world, maps
+            self.skill, self.sensors, state, measures, world, readings
         )
         return vectors
 

@@ -45,7 +45,7 @@ class EnvOptions:
     """
 
     depth: Sequence[int] | None = None
-    sensors: str | None = None
+    sensors: str | tuple[str, ...] | None = None
     base_movement: bool = True
     horizon: int | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)

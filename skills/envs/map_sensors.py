@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import SCAN, WAY, MapReadings
+from skills.core.sensors import SCAN, WAY, Readings
 from skills.core.skill import Skill
 from skills.envs.path_meter import PathMeter
 from tpsrl.errors import UserError
@@ -19,8 +19,6 @@ from tpsrl.world.scan import Scanner
 from tpsrl.world.state import JOINTS, WorldState
 
 _SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the scanner's map
-
-_NOTHING = MapReadings()
 
 
 class MapSensors:
@@ -39,7 +37,6 @@ class MapSensors:
         self.meter = PathMeter(num_homes, reach_m or 0.0) if measured else None
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
-        self._shown = WAY in names or SCAN in names
         self._shows_way, self._follows = WAY in names, skill.follows_path
 
     def begin(
@@ -62,11 +59,9 @@ class MapSensors:
         """The ways of homes, for a skill that is judged by them."""
         return self.meter.path(homes) if self.meter is not None and self._follows else None
 
-    def read(self, homes: Sequence[int], world: WorldState) -> MapReadings:
+    def read(self, homes: Sequence[int], world: WorldState) -> Readings:
         """What is sensed from where the bases are."""
-        if not self._shown:
-            return _NOTHING
-        readings = MapReadings()
+        readings = Readings()
         if self._shows_way and self.meter is not None:
             readings.way = self.meter.ahead(homes, world.base)
         if self._scanner is not None:

@@ -13,7 +13,7 @@ from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, columns, each, length, millimetres, to_base
 from skills.core.measures import Measures, Memory, common
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import FULL, SCAN, MapReadings, Sensor
+from skills.core.sensors import FULL, SCAN, Readings, Sensor
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
@@ -80,11 +80,11 @@ def _phase(held: Any, target: Any, at_goal: Any) -> Any:
     return xp.where(held == target, _CARRY, xp.where(at_goal & (held < 0), _REST, _REACH))
 
 
-def _start(task: Any, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _start(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return _polar(world, task.memory.initial_position)
 
 
-def _goal(task: TaskState, measures: Measures, world: WorldState, maps: MapReadings) -> Any:
+def _goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return _polar(world, task.position)
 
 

@@ -33,7 +33,7 @@ class TrainingSettings:
         "rollouts, network and learner; preset.KEY=... changes an entry",
     )
     depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
-    sensors: Literal["habitat", "full"] | None = config.option(
+    sensors: Literal["habitat", "fetch", "full"] | None = config.option(
         None, "beside the camera (default: habitat; without camera full)"
     )
     base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")

@@ -85,6 +85,10 @@ class Simulator(Protocol):
         """Head depth (n, height, width) float32, 0 to 10 m mapped to 0 to 1, 90 degrees wide."""
         ...
 
+    def laser(self, env_ids: Sequence[int]) -> np.ndarray:
+        """Scans (n, LASER_RAYS) float32 by the base's laser, see `tpsrl.sim.laser.Laser`."""
+        ...
+
     def snapshot(self, env_id: int) -> Snapshot:
         """The home, frozen."""
         ...

@@ -9,11 +9,13 @@ from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.sim.caster import Caster
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.home_model import load_home_model
+from tpsrl.sim.laser import Laser
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.observe import observe
 from tpsrl.sim.pictures import Pictures
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import LASER_RAYS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -34,6 +36,7 @@ class MujocoSimulator:
         self.homes = [MujocoHome(self.home, filter_base) for _ in range(num_envs)]
         model = self.home.model
         self._caster = Caster(model.geom_type)
+        self._laser = Laser(model.geom_type, ~self.home.robot_geom)
         self._pictures = Pictures(self.home, num_envs)
         self._camera_local_pos = model.cam_pos[self.home.head_camera].copy()
         self._camera_local_mat = quat_matrix(model.cam_quat[self.home.head_camera])
@@ -129,6 +132,16 @@ class MujocoSimulator:
             self._caster.depth(
                 one.data.geom_xpos, one.data.geom_xmat, one.model.geom_size, pos, mat, out[row]
             )
+        return out
+
+    def laser(self, env_ids: Sequence[int]) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.laser`."""
+        out = np.empty((len(env_ids), LASER_RAYS), dtype=np.float32)
+        for row, env in enumerate(env_ids):
+            one = self.homes[env]
+            base = one.data.xpos[self._base_body], one.data.xmat[self._base_body].reshape(3, 3)
+            geoms = one.data.geom_xpos, one.data.geom_xmat, one.model.geom_size
+            self._laser.ranges(*geoms, *base, out[row])
         return out
 
     def _head_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:

@@ -48,6 +48,12 @@ HEAD_CAMERA_TARGET = (0.75, 0.0, 1.00)
 HEAD_CAMERA_FOV_DEG = 90.0
 HEAD_CAMERA_FAR_M = 10.0  # what is farther is seen at this depth
 
+# The laser on the base, of the URDF: a SICK TIM571, which sees 220 degrees around straight ahead.
+LASER_POS = (0.235, 0.0, 0.2878)
+LASER_FOV_DEG = 220.0
+LASER_RAYS = 24  # that are taken of it
+LASER_RANGE_M = 3.0  # what is farther is seen at this distance
+
 # Capsules of the arm: body, from, to (m, in the body's frame), radius. The contact geoms of the
 # model and the collision model of the motion planner are made of this one list.
 CAPSULES = (

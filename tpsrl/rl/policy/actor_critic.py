@@ -104,8 +104,10 @@ class ActorCritic(nn.Module):
     def _inputs(
         self, observation: TensorObservation, previous_action: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        previous = torch.where(self.mask, previous_action, 0.0)
-        vector = torch.cat((observation["state"], previous), dim=1)
+        vector = observation["state"]
+        if self.settings.previous_action:
+            previous = torch.where(self.mask, previous_action, 0.0)
+            vector = torch.cat((vector, previous), dim=1)
         return observation.get("depth"), vector
 
     def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> PolicyStep:
@@ -127,7 +129,8 @@ class Trunk(nn.Module):
         self.encoder = make_encoder(
             settings.encoder, settings.encoder_width, spec.observations, settings.visual_width
         )
-        inputs = spec.observations["state"][0] + spec.action_size
+        inputs = spec.observations["state"][0]
+        inputs += spec.action_size if settings.previous_action else 0
         self.embed = _mlp(inputs, settings.state_width, settings.state_layers)
         self.size = settings.state_width + (settings.visual_width if self.encoder else 0)
         self.recurrent: Recurrent | None = None

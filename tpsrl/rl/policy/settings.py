@@ -8,6 +8,8 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
+_LATER = ("previous_action",)  # not in the notes of 0.1; their default is what was then
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicySettings:
@@ -29,6 +31,9 @@ class PolicySettings:
         64, "width of the layers that read state and action", minimum=1
     )
     state_layers: int = config.option(1, "how many of these layers", minimum=1)
+    previous_action: bool = config.option(
+        True, "the network is shown the action before; one that is cloned had better not be"
+    )
     lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
     lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
     separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
@@ -58,7 +63,7 @@ class PolicySettings:
         for name in note:
             if name not in names:
                 raise unknown("policy settings", name, names)
-        missing = [name for name in names if name not in note]
+        missing = [name for name in names if name not in note and name not in _LATER]
         if missing:
             raise UserError(f"policy settings: {', '.join(missing)} missing")
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}

@@ -1,0 +1,247 @@
+"""Recording: homes in which somebody acts, and a teacher says what it would do."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from skills import registry
+from skills.core import sensors
+from skills.core.interface import Teacher
+from skills.core.skill import Skill
+from skills.demos.disturbing import Disturbed
+from skills.envs.batch import BatchStep, SkillBatch
+from skills.envs.environment import EnvOptions
+from skills.starts.start import Start
+from tpsrl.rl.imitation.dataset import Demonstration, quantised
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.world import action as act
+
+SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
+_STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
+_LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
+# Of the choice "full", what only a map tells, which costs time and which nothing here learns from.
+_LEFT_OUT = (sensors.WAY, sensors.SCAN)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Actors:
+    """Who acts.
+
+    Without a `student` it is the teacher, in a share `disturbed` of the episodes with noise and
+    lapses of a level that is drawn for each, up to `noise` (standard deviation) and `lapses` (share
+    of time). With one, the file of its checkpoint, it acts in all of them as it would if it were
+    alone, but for a share `takeover` in which the teacher takes over at some step and goes on to
+    the end.
+    """
+
+    student: Path | None = None
+    disturbed: float = 0.7
+    noise: float = 0.3
+    lapses: float = 0.3
+    takeover: float = 0.3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recording:
+    """An episode as it was recorded: what was seen and said, its number, how it ended."""
+
+    demonstration: Demonstration
+    number: int
+    ended_by: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordJob:
+    """Episodes to record; what each draws, its start included, is of the seed and its number."""
+
+    numbers: tuple[int, ...]
+    actors: Actors
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecorderFactory:
+    """Builds in each worker the homes in which its jobs are done."""
+
+    skill: str
+    options: EnvOptions
+    homes: int = 8
+
+    def __call__(self) -> Callable[[RecordJob], list[Recording]]:
+        """The function that does a job."""
+        torch.set_num_threads(1)
+        recorder = Recorder(self)
+        return lambda job: list(recorder.record(job))
+
+
+def recorded_sensors(skill: Skill) -> tuple[str, ...]:
+    """The sensors that demonstrations hold: all that a policy may be shown, but for the map's."""
+    every = dict.fromkeys((*skill.sensors, *sensors.FETCH, *(skill.full_sensors or sensors.FULL)))
+    return tuple(name for name in every if name not in _LEFT_OUT)
+
+
+class Recorder:
+    """Homes of one skill, each with a teacher of its own."""
+
+    def __init__(self, factory: RecorderFactory) -> None:
+        skill, homes = factory.skill, factory.homes
+        self._spec = registry.get(skill)
+        names = recorded_sensors(self._spec.definition)
+        options = dataclasses.replace(factory.options, sensors=names)
+        self._batch = options.batch(skill, options.simulator(skill, homes))
+        self._source = options.source(skill)
+        self._seats = [_Seat(self._batch, home, self._spec.make_teacher()) for home in range(homes)]
+        self._columns = sensors.layout(self._spec.definition, names)
+
+    def record(self, job: RecordJob) -> Iterator[Recording]:
+        """The episodes of a job, in the order in which they end."""
+        todo = iter(job.numbers)
+        student = None if job.actors.student is None else _Student(job.actors.student, self)
+        busy = [seat for seat in self._seats if self._begin(seat, todo, job, student)]
+        while busy:
+            envs = [seat.home for seat in busy]
+            told = [seat.ask() for seat in busy]
+            done = np.stack(told)
+            if student is not None:
+                done = student.act(busy, done)
+            for row, seat in enumerate(busy):
+                if not seat.led:
+                    done[row] = seat.disturbed(told[row])
+            step = self._batch.step(envs, done)
+            for row, seat in enumerate(busy):
+                seat.keep(step, row)
+            for seat in [seat for seat in busy if seat.ended_by]:
+                yield seat.recording()
+                if not self._begin(seat, todo, job, student):
+                    busy.remove(seat)
+
+    def columns(self, names: Sequence[str]) -> np.ndarray:
+        """Where in what is recorded the numbers of these sensors are, one after the other."""
+        return np.concatenate([np.r_[self._columns[name]] for name in names])
+
+    def _begin(
+        self, seat: "_Seat", todo: Iterator[int], job: RecordJob, student: "_Student | None"
+    ) -> bool:
+        number = next(todo, None)
+        if number is None:
+            return False
+        rng = np.random.default_rng((job.seed, number, _STREAM))
+        _, start = self._source.draw(rng)
+        seat.begin(number, start, job.actors, student is not None, rng)
+        if student is not None:
+            student.begin(seat.home)
+        return True
+
+
+class _Seat:
+    """A home, its teacher, and the episode that is being recorded in it."""
+
+    def __init__(self, batch: SkillBatch, home: int, teacher: Teacher) -> None:
+        self._batch, self.home, self._teacher = batch, home, teacher
+
+    def begin(
+        self, number: int, start: Start, actors: Actors, student: bool, rng: np.random.Generator
+    ) -> None:
+        """Starts an episode; draws who acts in it."""
+        self.number, self.ended_by = number, ""
+        self.shown = {k: v[0] for k, v in self._batch.reset([self.home], [start]).items()}
+        self._teacher.begin(start.episode, start.goal, self._batch.world(self.home))
+        level = rng.random() if rng.random() < actors.disturbed else 0.0
+        self.disturbed = Disturbed(rng, level * actors.noise, level * actors.lapses)
+        horizon = self._batch.settings.horizon
+        taken_over = not student or rng.random() < actors.takeover
+        self._takeover = int(rng.integers(0, horizon // 2)) if taken_over else horizon
+        if not student:
+            self._takeover = 0
+        elif taken_over:
+            self.disturbed = Disturbed(rng, 0.0, 0.0)
+        self._seen: dict[str, list[np.ndarray]] = {name: [] for name in self.shown}
+        self._labels: list[np.ndarray] = []
+        self._valid: list[bool] = []
+        self._actions: list[np.ndarray] = []
+        self._lost = 0
+
+    @property
+    def led(self) -> bool:
+        """Whether the student acts now."""
+        return len(self._actions) < self._takeover
+
+    def ask(self) -> np.ndarray:
+        """What the teacher would do now (11,)."""
+        label, valid = self._teacher.label(self._batch.world(self.home))
+        self._labels.append(label.astype(np.float32))
+        self._valid.append(valid)
+        self._lost = 0 if valid else self._lost + 1
+        for name, values in self.shown.items():
+            self._seen[name].append(quantised(values) if name == "depth" else values)
+        return np.array(label, np.float64)
+
+    def keep(self, step: BatchStep, row: int) -> None:
+        """What came of the step."""
+        outcome = step.outcome
+        self._actions.append(step.actions[row].astype(np.float32))
+        self.shown = {name: values[row] for name, values in step.observation.items()}
+        if outcome.success[row]:
+            self.ended_by = SUCCESS
+        elif outcome.terminated[row]:
+            self.ended_by = self._batch.skill.failures[int(outcome.failure[row])]
+        elif outcome.truncated[row]:
+            self.ended_by = TIMEOUT
+        elif self._lost >= _LOST:
+            self.ended_by = LOST
+
+    def recording(self) -> Recording:
+        """The episode, which is over."""
+        seen = {name: np.stack(values) for name, values in self._seen.items()}
+        demonstration = Demonstration(
+            seen, np.stack(self._labels), np.array(self._valid), np.stack(self._actions)
+        )
+        return Recording(demonstration, self.number, self.ended_by)
+
+
+class _Student:
+    """The policy of a checkpoint in the homes of a recorder."""
+
+    def __init__(self, path: Path, recorder: Recorder) -> None:
+        self._policy, names = _load(path, path.stat().st_mtime_ns)
+        self._columns = recorder.columns(names)
+        homes = len(recorder._seats)
+        self._memory = self._policy.initial_memory(homes)
+        self._previous = torch.zeros(homes, act.SIZE)
+        self._first = torch.ones(homes, dtype=torch.bool)
+        self._generator = torch.Generator().manual_seed(0)
+
+    def begin(self, home: int) -> None:
+        """An episode begins in a home."""
+        self._first[home] = True
+
+    def act(self, seats: Sequence[_Seat], told: np.ndarray) -> np.ndarray:
+        """What is done (m, 11): by itself where it is led, as told elsewhere."""
+        rows = torch.tensor([seat.home for seat in seats])
+        shown = {"state": np.stack([seat.shown["state"][self._columns] for seat in seats])}
+        if "depth" in self._policy.spec.observations:
+            shown["depth"] = np.stack([seat.shown["depth"] for seat in seats])
+        inputs = self._previous[rows], self._memory[rows], self._first[rows]
+        with torch.inference_mode():
+            step = self._policy.act({n: torch.from_numpy(v) for n, v in shown.items()}, *inputs)
+            drawn = gaussian.sample(step.mean, step.std, self._policy.mask, self._generator)
+        assert step.memory is not None
+        led = np.array([seat.led for seat in seats])
+        done = np.where(led[:, None], drawn.numpy().astype(np.float64), told)
+        self._memory[rows], self._first[rows] = step.memory.clone(), False
+        self._previous[rows] = torch.from_numpy(done.astype(np.float32))
+        return np.clip(done, -1.0, 1.0)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(path: Path, changed_ns: int) -> tuple[ActorCritic, tuple[str, ...]]:
+    """The network of a checkpoint, and the sensors that it is shown."""
+    found = checkpoints.load(path)
+    names = tuple(map(str, found.get("deploy", dict)["sensors"]))
+    return checkpoints.load_policy(found), names

@@ -1,0 +1,169 @@
+"""`tpsrl demos`: records what a skill's scripted expert would do, to clone a policy from."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpsrl import config, files
+from tpsrl.commands import Command
+from tpsrl.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from skills.envs.environment import EnvOptions
+
+_DESCRIPTION = """Records demonstrations of a skill in apartments of the training split: the
+scripted expert acts, in a share of the episodes pushed off its way now and then, and in every state
+it is kept what it would do there. `tpsrl clone SKILL demos=DIR` fits a policy to them; see
+docs/imitation.md."""
+
+_JOB = 12  # episodes that a worker is given at a time
+_FEW_OBJECTS = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DemosSettings:
+    """Everything that a recording can be told."""
+
+    skill: str = config.option("", "which one")
+    num: int = config.option(1000, "episodes", minimum=1)
+    depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
+    start_states: str | None = config.option(
+        None,
+        "instead of the skill's own: bank:DIR/SKILL, or a mixture such as "
+        "own:0.5,bank:DIR/SKILL:0.5",
+    )
+    disturbed: float = config.option(
+        0.6, "share of the episodes in which the expert is disturbed", minimum=0, maximum=1
+    )
+    noise: float = config.option(
+        0.25, "largest standard deviation of the noise on its action there", minimum=0
+    )
+    lapses: float = config.option(
+        0.2, "largest share of time in which something else is done there", minimum=0, maximum=1
+    )
+    horizon: int | None = config.option(
+        None, "steps of an episode (default: the skill's own)", minimum=1
+    )
+    num_objects: int | None = config.option(
+        None,
+        "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
+        minimum=1,
+        maximum=30,
+    )
+    num_episodes: int = config.option(
+        126, "base episodes that starts are drawn from", minimum=1, maximum=1008
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    format: Literal["tpsrl", "lerobot"] = config.option(
+        "tpsrl", "of the files: our own, or a LeRobot dataset (v3.0)"
+    )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    seed: int = config.option(0, "of everything that is random", minimum=0)
+    processes: int | None = config.option(None, "workers (default: one for each core)", minimum=1)
+    out: str | None = config.option(None, "folder to write (default: out/demos/SKILL)")
+
+
+def choose(word: str | None) -> Command:
+    """The recording of a skill.
+
+    Raises:
+        UserError: there is no such skill; names the nearest.
+    """
+    from skills.registry import names
+
+    known = names()
+    if not word:
+        raise UserError(f"choose one of {', '.join(known)}")
+    if word not in known:
+        raise unknown("skill", word, known)
+    return Command(_DESCRIPTION, DemosSettings, run, fixed=(f"skill={word}",))
+
+
+def run(settings: DemosSettings) -> int:
+    """Records and writes; 0 when all episodes were recorded, however they ended."""
+    from rich.console import Console
+
+    from skills import registry
+    from skills.core.sensors import known
+    from skills.demos import store
+    from skills.demos.recording import recorded_sensors
+
+    registry.get(settings.skill).make_teacher()  # refuses a skill that has none
+    out = Path(settings.out or f"out/demos/{settings.skill}").expanduser()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"out: {out} is there already; delete it, or choose another out")
+    files.check_writable(out.parent)
+    skill = registry.get(settings.skill).definition
+    sizes = known(skill)
+    note = store.DemosNote(
+        settings.skill,
+        tuple((name, sizes[name].size) for name in recorded_sensors(skill)),
+        (settings.depth, settings.depth),
+        made={**dataclasses.asdict(settings), "expert": "scripted"},
+    )
+    console = Console()
+    with files.unfinished(out) as folder:
+        writer = store.DemosWriter(folder, note)
+        for recordings in record(settings, console):
+            writer.add(recordings)
+        done = writer.finish()
+    ended = ", ".join(f"{name} {count}" for name, count in done.ended.items())
+    console.print(
+        f"{done.episodes:,} episodes, {done.frames:,} frames: {ended}\nwrote {out}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
+    """The recordings of all episodes, job by job in their order, with a progress bar.
+
+    Raises:
+        UserError, RunError: see `skills.starts.source.StartSource`; a worker failed.
+    """
+    from rich.progress import Progress
+
+    from skills.demos.recording import Actors, RecorderFactory, RecordJob
+    from tpsrl import machine, pool
+
+    options = env_options(settings)
+    processes = settings.processes or machine.cores()
+    options.source(settings.skill).prepare(processes)
+    actors = Actors(None, settings.disturbed, settings.noise, settings.lapses)
+    jobs = [
+        RecordJob(tuple(range(first, min(first + _JOB, settings.num))), actors, settings.seed)
+        for first in range(0, settings.num, _JOB)
+    ]
+    factory = RecorderFactory(settings.skill, options)
+    kept: dict[int, list[Any]] = {}
+    written = 0
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(settings.skill, total=settings.num)
+        for index, recordings in pool.run(factory, jobs, processes):
+            progress.advance(bar, len(jobs[index].numbers))
+            kept[index] = sorted(recordings, key=lambda recording: recording.number)
+            while written in kept:  # in their order, whoever was the quickest
+                yield kept.pop(written)
+                written += 1
+
+
+def env_options(settings: DemosSettings) -> "EnvOptions":
+    """The homes in which it is recorded."""
+    from skills import registry
+    from skills.envs.environment import EnvOptions
+
+    own = registry.get(settings.skill).start_states().num_objects
+    count = settings.num_objects
+    return EnvOptions(
+        depth=(settings.depth, settings.depth),
+        horizon=settings.horizon,
+        starts=settings.start_states,
+        num_objects=min(own, _FEW_OBJECTS) if count is None else count,
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+    )

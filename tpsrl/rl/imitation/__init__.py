@@ -1,0 +1,1 @@
+"""Learning from what an expert would have done: demonstrations, and behaviour cloning."""

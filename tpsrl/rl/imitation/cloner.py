@@ -1,0 +1,95 @@
+"""Behaviour cloning: fits a policy to demonstrations, batch after batch."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from tpsrl.errors import RunError
+from tpsrl.rl.imitation.dataset import CloningBatch, Demonstration, batches
+from tpsrl.rl.imitation.loss import cloning_loss
+from tpsrl.rl.imitation.settings import CloningSettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+
+
+class Cloner:
+    """Fits a policy's means to the labels of episodes, which may become more in between.
+
+    Args:
+        policy: whose parameters are changed in place
+        settings: how
+        switches: the parts of the action of which only the sign matters
+        seed: of the order of episodes
+    """
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        settings: CloningSettings,
+        switches: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        self.policy, self.settings = policy, settings
+        self._parameters = [p for p in policy.parameters() if p.requires_grad]
+        self.device = self._parameters[0].device
+        chosen = torch.zeros_like(policy.mask)
+        chosen[list(switches)] = True
+        self._switches = chosen
+        self._adam = torch.optim.Adam(self._parameters, settings.learning_rate, fused=True)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._left: Iterator[CloningBatch] = iter(())
+
+    def learn(
+        self, episodes: list[Demonstration], frames: int, done: float, until: float
+    ) -> dict[str, float]:
+        """Goes through so many frames; returns means over its batches.
+
+        "distance" and "switches" as in `cloning_loss`, "grad_norm", "learning_rate" at the end,
+        "frames" that it went through.
+
+        Args:
+            episodes: all that there are now
+            frames: to go through; ends with the batch that reaches this
+            done: share of the whole cloning that is behind it, in [0, 1]
+            until: and after these frames
+
+        Raises:
+            RunError: the loss is not finite.
+        """
+        totals: dict[str, torch.Tensor] = {}
+        gone = count = 0
+        rate = self.settings.learning_rate
+        self._left = iter(())  # a new order of what there is now
+        while gone < frames:
+            batch = next(self._left, None)
+            if batch is None:
+                self._left = self._order(episodes)
+                continue
+            rate = self._rate(done + (until - done) * gone / frames)
+            for name, value in self._step(batch, rate).items():
+                totals[name] = totals.get(name, torch.zeros((), device=self.device)) + value
+            gone += len(batch.label)
+            count += 1
+        means = {name: float(total) / max(count, 1) for name, total in totals.items()}
+        if not all(map(math.isfinite, means.values())):
+            raise RunError("cloning: the loss is not finite; is learning_rate too high?")
+        return {**means, "learning_rate": rate, "frames": float(gone)}
+
+    def _order(self, episodes: list[Demonstration]) -> Iterator[CloningBatch]:
+        size, memory = self.settings.batch_frames, self.policy.memory_size
+        return batches(episodes, size, memory, self._generator, self.device)
+
+    def _step(self, batch: CloningBatch, rate: float) -> dict[str, torch.Tensor]:
+        loss, parts = cloning_loss(self.policy, batch, self._switches, self.settings.switch_weight)
+        self._adam.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
+        for group in self._adam.param_groups:
+            group["lr"] = rate
+        self._adam.step()
+        return {**parts, "grad_norm": norm.detach()}
+
+    def _rate(self, progress: float) -> float:
+        first, last = self.settings.learning_rate, self.settings.final_rate
+        return last + (first - last) * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))

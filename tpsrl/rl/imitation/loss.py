@@ -1,0 +1,47 @@
+"""The loss of behaviour cloning."""
+
+import torch
+from torch.nn import functional
+
+from tpsrl.rl.imitation.dataset import CloningBatch
+from tpsrl.rl.policy.actor_critic import ActorCritic
+
+_SMOOTH = 0.1  # below this an error counts by its square, above it in proportion
+_SURE = 1e-4  # least probability of either side of a switch
+
+
+def cloning_loss(
+    policy: ActorCritic, batch: CloningBatch, switches: torch.Tensor, switch_weight: float = 0.2
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """How far a policy's means are from what the expert would have done.
+
+    A smooth L1 distance for what is a quantity, which does not follow the few labels that are far
+    off. What is a switch, on above zero, counts by the cross entropy of a probability (1 + mean) /
+    2, which is the logistic function of what the squashed mean is made of, twice.
+
+    Args:
+        policy: with means in [-1, 1] (`squash_mean`)
+        batch: whole episodes, whose previous actions count as zero
+        switches: (A,) bool, the parts of the action of which only the sign matters
+        switch_weight: of the cross entropy, a mean over the switches
+
+    Returns:
+        The loss (), and its two parts, without gradient.
+    """
+    previous = torch.zeros_like(batch.label)
+    mean = policy.evaluate(batch.observation, previous, batch.pack).mean
+    total = batch.weight.sum().clamp(min=1.0)
+    amounts, turned = policy.mask & ~switches, policy.mask & switches
+    wanted = batch.label.clamp(-1.0, 1.0)
+    off = functional.smooth_l1_loss(mean, wanted, beta=_SMOOTH, reduction="none")
+    distance = (off[:, amounts].mean(1) * batch.weight).sum() / total
+    loss = distance
+    parts = {"distance": distance.detach()}
+    if bool(turned.any()):
+        chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
+        target = (wanted[:, turned] >= 0.0).float()
+        surprise = functional.binary_cross_entropy(chance, target, reduction="none")
+        surprise = (surprise.mean(1) * batch.weight).sum() / total
+        loss = loss + switch_weight * surprise
+        parts["switches"] = surprise.detach()
+    return loss, parts

@@ -1,0 +1,67 @@
+"""The laser scanner on the base, cast on the home as it stands."""
+
+import math
+
+import numpy as np
+
+from tpsrl.sim.caster import Caster
+from tpsrl.world.fetch import LASER_FOV_DEG, LASER_POS, LASER_RANGE_M, LASER_RAYS
+
+# The caster draws pictures of less than 180 degrees; the scan is the middle row of three of them.
+_SECTIONS = 3
+_FOV_DEG = LASER_FOV_DEG / _SECTIONS
+
+
+class Laser:
+    """Scans homes that share one list of geoms; the robot itself is not seen.
+
+    Args:
+        kinds: (G,) MuJoCo geom types
+        visible: (G,) bool, which geoms stand in the way of the light
+    """
+
+    def __init__(self, kinds: np.ndarray, visible: np.ndarray) -> None:
+        columns = LASER_RAYS // _SECTIONS
+        self._caster = Caster(kinds, visible, LASER_RANGE_M)
+        self._picture = np.empty((1, columns), np.float32)
+        tan_half = math.tan(math.radians(_FOV_DEG) / 2)
+        across = tan_half * ((2 * np.arange(columns) + 1) / columns - 1)
+        # Pictures have planar depth; a scanner measures along its rays.
+        self._stretch = LASER_RANGE_M * np.sqrt(1.0 + across**2)
+        turns = np.radians(_FOV_DEG) * (np.arange(_SECTIONS) - (_SECTIONS - 1) / 2)
+        self.angles = (turns[:, None] + np.arctan(across)).reshape(-1)
+        self._cameras = [_camera(turn) for turn in turns]
+
+    def ranges(
+        self,
+        pos: np.ndarray,
+        mat: np.ndarray,
+        size: np.ndarray,
+        base_pos: np.ndarray,
+        base_mat: np.ndarray,
+        out: np.ndarray,
+    ) -> np.ndarray:
+        """Writes metres, at most `LASER_RANGE_M`, into `out` (LASER_RAYS,).
+
+        Ray i is at `angles[i]`, from straight ahead, left positive, the rightmost first.
+
+        Args:
+            pos, mat, size: of all geoms, as `Caster.depth` has them
+            base_pos: (3,) of the base
+            base_mat: (3, 3) its orientation
+        """
+        eye = base_pos + base_mat @ np.array(LASER_POS)
+        columns = self._picture.shape[1]
+        for section, camera in enumerate(self._cameras):
+            self._caster.depth(pos, mat, size, eye, base_mat @ camera, self._picture, _FOV_DEG)
+            # A picture's columns go from left to right.
+            out[section * columns : (section + 1) * columns] = self._picture[0, ::-1]
+        out[:] = np.minimum(out * np.tile(self._stretch, _SECTIONS), LASER_RANGE_M)
+        return out
+
+
+def _camera(turn: float) -> np.ndarray:
+    """Right, up and backward (3, 3), as columns, of a level camera turned left by `turn` rad."""
+    ahead = np.array([math.cos(turn), math.sin(turn), 0.0])
+    right = np.array([ahead[1], -ahead[0], 0.0])
+    return np.stack([right, np.array([0.0, 0.0, 1.0]), -ahead], axis=1)
