@@ -57,6 +57,11 @@ COMMANDS = {
         "SKILL [key=value ...]",
         "record what a skill's scripted expert would do",
     ),
+    "clone": (
+        "tpsrl.commands.clone",
+        "SKILL demos=DIR [key=value ...]",
+        "fit a policy to demonstrations, with DAgger if asked for",
+    ),
     "bench sim": (
         "tpsrl.commands.bench_sim",
         "[key=value ...]",

@@ -9,8 +9,10 @@ the map.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from skills.core.geometry import Constant, array_namespace, columns
 from skills.core.measures import Measures
@@ -174,6 +176,12 @@ def layout(skill: Skill, names: tuple[str, ...]) -> dict[str, slice]:
         found[name] = slice(start, start + size)
         start += size
     return found
+
+
+def places(skill: Skill, held: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """Where the numbers of the sensors `names` are in a vector of the sensors `held`."""
+    columns = layout(skill, tuple(held))
+    return np.concatenate([np.r_[columns[name]] for name in names])
 
 
 def observe(

@@ -90,14 +90,14 @@ class Recorder:
     """Homes of one skill, each with a teacher of its own."""
 
     def __init__(self, factory: RecorderFactory) -> None:
-        skill, homes = factory.skill, factory.homes
-        self._spec = registry.get(skill)
-        names = recorded_sensors(self._spec.definition)
+        spec, homes = registry.get(factory.skill), factory.homes
+        self.skill, self.homes = spec.definition, homes
+        names = recorded_sensors(self.skill)
         options = dataclasses.replace(factory.options, sensors=names)
-        self._batch = options.batch(skill, options.simulator(skill, homes))
-        self._source = options.source(skill)
-        self._seats = [_Seat(self._batch, home, self._spec.make_teacher()) for home in range(homes)]
-        self._columns = sensors.layout(self._spec.definition, names)
+        self._batch = options.batch(spec.name, options.simulator(spec.name, homes))
+        self._source = options.source(spec.name)
+        self._seats = [_Seat(self._batch, home, spec.make_teacher()) for home in range(homes)]
+        self.sensors = names
 
     def record(self, job: RecordJob) -> Iterator[Recording]:
         """The episodes of a job, in the order in which they end."""
@@ -120,10 +120,6 @@ class Recorder:
                 yield seat.recording()
                 if not self._begin(seat, todo, job, student):
                     busy.remove(seat)
-
-    def columns(self, names: Sequence[str]) -> np.ndarray:
-        """Where in what is recorded the numbers of these sensors are, one after the other."""
-        return np.concatenate([np.r_[self._columns[name]] for name in names])
 
     def _begin(
         self, seat: "_Seat", todo: Iterator[int], job: RecordJob, student: "_Student | None"
@@ -210,8 +206,8 @@ class _Student:
 
     def __init__(self, path: Path, recorder: Recorder) -> None:
         self._policy, names = _load(path, path.stat().st_mtime_ns)
-        self._columns = recorder.columns(names)
-        homes = len(recorder._seats)
+        skill, homes = recorder.skill, recorder.homes
+        self._columns = sensors.places(skill, recorder.sensors, names)
         self._memory = self._policy.initial_memory(homes)
         self._previous = torch.zeros(homes, act.SIZE)
         self._first = torch.ones(homes, dtype=torch.bool)

@@ -35,10 +35,10 @@ class BatchOptions:
     """What the homes show and allow.
 
     `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
-    beside it ("habitat", "fetch" or "full", see `skills.core.sensors`, or the names of sensors; None:
-    habitat with depth, full without). `base_movement` false holds the base still, the limited action space of the paper's
-    ablation. `settings` changes entries of the skill's settings, `thresholds` are the skill's own
-    (None: those of the default protocol).
+    beside it ("habitat", "fetch" or "full", see `skills.core.sensors`, or sensors by name; None:
+    habitat with depth, full without). `base_movement` false holds the base still, the limited
+    action space of the paper's ablation. `settings` changes entries of the skill's settings,
+    `thresholds` are the skill's own (None: those of the default protocol).
     """
 
     depth: tuple[int, int] | None = None

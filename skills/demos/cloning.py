@@ -1,0 +1,191 @@
+"""Cloning a skill's policy from demonstrations, with rounds of DAgger if asked for.
+
+In a round the policy as it is acts in training homes while the teacher says what it would do
+there; these episodes join the demonstrations (Ross, Gordon and Bagnell, "A reduction of imitation
+learning and structured prediction to no-regret online learning", AISTATS 2011).
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from skills import registry
+from skills.demos.preset import ClonePreset
+from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_sensors
+from skills.demos.selecting import select
+from skills.envs.environment import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory, deployment
+from tpsrl import pool
+from tpsrl.rl.envs.pool import EnvPool
+from tpsrl.rl.envs.vec_env import Json
+from tpsrl.rl.imitation.cloner import Cloner
+from tpsrl.rl.imitation.dataset import Demonstration
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import curves, metrics
+from tpsrl.rl.run.validation import summary, validate
+from tpsrl.world import action as act
+
+SWITCHES = (act.GRIP, act.STOP)  # of which only the sign matters
+_JOB = 12  # episodes that a worker is given at a time
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CloneSchedule:
+    """How long, and what happens in between.
+
+    The `frames` to go through are divided into `rounds` + 1 parts, and before each but the first
+    `round_episodes` episodes are recorded in which the policy acts. `validations` are spread over
+    the whole, of `validation_episodes` each.
+    """
+
+    frames: int
+    rounds: int = 0
+    round_episodes: int = 200
+    takeover: float = 0.3
+    validations: int = 4
+    validation_episodes: int = 100
+
+
+class Cloning:
+    """One policy that is being cloned.
+
+    Args:
+        skill: that it is of
+        options: of the homes that DAgger's rounds take place in, and of what the policy is shown
+        preset: network and fitting
+        schedule: how long
+        out: folder for `checkpoints/`, metrics.jsonl and curve.png
+        validation: makes the environments of a validation, None for none
+        processes: workers of DAgger's rounds
+        seed: of weights, order and rounds
+        say: is told how it goes
+    """
+
+    def __init__(
+        self,
+        skill: str,
+        options: EnvOptions,
+        preset: ClonePreset,
+        schedule: CloneSchedule,
+        out: Path,
+        validation: Callable[[], EnvPool] | None,
+        processes: int,
+        seed: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self.skill, self.options, self.schedule, self.out = skill, options, schedule, out
+        self._validation, self._processes, self._seed = validation, processes, seed
+        self._say = say
+        factory = TrainingVecEnvFactory(skill, options, seed)
+        self._deploy = deployment(factory, False)
+        env = factory([0])
+        spec = dataclasses.replace(env.spec, initial_mean=(), initial_std=())
+        env.close()
+        torch.manual_seed(seed)
+        self.policy = ActorCritic(spec, preset.policy)
+        self.cloner = Cloner(self.policy, preset.cloning, SWITCHES, seed)
+        self.frames, self.best = 0, dict[str, Any]()
+
+    @property
+    def latest(self) -> Path:
+        """The policy as it is after the last part."""
+        return self.out / checkpoints.FOLDER / checkpoints.LATEST
+
+    def run(self, episodes: list[Demonstration], made: Json) -> Json:
+        """Fits the policy to the end; what the best validation said.
+
+        Args:
+            episodes: to begin with
+            made: what a checkpoint says of where they are from
+
+        Raises:
+            RunError: the loss is not finite, or a worker failed.
+            UserError: the folder cannot be written.
+        """
+        schedule = self.schedule
+        episodes = list(episodes)
+        parts = max(schedule.rounds + 1, schedule.validations)
+        log = metrics.MetricsLog(self.out)
+        begun, round_number = time.perf_counter(), 0
+        with contextlib.closing(log):
+            for part in range(parts):
+                row: Json = {"update": part + 1}
+                due = (part * (schedule.rounds + 1)) // parts
+                if due > round_number:
+                    round_number = due
+                    row["round"] = self._round(round_number, episodes)
+                share = part / parts, (part + 1) / parts
+                learned = self.cloner.learn(episodes, schedule.frames // parts, *share)
+                self.frames += int(learned["frames"])
+                row |= {"steps": self.frames, "episodes": len(episodes), "learner": learned}
+                row |= {"success": None, "return": None}
+                self._save(checkpoints.LATEST, made, {})
+                if self._validation is not None:
+                    row["validation"] = self._validate(made)
+                row["seconds"] = round(time.perf_counter() - begun, 1)
+                log.write(row)
+                curves.draw(self.out / "curve.png", {self.out.name: metrics.read(self.out)})
+                self._say(_line(row))
+        if not self.best:
+            self._save(checkpoints.BEST, made, {})
+        return self.best
+
+    def _round(self, number: int, episodes: list[Demonstration]) -> Json:
+        """Records episodes of the policy as it is, which join `episodes`; how they ended."""
+        count, schedule = self.schedule.round_episodes, self.schedule
+        actors = Actors(self.latest, takeover=schedule.takeover)
+        seed = self._seed + 1000 * number
+        jobs = [
+            RecordJob(tuple(range(first, min(first + _JOB, count))), actors, seed)
+            for first in range(0, count, _JOB)
+        ]
+        skill = registry.get(self.skill).definition
+        camera = self.options.depth is not None
+        held = recorded_sensors(skill)
+        found: dict[int, Sequence[Any]] = {}
+        factory = RecorderFactory(self.skill, self.options)
+        for index, recordings in pool.run(factory, jobs, self._processes):
+            found[index] = sorted(recordings, key=lambda recording: recording.number)
+        ended: Counter[str] = Counter()
+        frames = 0
+        for index in sorted(found):
+            ended.update(recording.ended_by for recording in found[index])
+            shown = select(found[index], held, self._deploy["sensors"], self.skill, camera)
+            frames += sum(map(len, shown))
+            episodes += shown
+        return {"number": number, "frames": frames, "ended": dict(ended.most_common())}
+
+    def _validate(self, made: Json) -> Json:
+        """Validates, and keeps the policy if it is the best so far."""
+        assert self._validation is not None
+        with contextlib.closing(self._validation()) as homes:
+            result = summary(validate(self.policy, homes, self.schedule.validation_episodes))
+        quality = result["success"], result["return"]
+        if not self.best or quality >= (self.best["success"], self.best["return"]):
+            self.best = {"steps": self.frames, **result}
+            self._save(checkpoints.BEST, made, result)
+        return result
+
+    def _save(self, name: str, made: Json, result: Json) -> None:
+        tensors, note = checkpoints.policy_part(self.policy)
+        about = {"deploy": self._deploy, "steps": self.frames, "cloned": made}
+        path = self.latest.with_name(name)
+        checkpoints.save(path, tensors, {**about, **note, "validation": result})
+
+
+def _line(row: Json) -> str:
+    """What is said of a part."""
+    told = f"{row['steps']:,} frames: distance {row['learner']['distance']:.3f}"
+    if "round" in row:
+        ended = ", ".join(f"{name} {count}" for name, count in row["round"]["ended"].items())
+        told += f"; round {row['round']['number']}: {ended}"
+    if "validation" in row:
+        told += f"; validation success {100 * row['validation']['success']:.1f}%"
+    return told

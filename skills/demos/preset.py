@@ -1,0 +1,16 @@
+"""What a cloning can be told of network and fitting: a preset of `configs/clone`."""
+
+import dataclasses
+
+from tpsrl import config
+from tpsrl.rl.imitation.settings import CloningSettings
+from tpsrl.rl.policy.settings import PolicySettings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClonePreset:
+    """Network and fitting."""
+
+    name: str = ""
+    policy: PolicySettings = config.part(PolicySettings, "the network")
+    cloning: CloningSettings = config.part(CloningSettings, "how it is fitted")

@@ -1,0 +1,58 @@
+"""Demonstrations as a policy with certain sensors is to be shown them."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from skills import registry
+from skills.core import sensors
+from skills.demos import store
+from skills.demos.recording import Recording
+from tpsrl.errors import UserError
+from tpsrl.rl.imitation.dataset import Demonstration
+
+
+def load(
+    folders: Sequence[str], skill: str, names: Sequence[str], depth: tuple[int, int] | None
+) -> list[Demonstration]:
+    """All episodes of folders of demonstrations, with these sensors only.
+
+    Raises:
+        UserError: a folder is damaged, of another skill, lacks a sensor, or has depth of another
+            size.
+    """
+    found: list[Demonstration] = []
+    for folder in folders:
+        note = store.read_note(folder)
+        if note.skill != skill:
+            raise UserError(f"demos: {folder} is of {note.skill}, not of {skill}")
+        if depth is not None and note.depth != depth:
+            raise UserError(f"depth: {depth[0]}, but {folder} has {note.depth}")
+        held = [name for name, _ in note.sensors]
+        for name in names:
+            if name not in held:
+                raise UserError(f"sensors: {folder} has no '{name}'; it has {', '.join(held)}")
+        sizes = {name: sensors.known(registry.get(skill).definition)[name].size for name in held}
+        if any(sizes[name] != size for name, size in note.sensors):
+            raise UserError(f"demos: {folder} has sensors of other sizes; record it anew")
+        found += select(store.read(folder), held, names, skill, depth is not None)
+    return found
+
+
+def select(
+    recordings: Iterable[Recording],
+    held: Sequence[str],
+    names: Sequence[str],
+    skill: str,
+    camera: bool,
+) -> list[Demonstration]:
+    """Recordings with the sensors `held` as demonstrations with the sensors `names`."""
+    columns = sensors.places(registry.get(skill).definition, held, names)
+    return [_shown(recording.demonstration, columns, camera) for recording in recordings]
+
+
+def _shown(episode: Demonstration, columns: np.ndarray, camera: bool) -> Demonstration:
+    seen = {"state": np.ascontiguousarray(episode.observation["state"][:, columns])}
+    if camera:
+        seen["depth"] = episode.observation["depth"]
+    return Demonstration(seen, episode.label, episode.valid, episode.action)

@@ -1,0 +1,189 @@
+"""`tpsrl clone`: fits a policy to demonstrations of a skill."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from skills.demos.preset import ClonePreset
+from tpsrl import config, files
+from tpsrl.commands import Command
+from tpsrl.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from skills.envs.environment import EnvOptions
+
+_DESCRIPTION = """Fits a policy to demonstrations (behaviour cloning), and with rounds=N lets it act
+N times in between and has the scripted expert say what it would have done there (DAgger). Writes
+checkpoints/best.safetensors (to act by, and for `tpsrl train SKILL init=DIR` to go on from),
+metrics.jsonl, curve.png and config.yaml into the output folder; see docs/imitation.md."""
+
+_CONFIG = "config.yaml"
+_VALIDATION_HOMES = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CloneSettings:
+    """Everything that a cloning can be told."""
+
+    skill: str = config.option("", "which one")
+    demos: str = config.option("", "folders of demonstrations, by commas")
+    preset: ClonePreset = config.preset(
+        "clone",
+        ClonePreset,
+        "default",
+        "network and fitting; preset.KEY=... changes an entry",
+    )
+    sensors: Literal["habitat", "fetch", "full"] = config.option(
+        "habitat", "what the policy is shown beside the camera"
+    )
+    depth: int = config.option(
+        64, "height and width of the camera, as the demonstrations have it", minimum=1
+    )
+    frames: int = config.option(2_000_000, "of demonstrations to go through", minimum=1)
+    rounds: int = config.option(0, "of DAgger, spread over these", minimum=0)
+    round_episodes: int = config.option(200, "in which the policy acts in a round", minimum=1)
+    takeover: float = config.option(
+        0.3, "share of these in which the expert takes over at some step", minimum=0, maximum=1
+    )
+    num_objects: int | None = config.option(
+        None,
+        "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
+        minimum=1,
+        maximum=30,
+    )
+    num_episodes: int = config.option(
+        126, "base episodes that starts are drawn from", minimum=1, maximum=1008
+    )
+    start_states: str | None = config.option(
+        None, "of the rounds, instead of the skill's own: bank:DIR/SKILL, or a mixture"
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
+    seed: int = config.option(0, "of everything that is random", minimum=0)
+    processes: int | None = config.option(
+        None, "workers of rounds and validations (default: one for each core)", minimum=1
+    )
+    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    validations: int = config.option(4, "spread over the frames", minimum=1)
+    validation_episodes: int = config.option(100, "of each; 0: none", minimum=0)
+    out: str | None = config.option(None, "folder of the results (default: out/clone/SKILL)")
+
+
+def choose(word: str | None) -> Command:
+    """The cloning of a skill.
+
+    Raises:
+        UserError: there is no such skill; names the nearest.
+    """
+    from skills.registry import names
+
+    known = names()
+    if not word:
+        raise UserError(f"choose one of {', '.join(known)}")
+    if word not in known:
+        raise unknown("skill", word, known)
+    return Command(_DESCRIPTION, CloneSettings, run, fixed=(f"skill={word}",))
+
+
+def run(settings: CloneSettings) -> int:
+    """Clones; 0 when all frames were gone through."""
+    from rich.console import Console
+
+    from skills import registry
+    from skills.core import sensors
+    from skills.demos import selecting
+    from skills.demos.cloning import CloneSchedule, Cloning
+    from tpsrl import machine
+    from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.rl.run.checkpoint import FOLDER
+
+    check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
+    spec = registry.get(settings.skill)
+    spec.make_teacher()  # refuses a skill that has none
+    if not settings.demos:
+        raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
+    out = files.check_writable(settings.out or f"out/clone/{settings.skill}")
+    if (out / FOLDER).exists():
+        raise UserError(f"out: {out} holds a policy; choose another out")
+    camera = settings.preset.policy.encoder != "state"
+    depth = (settings.depth, settings.depth) if camera else None
+    names = sensors.chosen(spec.definition, settings.sensors, camera)
+    folders = [folder.strip() for folder in settings.demos.split(",")]
+    console = Console()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    say(f"reading {', '.join(folders)}")
+    episodes = selecting.load(folders, settings.skill, names, depth)
+    say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
+    processes = settings.processes or machine.cores()
+    import torch
+
+    torch.set_num_threads(settings.threads or machine.cores())
+    machine.keep_memory()
+    options = _options(settings, depth)
+    options.source(settings.skill).prepare(processes)
+    schedule = CloneSchedule(
+        settings.frames,
+        settings.rounds,
+        settings.round_episodes,
+        settings.takeover,
+        settings.validations,
+        settings.validation_episodes,
+    )
+    validation = _validation(settings, options, processes)
+    files.write_text(out / _CONFIG, config.to_yaml(dataclasses.replace(settings, out=str(out))))
+    made = {"demos": folders, "episodes": len(episodes), "seed": settings.seed}
+    cloning = Cloning(
+        settings.skill,
+        options,
+        settings.preset,
+        schedule,
+        out,
+        validation,
+        processes,
+        settings.seed,
+        say,
+    )
+    cloning.run(episodes, made)
+    say(f"wrote {cloning.latest.parent}")
+    return 0
+
+
+def _options(settings: CloneSettings, depth: tuple[int, int] | None) -> "EnvOptions":
+    """The homes of DAgger's rounds."""
+    from skills import registry
+    from skills.envs.environment import EnvOptions
+
+    own = registry.get(settings.skill).start_states().num_objects
+    count = settings.num_objects
+    return EnvOptions(
+        depth=depth,
+        sensors=settings.sensors,
+        starts=settings.start_states,
+        num_objects=min(own, 12) if count is None else count,
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+    )
+
+
+def _validation(
+    settings: CloneSettings, options: "EnvOptions", processes: int
+) -> Callable[[], Any] | None:
+    """What makes the environments of a validation."""
+    from skills.envs.training import TrainingVecEnvFactory
+    from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+
+    if not settings.validation_episodes:
+        return None
+    count = min(_VALIDATION_HOMES, settings.validation_episodes)
+    held_out = dataclasses.replace(options, split="val", starts=None)
+    factory = TrainingVecEnvFactory(settings.skill, held_out, settings.seed, stride=count)
+    factory.prepare(processes)
+    return lambda: WorkerEnvPool(factory, count, min(processes, count))
