@@ -68,6 +68,7 @@ class SkillSpec:
             those of "habitat", which have to be there
         settings: horizon and weights of the reward; None: those of `configs/skill/NAME.yaml`
         scripted: makes a policy that acts without training, or where that is; None: there is none
+        teacher: makes what labels states for a learner, or where that is; None: the scripted one
         agents: further policies by name, for the skill by itself
         default_agent: who acts for the skill by itself unless another is named; "" for "scripted"
         actions: of the planning domain, that it carries out
@@ -82,6 +83,7 @@ class SkillSpec:
     protocols: Mapping[str, ProtocolValues]
     settings: TaskSettings | None = None
     scripted: Ref | Callable[[], SkillPolicy] | None = None
+    teacher: Ref | Callable[[], Teacher] | None = None
     agents: Mapping[str, Ref] = dataclasses.field(default_factory=dict)
     default_agent: str = ""
     actions: tuple[str, ...] = ()
@@ -158,11 +160,14 @@ class SkillSpec:
         return policy
 
     def make_teacher(self) -> Teacher:
-        """Its scripted version, as what labels states for a learner.
+        """What labels states for a learner: a teacher of its own, or its scripted version.
 
         Raises:
             UserError: there is none, or it labels no states.
         """
+        if self.teacher is not None:
+            own: Teacher = resolve(self.teacher)()
+            return own
         if self.scripted is None:
             raise UserError(f"skills.{self.name}: it has no scripted version, which could teach it")
         teacher = self.make_scripted()

@@ -22,6 +22,7 @@ SPEC = register(
         definition=Pick(),
         starts="skills.pick.starts:STARTS",
         scripted="skills.pick.scripted:ScriptedPick",
+        teacher="skills.pick.servo:ServoPick",
         actions=("pick",),
         goal_of=goal_of,
         seed=1,

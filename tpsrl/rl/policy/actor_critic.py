@@ -18,6 +18,8 @@ from tpsrl.rl.policy.settings import PolicySettings
 
 TensorObservation = Mapping[str, torch.Tensor]
 
+MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyStep:
@@ -105,6 +107,9 @@ class ActorCritic(nn.Module):
         self, observation: TensorObservation, previous_action: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         vector = observation["state"]
+        if self.settings.magnify_state:
+            # The last centimetres of a reach are hardly seen beside metres and radians.
+            vector = torch.cat((vector, *(torch.tanh(by * vector) for by in MAGNIFIED)), dim=1)
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
@@ -130,6 +135,7 @@ class Trunk(nn.Module):
             settings.encoder, settings.encoder_width, spec.observations, settings.visual_width
         )
         inputs = spec.observations["state"][0]
+        inputs *= 1 + len(MAGNIFIED) if settings.magnify_state else 1
         inputs += spec.action_size if settings.previous_action else 0
         self.embed = _mlp(inputs, settings.state_width, settings.state_layers)
         self.size = settings.state_width + (settings.visual_width if self.encoder else 0)

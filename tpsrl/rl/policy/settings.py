@@ -8,7 +8,8 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
-_LATER = ("previous_action",)  # not in the notes of 0.1; their default is what was then
+# Not in the notes of 0.1; their defaults are what was then.
+_LATER = ("previous_action", "magnify_state")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +34,9 @@ class PolicySettings:
     state_layers: int = config.option(1, "how many of these layers", minimum=1)
     previous_action: bool = config.option(
         True, "the network is shown the action before; one that is cloned had better not be"
+    )
+    magnify_state: bool = config.option(
+        False, "the state is shown under two magnifying glasses as well, for what is near zero"
     )
     lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
     lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)

@@ -1,0 +1,193 @@
+"""Servoing: what to do as a function of the state alone, so that a network can learn it.
+
+The planning skills choose the quickest of thousands of ways and keep to it; two states that look
+alike may be on quite different ways. Here there are few ways, all of one simple kind: drive up to a
+stance, bring the arm on a straight line in joint space to a posture before the target, and on a
+second one to the target. Which of them is taken, and how far the robot is on it, is read off the
+state at every step.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from skills.scripted.scene import Scene
+from skills.scripted.stances import ahead
+from skills.scripted.targets import CupTargets
+from tpsrl.world import action as act
+from tpsrl.world.collision import REST, ArmChecker
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
+from tpsrl.world.kinematics import inverse, wrapped
+
+_STANDOFFS, _DIRECTIONS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95, 1.05, 1.15), 40
+# Where there are fewer than so many, as at a sink, they are looked for closer together.
+_FEW, _CLOSE_STANDOFFS, _CLOSE_DIRECTIONS = 20, tuple(np.arange(0.54, 1.22, 0.04)), 128
+_STAND_M = BASE_RADIUS + 0.015
+_RAISED_M = 0.45  # before the stance, where the arm is raised if it cannot be at it
+_SAMPLE_RAD = 0.12
+_FREE_M, _NEAR_M = 0.015, -0.004  # of the arm on its way, and on the last bit of it
+_STAND_FREE_M = 0.01  # of the resting arm where it is raised
+_RAISING_STEPS = 25.0
+_MOST_STANCES = 90
+_MOST_TOUCHES = 14  # of a stance that are looked at
+_SOFT_STEPS = 4.0  # over which the arm slows down
+_TURN_GAIN, _DRIVE_GAIN, _FASTEST = 3.5, 2.5, 1.6
+ARRIVED_M, ARRIVED_RAD = 0.1, 0.08
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """One simple way: stance (3,), posture before the target (7,) and at it (7,), its target.
+
+    `first` (3,) is where the arm is raised to the posture before, if that cannot be done at the
+    stance; elsewhere it is the stance. `steps` are those of the arm from rest.
+    """
+
+    stance: np.ndarray
+    first: np.ndarray
+    before: np.ndarray
+    there: np.ndarray
+    target: int
+    steps: float
+
+
+def stances(scene: Scene, point: np.ndarray) -> np.ndarray:
+    """Base poses (n, 3) around a point (3,), facing it, where the base's disc is free."""
+    found = _around(scene, point, _STANDOFFS, _DIRECTIONS)
+    if len(found) < _FEW:
+        found = _around(scene, point, _CLOSE_STANDOFFS, _CLOSE_DIRECTIONS)
+    return found[:: math.ceil(len(found) / _MOST_STANCES)] if len(found) else found
+
+
+def _around(
+    scene: Scene, point: np.ndarray, apart: tuple[float, ...], directions: int
+) -> np.ndarray:
+    floor = floor_map(scene.layout, joints=scene.joints)
+    free = main_floor(scene.layout, scene.joints)
+    found = []
+    for distance in apart:
+        for k in range(directions):
+            angle = 2 * math.pi * k / directions
+            x, y = point[0] - distance * math.cos(angle), point[1] - distance * math.sin(angle)
+            ix, iy = int((x - floor.origin[0]) / CELL_M), int((y - floor.origin[1]) / CELL_M)
+            if not (0 <= ix < free.shape[1] and 0 <= iy < free.shape[0]) or not free[iy, ix]:
+                continue
+            if clearance_gradient(floor.distance, *floor.origin, x, y)[0] >= _STAND_M:
+                found.append((x, y, wrap(angle)))
+    return np.array(found).reshape(-1, 3)
+
+
+def ways(scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int) -> Iterator[Way]:
+    """At most one way for each pose, the best of the pose's targets by their order of cost."""
+    resting = scene.footprint(REST)
+    for row, pose in enumerate(poses):
+        checker = scene.checker(pose, touching=touching)
+        first = pose
+        if resting.margin(*pose) < _STAND_FREE_M:
+            first = ahead(pose, -_RAISED_M)
+            if resting.margin(*first) < _STAND_FREE_M:
+                continue
+        mine = np.flatnonzero(targets.row == row)
+        mine = mine[np.argsort(targets.extra[mine], kind="stable")]
+        best: Way | None = None
+        for i in mine[:: max(1, len(mine) // _MOST_TOUCHES)].tolist():
+            way = _way(targets, i, pose, first, scene, checker)
+            if way is not None and (best is None or way.steps < best.steps):
+                best = way
+        if best is not None:
+            yield best
+
+
+def _way(
+    targets: CupTargets,
+    i: int,
+    pose: np.ndarray,
+    first: np.ndarray,
+    scene: Scene,
+    checker: ArmChecker,
+) -> Way | None:
+    there, before = solve(targets, i, pose, REST)
+    if there is None or before is None:
+        return None
+    if not checker.free(there, _NEAR_M) or not checker.free(before, _FREE_M):
+        return None
+    raising = checker if first is pose else scene.checker(first)
+    if not line_free(raising, REST, before, _FREE_M):
+        return None
+    if first is not pose:
+        raised = scene.footprint(before)
+        if any(raised.margin(*ahead(pose, -back)) < 0.0 for back in (0.0, 0.15, 0.3)):
+            return None
+    if not line_free(checker, before, there, _NEAR_M):
+        return None
+    steps = (np.abs(before - REST).max() + np.abs(there - before).max()) / act.ARM_DELTA_RAD
+    steps += targets.extra[i] + (0.0 if first is pose else _RAISING_STEPS)
+    return Way(pose, first, before, there, i, float(steps))
+
+
+def solve(
+    targets: CupTargets, i: int, pose: np.ndarray, seed: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Postures (7,) at target `i` from a base pose (3,) and before it, nearest to `seed` (7,)."""
+    c, s = math.cos(pose[2]), math.sin(pose[2])
+    turn = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+    origin = np.array([pose[0], pose[1], 0.0])
+    point, axis = turn @ (targets.point[i] - origin), turn @ targets.axis[i]
+    shift = turn @ targets.shift[i]
+    cup = targets.axis_cup[i]
+    ok, before = inverse(seed, point + shift, cup, axis, seed, targets.offset, 60)
+    if not ok:
+        return None, None
+    wrapped(before, seed)
+    ok, there = inverse(before, point, cup, axis, before, targets.offset, 40)
+    if not ok:
+        return None, None
+    wrapped(there, before)
+    return there, before
+
+
+def line_free(checker: ArmChecker, start: np.ndarray, end: np.ndarray, margin: float) -> bool:
+    """Whether the straight line in joint space keeps at least `margin` metres from everything."""
+    count = max(1, math.ceil(float(np.abs(end - start).max()) / _SAMPLE_RAD))
+    return all(
+        checker.free(start + (end - start) * (k / count), margin) for k in range(1, count + 1)
+    )
+
+
+def towards(arm: np.ndarray, posture: np.ndarray, pace: float = 1.0) -> np.ndarray:
+    """The arm's action (7,) straight to a posture (7,), slowing down over the last steps."""
+    off = posture - arm
+    most = float(np.abs(off).max())
+    return pace * off / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
+
+
+def drive(base: np.ndarray, stance: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """The base's action (2,) to a stance (3,), at which it turns to face a point."""
+    dx, dy = stance[0] - base[0], stance[1] - base[1]
+    far = math.hypot(dx, dy)
+    off = wrap(math.atan2(dy, dx) - base[2])
+    facing = wrap(math.atan2(point[1] - base[1], point[0] - base[0]) - base[2])
+    if far < ARRIVED_M:
+        near = far / ARRIVED_M
+        speed = _DRIVE_GAIN * far * math.cos(off) * near
+        return _limited(speed, _TURN_GAIN * facing)
+    sign = 1.0
+    if abs(off) > math.radians(100) and far < 0.7:
+        sign, off = -1.0, wrap(off + math.pi)
+    blend = min(1.0, (far - ARRIVED_M) / 0.15)
+    turn = blend * off + (1.0 - blend) * facing
+    speed = sign * min(_DRIVE_GAIN * far, _FASTEST) * max(math.cos(off), 0.0) ** 3
+    return _limited(speed, _TURN_GAIN * turn)
+
+
+def wrap(angle: float) -> float:
+    """An angle within -pi and pi."""
+    return (angle + math.pi) % (2 * math.pi) - math.pi
+
+
+def _limited(speed: float, turn: float) -> np.ndarray:
+    """Speeds in m/s and rad/s as an action (2,)."""
+    return np.clip([speed / act.BASE_LINEAR_MPS, turn / act.BASE_ANGULAR_RPS], -1.0, 1.0)
