@@ -98,7 +98,6 @@ def _facts(card: Card) -> list[tuple[str, str]]:
     acts = "draws its actions, as in training" if card.sample else "takes the mean of its actions"
     delay = ", one step after what it has seen" if card.delay else ""
     half = f"half precision, mean actions within {card.difference:.1g} of full precision's"
-    hours = UNKNOWN if card.hours is None else f"{card.hours:.2g} hours"
     return [
         ("sensors", ", ".join(card.sensors)),
         ("of these privileged, which a robot does not have", ", ".join(card.privileged) or "none"),
@@ -109,10 +108,16 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         ("steps of experience", f"{card.steps:,}"),
         ("demonstrations", card.demonstrations or UNKNOWN),
         ("machine", card.machine or UNKNOWN),
-        ("time", hours),
+        ("time", _time(card.hours)),
         ("written by", f"tpsrl {card.version}, commit {card.commit or UNKNOWN}"),
         ("licence", card.licence or UNKNOWN),
     ]
+
+
+def _time(hours: float | None) -> str:
+    if hours is None:
+        return UNKNOWN
+    return f"{60 * hours:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
 
 
 def _success(found: MeasuredSuccess | None) -> str:

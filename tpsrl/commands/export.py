@@ -56,6 +56,12 @@ class ExportSettings:
     failures: str | None = config.option(
         None, "card: known failures beside the evaluation's, by semicolons"
     )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
 
 
 def choose(word: str | None) -> Command:

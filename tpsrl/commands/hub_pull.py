@@ -20,6 +20,12 @@ class HubPullSettings:
     repo: str = config.option("", "OWNER/NAME, or a folder")
     revision: str | None = config.option(None, "branch, tag or commit (default: main)")
     out: str = config.option("out/pretrained", "folder of the files")
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
 
 
 def run(settings: HubPullSettings) -> int:

@@ -20,6 +20,12 @@ class HubPushSettings:
     repo: str = config.option("", "OWNER/NAME, or a folder")
     revision: str | None = config.option(None, "branch (default: main)")
     private: bool = config.option(False, "nobody else may see a repository that is made")
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
 
 
 def run(settings: HubPushSettings) -> int:
