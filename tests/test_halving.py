@@ -57,7 +57,7 @@ def test_a_value_network_of_its_own_is_left_out(tmp_path: Path) -> None:
     assert not half.value_head.weight.any()
     shared, deploy = policy("pick")
     _, half = halved(save(tmp_path / "b", shared, deploy))
-    torch.testing.assert_close(half.value_head.weight, shared.value_head.weight, atol=1e-3, rtol=0)
+    assert (half.value_head.weight - shared.value_head.weight).abs().max() < 1e-3
 
 
 def test_a_weight_that_does_not_fit_is_refused(tmp_path: Path) -> None:

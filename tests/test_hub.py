@@ -60,6 +60,8 @@ def test_the_page_of_a_repository_tells_of_all_that_is_there(
     assert (told["library_name"], told["pipeline_tag"]) == ("tpsrl", "robotics")
     assert {"tpsrl", "pick", "place"} <= set(told["tags"])
     assert text.index("# pick") < text.index("# place") and "Not measured." in text
+    assert call("push", "pretrained", f"repo={tmp_path}/all") == 0
+    assert (tmp_path / "all/README.md").read_text() == page
 
 
 def damaged(path: Path) -> None:

@@ -51,13 +51,15 @@ def load(*overrides: str) -> EvalSettings:
     return config.load(EvalSettings, ["scenario=tidy_house", *overrides])
 
 
-@pytest.mark.parametrize("skill", OURS)
-def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card(skill: str) -> None:
-    path = pretrained.find(skill)
-    card = shipped.check(path, skill)
-    assert path.with_name(pretrained.card_name(skill)).read_text() == markdown(card)
-    assert card.success is not None and card.success.split == "val" and card.success.seed != 0
-    assert card.commands and card.apartments and card.machine and card.licence
+def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
+    for skill in OURS:  # none may be there
+        path = pretrained.find(skill)
+        card = shipped.check(path, skill)
+        assert path.with_name(pretrained.card_name(skill)).read_text() == markdown(card)
+        assert card.success is not None and card.success.split == "val"
+        assert card.success.seed != 0 and card.success.num_episodes >= 100
+        assert card.commands and card.apartments and card.hours and card.machine and card.licence
+        assert card.demonstrations is not None
 
 
 def test_nothing_else_lies_beside_them() -> None:

@@ -173,7 +173,8 @@ def push(what: str, repository: Repository) -> list[str]:
     """Puts shipped policies into a repository, beside those that it has.
 
     Args:
-        what: a skill, for the policy that comes with tpsrl; a folder of shipped policies, or a file
+        what: a skill, for the policy that comes with tpsrl, or "pretrained" for all of these; a
+            folder of shipped policies, or a file
         repository: where to
 
     Returns:
@@ -235,7 +236,7 @@ def _sources(what: str) -> dict[str, Path]:
     """The files of the policies that are meant, by skill."""
     if what in registry.names():
         return {what: pretrained.find(what)}
-    path = Path(what).expanduser()
+    path = pretrained.FOLDER if what == pretrained.WORD else Path(what).expanduser()
     if path.is_file():
         return {path.stem: path}
     found = {name: path / pretrained.file_name(name) for name in pretrained.names(path)}

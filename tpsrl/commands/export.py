@@ -11,8 +11,8 @@ from tpsrl import config, files
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
-_DESCRIPTION = """Makes of a training's best checkpoint SKILL.safetensors, which has no more than is
-needed to act (weights in half precision, at most 8 MB), and SKILL.md, its model card; the same
+_DESCRIPTION = """Makes of a training's best checkpoint SKILL.safetensors, which has no more than
+is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its model card; the same
 facts are in the file. Refused if the policy does not act the same as before.
 
 Success on the card comes from an evaluation of this policy, evaluation=DIR of `tpsrl eval SKILL

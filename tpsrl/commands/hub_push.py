@@ -7,16 +7,17 @@ from tpsrl.commands import Command
 from tpsrl.errors import UserError
 
 DESCRIPTION = """Puts policies that `tpsrl export` made into a repository, each with its card, and
-a README.md of all cards in it. SKILL is the policy that comes with tpsrl, FOLDER (or a file) holds
-what was exported. The repository is OWNER/NAME on the Hugging Face hub, which needs
-pip install 'tpsrl[hub]', or a folder: file://PATH, or a path that begins with /, . or ~."""
+a README.md of all cards in it. SKILL is the policy that comes with tpsrl, `pretrained` all that do;
+FOLDER (or a file) holds what was exported. The repository is OWNER/NAME on the Hugging Face hub,
+which needs pip install 'tpsrl[hub]', or a folder: file://PATH, or a path that begins with /, . or
+~."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HubPushSettings:
     """What to put where."""
 
-    what: str = config.option("", "a skill, a folder of shipped policies, or a file")
+    what: str = config.option("", "a skill, pretrained, a folder of shipped policies, or a file")
     repo: str = config.option("", "OWNER/NAME, or a folder")
     revision: str | None = config.option(None, "branch (default: main)")
     private: bool = config.option(False, "nobody else may see a repository that is made")
