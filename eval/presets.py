@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from planner.execution.limits import ExecutionRules
 from skills import registry
+from skills.policies import pretrained
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
@@ -17,6 +18,8 @@ class AgentPreset:
 
     `learned` says which skills may have a checkpoint: "some" (the others are scripted), "never", or
     "all" (a scripted one is a stand-in until there is a checkpoint, and only with `stand_ins`).
+    With `pretrained` the policies that come with tpsrl act for the skills that have one, where no
+    other is given.
 
     The other entries are how the agent is deployed, on top of the protocol, which says what counts
     as success: a stop that either of the two ignores is ignored, and `nav_after_open_drawer` holds
@@ -28,6 +31,7 @@ class AgentPreset:
     name: str = ""
     learned: Literal["some", "never", "all"] = "some"
     stand_ins: bool = config.option(True, "scripted skills act for those without a checkpoint")
+    pretrained: bool = config.option(False, "shipped policies act for skills that have one")
     nav_stop_within_m: float | None = None
     nav_after_open_drawer: bool | None = None
     without: list[str] = dataclasses.field(default_factory=list)
@@ -69,6 +73,12 @@ class AgentPreset:
             if not set(registry.get(name).actions) <= set(self.without)
         )
 
+    def policies(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The skills that a trained policy acts for, and its path: those given, and the shipped."""
+        own = pretrained.names() if self.pretrained else ()
+        shipped = {name: pretrained.WORD for name in own if name in self.acting()}
+        return {**shipped, **given}
+
     def check(self, learned: Mapping[str, str]) -> None:
         """Raises when the agent cannot have these checkpoints, or needs others.
 
@@ -89,8 +99,9 @@ class AgentPreset:
                 )
         missing = [name for name in self.acting() if name not in learned]
         if self.learned == "all" and missing and not self.stand_ins:
+            lacking = f"{pretrained.lacking(missing[0])}; " if self.pretrained else ""
             raise UserError(
-                f"skills.{missing[0]}: agent {self.name} needs a checkpoint, which "
+                f"skills.{missing[0]}: {lacking}agent {self.name} needs a checkpoint, which "
                 f"`tpsrl train {missing[0]}` makes; agent.stand_ins=true has scripted skills act "
                 "in its stead"
             )

@@ -30,7 +30,8 @@ class RunSettings:
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
     skills: Any = config.table(
-        tables.paths_table, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+        tables.paths_table,
+        "skills.SKILL=PATH lets a checkpoint or training act for a skill, or `pretrained`",
     )
     skill_modules: str | None = config.option(
         None, "modules or files, by commas, that register skills of your own"
@@ -54,6 +55,7 @@ class _CarriesOutPlans:
 
     agent: AgentPreset
     protocol: Protocol
+    skills: Any
     replan: bool
     after_timeout: bool
     actions: str
@@ -65,6 +67,10 @@ class _CarriesOutPlans:
             UserError: it does not read so, or a skill cannot carry out its action.
         """
         return registry.choices(self.actions)
+
+    def learned(self) -> dict[str, str]:
+        """The skills that a trained policy acts for, and its path."""
+        return self.agent.policies(self.skills.given())
 
     def rules(self) -> ExecutionRules:
         """How plans are carried out: by the protocol's rules and the agent's.
@@ -124,8 +130,8 @@ class SkillsSettings(RunSettings):
 
     agent: str = config.option(
         "",
-        "who acts: scripted (if there is one), zero, random, or the path of a checkpoint or "
-        "training; a skill may have agents of its own",
+        "who acts: scripted (if there is one), zero, random, pretrained, or the path of a "
+        "checkpoint or training; a skill may have agents of its own",
     )
     num_objects: int | None = config.option(
         None,
@@ -175,7 +181,8 @@ class BankSettings(_CarriesOutPlans):
         minimum=0,
     )
     skills: Any = config.table(
-        tables.paths_table, "skills.SKILL=PATH lets a checkpoint or training act for a skill"
+        tables.paths_table,
+        "skills.SKILL=PATH lets a checkpoint or training act for a skill, or `pretrained`",
     )
     actions: str = config.option(
         "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"

@@ -201,7 +201,10 @@ def full_report() -> dict[str, Any]:
         "seed": 0,
         "version": "0",
         "agent": "mixed",
-        "learned": {"pick": {"checkpoint": "out/train/<pick>", "trained_steps": 2_000_000}},
+        "learned": {
+            "pick": {"checkpoint": "out/train/<pick>", "trained_steps": 2_000_000}
+            | {"sample": False, "privileged": ["reach", "gap"], "policy": "0123456789ab"}
+        },
         "stage_rule": "ever",
         "replan": False,
         "dataset": "0123456789ab",

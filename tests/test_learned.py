@@ -258,7 +258,9 @@ def test_who_acted_is_stamped(tmp_path: Path, given: list[Start]) -> None:
     assert agents.describe("scripted", {}) == {"agent": "scripted", "learned": {}}
     mixed = agents.describe("scripted", {"pick": str(tmp_path)})
     assert mixed["agent"] == "mixed"
-    assert mixed["learned"]["pick"] == {"checkpoint": str(tmp_path), "trained_steps": 1_500_000}
+    told = mixed["learned"]["pick"]
+    assert (told["checkpoint"], told["trained_steps"]) == (str(tmp_path), 1_500_000)
+    assert (told["sample"], told["privileged"]) == (True, ["reach", "goal", "gap"])
     acting = agents.Policies(AgentPreset(), {"pick": str(tmp_path)})
     assert isinstance(acting["pick"], LearnedPolicy)
     assert not isinstance(acting["place"], LearnedPolicy)

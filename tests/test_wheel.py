@@ -20,6 +20,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in PACKAGES:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, copy / package, ignore=ignore)
+    # Whichever policies come with tpsrl, one that does is in the wheel.
+    for kind in ("safetensors", "md"):
+        (copy / "skills" / "pretrained" / f"another.{kind}").write_bytes(b"policy")
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, copy)
     return copy
@@ -66,7 +69,9 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
 def test_the_wheel_holds_every_file_of_the_packages(source: Path, wheel: Path) -> None:
     paths = [path for package in PACKAGES for path in (source / package).rglob("*")]
     files = {path.relative_to(source).as_posix() for path in paths if path.is_file()}
-    assert {".py", ".yaml", ".pddl", ".gz"} <= {Path(name).suffix for name in files}
+    assert {".py", ".yaml", ".pddl", ".gz", ".safetensors", ".md"} <= {
+        Path(name).suffix for name in files
+    }
     assert files - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 

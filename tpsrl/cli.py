@@ -62,6 +62,21 @@ COMMANDS = {
         "SKILL demos=DIR [key=value ...]",
         "fit a policy to demonstrations, with DAgger if asked for",
     ),
+    "export": (
+        "tpsrl.commands.export",
+        "SKILL agent=PATH [key=value ...]",
+        "make of a trained policy a small file to ship, with its model card",
+    ),
+    "hub push": (
+        "tpsrl.commands.hub_push",
+        "SKILL|FOLDER repo=REPOSITORY [key=value ...]",
+        "put shipped policies into a repository of the Hugging Face hub, or a folder",
+    ),
+    "hub pull": (
+        "tpsrl.commands.hub_pull",
+        "[SKILL] repo=REPOSITORY [key=value ...]",
+        "get shipped policies from there",
+    ),
     "bench sim": (
         "tpsrl.commands.bench_sim",
         "[key=value ...]",

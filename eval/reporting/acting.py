@@ -32,9 +32,22 @@ def facts(report: dict[str, Any]) -> list[str]:
     return told
 
 
+def privileged(report: dict[str, Any]) -> str:
+    """By which sensors that a robot does not have each learned policy acted; "" if none is learned.
+
+    A report written before does not say so of its policies.
+    """
+    told = [
+        f"{skill} {', '.join(policy['privileged']) or 'none'}"
+        for skill, policy in (report.get("learned") or {}).items()
+        if "privileged" in policy
+    ]
+    return f"privileged sensors of learned policies: {'; '.join(told)}" if told else ""
+
+
 def lines(report: dict[str, Any]) -> list[str]:
     """Lines of text for what the report has of it."""
-    texts = [_interactions(report), _travelled(report)]
+    texts = [privileged(report), _interactions(report), _travelled(report)]
     if report.get("stand_ins"):
         texts.insert(0, who(report))
     return [text for text in texts if text]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from eval.reporting import acting
+
 _HINT = '<p class="hint">What is wider than this screen scrolls sideways in its box.</p>'
 _WIDE_COLUMNS = 3  # a table of so many columns may be wider than a phone
 
@@ -129,7 +131,10 @@ def common_facts(report: dict[str, Any]) -> list[str]:
     ]
     for skill, policy in report["learned"].items():
         steps = f"{policy['trained_steps'] / 1e6:.1f} million steps"
-        facts.append(f"{skill} trained for {steps}: {policy['checkpoint']}")
+        mean = "" if policy.get("sample", True) else ", by its mean actions"
+        facts.append(f"{skill} trained for {steps}: {policy['checkpoint']}{mean}")
+    if sensing := acting.privileged(report):
+        facts.append(sensing)
     changed = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())
     if changed:
         facts.insert(-2, f"with {changed}")

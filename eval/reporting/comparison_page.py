@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from eval.reporting import bars, blocks, words
+from eval.reporting import acting, bars, blocks, words
 from eval.reporting.episodes import what_went_wrong
 from eval.reporting.words import percent, points
 
@@ -213,11 +213,20 @@ def _agents(agents: Sequence[dict[str, Any]]) -> str:
             blocks.anchor(f"{agent['link']}/report.html", agent["name"]),
             escape(agent["agent"]),
             escape(", ".join(f"{k}: {v['checkpoint']}" for k, v in agent["learned"].items())),
+            escape(acting.privileged(agent).partition(": ")[2]),
             escape(_protocol(agent)),
             str(agent["num_episodes"]),
             blocks.code(agent["settings_command"]) if agent["settings_command"] else "",
         ]
         for agent in agents
     ]
-    heads = ["evaluation", "agent", "learned", "protocol", "#episodes", "command"]
+    heads = [
+        "evaluation",
+        "agent",
+        "learned",
+        "privileged sensors",
+        "protocol",
+        "#episodes",
+        "command",
+    ]
     return blocks.table(heads, rows, "What was compared")

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eval.reporting import words
+from eval.reporting import acting, words
 from eval.reporting.comparison_page import sentence, warnings
 from eval.reporting.words import percent, points
 
@@ -29,6 +29,9 @@ def show(console: Console, report: dict[str, Any]) -> None:
         )
     console.print(table)
     lines = [sentence(row) for row in report["differences"]] + warnings(report)
+    for agent in report["agents"]:
+        if sensing := acting.privileged(agent):
+            lines.append(f"{agent['name']}: {sensing}")
     lines.append(f"{len(report['episodes'])} episodes differ")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

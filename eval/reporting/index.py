@@ -71,6 +71,8 @@ def show(console: Console, summary: dict[str, Any]) -> None:
     if "timeouts" in cells[0]:
         table.caption = "timeouts: success where they end the episode / where they are ignored"
     console.print(table)
+    if sensing := acting.privileged(summary):
+        console.print(sensing, highlight=False, markup=False, soft_wrap=True)
 
 
 def _narrow(cells: dict[str, str]) -> dict[str, str]:

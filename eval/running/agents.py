@@ -12,6 +12,7 @@ from planner.execution.limits import ExecutionRules
 from planner.predicates import PredicateThresholds
 from skills import registry
 from skills.core.interface import SkillPolicy
+from skills.policies import pretrained
 from skills.spec import resolve
 from tpsrl import config
 from tpsrl.errors import unknown
@@ -49,8 +50,8 @@ class Policies(Mapping[str, SkillPolicy]):
     @staticmethod
     def of(settings: AllSettings | BankSettings) -> "Policies":
         """Those of an evaluation."""
-        learned = settings.skills.given()
-        return Policies(settings.agent, learned, settings.rules(), settings.protocol.predicates)
+        rules, predicates = settings.rules(), settings.protocol.predicates
+        return Policies(settings.agent, settings.learned(), rules, predicates)
 
     def __getitem__(self, name: str) -> SkillPolicy:
         """Who acts for a skill.
@@ -126,8 +127,8 @@ def describe_preset(
 
 
 def learned_alone(agent: str, skill: str) -> dict[str, str]:
-    """For one skill by itself, whose agent may be a path: what `describe` takes as `learned`."""
-    return {skill: agent} if _is_path(agent) else {}
+    """For one skill by itself, whose agent may be learned: what `describe` takes as `learned`."""
+    return {skill: agent} if _is_learned(agent) else {}
 
 
 def default(skill: str) -> str:
@@ -139,14 +140,15 @@ def make_for_skill(agent: str, skill: str) -> SkillPolicy:
     """The policy of an agent for one skill by itself.
 
     "scripted", "zero" and "random" act for every skill that has such a one, some have agents of
-    their own; and a checkpoint acts for the skill it was trained on.
+    their own; a checkpoint acts for the skill it was trained on, and "pretrained" is the one that
+    comes with tpsrl.
 
     Raises:
         UserError: there is no such agent for the skill; names the nearest.
     """
     from skills.policies import agents
 
-    if _is_path(agent):
+    if _is_learned(agent):
         return _learned(skill, agent)
     spec = registry.get(skill)
     if agent in spec.agents:
@@ -159,7 +161,13 @@ def make_for_skill(agent: str, skill: str) -> SkillPolicy:
     return agents.make(agent)
 
 
+def _is_learned(agent: str) -> bool:
+    return agent == pretrained.WORD or _is_path(agent)
+
+
 def _is_path(agent: str) -> bool:
+    if agent == pretrained.WORD:  # whatever folder is called so
+        return False
     return os.sep in agent or agent.endswith(".safetensors") or os.path.isdir(agent)
 
 

@@ -121,7 +121,7 @@ def _make(
     )
     parts, whole = unfinished / "parts", unfinished / "bank"
     shutil.rmtree(whole, ignore_errors=True)
-    checkpoints = agents.checkpoints(settings.skills.given())
+    checkpoints = agents.checkpoints(settings.learned())
     journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
     work = runs.JobSet(
         "episodes",
@@ -246,7 +246,7 @@ def _header(settings: BankSettings, episodes: Sequence[Episode]) -> dict[str, An
         "slots": capacity_for(settings.scenario.num_objects),
         "protocol": settings.protocol.name,
         "protocol_changes": settings.protocol.changes(),
-        **agents.describe_preset(settings.agent, settings.skills.given()),
+        **agents.describe_preset(settings.agent, settings.learned()),
         "replan": settings.replan,
         "after_timeout": settings.after_timeout,
         "only": settings.only,

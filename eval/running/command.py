@@ -1,10 +1,12 @@
-"""The command line that makes an evaluation again."""
+"""The command lines that make an evaluation, or something else with settings, again."""
 
 import dataclasses
 import shlex
+from collections.abc import Collection
 from typing import Any
 
 from eval.settings import EvalSettings
+from tpsrl import config
 from tpsrl.config import preset_names
 
 # What has no part in what an episode comes to, or is said anew in every replay.
@@ -17,17 +19,26 @@ _LEFT_OUT = frozenset(
 def settings_command(settings: EvalSettings) -> str:
     """`tpsrl eval SCENARIO key=value ...` with the keys that differ from their defaults."""
     name = settings.scenario.name
-    words = ["tpsrl", "eval", name if name in preset_names("scenario") else f"{name}.yaml"]
+    target = name if name in preset_names("scenario") else f"{name}.yaml"
+    return command_line(("tpsrl", "eval", target), settings, _LEFT_OUT)
+
+
+def command_line(call: Collection[str], settings: Any, left_out: Collection[str]) -> str:
+    """A call with `key=value ...` for the entries of settings that differ from their defaults."""
+    words = list(call)
     for field in dataclasses.fields(settings):
-        if field.name not in _LEFT_OUT:
+        if field.name not in left_out:
             words += _words(field, getattr(settings, field.name))
     return shlex.join(words)
 
 
 def _words(field: Any, value: Any) -> list[str]:
-    if hasattr(value, "changes"):  # a preset, by its name and what is different in it
-        named = [f"{field.name}={value.name}"] if value.name != field.metadata.get("preset") else []
-        return [*named, *(f"{field.name}.{k}={_text(v)}" for k, v in value.changes().items())]
+    if "group" in field.metadata:  # a preset, by its name and what is different in it
+        named = [f"{field.name}={value.name}"] if value.name != field.metadata["preset"] else []
+        changes = config.changes(
+            value, config.load_preset(field.metadata["group"], value.name, type(value))
+        )
+        return [*named, *(f"{field.name}.{k}={_text(v)}" for k, v in changes.items())]
     if hasattr(value, "given"):
         return [f"{field.name}.{key}={path}" for key, path in value.given().items()]
     return [] if value == field.default else [f"{field.name}={_text(value)}"]

@@ -74,7 +74,7 @@ def evaluate(
     Raises:
         UserError: the output folder cannot be written or another process writes into it, or an
             episode is not valid.
-        RunError: a worker failed or died.
+        RunError: a worker failed or died, or a file that was read was replaced meanwhile.
     """
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
@@ -95,8 +95,9 @@ def evaluate(
             processes=min(settings.processes or machine.cores(), len(episodes)),
             out=str(out),
         )
-        checkpoints = agents.checkpoints(settings.skills.given())
-        journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
+        checkpoints = agents.checkpoints(settings.learned())
+        state = inputs.digest(settings, digest(episodes), checkpoints)
+        journal.resume(state)
         outcomes = runs.run_jobs(
             runs.JobSet(
                 "episodes",
@@ -121,6 +122,7 @@ def evaluate(
         if found is not None:
             results = handoffs.with_blame(results, found)
         reel = analysis.film_reel(settings, episodes, results, journal, console)
+        inputs.check_unchanged(state, inputs.digest(settings, digest(episodes), checkpoints))
         graph = flow(results)
         summary = report.summarise(_header(settings, episodes, results), results)
         summary |= {**handoffs.summary(summary, results, found, graph), "reel": reel}
@@ -182,7 +184,7 @@ def _header(
         "scenario": settings.scenario.name,
         "title": settings.scenario.title,
         **runs.what_ran(settings),
-        **agents.describe_preset(settings.agent, settings.skills.given(), acted),
+        **agents.describe_preset(settings.agent, settings.learned(), acted),
         "stage_rule": settings.protocol.stage_rule,
         "replan": settings.replan,
         "dataset": digest(episodes),

@@ -14,6 +14,7 @@ from typing import Any
 import tpsrl
 from skills.registry import ENTRY_POINT
 from tpsrl import config, siblings
+from tpsrl.errors import RunError
 
 _LIBRARIES = ("mujoco", "numba", "numpy", "scipy", "torch")
 
@@ -39,6 +40,19 @@ def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
         "skills": sorted(_installed_skills()),
     }
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+
+def check_unchanged(before: str, after: str) -> None:
+    """Refuses results that were got by one state of the files that were read, or by another.
+
+    Raises:
+        RunError: the digests of before and after a run differ.
+    """
+    if before != after:
+        raise RunError(
+            "a checkpoint or another file that was read was replaced meanwhile; the same command "
+            "starts anew, and with a copy of the file it stays the same"
+        )
 
 
 def _of_file(path: Path) -> str:

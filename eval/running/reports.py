@@ -26,7 +26,7 @@ def rebuild(folder: str, console: Console | None = None) -> None:
         UserError: it is no such folder, or a file in it cannot be read or written.
     """
     console, path = console or Console(), Path(folder).expanduser()
-    report = _read_report(path)
+    report = read_report(path)
     if "runs" in report:
         for run in report["runs"]:
             rebuild(str(path / run["folder"]), console)
@@ -80,13 +80,18 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 def _read(folder: str) -> Evaluated:
     path = Path(folder).expanduser()
-    report = _read_report(path)
+    report = read_report(path)
     if "stages" not in report:
         raise UserError(f"report: {folder} is not of one scenario; only agents on one compare")
     return Evaluated(os.path.normpath(folder), report, _read_records(path))
 
 
-def _read_report(folder: Path) -> dict[str, Any]:
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report.json in the folder of an evaluation.
+
+    Raises:
+        UserError: there is none, or it is no report.
+    """
     text = _text(folder / "report.json")
     try:
         report = json.loads(text)

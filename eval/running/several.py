@@ -42,7 +42,7 @@ def evaluate_scenarios(
                 **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
             )
             reports[name] = run(own, console)
-        acted = agents.describe_preset(settings.agent, settings.skills.given())
+        acted = agents.describe_preset(settings.agent, settings.learned())
         used = {name for report in reports.values() for name in report.get("stand_ins", ())}
         acted["stand_ins"] = {n: who for n, who in acted["stand_ins"].items() if n in used}
         summary = {**runs.what_ran(settings), **acted, "runs": index.scenario_rows(reports)}
@@ -67,7 +67,7 @@ def evaluate_skills(
         for name in _acted_for(settings, console):
             own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
             reports[name] = run(own, console)
-        summary = {**_what_ran(settings), "runs": index.skill_rows(reports)}
+        summary = {**_what_ran(settings, reports), "runs": index.skill_rows(reports)}
         return _finish(console, out, summary, reports, "Skills by themselves")
 
 
@@ -88,8 +88,10 @@ def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
     return found
 
 
-def _what_ran(settings: SkillsSettings) -> dict[str, Any]:
+def _what_ran(settings: SkillsSettings, reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     acted = agents.describe(settings.agent or agents.SCRIPTED, settings.skills.given())
+    for report in reports.values():
+        acted["learned"] |= report.get("learned", {})
     return {**runs.what_ran(settings), **acted}
 
 

@@ -45,7 +45,7 @@ def evaluate_skill(
     Raises:
         UserError: the output folder cannot be written or another process writes into it, or a start
             state is not valid.
-        RunError: a worker failed or died.
+        RunError: a worker failed or died, or a file that was read was replaced meanwhile.
     """
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.skill}")
@@ -67,7 +67,8 @@ def evaluate_skill(
             processes=min(settings.processes or machine.cores(), len(starts)),
             out=str(out),
         )
-        journal.resume(inputs.digest(settings, digest(starts), _read_beside(settings)))
+        state = inputs.digest(settings, digest(starts), _read_beside(settings))
+        journal.resume(state)
         outcomes = runs.run_jobs(
             runs.JobSet(
                 "episodes",
@@ -87,6 +88,9 @@ def evaluate_skill(
             console,
         )
         results = [outcome.result for outcome in outcomes]
+        inputs.check_unchanged(
+            state, inputs.digest(settings, digest(starts), _read_beside(settings))
+        )
         summary = summarise(_header(settings, starts), results)
         timing = runs.timing(settings.processes, outcomes, journal.seconds)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))

@@ -47,11 +47,13 @@ Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
 class Sensor:
     """So many numbers; `read(task, measures, world, readings)` gives (n, size).
 
-    Metres, radians, seconds; `measures` are the skill's own.
+    Metres, radians, seconds; `measures` are the skill's own. `privileged` is what a robot does not
+    have: the true state of the world, or a map of it.
     """
 
     size: int
     read: Reader
+    privileged: bool = False
 
 
 def _arm(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
@@ -129,13 +131,13 @@ SENSORS: dict[str, Sensor] = {
     "to_rest": Sensor(3, _to_rest),  # from the end effector to its resting point, base frame
     "holding": Sensor(1, _holding),  # 1 with an object or a handle in the cup, else 0
     "velocity": Sensor(3, _velocity),  # of the base: forward, left, turn
-    "reach": Sensor(3, _reach),  # from the end effector to object, handle or goal, base frame
-    "goal": Sensor(3, _goal),  # where to place or go (else the object or handle), base frame
-    "gap": Sensor(1, _gap),  # what the door or drawer lacks
+    "reach": Sensor(3, _reach, True),  # from the end effector to object, handle or goal, base frame
+    "goal": Sensor(3, _goal, True),  # where to place or go (else the object or handle), base frame
+    "gap": Sensor(1, _gap, True),  # what the door or drawer lacks
     "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
     "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
-    WAY: Sensor(3, _way),  # along the floor: what is left, next corner of the shortest path
-    SCAN: Sensor(RAYS, _scan),  # of a laser on the base, all around
+    WAY: Sensor(3, _way, True),  # along the floor: what is left, next corner of the shortest path
+    SCAN: Sensor(RAYS, _scan, True),  # all around the base's centre
     LASER: Sensor(LASER_RAYS, _laser),  # metres, from right to left
     "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame

@@ -14,9 +14,11 @@ from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
+from skills.policies import pretrained
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import halving
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -27,30 +29,27 @@ class LearnedPolicy:
 
     Draws actions as in training, from a generator that episode and step seed, so that it does the
     same again; without `sample` it takes the mean of their distribution, which was not trained: the
-    mean of a stop may stay under the threshold for ever while one draw in three is above it.
+    mean of a stop may stay under the threshold for ever while one draw in three is above it. The
+    checkpoint says which, under "sample" of its note on deployment; one that does not is drawn by.
 
     What it senses is measured by the skill's default thresholds, by which it was trained, whatever
     the protocol that judges it.
 
     Args:
         skill: that it is to act for
-        path: of a checkpoint, or the folder of a training, whose best checkpoint is taken
-        sample: whether to draw actions
+        path: as `find` takes it
+        sample: whether to draw actions; None: as the checkpoint says
 
     Raises:
         UserError: there is no such file, or it is not a checkpoint of this skill; names the skill
             and the command that trains it.
     """
 
-    def __init__(self, skill: str, path: str | os.PathLike[str], sample: bool = True) -> None:
-        where = find(skill, path)
-        self._network = _load(where, where.stat().st_mtime_ns)
-        if self._network.skill != skill:
-            raise UserError(
-                f"skills.{skill}: {where} acts for {self._network.skill}; "
-                f"`tpsrl train {skill}` makes one for {skill}"
-            )
-        self._sample = sample
+    def __init__(
+        self, skill: str, path: str | os.PathLike[str], sample: bool | None = None
+    ) -> None:
+        self._network = load(skill, path)
+        self._sample = self._network.sample if sample is None else sample
         spec = registry.get(skill)
         self._skill, self._thresholds = spec.definition, spec.thresholds
         self._settings = spec.load_settings()
@@ -128,24 +127,57 @@ class LearnedPolicy:
 
 
 def find(skill: str, path: str | os.PathLike[str]) -> Path:
-    """The checkpoint that a path means: itself, or the best one of a training's folder.
+    """The file that a path means.
+
+    It is that file itself, the best checkpoint of a training's folder, or the skill's policy in a
+    folder of shipped ones; the word "pretrained" means the folder that comes with tpsrl.
 
     Raises:
-        UserError: there is none; names the skill and the command that trains it.
+        UserError: there is none; names the skill, and the command that trains it or what there is.
     """
+    if path == pretrained.WORD:
+        return pretrained.find(skill)
     where = Path(path).expanduser()
+    shipped = where / pretrained.file_name(skill)
     if where.is_dir():
-        where = where / checkpoints.FOLDER / checkpoints.BEST
+        best = where / checkpoints.FOLDER / checkpoints.BEST
+        where = shipped if shipped.is_file() and not best.is_file() else best
     if not where.is_file():
         raise UserError(f"skills.{skill}: no checkpoint {where}; `tpsrl train {skill}` makes one")
     return where
 
 
-def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What reports say of a learned policy: its file, and the steps it was trained for."""
+def load(skill: str, path: str | os.PathLike[str]) -> "Network":
+    """The network of a skill that a path means, see `find`; the same one while the file is.
+
+    Raises:
+        UserError: there is no such file, or it is not a checkpoint of this skill.
+    """
     where = find(skill, path)
     network = _load(where, where.stat().st_mtime_ns)
-    return {"checkpoint": str(path), "trained_steps": network.steps}
+    if network.skill != skill:
+        raise UserError(
+            f"skills.{skill}: {where} acts for {network.skill}; "
+            f"`tpsrl train {skill}` makes one for {skill}"
+        )
+    return network
+
+
+def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What reports say of a learned policy.
+
+    Its file (`checkpoint`), the steps it was trained for (`trained_steps`), whether it draws its
+    actions (`sample`), which of its sensors no robot has (`privileged`), and a digest of how it
+    acts (`policy`), which half precision does not change.
+    """
+    network = load(skill, path)
+    return {
+        "checkpoint": str(path),
+        "trained_steps": network.steps,
+        "sample": network.sample,
+        "privileged": list(network.privileged),
+        "policy": network.digest,
+    }
 
 
 def _seed(episode: Episode, world: WorldState) -> int:
@@ -154,11 +186,15 @@ def _seed(episode: Episode, world: WorldState) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
-class _Network:
-    """What a checkpoint of a skill holds."""
+class Network:
+    """What a checkpoint of a skill holds: the policy, and how to act by it.
+
+    Raises:
+        UserError: the file is none, or does not say how to act by it.
+    """
 
     def __init__(self, path: Path) -> None:
-        found = checkpoints.load(path)
+        found = checkpoints.load(path, "policy")
         deployed = found.get("deploy", dict)
         try:
             self.skill = str(deployed["skill"])
@@ -166,18 +202,36 @@ class _Network:
             depth = deployed["depth"]
             self.depth = None if depth is None else (int(depth[0]), int(depth[1]))
             self.delay = bool(deployed["delay"])
+            self.sample = bool(deployed.get("sample", True))
             known = sensors.known(registry.get(self.skill).definition)
             unknown = set(self.sensors) - known.keys()
         except (KeyError, TypeError, ValueError, IndexError):
             raise UserError(f"checkpoint: {path} does not say how to act by it") from None
         if unknown:
             raise UserError(f"checkpoint: {path} has an unknown sensor, {unknown.pop()}")
+        self.privileged = tuple(name for name in self.sensors if known[name].privileged)
         self.steps = int(found.note.get("steps", 0))
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)
 
+    @property
+    def deploy(self) -> dict[str, Any]:
+        """How to act by it, as JSON types; what else the note on deployment has is left out."""
+        return {
+            "skill": self.skill,
+            "sensors": list(self.sensors),
+            "depth": None if self.depth is None else list(self.depth),
+            "delay": self.delay,
+            "sample": self.sample,
+        }
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The same for two that act alike but for half precision."""
+        return halving.digest(self.policy, self.deploy)
+
 
 @functools.lru_cache(maxsize=16)
-def _load(path: Path, changed_ns: int) -> _Network:
+def _load(path: Path, changed_ns: int) -> Network:
     """The network of a file; a policy is made for every episode, the network once."""
-    return _Network(path)
+    return Network(path)

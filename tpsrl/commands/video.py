@@ -1,13 +1,20 @@
 """`tpsrl video`: films episodes."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+from tpsrl import files
 from tpsrl.commands import Command
 from tpsrl.commands import eval as eval_command
 
 _DESCRIPTION = """Films episodes of a scenario, or of a skill by itself: an evaluation of one
-episode, or of `num_episodes`, with a video of each. The report is written beside the videos."""
+episode, or of `num_episodes`, with a video of each. The report is written beside the videos.
+
+Of a training's folder the newest checkpoint acts, and not the best one as in an evaluation, so that
+a training can be watched while it runs; agent=DIR/checkpoints/best.safetensors is the best one.
+What has acted is kept in `out`, in policies/SKILL.safetensors."""
+_POLICIES = "policies"
 
 
 def choose(word: str | None) -> Command:
@@ -19,7 +26,7 @@ def choose(word: str | None) -> Command:
     command = eval_command.choose(word)
 
     def run(settings: Any) -> int:
-        return command.run(filmed(settings, word))
+        return command.run(with_newest(filmed(settings, word)))
 
     description = f"{_DESCRIPTION}\n\n{eval_command.TARGETS}"
     return dataclasses.replace(command, description=description, run=run)
@@ -38,3 +45,39 @@ def filmed(settings: Any, word: str | None) -> Any:
         out=settings.out or f"out/videos/{name}",
         **fewer,
     )
+
+
+def with_newest(settings: Any) -> Any:
+    """The settings with the newest checkpoint of each training that they name, as a copy in `out`.
+
+    A training that runs replaces its checkpoints; every process and episode acts by the copy.
+
+    Raises:
+        UserError: a checkpoint is damaged, or the copy cannot be written.
+    """
+    given = settings.skills.given()
+    if getattr(settings, "skill", ""):
+        given = {settings.skill: settings.agent, **given}
+    copies = {name: _copy(settings, name, path) for name, path in given.items()}
+    found = {name: str(path) for name, path in copies.items() if path is not None}
+    return dataclasses.replace(settings, skills=dataclasses.replace(settings.skills, **found))
+
+
+def _copy(settings: Any, skill: str, path: str) -> Path | None:
+    """A copy of the newest policy of a training; None where the path is no folder of one."""
+    from skills.policies.pretrained import WORD
+
+    folder = Path(path).expanduser()
+    if path in ("", WORD) or not folder.is_dir():
+        return None
+    from skills.policies import learned
+    from tpsrl.rl.run import checkpoint
+
+    newest = checkpoint.newest(folder)
+    if newest is None:
+        return None
+    learned.load(skill, newest.path)  # or the copy would be of another skill
+    path_of_copy = files.check_writable(settings.out) / _POLICIES / f"{skill}.safetensors"
+    checkpoint.save_policy(newest, path_of_copy)
+    print(f"{skill}: {newest.path}, {int(newest.note.get('steps', 0)):,} steps")
+    return path_of_copy

@@ -31,6 +31,8 @@ _WRITER_OF_1 = "0.1"  # which did not say so itself
 # In the folder of a training.
 FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
+# Entries of the note by which a policy is made, and acted by.
+_ACTING = ("deploy", "steps", "spec", "policy", "encoder_module", "card")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,8 +111,10 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
         raise UserError(f"checkpoint: cannot write {path} ({error.strerror or error})") from None
 
 
-def load(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads a checkpoint.
+def load(path: str | os.PathLike[str], part: str = "") -> Checkpoint:
+    """Reads a checkpoint, or of its tensors those under `part.` alone.
+
+    A file that is replaced meanwhile is read as it was when it was opened.
 
     Raises:
         UserError: it is absent, truncated, not one of ours, or of a newer format.
@@ -121,7 +125,8 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = [name for name in file.keys() if not part or name.startswith(f"{part}.")]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in names}
     except OSError as error:
         raise UserError(f"checkpoint: cannot read {path} ({error.strerror or error})") from None
     except SafetensorError as error:
@@ -138,6 +143,29 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
             f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
         )
     return Checkpoint(path, tensors, note)
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The policy of a training's folder that was trained longest; None where there is none yet.
+
+    The training may be running: what it replaces meanwhile is read as it was.
+
+    Raises:
+        UserError: a checkpoint is damaged, or of a newer format.
+    """
+    paths = [folder / FOLDER / name for name in (BEST, LATEST)]
+    found = [load(path, "policy") for path in paths if path.is_file()]
+    return max(found, key=lambda checkpoint: int(checkpoint.note.get("steps", 0)), default=None)
+
+
+def save_policy(checkpoint: Checkpoint, path: Path) -> None:
+    """Writes what a checkpoint has to act by, and no more.
+
+    Raises:
+        UserError: it has no policy, or the file cannot be written.
+    """
+    kept = {name: checkpoint.note[name] for name in _ACTING if name in checkpoint.note}
+    save(path, named("policy", checkpoint.part("policy")), kept)
 
 
 def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

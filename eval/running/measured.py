@@ -1,0 +1,80 @@
+"""What an evaluation of a skill by itself has found of a policy, for the policy's card."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from eval.reporting.words import reason
+from eval.running.command import command_line
+from eval.running.reports import read_report
+from eval.settings import SkillSettings
+from skills.envs.environment import EnvOptions
+from skills.policies import pretrained
+from skills.policies.card import MeasuredSuccess
+from tpsrl import config
+from tpsrl.errors import UserError
+
+# What has no part in what came of it, or stands in the call already.
+_LEFT_OUT = ("skill", "agent", "skills", "out", "processes", "videos", "video_stride")
+
+
+def measured(
+    folder: str, skill: str, digest: str, chosen_by: Collection[str] = ()
+) -> MeasuredSuccess:
+    """How often a policy succeeded, by the report of an evaluation.
+
+    Args:
+        folder: what `tpsrl eval SKILL agent=...` wrote
+        skill: that the policy acts for
+        digest: of how it acts, `skills.policies.learned.Network.digest`
+        chosen_by: start states, as `starts=` takes them, that checkpoints were chosen by
+
+    Raises:
+        UserError: it is no such folder, of another policy, in apartments of the training, or from
+            start states by which checkpoints are chosen.
+    """
+    path = Path(folder).expanduser()
+    report = read_report(path)
+    if report.get("skill") != skill:
+        raise UserError(f"evaluation: {folder} is not of {skill} by itself")
+    acted = report["learned"].get(skill, {}).get("policy")
+    if acted != digest:
+        raise UserError(
+            f"evaluation: {folder} is of another policy ({acted or report['agent']}, this one is "
+            f"{digest}); evaluate the file that is exported"
+        )
+    _check_unseen(report, folder, chosen_by)
+    settings = config.load(SkillSettings, [], path / "config.yaml")
+    call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
+    return MeasuredSuccess(
+        **report["success"],
+        **{key: report[key] for key in ("num_episodes", "split", "seed", "starts", "num_objects")},
+        **{key: report[key] for key in ("dataset", "version")},
+        protocol=_protocol(report),
+        failures=tuple(_failure(cause, report) for cause in report["first_causes"]),
+        command=command_line(call, settings, _LEFT_OUT),
+    )
+
+
+def _check_unseen(report: dict[str, Any], folder: str, chosen_by: Collection[str]) -> None:
+    """Refuses figures from what a policy was trained in, or a checkpoint chosen by."""
+    if report["split"] != "val":
+        raise UserError(f"evaluation: {folder} is of split {report['split']}, of the training")
+    own = report["starts"] is None
+    if own and report["seed"] == EnvOptions().dataset_seed:
+        raise UserError(
+            f"evaluation: {folder} is of seed {report['seed']}, by whose start states checkpoints "
+            "are chosen; evaluate with another one, such as seed=1000"
+        )
+    if not own and report["starts"] in chosen_by:
+        raise UserError(f"evaluation: {folder} is of the start states that validations were from")
+
+
+def _protocol(report: dict[str, Any]) -> str:
+    changes = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())
+    return f"{report['protocol']} with {changes}" if changes else str(report["protocol"])
+
+
+def _failure(cause: dict[str, Any], report: dict[str, Any]) -> str:
+    count = f"{cause['count']} of {report['num_episodes']} runs"
+    return f"{count}: {reason(cause['reason'])}; `{cause['predicate']}` did not hold"

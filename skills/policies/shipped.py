@@ -1,0 +1,160 @@
+"""Files of shipped policies: made of checkpoints, written with their cards, and checked.
+
+`SKILL.safetensors` is a checkpoint without what only training needs: weights in half precision, and
+in its note the card's facts; `SKILL.md` is the card as a page. Reading one runs no code.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tpsrl
+from skills import registry
+from skills.policies import learned, pretrained
+from skills.policies.card import Card, markdown
+from skills.policies.learned import Network
+from tpsrl import files
+from tpsrl.errors import UserError
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import halving
+from tpsrl.rl.run.checkpoint import Checkpoint
+
+MOST_BYTES = 8_000_000
+_CARD = "card"  # in the note
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShippedPolicy:
+    """What a shipped file is made of; `digest` is that of `Network.digest`."""
+
+    tensors: Mapping[str, torch.Tensor]
+    note: Mapping[str, Any]
+    card: Card
+    digest: str
+
+
+def make(
+    skill: str, path: str | os.PathLike[str], sample: bool | None = None, tolerance: float = 0.02
+) -> ShippedPolicy:
+    """Halves a checkpoint, and makes sure that it still acts the same.
+
+    Args:
+        skill: that it acts for
+        path: as `skills.policies.learned.find` takes it; the facts of one that is shipped already
+            are kept
+        sample: whether it draws its actions; None: as before
+        tolerance: by how much a mean action, of parts within [-1, 1], may differ at most
+
+    Raises:
+        UserError: there is no such checkpoint, or it acts otherwise in half precision.
+    """
+    where, network = learned.find(skill, path), learned.load(skill, path)
+    whole = checkpoints.load(where, "policy")
+    tensors, note = halving.halved(whole)
+    half = checkpoints.load_policy(Checkpoint(where, tensors, note))
+    difference = halving.difference(network.policy, half)
+    if not difference <= tolerance:
+        raise UserError(
+            f"tolerance: in half precision a mean action of {where} differs by {difference:.3g}, "
+            f"more than {tolerance:g}"
+        )
+    deploy = network.deploy | ({} if sample is None else {"sample": sample})
+    facts = {
+        "skill": skill,
+        "sensors": network.sensors,
+        "privileged": network.privileged,
+        "depth": network.depth,
+        "delay": network.delay,
+        "sample": deploy["sample"],
+        "encoder": half.settings.encoder,
+        "parameters": sum(weights.numel() for weights in half.parameters()),
+        "difference": difference,
+        "steps": network.steps,
+        "version": tpsrl.__version__,
+    }
+    digest = halving.digest(network.policy, deploy)
+    earlier = whole.note.get(_CARD)
+    if earlier is None:
+        card = Card(**facts)
+    else:
+        card = _kept(Card.from_json(earlier), facts, same=digest == network.digest)
+    return ShippedPolicy(tensors, note | {"deploy": deploy, "steps": network.steps}, card, digest)
+
+
+def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
+    """An earlier card with the facts of now; a policy that acts otherwise has not been measured."""
+    # What rounding did, it did the first time.
+    facts = facts | {"difference": max(earlier.difference, facts["difference"])}
+    return dataclasses.replace(earlier, **facts, success=earlier.success if same else None)
+
+
+def write(policy: ShippedPolicy, folder: Path) -> Path:
+    """Writes file and card into a folder, and returns the file's path.
+
+    Raises:
+        UserError: it is too large, or the folder cannot be written; then nothing is.
+    """
+    path = folder / pretrained.file_name(policy.card.skill)
+    note = {**policy.note, _CARD: policy.card.to_json()}
+    try:
+        with files.atomic(path, durable=True) as temporary:
+            checkpoints.save(temporary, policy.tensors, note)
+            check(temporary, policy.card.skill, path.name)
+    except OSError as error:
+        raise UserError(f"out: cannot write '{path}' ({error.strerror})") from None
+    write_card(policy.card, folder)
+    return path
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """Writes the page of a card.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    files.write_text(folder / pretrained.card_name(card.skill), markdown(card))
+
+
+def check(path: Path, skill: str, name: str = "") -> Card:
+    """The card of a file that is a shipped policy of a skill.
+
+    Args:
+        path: of the file
+        skill: that it is to act for
+        name: what messages call the file, in the place of its path
+
+    Raises:
+        UserError: it is not; says what is wrong.
+    """
+    called = name or str(path)
+    try:
+        registry.get(skill)
+        check_size(path.stat().st_size, called)
+        found, network = checkpoints.load(path, "policy"), Network(path)
+        if network.skill != skill:
+            raise UserError(f"{called}: it acts for {network.skill}, not for {skill}")
+        if not halving.is_half(found.tensors):
+            raise UserError(f"{called}: its weights are not in half precision")
+        card = Card.from_json(found.get(_CARD, dict))
+        told = (card.skill, card.sensors, card.depth, card.delay, card.sample)
+        if told != (skill, network.sensors, network.depth, network.delay, network.sample):
+            raise UserError(f"{called}: its card is of another policy")
+        return card
+    except UserError as error:
+        raise UserError(str(error).replace(str(path), called)) from None
+    except OSError as error:
+        raise UserError(f"{called}: cannot be read ({error.strerror})") from None
+
+
+def check_size(size: int, name: str) -> None:
+    """Refuses a file of too many bytes.
+
+    Raises:
+        UserError: it is too large; names it.
+    """
+    if size > MOST_BYTES:
+        raise UserError(f"{name}: {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f} MB")

@@ -1,0 +1,218 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from test_evaluator import Fake, dataset, quiet
+from test_evaluator import settings as scenario_settings
+from test_several import skill_report
+from test_skill_evaluator import recorded
+from tiny_policies import Acting, trained
+
+from eval.presets import AgentPreset
+from eval.reporting import acting
+from eval.running import agents, reports
+from eval.running.evaluator import evaluate
+from eval.running.several import evaluate_skills
+from eval.running.skill_evaluator import evaluate_skill
+from eval.settings import EvalSettings, SkillSettings, SkillsSettings
+from skills import registry
+from skills.policies import learned, pretrained, shipped
+from skills.policies.card import markdown
+from skills.starts.recorded import save_starts
+from tpsrl import cli, config
+from tpsrl.errors import RunError, UserError
+
+__all__ = ["dataset"]  # a fixture
+
+OURS = pretrained.names()
+
+
+def ship(folder: Path, *skills: str) -> Path:
+    """A folder of shipped policies: of navigate with sensors no robot has, of others without."""
+    for skill in skills:
+        choice = "full" if skill == "navigate" else "habitat"
+        source = trained(folder / "training" / skill, skill, choice)
+        shipped.write(shipped.make(skill, source), folder / "shipped")
+    return folder / "shipped"
+
+
+@pytest.fixture
+def with_tpsrl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What comes with tpsrl: policies for navigate and pick."""
+    folder = ship(tmp_path, "navigate", "pick")
+    monkeypatch.setattr(pretrained, "FOLDER", folder)
+    return folder
+
+
+def load(*overrides: str) -> EvalSettings:
+    return config.load(EvalSettings, ["scenario=tidy_house", *overrides])
+
+
+def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
+    for skill in OURS:  # none may be there
+        path = pretrained.find(skill)
+        card = shipped.check(path, skill)
+        assert path.with_name(pretrained.card_name(skill)).read_text() == markdown(card)
+        assert card.success is not None and card.success.split == "val"
+        assert card.success.seed != 0 and card.success.num_episodes >= 100
+        assert card.commands and card.apartments and card.hours and card.machine and card.licence
+        assert card.demonstrations is not None
+
+
+def test_nothing_else_lies_beside_them() -> None:
+    allowed = {f"{name}.{kind}" for name in OURS for kind in ("safetensors", "md")}
+    assert {path.name for path in pretrained.FOLDER.iterdir()} == allowed | {"README.md"}
+
+
+def test_those_that_are_there_are_found(with_tpsrl: Path) -> None:
+    assert pretrained.names() == ("navigate", "pick")
+    assert learned.find("pick", "pretrained") == with_tpsrl / "pick.safetensors"
+    assert learned.find("pick", with_tpsrl) == with_tpsrl / "pick.safetensors"
+    told = "skills.place: no policy for place comes with tpsrl (there are: navigate, pick)"
+    with pytest.raises(UserError) as raised:
+        agents.make_for_skill("pretrained", "place")
+    assert told in str(raised.value) and "`tpsrl train place` makes one" in str(raised.value)
+
+
+def test_a_folder_called_like_the_word_is_not_meant(
+    with_tpsrl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained(tmp_path / "pretrained", "pick", seed=7)
+    assert learned.find("pick", "pretrained") == with_tpsrl / "pick.safetensors"
+    assert learned.find("pick", "./pretrained").name == "best.safetensors"
+    assert agents.describe("pretrained", {"pick": "pretrained"})["agent"] == "pretrained"
+
+
+def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path) -> None:
+    lacking = (
+        "skills.place: no policy for place comes with tpsrl (there are: navigate, pick); agent "
+        "pretrained needs a checkpoint, which `tpsrl train place` makes; agent.stand_ins=true has "
+        "scripted skills act in its stead"
+    )
+    with pytest.raises(UserError) as raised:
+        agents.Policies.of(load("agent=pretrained"))
+    assert str(raised.value) == lacking
+    asked = load("agent=pretrained", "agent.stand_ins=true", "skills.pick=elsewhere.safetensors")
+    assert asked.learned() == {"navigate": "pretrained", "pick": "elsewhere.safetensors"}
+    asked = load("agent=pretrained", "agent.stand_ins=true")
+    policies = agents.Policies.of(asked)
+    assert isinstance(policies["pick"], learned.LearnedPolicy)
+    assert not isinstance(policies["place"], learned.LearnedPolicy)
+    described = agents.describe_preset(asked.agent, asked.learned())
+    assert described["agent"] == "pretrained" and "place" in described["stand_ins"]
+    assert "pick" not in described["stand_ins"]
+    assert load("skills.pick=pretrained").learned() == {"pick": "pretrained"}
+    assert AgentPreset().policies({}) == {}
+
+
+def test_with_all_of_them_nobody_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "FOLDER", ship(tmp_path, *registry.planned()))
+    asked = load("agent=pretrained")
+    policies = agents.Policies.of(asked)
+    assert all(isinstance(policies[name], learned.LearnedPolicy) for name in registry.planned())
+    described = agents.describe_preset(asked.agent, asked.learned())
+    assert (described["agent"], described["stand_ins"]) == ("pretrained", {})
+    assert described["learned"].keys() == set(registry.planned())
+
+
+def test_a_missing_policy_ends_a_run_before_it_begins(
+    with_tpsrl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    for words in (
+        ["eval", "place", "agent=pretrained"],
+        ["video", "place", "agent=pretrained"],
+        ["eval", "tidy_house", "skills.place=pretrained"],
+        ["eval", "all", "agent=pretrained"],
+        ["eval", "skills", "agent=pretrained"],
+    ):
+        assert cli.main([*words, f"out={out}"]) == 2
+        printed = capsys.readouterr()
+        assert printed.err.count("\n") == 1
+        assert "skills.place: no policy for place comes with tpsrl" in printed.err
+    assert not out.exists()
+
+
+def skill_settings(folder: Path, skill: str, *overrides: str) -> SkillSettings:
+    starts = folder / "starts.npz"
+    save_starts(starts, [recorded()])
+    words = [f"skill={skill}", f"starts={starts}", f"out={folder}/out", "processes=1"]
+    return config.load(SkillSettings, [*words, f"protocol.alone.{skill}.steps=3", *overrides])
+
+
+def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
+    with_tpsrl: Path, tmp_path: Path
+) -> None:
+    full = trained(tmp_path / "full", "pick", "full")
+    for agent, told in (("pretrained", "pick none"), (str(full), "pick reach, goal, gap")):
+        log = (tmp_path / "log").open("w")
+        console = Console(record=True, width=200, file=log)
+        report = evaluate_skill(skill_settings(tmp_path, "pick", f"agent={agent}"), console, Acting)
+        sensors = told.removeprefix("pick ").replace("none", "")
+        assert report["learned"]["pick"]["privileged"] == [s for s in sensors.split(", ") if s]
+        line = f"privileged sensors of learned policies: {told}"
+        assert line in console.export_text()
+        assert line in (tmp_path / "out/report.html").read_text()
+        assert json.loads((tmp_path / "out/report.json").read_text()) == report
+        again = Console(record=True, width=200, file=log)
+        reports.rebuild(str(tmp_path / "out"), again)
+        assert line in again.export_text()
+
+
+def test_reports_on_scenarios_and_their_comparison_say_so_too(
+    with_tpsrl: Path, dataset: Path, tmp_path: Path
+) -> None:
+    words = ["processes=1", "skills.pick=pretrained", "skills.navigate=pretrained"]
+    console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
+    evaluate(scenario_settings(dataset, tmp_path / "learned", *words), console, Fake)
+    told = "privileged sensors of learned policies: navigate reach, goal, gap, way, scan; pick none"
+    assert told in " ".join(console.export_text().split())
+    assert told in (tmp_path / "learned/report.html").read_text()
+    evaluate(scenario_settings(dataset, tmp_path / "scripted", "processes=1"), quiet(), Fake)
+    assert "privileged" not in (tmp_path / "scripted/report.html").read_text()
+    both = [str(tmp_path / name) for name in ("scripted", "learned")]
+    reports.compare(both, str(tmp_path / "both"), console)
+    assert f"learned: {told}" in " ".join(console.export_text().split())
+    page = (tmp_path / "both/report.html").read_text()
+    assert "navigate reach, goal, gap, way, scan; pick none" in page
+
+
+def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
+    def report(settings: Any, console: Console) -> dict[str, Any]:
+        policy = {"checkpoint": "x", "trained_steps": 5, "privileged": ["way"]}
+        return skill_report(settings, console) | {"learned": {settings.skill: policy}}
+
+    console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
+    given = config.load(SkillsSettings, ["agent=zero", f"out={tmp_path}/out"])
+    summary = evaluate_skills(given, console, report)
+    told = "privileged sensors of learned policies: navigate way; pick way; "
+    assert told in console.export_text() and told in (tmp_path / "out/report.html").read_text()
+    assert summary["learned"].keys() == set(registry.planned())
+
+
+def test_a_report_of_before_says_nothing_of_sensors() -> None:
+    policy = {"checkpoint": "x", "trained_steps": 5}
+    assert acting.privileged({"learned": {"pick": policy}}) == ""
+    assert acting.privileged({"learned": {}}) == acting.privileged({}) == ""
+
+
+def test_results_of_two_policies_are_no_result(with_tpsrl: Path, tmp_path: Path) -> None:
+    """A training replaces its best checkpoint while it is evaluated."""
+    other = trained(tmp_path / "other", "pick", seed=9) / "checkpoints/best.safetensors"
+    path = tmp_path / "mine.safetensors"
+    shutil.copy(with_tpsrl / "pick.safetensors", path)
+
+    class Replacing(Acting):
+        def work(self, job: Any) -> Any:
+            done = super().work(job)
+            shutil.copy(other, path)
+            return done
+
+    with pytest.raises(RunError, match="was replaced meanwhile"):
+        given = skill_settings(tmp_path, "pick", f"agent={path}")
+        evaluate_skill(given, Console(quiet=True), Replacing)
+    assert not (tmp_path / "out/report.json").exists()

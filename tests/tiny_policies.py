@@ -1,0 +1,71 @@
+"""Checkpoints of networks that were not trained, and what is made of them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from test_skill_evaluator import Home
+
+from eval.running import agents
+from eval.running.skill_runs import SkillJob, SkillOutcome, run_job
+from eval.settings import SkillSettings
+from skills import registry
+from skills.core import sensors
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import checkpoint
+
+STATE = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
+
+
+def policy(
+    skill: str,
+    choice: str = "habitat",
+    network: PolicySettings = STATE,
+    depth: tuple[int, int] | None = None,
+    seed: int = 1,
+) -> tuple[ActorCritic, dict[str, Any]]:
+    """A network for a skill with sensors of a choice, and the note on its deployment."""
+    definition = registry.get(skill).definition
+    names = sensors.chosen(definition, choice, depth is not None)
+    size = sum(sensors.known(definition)[name].size for name in names)
+    shapes: dict[str, tuple[int, ...]] = {"state": (size,)}
+    if depth is not None:
+        shapes["depth"] = depth
+    torch.manual_seed(seed)
+    made = ActorCritic(EnvSpec(shapes, tuple(definition.mask().tolist())), network)
+    with torch.no_grad():
+        made.action_head.mean.weight.mul_(100.0)  # so that what is seen makes a difference
+    deploy = {"skill": skill, "sensors": list(names), "delay": False}
+    return made, deploy | {"depth": None if depth is None else list(depth)}
+
+
+def save(path: Path, made: ActorCritic, deploy: dict[str, Any], steps: int = 1_500_000) -> Path:
+    """A checkpoint of it, as a training writes one."""
+    tensors, note = checkpoint.policy_part(made)
+    checkpoint.save(path, tensors, note | {"deploy": deploy, "steps": steps})
+    return path
+
+
+def trained(folder: Path, skill: str, choice: str = "habitat", **changes: Any) -> Path:
+    """The folder of a training, as far as somebody looks at it who acts by its best checkpoint."""
+    best = folder / checkpoint.FOLDER / checkpoint.BEST
+    save(best, *policy(skill, choice, **changes))
+    return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Acting:
+    """Builds workers with a home without physics, in which the agent of the settings acts."""
+
+    settings: SkillSettings
+
+    def __call__(self) -> Callable[[SkillJob], SkillOutcome]:
+        return self.work
+
+    def work(self, job: SkillJob) -> SkillOutcome:
+        acting = agents.make_for_skill(self.settings.agent, self.settings.skill)
+        return run_job(self.settings, Home(), acting, job)

@@ -1,0 +1,202 @@
+"""`tpsrl export`: makes of a trained policy a small file to ship, with its model card."""
+
+import dataclasses
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tpsrl
+from tpsrl import config, files
+from tpsrl.commands import Command
+from tpsrl.errors import UserError, unknown
+
+_DESCRIPTION = """Makes of a training's best checkpoint SKILL.safetensors, which has no more than
+is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its model card; the same
+facts are in the file. Refused if the policy does not act the same as before.
+
+Success on the card comes from an evaluation of this policy, evaluation=DIR of `tpsrl eval SKILL
+agent=... num_episodes=500 seed=1000`; seed 0 is refused, since checkpoints are chosen by its start
+states. What is known of a training is taken from its folder; a file that was exported before keeps
+its facts. See docs/pretrained.md."""
+
+_CONFIG = "config.yaml"
+_LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # of a training's command
+_GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # as they are
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """What to export, and what its card is to say."""
+
+    skill: str = config.option("", "which one")
+    agent: str = config.option(
+        "", "folder of a training, a checkpoint, or what was exported before"
+    )
+    evaluation: str | None = config.option(
+        None, "folder of an evaluation of this policy, for its success"
+    )
+    out: str = config.option("out/pretrained", "folder of the file and its card")
+    sample: bool | None = config.option(
+        None, "whether it draws its actions, false: takes their mean (default: as before)"
+    )
+    tolerance: float = config.option(
+        0.02, "by how much half precision may change a mean action at most", minimum=0
+    )
+    demonstrations: str | None = config.option(None, "card: what it was shown, and how often")
+    machine: str | None = config.option(None, "card: what it was trained on")
+    hours: float | None = config.option(
+        None, "card: how long that took (default: by metrics.jsonl)", minimum=0
+    )
+    commands: str | None = config.option(
+        None, "card: what made it, by semicolons (default: the training's)"
+    )
+    commit: str | None = config.option(None, "card: of the code (default: of this checkout)")
+    licence: str | None = config.option(None, "card: of the weights (default: MIT)")
+    failures: str | None = config.option(
+        None, "card: known failures beside the evaluation's, by semicolons"
+    )
+    skill_modules: str | None = config.option(
+        None, "modules or files, by commas, that register skills of your own"
+    )
+    encoder_modules: str | None = config.option(
+        None, "modules or files, by commas, that register encoders of your own"
+    )
+
+
+def choose(word: str | None) -> Command:
+    """The export of a skill's policy.
+
+    Raises:
+        UserError: there is no such skill; names the nearest.
+    """
+    from skills.registry import names
+
+    known = names()
+    if word == "":
+        raise UserError(f"choose one of {', '.join(known)}")
+    if word is not None and word not in known:
+        raise unknown("skill", word, known)
+    fixed = () if word is None else (f"skill={word}",)
+    return Command(_DESCRIPTION, ExportSettings, run, fixed=fixed, load=load)
+
+
+def load(overrides: Sequence[str]) -> ExportSettings:
+    """The settings.
+
+    Raises:
+        UserError: one is not valid, or it is not said what to export.
+    """
+    settings = config.load(ExportSettings, overrides)
+    if not settings.skill:
+        raise UserError("skill: say which one to export")
+    if not settings.agent:
+        raise UserError("agent: name the folder of a training, or a checkpoint")
+    return settings
+
+
+def run(settings: ExportSettings) -> int:
+    """Exports; nothing is written unless all is good."""
+    from eval.running.measured import measured
+    from skills.policies import pretrained, shipped
+
+    out = files.check_writable(settings.out)
+    made = shipped.make(settings.skill, settings.agent, settings.sample, settings.tolerance)
+    training = _training(settings)
+    facts = _facts(settings, training, made.card)
+    if settings.evaluation is not None:
+        chosen_by = {training.validation_starts} if training and training.validation_starts else ()
+        facts["success"] = measured(settings.evaluation, settings.skill, made.digest, chosen_by)
+    card = dataclasses.replace(made.card, **facts)
+    path = shipped.write(dataclasses.replace(made, card=card), out)
+    size = path.stat().st_size / 1e6
+    print(f"half precision changes a mean action by {card.difference:.2g} at most")
+    print(f"wrote {path} ({size:.2f} MB) and {out / pretrained.card_name(settings.skill)}")
+    if card.success is None:
+        agent = f"agent={path} num_episodes=500 seed=1000"
+        print(f"its success is not measured; `tpsrl eval {settings.skill} {agent}` does it")
+    return 0
+
+
+def _facts(settings: ExportSettings, training: Any, card: Any) -> dict[str, Any]:
+    """What a card is to say beside what its policy says itself: as given, or as it was recorded."""
+    given = {key: getattr(settings, key) for key in _GIVEN}
+    for key in ("commands", "failures"):
+        text = getattr(settings, key)
+        given[key] = None if text is None else _parts(text)
+    found = {} if training is None else _recorded(settings, training, card.steps)
+    found = {key: value for key, value in found.items() if not getattr(card, key)}
+    found["commit"] = card.commit or _commit()
+    found["licence"] = card.licence or "MIT"
+    return found | {key: value for key, value in given.items() if value is not None}
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+def _folder(settings: ExportSettings) -> Path | None:
+    """The folder of the training that a path is of, or in."""
+    from tpsrl.rl.run.checkpoint import FOLDER
+
+    path = Path(settings.agent).expanduser().resolve()
+    folder = path.parent.parent if path.parent.name == FOLDER else path
+    return folder if (folder / _CONFIG).is_file() else None
+
+
+def _training(settings: ExportSettings) -> Any:
+    """The settings of the training; None where there is only a file."""
+    from tpsrl.commands.train import TrainingSettings
+
+    folder = _folder(settings)
+    return None if folder is None else config.load(TrainingSettings, [], folder / _CONFIG)
+
+
+def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, Any]:
+    """What the folder of a training says."""
+    from eval.running.command import command_line
+
+    call = command_line(("tpsrl", "train", settings.skill), training, _LEFT_OUT)
+    return {
+        "apartments": _apartments(training),
+        "commands": (call.replace(f"{Path.cwd()}/", ""),),
+        "hours": _hours(settings, steps),
+    }
+
+
+def _apartments(training: Any) -> str:
+    from tpsrl.world.layouts import load_layout_set
+
+    layouts = load_layout_set("replica_cad").split("train")
+    used = layouts[: training.num_episodes]
+    families = ", ".join(sorted({layout.family for layout in used}))
+    return f"{len(used)} apartments of split train (families {families})"
+
+
+def _hours(settings: ExportSettings, steps: int) -> float | None:
+    """What a training took until it had made so many steps."""
+    from tpsrl.rl.run import metrics
+
+    folder = _folder(settings)
+    if folder is None or not (folder / metrics.METRICS).is_file():
+        return None
+    rows = [row for row in metrics.read(folder) if row["steps"] >= steps]
+    return rows[0]["seconds"] / 3600 if rows else None
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this code is from; None where it is from none."""
+    root = Path(tpsrl.__file__).resolve().parents[1]
+    try:
+        top, head = (_git(root, "rev-parse", what) for what in ("--show-toplevel", "HEAD"))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    if Path(top).resolve() != root:  # installed within somebody else's checkout
+        return None
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return head[:12] + (" with changes" if changed else "")
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

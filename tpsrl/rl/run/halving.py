@@ -1,0 +1,106 @@
+"""A policy as small as it can be acted by: weights in half precision, no network for the value."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run.checkpoint import Checkpoint
+
+_VALUE = "value_"  # what the parts of a policy are called that no action depends on
+
+
+def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Tensors and note of a checkpoint's policy, as `checkpoints.policy_part` has them, smaller.
+
+    All weights are float16; `checkpoints.load_policy` makes float32 of them again. Where the value
+    has a network of its own, that is left out, and the head that is left says 0.
+
+    Raises:
+        UserError: the checkpoint holds no policy, or a weight is too large for half precision.
+    """
+    policy = checkpoints.load_policy(checkpoint)
+    weights = policy.state_dict()
+    if policy.settings.separate_value:
+        alone = dataclasses.replace(policy.settings, separate_value=False)
+        policy = ActorCritic(policy.spec, alone)
+        names = policy.state_dict().keys()
+        weights = {name: _silent(name, weights[name]) for name in names}
+        policy.load_state_dict(weights)
+    tensors, note = checkpoints.policy_part(policy)
+    small = {name: _half(tensor) for name, tensor in tensors.items()}
+    for name, tensor in small.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise UserError(
+                f"checkpoint: {checkpoint.path}: {name} does not fit into half precision"
+            )
+    return small, note
+
+
+def _silent(name: str, weights: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(weights) if name.startswith(_VALUE) else weights
+
+
+def _half(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.half() if tensor.is_floating_point() else tensor
+
+
+def is_half(tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Whether tensors are as `halved` makes them."""
+    return not any(t.is_floating_point() and t.dtype != torch.float16 for t in tensors.values())
+
+
+def difference(
+    one: ActorCritic, other: ActorCritic, rows: int = 64, steps: int = 32, seed: int = 0
+) -> float:
+    """By how much the mean actions of two policies differ at most, of parts within [-1, 1].
+
+    Both go through the same `steps` of random observations in `rows` episodes: vectors are normal,
+    depth is uniform in [0, 1], and what was done before is what `one` would have done.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    memories = [one.initial_memory(rows), other.initial_memory(rows)]
+    previous, largest = torch.zeros(rows, one.spec.action_size), 0.0
+    with torch.inference_mode():
+        for number in range(steps):
+            first = torch.full((rows,), number == 0)
+            shown = {
+                name: _random((rows, *shape), generator)
+                for name, shape in one.spec.observations.items()
+            }
+            done = [
+                policy.act(shown, previous, memory, first)
+                for policy, memory in zip((one, other), memories, strict=True)
+            ]
+            means = [step.mean.clamp(-1.0, 1.0) for step in done]
+            largest = max(largest, float((means[0] - means[1]).abs().max()))
+            memories = [step.memory for step in done if step.memory is not None]
+            previous = means[0]
+    return largest
+
+
+def _random(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    draw = torch.randn if len(shape) == 2 else torch.rand
+    return draw(shape, generator=generator)
+
+
+def digest(policy: ActorCritic, deploy: Mapping[str, Any]) -> str:
+    """Twelve hex digits of how a policy acts: the same for one before and after it is `halved`.
+
+    Args:
+        policy: whose weights count as they are in half precision, those for the value not at all
+        deploy: what else decides how it acts, as JSON types
+    """
+    settings = {k: v for k, v in policy.settings.to_json().items() if k != "separate_value"}
+    found = hashlib.sha256(json.dumps([settings, dict(deploy)], sort_keys=True).encode())
+    for name, tensor in sorted(policy.state_dict().items()):
+        if not name.startswith(_VALUE):
+            found.update(f"{name} {tuple(tensor.shape)}".encode())
+            found.update(_half(tensor).contiguous().numpy().tobytes())
+    return found.hexdigest()[:12]
