@@ -1,3 +1,4 @@
+import concurrent.futures
 import dataclasses
 import os
 import signal
@@ -5,8 +6,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from toy_vec_env import ToyVecEnvFactory
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.pool import EnvPool, step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import StepBatch
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
@@ -103,6 +106,78 @@ def test_seconds_are_counted_by_cause(pool: WorkerEnvPool) -> None:
     assert set(seconds) == {"simulation", "rendering", "resets"}
     assert seconds["simulation"] > 0.0
     assert seconds["rendering"] == seconds["resets"] == 0.0
+
+
+# -- large messages ----------------------------------------------------------------------------
+
+
+def within(seconds: float, pool: WorkerEnvPool, work: Callable[[], Any]) -> Any:
+    """What comes of some work with a pool, whose processes are ended if it takes longer."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        found = thread.submit(work)
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            for worker in pool.group.workers:
+                worker.process.kill()
+            pytest.fail("two processes wait for each other")
+
+
+LARGE = ToyVecEnvFactory(ballast=1_000_000)  # several times what a socket holds
+
+
+def test_records_that_no_pipe_holds_come_through() -> None:
+    pool, serial = WorkerEnvPool(LARGE, N, 2), SerialEnvPool(LARGE, N)
+    try:
+        pool.reset(), serial.reset()
+        ours = within(30.0, pool, lambda: run(pool, range(12)))
+        assert ours == run(serial, range(12))
+        assert sum(len(step["episodes"]) for step in ours) > 10
+    finally:
+        pool.close()
+
+
+def test_a_large_snapshot_is_restored_while_large_records_wait() -> None:
+    pool = WorkerEnvPool(LARGE, N, 2)
+
+    def work() -> None:
+        pool.reset()
+        run(pool, range(2))
+        frozen = pool.snapshot()
+        expected = run(pool, range(2, 9))
+        pool.restore(*frozen)
+        pool.send(np.arange(N), actions(2))  # the third step is the last of two environments
+        pool.restore(*frozen)
+        assert run(pool, range(2, 9)) == expected
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+
+
+def test_records_that_die_with_their_worker_cost_no_more_than_its_environments() -> None:
+    tolerance, said = FaultTolerance(), []
+    pool = WorkerEnvPool(LARGE, N, 2, tolerance, said.append)
+    try:
+        pool.reset()
+        run(pool, range(2))
+        pool.send(np.arange(N), actions(2))  # the last step of environments 0 and 4
+        while len(pool.poll(N)) < N:
+            pass
+        os.kill(pids(pool)[0], signal.SIGKILL)
+        done = pool.recv(np.arange(N))
+        assert done.terminated.tolist() == [False, False, False, False, False]
+        assert done.truncated.tolist() == [True, False, False, False, True]
+        assert [episode.env for episode in done.episodes] == [4]
+        pool.poll()
+        [lost] = pool.lost()
+        assert lost.envs.tolist() == [0, 1, 2] and "died: signal SIGKILL" in lost.cause
+        while len(pool.idle()) < N:
+            pool.poll()
+        assert len(said) == 1 and len(run(pool, range(3))) == 3
+    finally:
+        pool.close()
 
 
 # -- snapshots ---------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ class ToyVecEnvFactory:
 
     With an `episode` it is what any environment does at the second step of its episode of that
     number, and `failures` is how many processes in a row have that trouble. With a `stride` n the
-    starts of environment i are called i, i + n, i + 2 n, ...
+    starts of environment i are called i, i + n, i + 2 n, ... The record of an episode and a
+    snapshot have `ballast` bytes more.
     """
 
     trouble: str = ""
@@ -34,6 +35,7 @@ class ToyVecEnvFactory:
     episode: int = -1
     failures: int = 1
     stride: int = 0
+    ballast: int = 0
 
     def __call__(self, env_ids: Sequence[int]) -> "ToyVecEnv":
         if self.trouble == "refuse":
@@ -100,7 +102,8 @@ class ToyVecEnv:
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         state = self._rngs[env_id].bit_generator.state
-        return {"counter": self._counter[env_id].copy()}, {"rng": state}
+        ballast = np.zeros(self._factory.ballast, np.uint8)
+        return {"counter": self._counter[env_id].copy(), "ballast": ballast}, {"rng": state}
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
         if "counter" not in arrays:
@@ -115,7 +118,8 @@ class ToyVecEnv:
         steps, number, _, reward = self._counter[env]
         name, stride = int(self._names[env]), self._factory.stride
         start = name + stride * int(number) if stride else int(number)
-        return EpisodeStats(name, start, int(steps), float(reward), False, "end")
+        terms = {"x" * self._factory.ballast: 0.0} if self._factory.ballast else {}
+        return EpisodeStats(name, start, int(steps), float(reward), False, "end", terms)
 
     def _trouble(self, env_ids: Sequence[int]) -> None:
         factory, rows = self._factory, np.array(env_ids)

@@ -40,7 +40,8 @@ class Supervisor:
     """Watches workers and replaces those that fail.
 
     `launching` is how many environments are without a process, as of the last look of the pool;
-    `sent_at` (num_envs,) is when each was sent its last action, by `time.monotonic`.
+    `sent_at` (num_envs,) is when each was sent its last action, by `time.monotonic`; `failures`
+    are those that the pool came upon elsewhere, for the next look.
 
     Args:
         group: the workers
@@ -53,6 +54,7 @@ class Supervisor:
     ) -> None:
         self._group, self._tolerance, self._say = group, tolerance, say
         self.lost: list[LostEnvs] = []
+        self.failures: list[WorkerFailed] = []
         self.launching = 0
         self.sent_at = np.zeros(len(group.owner))
         self._failed_at: collections.deque[float] = collections.deque()
@@ -65,6 +67,9 @@ class Supervisor:
         Raises:
             RunError: a failure that is not tolerated.
         """
+        found, self.failures = self.failures, []
+        for failure in found:
+            self.fail(failure)
         if self.launching:
             self._attach_new()
         self._read_errors()
@@ -83,9 +88,11 @@ class Supervisor:
         Raises:
             RunError: too many have failed, or none may.
         """
+        worker, cause = failure.worker, str(failure)
+        if self._group.workers[worker.number] is not worker:
+            return  # It was replaced already.
         if self._tolerance is None:
             raise failure
-        worker, cause = failure.worker, str(failure)
         self._count_failure(self._tolerance, cause)
         envs, state = worker.envs, self._group.buffers.state
         starts = self._group.array("start_index")

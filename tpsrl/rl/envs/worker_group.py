@@ -115,11 +115,12 @@ class WorkerGroup:
             UserError: the message is one.
             WorkerFailed: the message is an error, or the worker died.
         """
-        wait([worker.pipe, worker.process.sentinel])
+        pipe = worker.pipe
         with self._dead_if_broken(worker):
-            if not worker.pipe.poll():
-                raise EOFError
-            kind, value = worker.pipe.recv()
+            while not pipe.poll():
+                if pipe.fileno() not in wait([pipe.fileno(), worker.process.sentinel]):
+                    raise EOFError
+            kind, value = pipe.recv()
         if kind == "user error":
             raise UserError(value)
         if kind == "run error":
@@ -136,13 +137,17 @@ class WorkerGroup:
         self.episodes += self.read(worker)
         worker.messages += 1
 
-    def fetch_episodes(self, envs: np.ndarray) -> None:
-        """Reads the messages about episodes that the workers of these environments sent."""
-        sent = self.array("messages")
+    def fetch_episodes(self, envs: np.ndarray) -> list[WorkerFailed]:
+        """Reads what the workers of these environments sent about episodes; those that cannot."""
+        sent, failures = self.array("messages"), []
         for number in np.unique(self.owner[envs]):
             worker = self.workers[number]
-            while worker.messages < sent[number]:
-                self.read_episodes(worker)
+            try:
+                while worker.messages < sent[number]:
+                    self.read_episodes(worker)
+            except WorkerFailed as failure:
+                failures.append(failure)
+        return failures
 
     def send(self, worker: Worker, command: str, given: Any) -> None:
         """Sends a worker a command, see `tpsrl.rl.envs.worker`."""
@@ -186,13 +191,13 @@ class WorkerGroup:
         """Turns a broken pipe into the news that a worker died."""
         try:
             yield
-        except (EOFError, ConnectionError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             raise WorkerFailed(worker, worker.died()) from None
 
     def _send_memory(self, worker: Worker) -> None:
         assert self._shared is not None
         with self._dead_if_broken(worker):
-            self._shared.send(worker.pipe, worker.process.pid or 0)
+            self._shared.send(worker.pipe)
 
     # -- processes -----------------------------------------------------------------------------
 
@@ -216,8 +221,11 @@ class WorkerGroup:
         Raises:
             WorkerFailed: it has not come so far.
         """
-        if worker.attached or not worker.pipe.poll():
+        if worker.attached:
             return
+        with self._dead_if_broken(worker):
+            if not worker.pipe.poll():
+                return
         self.read(worker)
         self._send_memory(worker)
         self.send(worker, "begin", None)

@@ -109,7 +109,7 @@ class WorkerEnvPool:
         group.buffers.state[envs] = IDLE
         over = envs[done.terminated | done.truncated]
         if len(over):
-            group.fetch_episodes(over)
+            self._supervisor.failures += group.fetch_episodes(over)
             done.episodes, group.episodes = split_episodes(group.episodes, over)
         return done
 
@@ -144,10 +144,14 @@ class WorkerEnvPool:
             self._settle()
             try:
                 replies = group.command("snapshot", [None for _ in group.workers])
-                break
             except WorkerFailed as failure:
                 supervisor.fail(failure)
-        group.fetch_episodes(np.arange(self.num_envs))
+                continue
+            failures = group.fetch_episodes(np.arange(self.num_envs))
+            if not failures:
+                break
+            for missing in failures:
+                supervisor.fail(missing)
         environments = [frozen for reply in replies for frozen in reply]
         arrays, notes = pack_snapshot(group.buffers.to_arrays(), environments)
         note = {
@@ -164,6 +168,7 @@ class WorkerEnvPool:
         """See `tpsrl.rl.envs.pool.EnvPool.restore`."""
         group, supervisor = self.group, self._supervisor
         saved, environments, episodes = unpack_snapshot(arrays, note, self.num_envs)
+        self._settle()
         group.command("restore", [[environments[e] for e in w.envs] for w in group.workers])
         if "state" in saved:
             # Steps that were under way have their results with them. A worker must not see them as

@@ -9,13 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 
 from tpsrl import processes
+from tpsrl.rl.envs.messages import MessagePipe
 from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.envs.worker import signals_left_to_main, work
 
@@ -29,7 +29,7 @@ class Worker:
     number: int
     envs: np.ndarray
     process: BaseProcess
-    pipe: Connection
+    pipe: MessagePipe
     messages: int = 0  # about episodes, that were read
     restarts: int = 0  # how many processes had its environments before
     attached: bool = True  # it has the shared memory
@@ -57,7 +57,7 @@ def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int 
     """A process that makes its environments and sends their spec."""
     processes.end_if_unguarded()
     context = _context(factory)
-    ours, theirs = context.Pipe()
+    ours, theirs = MessagePipe.pair()
     with _single_threaded():
         process = context.Process(
             target=work,
