@@ -15,7 +15,7 @@ import pytest
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.pool import EnvPool, step_all
+from tpsrl.rl.envs.pool import EnvPool, LostEnvs, step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import StepBatch
@@ -275,6 +275,119 @@ def test_a_hanging_worker_is_ended_by_close() -> None:
         patch.setattr("tpsrl.rl.envs.worker_group._PATIENCE_S", 0.2)
         pool.close()
     assert all(gone(pid) for pid in numbers)
+
+
+# -- commands that hang ------------------------------------------------------------------------
+
+
+COMMANDS = ("reset", "snapshot", "restore")
+HASTY = FaultTolerance(hang_s=0.5)
+STARTS = {"reset": "before the first start", "snapshot": "start 0", "restore": "start 0"}
+
+
+def settle(pool: WorkerEnvPool) -> list[LostEnvs]:
+    """Waits until every environment is idle; what was lost."""
+    lost = pool.lost()
+    while len(pool.idle()) < N:
+        pool.poll()
+        lost += pool.lost()
+    return lost
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("trouble", ["hang", "kill", "raise"])
+def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str) -> None:
+    said: list[str] = []
+    factory = ToyVecEnvFactory(trouble, where=3, at=command)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+
+    def work() -> None:
+        pool.reset()
+        lost = settle(pool)
+        run(pool, range(2))
+        frozen = pool.snapshot()
+        lost += settle(pool)
+        expected = run(pool, range(2, 9))
+        pool.restore(*frozen)
+        lost += settle(pool)
+        after = run(pool, range(2, 9))
+        # A snapshot has what was lost before it and nobody had been told of.
+        times = 2 if command == "snapshot" else 1
+        assert [one.envs.tolist() for one in lost] == [[3, 4]] * times
+        for one, other in zip(after, expected, strict=True):
+            assert one["observation"]["state"][:3] == other["observation"]["state"][:3]
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+    assert len(said) == 1 and said[0].endswith("it is replaced")
+    if trouble == "hang":
+        worker = "worker 1 (environments 3 to 4)"
+        assert said[0].startswith(f"{worker} hung: 0 s at {command} ({STARTS[command]}); ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_hangs_ends_a_run_that_tolerates_nothing(command: str) -> None:
+    factory = ToyVecEnvFactory("hang", where=3, at=command)
+    pool = WorkerEnvPool(factory, N, 2, dataclasses.replace(HASTY, max_failures=0))
+    numbers = pids(pool)
+
+    def work() -> None:
+        pool.reset()
+        run(pool, range(2))
+        pool.restore(*pool.snapshot())
+
+    try:
+        with pytest.raises(RunError) as caught:
+            within(30.0, pool, work)
+    finally:
+        pool.close()
+    where = f"{command} ({STARTS[command]})"
+    assert str(caught.value) == f"worker 1 (environments 3 to 4) hung: 0 s at {where}"
+    assert all(gone(pid) for pid in numbers)
+
+
+def test_a_launch_that_hangs_is_given_up() -> None:
+    factory = ToyVecEnvFactory("hang", where=3, at="launch")
+    with pytest.raises(RunError, match=r"hung: 1 s at its launch \(before the first start\)"):
+        WorkerEnvPool(factory, N, 2, FaultTolerance(launch_s=1.0))
+
+
+def test_a_worker_that_hangs_before_its_first_step_is_replaced_as_well() -> None:
+    said: list[str] = []
+    factory = ToyVecEnvFactory("hang", where=3, at="reset", failures=2)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+
+    def work() -> None:
+        pool.reset()
+        assert [lost.envs.tolist() for lost in settle(pool)] == [[3, 4]] * 2
+        assert len(run(pool, range(3))) == 3
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+    assert "s at its first reset (before the first start)" in said[1]
+
+
+def test_a_large_command_to_a_worker_that_does_not_read_is_given_up() -> None:
+    pool = WorkerEnvPool(LARGE, N, 2, HASTY)
+
+    def work() -> None:
+        pool.reset()
+        frozen = pool.snapshot()
+        os.kill(pids(pool)[1], signal.SIGSTOP)
+        pool.restore(*frozen)
+        assert [lost.envs.tolist() for lost in settle(pool)] == [[3, 4]]
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+
+
+# -- processes end -----------------------------------------------------------------------------
 
 
 MAIN = """

@@ -125,6 +125,7 @@ class SerialEnvPool:
             "environments": notes,
             "episodes": episodes_to_json(self._episodes),
             "lost": [],
+            "starts": [self._vec_env.start_index(env) for env in self._all],
             "clock": self._clock,
             "scheduler": self._rng.bit_generator.state,
         }

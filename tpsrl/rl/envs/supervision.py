@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,22 +11,21 @@ from tpsrl.errors import RunError
 from tpsrl.rl.envs.pool import LostEnvs
 from tpsrl.rl.envs.step_buffers import LAUNCHING, STEPPING
 from tpsrl.rl.envs.worker import CHECK_EVERY_S, MAX_QUARANTINED
-from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup
+from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup, some
 from tpsrl.rl.envs.worker_processes import Worker
-
-_FEW = 4  # starts that a message names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FaultTolerance:
     """What is done about workers that fail.
 
-    One that has been at a step, or launching, for `hang_s` seconds is ended. More than
-    `max_failures` failures within `window_s` seconds end everything. A start state during whose
-    episode `quarantine_after` workers failed is not drawn again.
+    One that has been at a step or a command for `hang_s` seconds, or launching for `launch_s`, is
+    ended. More than `max_failures` failures within `window_s` seconds end everything. A start state
+    during whose episode `quarantine_after` workers failed is not drawn again.
     """
 
     hang_s: float = 120.0
+    launch_s: float = 300.0
     max_failures: int = 10
     window_s: float = 600.0
     quarantine_after: int = 2
@@ -91,14 +90,15 @@ class Supervisor:
         worker, cause = failure.worker, str(failure)
         if self._group.workers[worker.number] is not worker:
             return  # It was replaced already.
-        if self._tolerance is None:
+        if self._tolerance is None or not self._tolerance.max_failures:
             raise failure
         self._count_failure(self._tolerance, cause)
         envs, state = worker.envs, self._group.buffers.state
         starts = self._group.array("start_index")
         at_step = envs[state[envs] == STEPPING]
         self.lost.append(LostEnvs(envs, tuple(starts[envs].tolist()), cause))
-        self._say(f"{cause}; start {_some(starts[envs])}; it is replaced")
+        where = self._group.starts_of(envs)
+        self._say(f"{cause if where in cause else f'{cause}; {where}'}; it is replaced")
         self._suspect(self._tolerance, np.unique(starts[at_step]).tolist())
         self._group.replace(worker)
         self.launching += len(envs)
@@ -138,25 +138,25 @@ class Supervisor:
         """Says who is waited for for long, and ends who hangs."""
         tolerance = self._tolerance or _WATCH_ONLY
         for worker in list(self._group.workers):
-            since, what = self._busy_with(worker)
-            if now - since > tolerance.hang_s and self._tolerance is not None:
-                worker.process.kill()
-                cause = f"{worker.name} hung: {now - since:.0f} s at {what}"
-                self.fail(WorkerFailed(worker, cause))
-            elif now - since > tolerance.warn_s and now - self._warned_at > tolerance.warn_s:
+            since, envs, what = self._busy_with(worker)
+            spent = now - since
+            limit = tolerance.hang_s if worker.attached else tolerance.launch_s
+            if spent > limit and self._tolerance is not None:
+                self.fail(self._group.hung(worker, what, spent, envs))
+            elif spent > tolerance.warn_s and now - self._warned_at > tolerance.warn_s:
                 self._warned_at = now
-                self._say(f"waiting for {worker.name}, {now - since:.0f} s at {what}")
+                where = self._group.starts_of(envs)
+                self._say(f"waiting for {worker.name}, {spent:.0f} s at {what} ({where})")
 
-    def _busy_with(self, worker: Worker) -> tuple[float, str]:
-        """Since when a worker has been at what it does, never if it has nothing to do."""
+    def _busy_with(self, worker: Worker) -> tuple[float, np.ndarray, str]:
+        """Since when a worker has been at what with whom; never if it has nothing to do."""
         state = self._group.buffers.state[worker.envs]
         if (state == LAUNCHING).any():
-            return worker.launched_at, "its launch"
-        if not (state == STEPPING).any():
-            return float("inf"), ""
+            since = worker.attached_at if worker.attached else worker.launched_at
+            return since, worker.envs, "its first reset" if worker.attached else "its launch"
         envs = worker.envs[state == STEPPING]
-        starts = np.unique(self._group.array("start_index")[envs])
-        return float(self.sent_at[envs].min()), f"a step (start {_some(starts)})"
+        since = float(self.sent_at[envs].min()) if len(envs) else float("inf")
+        return since, envs, "a step"
 
     def _count_failure(self, tolerance: FaultTolerance, cause: str) -> None:
         now = time.monotonic()
@@ -180,10 +180,4 @@ class Supervisor:
         ]
         if new:
             self.quarantine(new)
-            self._say(f"start {_some(new)} is not drawn any more")
-
-
-def _some(numbers: Sequence[int] | np.ndarray) -> str:
-    """The first few."""
-    rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
-    return ", ".join(map(str, numbers[:_FEW])) + rest
+            self._say(f"start {some(new)} is not drawn any more")

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -33,7 +34,8 @@ class Worker:
     messages: int = 0  # about episodes, that were read
     restarts: int = 0  # how many processes had its environments before
     attached: bool = True  # it has the shared memory
-    launched_at: float = 0.0
+    launched_at: float = dataclasses.field(default_factory=time.monotonic)
+    attached_at: float = 0.0
 
     @property
     def name(self) -> str:
