@@ -1,5 +1,6 @@
 import concurrent.futures
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.pool import EnvPool, LostEnvs, step_all
+from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import StepBatch
@@ -383,6 +384,63 @@ def test_a_large_command_to_a_worker_that_does_not_read_is_given_up() -> None:
 
     try:
         within(30.0, pool, work)
+    finally:
+        pool.close()
+
+
+# -- what workers have been through ------------------------------------------------------------
+
+
+LIFE = {"quarantine": [2], "failures": [[1, 1]], "restarts": [0, 0, 0, 3, 3]}
+
+
+def handed_on(pool: EnvPool) -> PoolSnapshot:
+    arrays, note = pool.snapshot()
+    return arrays, json.loads(json.dumps(note))  # as a checkpoint has it
+
+
+def test_a_start_in_quarantine_stays_there_whoever_goes_on() -> None:
+    factory = ToyVecEnvFactory()
+    begun = SerialEnvPool(factory, N)
+    begun.reset()
+    arrays, note = begun.snapshot()
+    frozen = arrays, {**note, **LIFE}
+    for processes in (0, 2, 0, 5):
+        pool = WorkerEnvPool(factory, N, processes) if processes else SerialEnvPool(factory, N)
+        try:
+            pool.restore(*frozen)
+            episodes = [e for step in range(20) for e in step_all(pool, actions(step)).episodes]
+            assert {e.start_index for e in episodes} >= {0, 1, 3}
+            assert not [e for e in episodes if e.start_index == 2]
+            pool.restore(*frozen)
+            frozen = handed_on(pool)
+        finally:
+            pool.close()
+        assert {name: frozen[1][name] for name in LIFE} == LIFE
+
+
+def test_failures_before_a_snapshot_count_after_it() -> None:
+    said: list[str] = []
+    begun = SerialEnvPool(ToyVecEnvFactory(), N)
+    begun.reset()
+    arrays, note = begun.snapshot()
+    deadly = ToyVecEnvFactory("kill", episode=1)
+    pool = WorkerEnvPool(deadly, N, 2, FaultTolerance(), said.append)
+    try:
+        pool.restore(arrays, {**note, **LIFE})
+        pool.send(np.array([3]), actions(0)[3:4])
+        lost: list[LostEnvs] = []
+        while not lost:
+            envs = pool.poll(1)
+            pool.recv(envs)
+            lost = pool.lost()
+            if len(envs):
+                pool.send(envs, actions(0)[envs])
+        assert lost[0].envs.tolist() == [3, 4]
+        settle(pool)
+        assert handed_on(pool)[1]["quarantine"] == [2, 1]
+        assert "start 1 is not drawn any more" in said
+        assert pool.group.workers[1].restarts == 4  # whose numbers are not those of the third
     finally:
         pool.close()
 

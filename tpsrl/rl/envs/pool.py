@@ -18,6 +18,10 @@ from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, Step
 CAUSES = ("simulation", "rendering", "resets")  # what environments spend time on
 NO_START = -1  # in the place of a start's number: none was begun yet
 
+# Entries of a pool's snapshot about its workers: starts that are not drawn any more, how often
+# workers failed in each start, and how often the one of each environment was replaced.
+SUPERVISED = ("quarantine", "failures", "restarts")
+
 PoolSnapshot = tuple[dict[str, np.ndarray], Json]  # arrays, JSON types
 
 _BUFFERS = "buffers"  # prefix of the arrays of a snapshot that belong to no environment

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpsrl.errors import RunError
+from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.pool import LostEnvs
 from tpsrl.rl.envs.step_buffers import LAUNCHING, STEPPING
+from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.envs.worker import CHECK_EVERY_S, MAX_QUARANTINED
 from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup, some
 from tpsrl.rl.envs.worker_processes import Worker
@@ -110,11 +111,40 @@ class Supervisor:
 
     def quarantine(self, starts: list[int]) -> None:
         """Has workers draw these starts no more, from their next step on."""
-        shared = self._group.array("quarantined")
-        end = 1 + int(shared[0])
-        starts = starts[: MAX_QUARANTINED + 1 - end]
-        shared[end : end + len(starts)] = starts
-        shared[0] += len(starts)
+        shared, known = self._group.array("quarantined"), self.quarantined()
+        new = [start for start in starts if start not in known]
+        taken = new[: MAX_QUARANTINED - len(known)]
+        shared[1 + len(known) : 1 + len(known) + len(taken)] = taken
+        shared[0] += len(taken)
+        if len(taken) < len(new):
+            self._say(f"quarantine is full: start {some(new[len(taken) :])} is drawn on")
+
+    def to_json(self) -> Json:
+        """What the workers have been through, as JSON types by the names in `pool.SUPERVISED`."""
+        restarts = np.zeros(len(self._group.owner), int)
+        for worker in self._group.workers:
+            restarts[worker.envs] = worker.restarts
+        return {
+            "quarantine": self.quarantined().tolist(),
+            "failures": sorted(self._failures_of_start.items()),
+            "restarts": restarts.tolist(),
+        }
+
+    def load(self, note: Json) -> None:
+        """Goes on from what other workers have been through; what is missing is nothing.
+
+        Raises:
+            UserError: that cannot be read.
+        """
+        try:
+            self.quarantine([int(start) for start in note.get("quarantine", ())])
+            failures = {int(start): int(count) for start, count in note.get("failures", ())}
+            self._failures_of_start = collections.Counter(failures)
+            restarts = np.array(note.get("restarts", [0] * len(self._group.owner)), int)
+            for worker in self._group.workers:
+                worker.restarts = max(worker.restarts, int(restarts[worker.envs].max()))
+        except (TypeError, ValueError, IndexError) as error:
+            raise UserError(f"snapshot: its supervision is damaged ({error!r})") from None
 
     def _attach_new(self) -> None:
         """Hands the shared memory to new workers that have made their environments."""

@@ -159,8 +159,8 @@ class WorkerEnvPool:
             "lost": [
                 [lost.envs.tolist(), list(lost.starts), lost.cause] for lost in supervisor.lost
             ],
-            "quarantine": supervisor.quarantined().tolist(),
             "starts": group.array("start_index").tolist(),
+            **supervisor.to_json(),
         }
         return arrays, note
 
@@ -169,6 +169,7 @@ class WorkerEnvPool:
         group, supervisor = self.group, self._supervisor
         saved, environments, episodes = unpack_snapshot(arrays, note, self.num_envs)
         self._settle()
+        supervisor.load(note)
         group.array("start_index")[:] = note.get("starts", NO_START)
         _, failures = group.command(
             "restore", [[environments[e] for e in w.envs] for w in group.workers]
@@ -187,7 +188,6 @@ class WorkerEnvPool:
             LostEnvs(np.array(envs), tuple(starts), cause)
             for envs, starts, cause in note.get("lost", [])
         ]
-        supervisor.quarantine(note.get("quarantine", []))
         self._fail(failures)
 
     def close(self) -> None:
