@@ -1,19 +1,19 @@
 import multiprocessing
 import os
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tpsrl.errors import RunError
+from tpsrl.rl.envs.messages import MessagePipe
 from tpsrl.rl.envs.shared import SharedArrays, Signals
 
 LAYOUT = {"signals": Signals.layout(2), "a": ((3, 5), np.float32), "flag": ((2,), bool)}
 
 
-def doubler(pipe: Connection) -> None:
+def doubler(pipe: MessagePipe) -> None:
     shared = SharedArrays.receive(pipe)
     signals = Signals(shared["signals"])
     while signals.receive(0, 30.0) and not shared["flag"][0]:
@@ -37,10 +37,10 @@ def test_two_processes_see_the_same_memory_and_wake_each_other() -> None:
     signals = Signals(shared["signals"])
     signals.begin()
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
+    ours, theirs = MessagePipe.pair()
     process = context.Process(target=doubler, args=(theirs,))
     process.start()
-    shared.send(ours, process.pid or 0)
+    shared.send(ours)
     shared["a"][:] = np.arange(15).reshape(3, 5)
     for turn in range(1, 4):
         signals.send(0)

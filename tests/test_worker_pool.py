@@ -1,20 +1,24 @@
+import concurrent.futures
 import dataclasses
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.pool import EnvPool, step_all
+from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import StepBatch
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
@@ -103,6 +107,78 @@ def test_seconds_are_counted_by_cause(pool: WorkerEnvPool) -> None:
     assert set(seconds) == {"simulation", "rendering", "resets"}
     assert seconds["simulation"] > 0.0
     assert seconds["rendering"] == seconds["resets"] == 0.0
+
+
+# -- large messages ----------------------------------------------------------------------------
+
+
+def within(seconds: float, pool: WorkerEnvPool, work: Callable[[], Any]) -> Any:
+    """What comes of some work with a pool, whose processes are ended if it takes longer."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        found = thread.submit(work)
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            for worker in pool.group.workers:
+                worker.process.kill()
+            pytest.fail("two processes wait for each other")
+
+
+LARGE = ToyVecEnvFactory(ballast=1_000_000)  # several times what a socket holds
+
+
+def test_records_that_no_pipe_holds_come_through() -> None:
+    pool, serial = WorkerEnvPool(LARGE, N, 2), SerialEnvPool(LARGE, N)
+    try:
+        pool.reset(), serial.reset()
+        ours = within(30.0, pool, lambda: run(pool, range(12)))
+        assert ours == run(serial, range(12))
+        assert sum(len(step["episodes"]) for step in ours) > 10
+    finally:
+        pool.close()
+
+
+def test_a_large_snapshot_is_restored_while_large_records_wait() -> None:
+    pool = WorkerEnvPool(LARGE, N, 2)
+
+    def work() -> None:
+        pool.reset()
+        run(pool, range(2))
+        frozen = pool.snapshot()
+        expected = run(pool, range(2, 9))
+        pool.restore(*frozen)
+        pool.send(np.arange(N), actions(2))  # the third step is the last of two environments
+        pool.restore(*frozen)
+        assert run(pool, range(2, 9)) == expected
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+
+
+def test_records_that_die_with_their_worker_cost_no_more_than_its_environments() -> None:
+    tolerance, said = FaultTolerance(), []
+    pool = WorkerEnvPool(LARGE, N, 2, tolerance, said.append)
+    try:
+        pool.reset()
+        run(pool, range(2))
+        pool.send(np.arange(N), actions(2))  # the last step of environments 0 and 4
+        while len(pool.poll(N)) < N:
+            pass
+        os.kill(pids(pool)[0], signal.SIGKILL)
+        done = pool.recv(np.arange(N))
+        assert done.terminated.tolist() == [False, False, False, False, False]
+        assert done.truncated.tolist() == [True, False, False, False, True]
+        assert [episode.env for episode in done.episodes] == [4]
+        pool.poll()
+        [lost] = pool.lost()
+        assert lost.envs.tolist() == [0, 1, 2] and "died: signal SIGKILL" in lost.cause
+        while len(pool.idle()) < N:
+            pool.poll()
+        assert len(said) == 1 and len(run(pool, range(3))) == 3
+    finally:
+        pool.close()
 
 
 # -- snapshots ---------------------------------------------------------------------------------
@@ -200,6 +276,176 @@ def test_a_hanging_worker_is_ended_by_close() -> None:
         patch.setattr("tpsrl.rl.envs.worker_group._PATIENCE_S", 0.2)
         pool.close()
     assert all(gone(pid) for pid in numbers)
+
+
+# -- commands that hang ------------------------------------------------------------------------
+
+
+COMMANDS = ("reset", "snapshot", "restore")
+HASTY = FaultTolerance(hang_s=0.5)
+STARTS = {"reset": "before the first start", "snapshot": "start 0", "restore": "start 0"}
+
+
+def settle(pool: WorkerEnvPool) -> list[LostEnvs]:
+    """Waits until every environment is idle; what was lost."""
+    lost = pool.lost()
+    while len(pool.idle()) < N:
+        pool.poll()
+        lost += pool.lost()
+    return lost
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("trouble", ["hang", "kill", "raise"])
+def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str) -> None:
+    said: list[str] = []
+    factory = ToyVecEnvFactory(trouble, where=3, at=command)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+
+    def work() -> None:
+        pool.reset()
+        lost = settle(pool)
+        run(pool, range(2))
+        frozen = pool.snapshot()
+        lost += settle(pool)
+        expected = run(pool, range(2, 9))
+        pool.restore(*frozen)
+        lost += settle(pool)
+        after = run(pool, range(2, 9))
+        # A snapshot has what was lost before it and nobody had been told of.
+        times = 2 if command == "snapshot" else 1
+        assert [one.envs.tolist() for one in lost] == [[3, 4]] * times
+        for one, other in zip(after, expected, strict=True):
+            assert one["observation"]["state"][:3] == other["observation"]["state"][:3]
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+    assert len(said) == 1 and said[0].endswith("it is replaced")
+    if trouble == "hang":
+        worker = "worker 1 (environments 3 to 4)"
+        assert said[0].startswith(f"{worker} hung: 0 s at {command} ({STARTS[command]}); ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_hangs_ends_a_run_that_tolerates_nothing(command: str) -> None:
+    factory = ToyVecEnvFactory("hang", where=3, at=command)
+    pool = WorkerEnvPool(factory, N, 2, dataclasses.replace(HASTY, max_failures=0))
+    numbers = pids(pool)
+
+    def work() -> None:
+        pool.reset()
+        run(pool, range(2))
+        pool.restore(*pool.snapshot())
+
+    try:
+        with pytest.raises(RunError) as caught:
+            within(30.0, pool, work)
+    finally:
+        pool.close()
+    where = f"{command} ({STARTS[command]})"
+    assert str(caught.value) == f"worker 1 (environments 3 to 4) hung: 0 s at {where}"
+    assert all(gone(pid) for pid in numbers)
+
+
+def test_a_launch_that_hangs_is_given_up() -> None:
+    factory = ToyVecEnvFactory("hang", where=3, at="launch")
+    with pytest.raises(RunError, match=r"hung: 1 s at its launch \(before the first start\)"):
+        WorkerEnvPool(factory, N, 2, FaultTolerance(launch_s=1.0))
+
+
+def test_a_worker_that_hangs_before_its_first_step_is_replaced_as_well() -> None:
+    said: list[str] = []
+    factory = ToyVecEnvFactory("hang", where=3, at="reset", failures=2)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+
+    def work() -> None:
+        pool.reset()
+        assert [lost.envs.tolist() for lost in settle(pool)] == [[3, 4]] * 2
+        assert len(run(pool, range(3))) == 3
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+    assert "s at its first reset (before the first start)" in said[1]
+
+
+def test_a_large_command_to_a_worker_that_does_not_read_is_given_up() -> None:
+    pool = WorkerEnvPool(LARGE, N, 2, HASTY)
+
+    def work() -> None:
+        pool.reset()
+        frozen = pool.snapshot()
+        os.kill(pids(pool)[1], signal.SIGSTOP)
+        pool.restore(*frozen)
+        assert [lost.envs.tolist() for lost in settle(pool)] == [[3, 4]]
+
+    try:
+        within(30.0, pool, work)
+    finally:
+        pool.close()
+
+
+# -- what workers have been through ------------------------------------------------------------
+
+
+LIFE = {"quarantine": [2], "failures": [[1, 1]], "restarts": [0, 0, 0, 3, 3]}
+
+
+def handed_on(pool: EnvPool) -> PoolSnapshot:
+    arrays, note = pool.snapshot()
+    return arrays, json.loads(json.dumps(note))  # as a checkpoint has it
+
+
+def test_a_start_in_quarantine_stays_there_whoever_goes_on() -> None:
+    factory = ToyVecEnvFactory()
+    begun = SerialEnvPool(factory, N)
+    begun.reset()
+    arrays, note = begun.snapshot()
+    frozen = arrays, {**note, **LIFE}
+    for processes in (0, 2, 0, 5):
+        pool = WorkerEnvPool(factory, N, processes) if processes else SerialEnvPool(factory, N)
+        try:
+            pool.restore(*frozen)
+            episodes = [e for step in range(20) for e in step_all(pool, actions(step)).episodes]
+            assert {e.start_index for e in episodes} >= {0, 1, 3}
+            assert not [e for e in episodes if e.start_index == 2]
+            pool.restore(*frozen)
+            frozen = handed_on(pool)
+        finally:
+            pool.close()
+        assert {name: frozen[1][name] for name in LIFE} == LIFE
+
+
+def test_failures_before_a_snapshot_count_after_it() -> None:
+    said: list[str] = []
+    begun = SerialEnvPool(ToyVecEnvFactory(), N)
+    begun.reset()
+    arrays, note = begun.snapshot()
+    deadly = ToyVecEnvFactory("kill", episode=1)
+    pool = WorkerEnvPool(deadly, N, 2, FaultTolerance(), said.append)
+    try:
+        pool.restore(arrays, {**note, **LIFE})
+        pool.send(np.array([3]), actions(0)[3:4])
+        lost: list[LostEnvs] = []
+        while not lost:
+            envs = pool.poll(1)
+            pool.recv(envs)
+            lost = pool.lost()
+            if len(envs):
+                pool.send(envs, actions(0)[envs])
+        assert lost[0].envs.tolist() == [3, 4]
+        settle(pool)
+        assert handed_on(pool)[1]["quarantine"] == [2, 1]
+        assert "start 1 is not drawn any more" in said
+        assert pool.group.workers[1].restarts == 4  # whose numbers are not those of the third
+    finally:
+        pool.close()
+
+
+# -- processes end -----------------------------------------------------------------------------
 
 
 MAIN = """

@@ -23,9 +23,11 @@ SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, (True, True, False))
 class ToyVecEnvFactory:
     """`trouble` is what environment `where` of the whole does instead of its step number `when`.
 
+    Where `at` names a command it does so there: at its reset, snapshot or restore, or its launch.
     With an `episode` it is what any environment does at the second step of its episode of that
     number, and `failures` is how many processes in a row have that trouble. With a `stride` n the
-    starts of environment i are called i, i + n, i + 2 n, ...
+    starts of environment i are called i, i + n, i + 2 n, ... The record of an episode and a
+    snapshot have `ballast` bytes more.
     """
 
     trouble: str = ""
@@ -33,12 +35,16 @@ class ToyVecEnvFactory:
     when: int = 5
     episode: int = -1
     failures: int = 1
+    at: str = "step"
     stride: int = 0
+    ballast: int = 0
 
     def __call__(self, env_ids: Sequence[int]) -> "ToyVecEnv":
         if self.trouble == "refuse":
             raise UserError("toy: no such thing")
-        return ToyVecEnv(self, env_ids)
+        made = ToyVecEnv(self, env_ids)
+        made.fail_at("launch", range(len(env_ids)))
+        return made
 
 
 class ToyVecEnv:
@@ -56,6 +62,7 @@ class ToyVecEnv:
         return {}
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
+        self.fail_at("reset", env_ids)
         for env in env_ids:
             number = self._counter[env, 1] + 1
             while number in self._avoided:
@@ -99,10 +106,13 @@ class ToyVecEnv:
         self._avoided = frozenset(starts)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
+        self.fail_at("snapshot", [env_id])
         state = self._rngs[env_id].bit_generator.state
-        return {"counter": self._counter[env_id].copy()}, {"rng": state}
+        ballast = np.zeros(self._factory.ballast, np.uint8)
+        return {"counter": self._counter[env_id].copy(), "ballast": ballast}, {"rng": state}
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
+        self.fail_at("restore", [env_id])
         if "counter" not in arrays:
             raise UserError("toy: not a snapshot of mine")
         self._counter[env_id] = arrays["counter"]
@@ -115,12 +125,20 @@ class ToyVecEnv:
         steps, number, _, reward = self._counter[env]
         name, stride = int(self._names[env]), self._factory.stride
         start = name + stride * int(number) if stride else int(number)
-        return EpisodeStats(name, start, int(steps), float(reward), False, "end")
+        terms = {"x" * self._factory.ballast: 0.0} if self._factory.ballast else {}
+        return EpisodeStats(name, start, int(steps), float(reward), False, "end", terms)
+
+    def fail_at(self, command: str, env_ids: Sequence[int]) -> None:
+        """The trouble of environment `where`, if it is to come at this command."""
+        factory = self._factory
+        here = factory.where in self._names[list(env_ids)]
+        if here and factory.at == command and self._restarts < factory.failures:
+            self._fail()
 
     def _trouble(self, env_ids: Sequence[int]) -> None:
         factory, rows = self._factory, np.array(env_ids)
         self._spoilt = np.zeros(len(rows), bool)
-        if not factory.trouble or self._restarts >= factory.failures:
+        if not factory.trouble or factory.at != "step" or self._restarts >= factory.failures:
             return
         if factory.episode >= 0:
             here = (self._counter[rows, 1] == factory.episode) & (self._counter[rows, 0] == 1)
@@ -131,8 +149,11 @@ class ToyVecEnv:
         if factory.trouble == "nan":
             self._spoilt = here
             return
-        if factory.trouble == "raise":
-            raise ValueError(f"environment {factory.where} is on fire")
-        if factory.trouble == "kill":
+        self._fail()
+
+    def _fail(self) -> None:
+        if self._factory.trouble == "raise":
+            raise ValueError(f"environment {self._factory.where} is on fire")
+        if self._factory.trouble == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3600)

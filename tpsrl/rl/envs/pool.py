@@ -16,6 +16,11 @@ from tpsrl.rl.envs.step_buffers import episodes_from_json
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
 CAUSES = ("simulation", "rendering", "resets")  # what environments spend time on
+NO_START = -1  # in the place of a start's number: none was begun yet
+
+# Entries of a pool's snapshot about its workers: starts that are not drawn any more, how often
+# workers failed in each start, and how often the one of each environment was replaced.
+SUPERVISED = ("quarantine", "failures", "restarts")
 
 PoolSnapshot = tuple[dict[str, np.ndarray], Json]  # arrays, JSON types
 
@@ -26,7 +31,8 @@ _BUFFERS = "buffers"  # prefix of the arrays of a snapshot that belong to no env
 class LostEnvs:
     """Environments (m,) that were lost with their process, in the middle of episodes.
 
-    `starts` (m,) are the numbers of the start states of these episodes, `cause` is for people.
+    `starts` (m,) are the numbers of the start states of these episodes, or `NO_START`; `cause` is
+    for people.
     """
 
     envs: np.ndarray
@@ -46,7 +52,11 @@ class EnvPool(Protocol):
     observation: Observation
 
     def reset(self) -> None:
-        """Begins a new episode in each."""
+        """Begins a new episode in each.
+
+        Raises:
+            RunError: see `poll`.
+        """
         ...
 
     def idle(self) -> np.ndarray:
@@ -98,6 +108,9 @@ class EnvPool(Protocol):
         """All environments, frozen, with steps that were not received; waits for those under way.
 
         Going on from here gives the same as going on from a restored one, in whatever processes.
+
+        Raises:
+            RunError: see `poll`.
         """
         ...
 
@@ -106,6 +119,7 @@ class EnvPool(Protocol):
 
         Raises:
             UserError: the snapshot does not fit.
+            RunError: see `poll`.
         """
         ...
 

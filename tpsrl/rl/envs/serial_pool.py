@@ -7,6 +7,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pool import (
+    SUPERVISED,
     LostEnvs,
     PoolSnapshot,
     by_cause,
@@ -48,6 +49,7 @@ class SerialEnvPool:
         self._all = list(range(num_envs))
         self._rng = np.random.default_rng((seed, num_envs))
         self._clock = 0.0
+        self._supervised: Json = {}  # of workers that were restored here, to be handed on
         self._stepping = Stopwatch()
 
     @property
@@ -125,8 +127,10 @@ class SerialEnvPool:
             "environments": notes,
             "episodes": episodes_to_json(self._episodes),
             "lost": [],
+            "starts": [self._vec_env.start_index(env) for env in self._all],
             "clock": self._clock,
             "scheduler": self._rng.bit_generator.state,
+            **self._supervised,
         }
         return arrays, note
 
@@ -139,6 +143,7 @@ class SerialEnvPool:
             self._vec_env.restore(env, parts, about)
         self._buffers.load(buffers)
         self._buffers.show(slice(None), self._vec_env.observe(self._all))
+        self._supervised = {name: note[name] for name in SUPERVISED if name in note}
         self._vec_env.avoid(note.get("quarantine", []))
         self._episodes = episodes
         self._clock = float(note.get("clock", self._buffers.ready_at.max()))

@@ -14,14 +14,13 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
-from multiprocessing import reduction
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from tpsrl import machine
 from tpsrl.errors import RunError
+from tpsrl.rl.envs.messages import MessagePipe
 
 ArrayLayout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
 
@@ -55,16 +54,16 @@ class SharedArrays:
         """The array itself, not a copy."""
         return self._arrays[name]
 
-    def send(self, pipe: Connection, process: int) -> None:
-        """Hands the memory to the process of that number, which is about to `receive`."""
+    def send(self, pipe: MessagePipe) -> None:
+        """Hands the memory to the process at the other end, which is about to `receive`."""
         pipe.send(self.layout)
-        reduction.send_handle(pipe, self._file, process)
+        pipe.send_descriptor(self._file)
 
     @staticmethod
-    def receive(pipe: Connection) -> "SharedArrays":
+    def receive(pipe: MessagePipe) -> "SharedArrays":
         """The memory that the other end of the pipe sends."""
         layout = pipe.recv()
-        return SharedArrays(layout, reduction.recv_handle(pipe))
+        return SharedArrays(layout, pipe.recv_descriptor())
 
     def close(self) -> None:
         """Gives this process's share back; safe to call twice."""

@@ -3,30 +3,30 @@
 import collections
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from tpsrl.errors import RunError
+from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.pool import LostEnvs
 from tpsrl.rl.envs.step_buffers import LAUNCHING, STEPPING
+from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.envs.worker import CHECK_EVERY_S, MAX_QUARANTINED
-from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup
+from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup, some
 from tpsrl.rl.envs.worker_processes import Worker
-
-_FEW = 4  # starts that a message names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FaultTolerance:
     """What is done about workers that fail.
 
-    One that has been at a step, or launching, for `hang_s` seconds is ended. More than
-    `max_failures` failures within `window_s` seconds end everything. A start state during whose
-    episode `quarantine_after` workers failed is not drawn again.
+    One that has been at a step or a command for `hang_s` seconds, or launching for `launch_s`, is
+    ended. More than `max_failures` failures within `window_s` seconds end everything. A start state
+    during whose episode `quarantine_after` workers failed is not drawn again.
     """
 
     hang_s: float = 120.0
+    launch_s: float = 300.0
     max_failures: int = 10
     window_s: float = 600.0
     quarantine_after: int = 2
@@ -40,7 +40,8 @@ class Supervisor:
     """Watches workers and replaces those that fail.
 
     `launching` is how many environments are without a process, as of the last look of the pool;
-    `sent_at` (num_envs,) is when each was sent its last action, by `time.monotonic`.
+    `sent_at` (num_envs,) is when each was sent its last action, by `time.monotonic`; `failures`
+    are those that the pool came upon elsewhere, for the next look.
 
     Args:
         group: the workers
@@ -53,6 +54,7 @@ class Supervisor:
     ) -> None:
         self._group, self._tolerance, self._say = group, tolerance, say
         self.lost: list[LostEnvs] = []
+        self.failures: list[WorkerFailed] = []
         self.launching = 0
         self.sent_at = np.zeros(len(group.owner))
         self._failed_at: collections.deque[float] = collections.deque()
@@ -65,6 +67,9 @@ class Supervisor:
         Raises:
             RunError: a failure that is not tolerated.
         """
+        found, self.failures = self.failures, []
+        for failure in found:
+            self.fail(failure)
         if self.launching:
             self._attach_new()
         self._read_errors()
@@ -83,15 +88,18 @@ class Supervisor:
         Raises:
             RunError: too many have failed, or none may.
         """
-        if self._tolerance is None:
-            raise failure
         worker, cause = failure.worker, str(failure)
+        if self._group.workers[worker.number] is not worker:
+            return  # It was replaced already.
+        if self._tolerance is None or not self._tolerance.max_failures:
+            raise failure
         self._count_failure(self._tolerance, cause)
         envs, state = worker.envs, self._group.buffers.state
         starts = self._group.array("start_index")
         at_step = envs[state[envs] == STEPPING]
         self.lost.append(LostEnvs(envs, tuple(starts[envs].tolist()), cause))
-        self._say(f"{cause}; start {_some(starts[envs])}; it is replaced")
+        where = self._group.starts_of(envs)
+        self._say(f"{cause if where in cause else f'{cause}; {where}'}; it is replaced")
         self._suspect(self._tolerance, np.unique(starts[at_step]).tolist())
         self._group.replace(worker)
         self.launching += len(envs)
@@ -103,11 +111,40 @@ class Supervisor:
 
     def quarantine(self, starts: list[int]) -> None:
         """Has workers draw these starts no more, from their next step on."""
-        shared = self._group.array("quarantined")
-        end = 1 + int(shared[0])
-        starts = starts[: MAX_QUARANTINED + 1 - end]
-        shared[end : end + len(starts)] = starts
-        shared[0] += len(starts)
+        shared, known = self._group.array("quarantined"), self.quarantined()
+        new = [start for start in starts if start not in known]
+        taken = new[: MAX_QUARANTINED - len(known)]
+        shared[1 + len(known) : 1 + len(known) + len(taken)] = taken
+        shared[0] += len(taken)
+        if len(taken) < len(new):
+            self._say(f"quarantine is full: start {some(new[len(taken) :])} is drawn on")
+
+    def to_json(self) -> Json:
+        """What the workers have been through, as JSON types by the names in `pool.SUPERVISED`."""
+        restarts = np.zeros(len(self._group.owner), int)
+        for worker in self._group.workers:
+            restarts[worker.envs] = worker.restarts
+        return {
+            "quarantine": self.quarantined().tolist(),
+            "failures": sorted(self._failures_of_start.items()),
+            "restarts": restarts.tolist(),
+        }
+
+    def load(self, note: Json) -> None:
+        """Goes on from what other workers have been through; what is missing is nothing.
+
+        Raises:
+            UserError: that cannot be read.
+        """
+        try:
+            self.quarantine([int(start) for start in note.get("quarantine", ())])
+            failures = {int(start): int(count) for start, count in note.get("failures", ())}
+            self._failures_of_start = collections.Counter(failures)
+            restarts = np.array(note.get("restarts", [0] * len(self._group.owner)), int)
+            for worker in self._group.workers:
+                worker.restarts = max(worker.restarts, int(restarts[worker.envs].max()))
+        except (TypeError, ValueError, IndexError) as error:
+            raise UserError(f"snapshot: its supervision is damaged ({error!r})") from None
 
     def _attach_new(self) -> None:
         """Hands the shared memory to new workers that have made their environments."""
@@ -131,25 +168,25 @@ class Supervisor:
         """Says who is waited for for long, and ends who hangs."""
         tolerance = self._tolerance or _WATCH_ONLY
         for worker in list(self._group.workers):
-            since, what = self._busy_with(worker)
-            if now - since > tolerance.hang_s and self._tolerance is not None:
-                worker.process.kill()
-                cause = f"{worker.name} hung: {now - since:.0f} s at {what}"
-                self.fail(WorkerFailed(worker, cause))
-            elif now - since > tolerance.warn_s and now - self._warned_at > tolerance.warn_s:
+            since, envs, what = self._busy_with(worker)
+            spent = now - since
+            limit = tolerance.hang_s if worker.attached else tolerance.launch_s
+            if spent > limit and self._tolerance is not None:
+                self.fail(self._group.hung(worker, what, spent, envs))
+            elif spent > tolerance.warn_s and now - self._warned_at > tolerance.warn_s:
                 self._warned_at = now
-                self._say(f"waiting for {worker.name}, {now - since:.0f} s at {what}")
+                where = self._group.starts_of(envs)
+                self._say(f"waiting for {worker.name}, {spent:.0f} s at {what} ({where})")
 
-    def _busy_with(self, worker: Worker) -> tuple[float, str]:
-        """Since when a worker has been at what it does, never if it has nothing to do."""
+    def _busy_with(self, worker: Worker) -> tuple[float, np.ndarray, str]:
+        """Since when a worker has been at what with whom; never if it has nothing to do."""
         state = self._group.buffers.state[worker.envs]
         if (state == LAUNCHING).any():
-            return worker.launched_at, "its launch"
-        if not (state == STEPPING).any():
-            return float("inf"), ""
+            since = worker.attached_at if worker.attached else worker.launched_at
+            return since, worker.envs, "its first reset" if worker.attached else "its launch"
         envs = worker.envs[state == STEPPING]
-        starts = np.unique(self._group.array("start_index")[envs])
-        return float(self.sent_at[envs].min()), f"a step (start {_some(starts)})"
+        since = float(self.sent_at[envs].min()) if len(envs) else float("inf")
+        return since, envs, "a step"
 
     def _count_failure(self, tolerance: FaultTolerance, cause: str) -> None:
         now = time.monotonic()
@@ -173,10 +210,4 @@ class Supervisor:
         ]
         if new:
             self.quarantine(new)
-            self._say(f"start {_some(new)} is not drawn any more")
-
-
-def _some(numbers: Sequence[int] | np.ndarray) -> str:
-    """The first few."""
-    rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
-    return ", ".join(map(str, numbers[:_FEW])) + rest
+            self._say(f"start {some(new)} is not drawn any more")

@@ -10,12 +10,13 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
+from tpsrl.rl.envs.messages import MessagePipe, Outbox
 from tpsrl.rl.envs.pool import CAUSES, by_cause
 from tpsrl.rl.envs.shared import SharedArrays, Signals
 from tpsrl.rl.envs.step_buffers import IDLE, READY, STEPPING, StepBuffers, check_finite
@@ -34,7 +35,7 @@ def work(
     number: int,
     envs: list[int],
     restarts: int,
-    pipe: Connection,
+    pipe: MessagePipe,
     environment: dict[str, str],
 ) -> None:
     """All that a worker process does.
@@ -49,22 +50,24 @@ def work(
         environment: variables of the main process
     """
     _attach_to_main(environment)
+    outbox = Outbox(pipe)
     report_failure: Callable[[], None] = lambda: None  # noqa: E731
     try:
         vec_env = factory(envs)
         if restarts:
             vec_env.reseed(restarts)
-        pipe.send(("spec", vec_env.spec))
-        loop = _WorkerLoop(vec_env, number, envs, pipe, SharedArrays.receive(pipe))
+        outbox.put(("spec", vec_env.spec))
+        loop = _WorkerLoop(vec_env, number, envs, pipe, outbox, SharedArrays.receive(pipe))
         report_failure = loop.report_failure
         loop.run()
         vec_env.close()
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         pass  # The main process is gone or has closed.
     except BaseException as error:
         with contextlib.suppress(OSError):
-            pipe.send(_error_message(error, number))
+            outbox.put(_error_message(error, number))
             report_failure()
+            outbox.flush()
 
 
 def signals_left_to_main() -> list[signal.Signals]:
@@ -106,9 +109,16 @@ class _WorkerLoop:
     """Steps a worker's environments and carries out commands; writes its rows of shared memory."""
 
     def __init__(
-        self, vec_env: VecEnv, number: int, envs: list[int], pipe: Connection, shared: SharedArrays
+        self,
+        vec_env: VecEnv,
+        number: int,
+        envs: list[int],
+        pipe: MessagePipe,
+        outbox: Outbox,
+        shared: SharedArrays,
     ) -> None:
-        self._vec_env, self._number, self._pipe, self._shared = vec_env, number, pipe, shared
+        self._vec_env, self._number, self._shared = vec_env, number, shared
+        self._pipe, self._outbox = pipe, outbox
         self._signals = Signals(shared["signals"])
         self._buffers = StepBuffers(vec_env.spec, shared)
         self._envs = np.array(envs)
@@ -155,7 +165,7 @@ class _WorkerLoop:
         check_finite(envs.tolist(), starts, {**done.observation, "reward": done.reward})
         buffers.put(envs, done)
         if done.episodes:
-            self._pipe.send(("episodes", done.episodes))
+            self._outbox.put(("episodes", done.episodes))
             self._shared["messages"][self._number] += 1
         self._publish(sent)
         buffers.took_s[envs] = self._stepping.seconds - before
@@ -178,14 +188,14 @@ class _WorkerLoop:
                     self._vec_env.restore(env, arrays, note)
                 self._show(self._vec_env.observe(self._all))
         except UserError as error:
-            self._pipe.send(("user error", str(error)))
+            self._outbox.put(("user error", str(error)))
             return
         if name == "begin":
             self._buffers.ready_at[self._envs] = time.monotonic()
             self._state[:] = IDLE
             self._signals.send(MAIN_CHANNEL)
         else:
-            self._pipe.send(("reply", reply))
+            self._outbox.put(("reply", reply))
 
     def _show(self, observation: Observation) -> None:
         starts = [self._vec_env.start_index(env) for env in self._all]

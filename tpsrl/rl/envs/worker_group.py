@@ -2,6 +2,8 @@
 
 import atexit
 import contextlib
+import dataclasses
+import math
 import multiprocessing.util  # noqa: F401 (its hook at exit has to be registered before ours)
 import time
 import weakref
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.pool import CAUSES
+from tpsrl.rl.envs.pool import CAUSES, NO_START
 from tpsrl.rl.envs.shared import ArrayLayout, SharedArrays, Signals
 from tpsrl.rl.envs.step_buffers import LAUNCHING, StepBuffers
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, VecEnvFactory
@@ -20,6 +22,18 @@ from tpsrl.rl.envs.worker import MAX_QUARANTINED
 from tpsrl.rl.envs.worker_processes import Worker, launch
 
 _PATIENCE_S = 5.0  # for workers to end by themselves
+_FEW = 4  # starts that a message names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds after which a worker that sends nothing has hung: at its launch, at anything else."""
+
+    launch_s: float = math.inf
+    hang_s: float = math.inf
+
+
+_NO_LIMITS = Limits()
 
 
 class WorkerFailed(RunError):
@@ -40,19 +54,26 @@ class WorkerGroup:
         factory: of the environments
         num_envs: how many
         processes: how many workers have them
+        limits: of the time that a worker is waited for
 
     Raises:
         UserError: `processes` is out of range, or one that the factory raised.
-        RunError: a worker failed or died, with the cause.
+        RunError: a worker failed, died or hung, with the cause.
     """
 
-    def __init__(self, factory: VecEnvFactory, num_envs: int, processes: int) -> None:
+    def __init__(
+        self,
+        factory: VecEnvFactory,
+        num_envs: int,
+        processes: int,
+        limits: Limits = _NO_LIMITS,
+    ) -> None:
         if not 1 <= processes <= num_envs:
             raise UserError(
                 f"processes: {processes} is out of range, must be between 1 and the "
                 f"{num_envs} environments"
             )
-        self._factory = factory
+        self._factory, self._limits = factory, limits
         self.workers: list[Worker] = []
         self.episodes: list[EpisodeStats] = []
         blocks = np.array_split(np.arange(num_envs), processes)
@@ -63,7 +84,9 @@ class WorkerGroup:
         try:
             for number, envs in enumerate(blocks):
                 self.workers.append(launch(factory, number, envs))
-            specs: list[EnvSpec] = [self.read(worker) for worker in self.workers]
+            specs: list[EnvSpec] = [
+                self.read(worker, "its launch", limits.launch_s) for worker in self.workers
+            ]
             self.spec = specs[0]
             self._share(num_envs)
         except BaseException:
@@ -73,6 +96,7 @@ class WorkerGroup:
     def _share(self, num_envs: int) -> None:
         """Makes the shared memory and hands it to the workers."""
         shared = SharedArrays(_layout(self.spec, num_envs, len(self.workers)))
+        shared["start_index"][:] = NO_START
         self.signals = Signals(shared["signals"])
         self.signals.begin()
         self._shared = shared
@@ -108,18 +132,32 @@ class WorkerGroup:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def read(self, worker: Worker) -> Any:
+    def read(self, worker: Worker, at: str, limit_s: float, since: float | None = None) -> Any:
         """The next message of a worker, which may yet be about to send it.
+
+        Args:
+            worker: who is to send it
+            at: what the worker is at, for the message if it hangs
+            limit_s: after so long it has hung, unless a part of the message has come
+            since: when the worker began with it, by `time.monotonic`; None: now
 
         Raises:
             UserError: the message is one.
-            WorkerFailed: the message is an error, or the worker died.
+            WorkerFailed: the message is an error, or the worker died or hung.
         """
-        wait([worker.pipe, worker.process.sentinel])
+        pipe = worker.pipe
+        until = limit_s + (time.monotonic() if since is None else since)
         with self._dead_if_broken(worker):
-            if not worker.pipe.poll():
-                raise EOFError
-            kind, value = worker.pipe.recv()
+            while not pipe.poll():
+                left = max(until - time.monotonic(), 0.0)
+                ends = [pipe.fileno(), worker.process.sentinel]
+                come = wait(ends, None if math.isinf(left) else left)
+                if not come:
+                    raise self.hung(worker, at, limit_s)
+                if pipe.fileno() not in come:
+                    raise EOFError
+                until = time.monotonic() + limit_s  # the rest of it has as much time
+            kind, value = pipe.recv()
         if kind == "user error":
             raise UserError(value)
         if kind == "run error":
@@ -133,66 +171,105 @@ class WorkerGroup:
 
     def read_episodes(self, worker: Worker) -> None:
         """Reads a message about episodes, which is to come next."""
-        self.episodes += self.read(worker)
+        self.episodes += self.read(worker, "an episode's record", self._limits.hang_s)
         worker.messages += 1
 
-    def fetch_episodes(self, envs: np.ndarray) -> None:
-        """Reads the messages about episodes that the workers of these environments sent."""
-        sent = self.array("messages")
+    def fetch_episodes(self, envs: np.ndarray) -> list[WorkerFailed]:
+        """Reads what the workers of these environments sent about episodes; those that cannot."""
+        sent, failures = self.array("messages"), []
         for number in np.unique(self.owner[envs]):
             worker = self.workers[number]
-            while worker.messages < sent[number]:
-                self.read_episodes(worker)
+            try:
+                while worker.messages < sent[number]:
+                    self.read_episodes(worker)
+            except WorkerFailed as failure:
+                failures.append(failure)
+        return failures
 
     def send(self, worker: Worker, command: str, given: Any) -> None:
         """Sends a worker a command, see `tpsrl.rl.envs.worker`."""
         self.array("command_pending")[worker.number] = True
         self.signals.send(worker.number + 1)
+        limit = self._limits.hang_s
         with self._dead_if_broken(worker):
-            worker.pipe.send((command, given))
-
-    def command(self, name: str, arguments: Sequence[Any]) -> list[Any]:
-        """Has every worker do something beside its steps; their replies."""
-        sent: list[Worker] = []
-        trouble: Exception | None = None
-        for worker, given in zip(self.workers, arguments, strict=True):
             try:
-                self.send(worker, name, given)
-                sent.append(worker)
-            except RunError as error:
-                trouble = trouble or error
-        replies = []
-        for worker in sent:  # nobody's reply must stay in its pipe
-            try:
-                replies.append(self._reply(worker))
-            except (UserError, RunError) as error:
-                trouble = trouble or error
-        if trouble is not None:
-            raise trouble
-        return replies
+                worker.pipe.send((command, given), None if math.isinf(limit) else limit)
+            except TimeoutError:
+                raise self.hung(worker, command, limit) from None
 
-    def _reply(self, worker: Worker) -> Any:
+    def command(
+        self, name: str, arguments: Sequence[Any] | None = None
+    ) -> tuple[list[Any], list[WorkerFailed]]:
+        """Has every worker do something beside its steps.
+
+        Args:
+            name: what, see `tpsrl.rl.envs.worker`
+            arguments: of each worker
+
+        Returns:
+            The replies, in the order of workers, and who failed instead of replying.
+
+        Raises:
+            UserError: of a worker.
+        """
+        sent: list[tuple[Worker, float]] = []
+        replies: list[Any] = []
+        failures: list[WorkerFailed] = []
+        refused: UserError | None = None
+        given = [None for _ in self.workers] if arguments is None else arguments
+        for worker, one in zip(self.workers, given, strict=True):
+            try:
+                self.send(worker, name, one)
+                sent.append((worker, time.monotonic()))
+            except WorkerFailed as failure:
+                failures.append(failure)
+        for worker, since in sent:  # nobody's reply must stay in its pipe
+            try:
+                replies.append(self._reply(worker, name, since))
+            except UserError as error:
+                refused = refused or error
+            except WorkerFailed as failure:
+                failures.append(failure)
+        if refused is not None:
+            raise refused
+        return replies, failures
+
+    def _reply(self, worker: Worker, command: str, since: float) -> Any:
         """A worker's reply to a command; what it says of episodes before is kept."""
         while True:
             sent = self.array("messages")[worker.number]
-            value = self.read(worker)
+            value = self.read(worker, command, self._limits.hang_s, since)
             if worker.messages == sent:
                 return value
             self.episodes += value
             worker.messages += 1
+
+    def hung(
+        self, worker: Worker, at: str, seconds: float, envs: np.ndarray | None = None
+    ) -> WorkerFailed:
+        """Ends a worker that was at something, with some environments, for so long."""
+        worker.process.kill()
+        where = self.starts_of(worker.envs if envs is None else envs)
+        return WorkerFailed(worker, f"{worker.name} hung: {seconds:.0f} s at {at} ({where})")
+
+    def starts_of(self, envs: np.ndarray) -> str:
+        """The starts that environments are in, for messages."""
+        known = np.full(1, NO_START) if self._shared is None else self.array("start_index")[envs]
+        starts = np.unique(known[known != NO_START])
+        return f"start {some(starts)}" if len(starts) else "before the first start"
 
     @contextlib.contextmanager
     def _dead_if_broken(self, worker: Worker) -> Iterator[None]:
         """Turns a broken pipe into the news that a worker died."""
         try:
             yield
-        except (EOFError, ConnectionError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             raise WorkerFailed(worker, worker.died()) from None
 
     def _send_memory(self, worker: Worker) -> None:
         assert self._shared is not None
         with self._dead_if_broken(worker):
-            self._shared.send(worker.pipe, worker.process.pid or 0)
+            self._shared.send(worker.pipe)
 
     # -- processes -----------------------------------------------------------------------------
 
@@ -205,9 +282,10 @@ class WorkerGroup:
         self.array("error_pending")[number] = self.array("command_pending")[number] = False
         self.array("messages")[number] = 0
         self.buffers.state[envs] = LAUNCHING
+        self.array("start_index")[envs] = NO_START
         self.episodes = [e for e in self.episodes if e.env not in envs]
         new = launch(self._factory, number, envs, worker.restarts + 1)
-        new.attached, new.launched_at = False, time.monotonic()
+        new.attached = False
         self.workers[number] = new
 
     def attach(self, worker: Worker) -> None:
@@ -216,12 +294,15 @@ class WorkerGroup:
         Raises:
             WorkerFailed: it has not come so far.
         """
-        if worker.attached or not worker.pipe.poll():
+        if worker.attached:
             return
-        self.read(worker)
+        with self._dead_if_broken(worker):
+            if not worker.pipe.poll():
+                return
+        self.read(worker, "its launch", self._limits.launch_s)
         self._send_memory(worker)
         self.send(worker, "begin", None)
-        worker.attached = True
+        worker.attached, worker.attached_at = True, time.monotonic()
 
     def close(self) -> None:
         """Ends processes and frees memory; safe to call twice."""
@@ -241,6 +322,12 @@ class WorkerGroup:
         if shared is not None:
             self._buffers = None
             shared.close()
+
+
+def some(numbers: Sequence[int] | np.ndarray) -> str:
+    """The first few."""
+    rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
+    return ", ".join(map(str, numbers[:_FEW])) + rest
 
 
 def _layout(spec: EnvSpec, num_envs: int, processes: int) -> ArrayLayout:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tpsrl.rl.envs.pool import (
     CAUSES,
+    NO_START,
     LostEnvs,
     PoolSnapshot,
     pack_snapshot,
@@ -26,7 +27,7 @@ from tpsrl.rl.envs.step_buffers import IDLE, LAUNCHING, READY, STEPPING, episode
 from tpsrl.rl.envs.supervision import FaultTolerance, Supervisor
 from tpsrl.rl.envs.vec_env import Json, Observation, StepBatch, VecEnvFactory
 from tpsrl.rl.envs.worker import CHECK_EVERY_S, MAIN_CHANNEL
-from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup
+from tpsrl.rl.envs.worker_group import Limits, WorkerFailed, WorkerGroup
 
 _LAUNCH_CHECK_S = 0.05  # a new worker cannot signal before it has been handed its memory
 
@@ -40,7 +41,8 @@ class WorkerEnvPool:
         factory: of the environments
         num_envs: how many
         processes: how many workers have them
-        tolerance: of workers that fail; None: their failure is the caller's
+        tolerance: of workers that fail; None: their failure is the caller's, and who hangs is
+            waited for
         say: is told what goes wrong and who waits for whom
 
     Raises:
@@ -56,7 +58,8 @@ class WorkerEnvPool:
         tolerance: FaultTolerance | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.group = WorkerGroup(factory, num_envs, processes)
+        limits = Limits() if tolerance is None else Limits(tolerance.launch_s, tolerance.hang_s)
+        self.group = WorkerGroup(factory, num_envs, processes, limits)
         self._supervisor = Supervisor(self.group, tolerance, say)
         self.num_envs, self.spec = num_envs, self.group.spec
         self.observation: Observation = self.group.buffers.observation
@@ -109,7 +112,7 @@ class WorkerEnvPool:
         group.buffers.state[envs] = IDLE
         over = envs[done.terminated | done.truncated]
         if len(over):
-            group.fetch_episodes(over)
+            self._supervisor.failures += group.fetch_episodes(over)
             done.episodes, group.episodes = split_episodes(group.episodes, over)
         return done
 
@@ -135,19 +138,19 @@ class WorkerEnvPool:
 
     def reset(self) -> None:
         """See `tpsrl.rl.envs.pool.EnvPool.reset`."""
-        self.group.command("reset", [None for _ in self.group.workers])
+        _, failures = self.group.command("reset")
+        self._fail(failures)  # Those who take their places begin by themselves.
 
     def snapshot(self) -> PoolSnapshot:
         """See `tpsrl.rl.envs.pool.EnvPool.snapshot`."""
         group, supervisor = self.group, self._supervisor
         while True:
             self._settle()
-            try:
-                replies = group.command("snapshot", [None for _ in group.workers])
+            replies, failures = group.command("snapshot")
+            failures = failures or group.fetch_episodes(np.arange(self.num_envs))
+            if not failures:
                 break
-            except WorkerFailed as failure:
-                supervisor.fail(failure)
-        group.fetch_episodes(np.arange(self.num_envs))
+            self._fail(failures)
         environments = [frozen for reply in replies for frozen in reply]
         arrays, notes = pack_snapshot(group.buffers.to_arrays(), environments)
         note = {
@@ -156,7 +159,8 @@ class WorkerEnvPool:
             "lost": [
                 [lost.envs.tolist(), list(lost.starts), lost.cause] for lost in supervisor.lost
             ],
-            "quarantine": supervisor.quarantined().tolist(),
+            "starts": group.array("start_index").tolist(),
+            **supervisor.to_json(),
         }
         return arrays, note
 
@@ -164,7 +168,12 @@ class WorkerEnvPool:
         """See `tpsrl.rl.envs.pool.EnvPool.restore`."""
         group, supervisor = self.group, self._supervisor
         saved, environments, episodes = unpack_snapshot(arrays, note, self.num_envs)
-        group.command("restore", [[environments[e] for e in w.envs] for w in group.workers])
+        self._settle()
+        supervisor.load(note)
+        group.array("start_index")[:] = note.get("starts", NO_START)
+        _, failures = group.command(
+            "restore", [[environments[e] for e in w.envs] for w in group.workers]
+        )
         if "state" in saved:
             # Steps that were under way have their results with them. A worker must not see them as
             # sent even for a moment: it would take that step again.
@@ -179,12 +188,16 @@ class WorkerEnvPool:
             LostEnvs(np.array(envs), tuple(starts), cause)
             for envs, starts, cause in note.get("lost", [])
         ]
-        supervisor.quarantine(note.get("quarantine", []))
+        self._fail(failures)
 
     def close(self) -> None:
         """See `tpsrl.rl.envs.pool.EnvPool.close`."""
         self.observation = {}
         self.group.close()
+
+    def _fail(self, failures: list[WorkerFailed]) -> None:
+        for failure in failures:
+            self._supervisor.fail(failure)
 
     def _settle(self) -> None:
         """Waits until no environment is stepping or without a process."""

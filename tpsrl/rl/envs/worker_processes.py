@@ -8,14 +8,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 
 from tpsrl import processes
+from tpsrl.rl.envs.messages import MessagePipe
 from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.envs.worker import signals_left_to_main, work
 
@@ -29,11 +30,12 @@ class Worker:
     number: int
     envs: np.ndarray
     process: BaseProcess
-    pipe: Connection
+    pipe: MessagePipe
     messages: int = 0  # about episodes, that were read
     restarts: int = 0  # how many processes had its environments before
     attached: bool = True  # it has the shared memory
-    launched_at: float = 0.0
+    launched_at: float = dataclasses.field(default_factory=time.monotonic)
+    attached_at: float = 0.0
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int 
     """A process that makes its environments and sends their spec."""
     processes.end_if_unguarded()
     context = _context(factory)
-    ours, theirs = context.Pipe()
+    ours, theirs = MessagePipe.pair()
     with _single_threaded():
         process = context.Process(
             target=work,

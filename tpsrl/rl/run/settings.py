@@ -27,7 +27,7 @@ class TrainSettings:
         1, "threads that choose actions, the one that collects among them", minimum=1
     )
     hang_s: float = config.option(
-        120.0, "seconds after which a worker at one step is replaced", minimum=1.0
+        120.0, "seconds after which a worker at one step or command is replaced", minimum=1.0
     )
     max_failures: int = config.option(
         10, "workers that may be replaced within ten minutes", minimum=0
