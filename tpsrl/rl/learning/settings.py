@@ -15,8 +15,19 @@ class PPOSettings:
     """
 
     learning_rate: float = config.option(2.5e-4, "Adam's rate at the start", minimum=0)
-    schedule: Literal["cosine", "linear", "constant"] = config.option(
-        "cosine", "how the rate falls to 0 by the end of training"
+    schedule: Literal["cosine", "linear", "constant", "adaptive"] = config.option(
+        "cosine", "how the rate falls to 0 by the end of training, or follows the KL (adaptive)"
+    )
+    desired_kl: float = config.option(
+        0.01, "adaptive: the rate falls above twice this KL and rises below half of it", minimum=0
+    )
+    rate_min: float = config.option(1e-6, "adaptive: least rate", minimum=0)
+    rate_max: float = config.option(1e-3, "adaptive: largest rate", minimum=0)
+    value_learning_rate: float | None = config.option(
+        None, "rate of the value's own parameters (default: the same as the policy's)", minimum=0
+    )
+    value_warm_up: int = config.option(
+        0, "steps of experience at first from which only the value is learned", minimum=0
     )
     adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=0)
     epochs: int = config.option(3, "passes over a rollout", minimum=1)
@@ -46,4 +57,10 @@ class PPOSettings:
     importance_renormalise: bool = config.option(False, "scale these weights to a mean of 1")
     target_kl: float | None = config.option(
         None, "an epoch that moves the policy further is the last", minimum=0
+    )
+    imitation_coef: float = config.option(
+        0.0, "weight of the imitation loss at the start, where there are demonstrations", minimum=0
+    )
+    imitation_until: float = config.option(
+        0.5, "share of the training at which this weight has fallen to 0", minimum=0, maximum=1
     )
