@@ -11,8 +11,9 @@ from torch import nn
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.learning.entropy import EntropyCoefficient
+from tpsrl.rl.learning.entropy import coefficient_of
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
+from tpsrl.rl.learning.proximal import proximal_log_prob
 from tpsrl.rl.learning.rates import adapted, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
@@ -35,19 +36,24 @@ _MEASURED = (
     "importance_weight",
     "grad_norm",
     "imitation_loss",
+    "correction",
 )
 _KL = _MEASURED.index("kl")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Target:
-    """What an update holds on to: columns of advantages and importance weights, coefficients.
+    """What an update holds on to: columns, and the weight of imitation.
 
-    With `value_only` nothing but the value is learned.
+    `log_prob` is that of the policy at the start of the update, `weight` stands against the bias of
+    sampling, `correction` is proximal / behaviour where a former policy has collected. With
+    `value_only` nothing but the value is learned.
     """
 
     advantage: torch.Tensor
     weight: torch.Tensor
+    log_prob: torch.Tensor
+    correction: torch.Tensor
     imitation_coef: float
     value_only: bool
 
@@ -87,19 +93,23 @@ class PPO:
         self.rate = settings.learning_rate
         of_value = [name for name in self._parameters if name.startswith(VALUE_PARTS)]
         self.optimizer = GuardedAdam(self._parameters, self.rate, settings.adam_eps, of_value)
-        self.entropy = _coefficient(settings, self.device)
+        self.entropy = coefficient_of(settings, self.device)
 
     def update(
-        self, rollout: Rollout, progress: float = 0.0, value_only: bool = False
+        self,
+        rollout: Rollout,
+        progress: float = 0.0,
+        value_only: bool = False,
+        version: int | None = None,
     ) -> dict[str, float]:
         """Learns from a finished rollout; returns metrics, means over its mini-batches.
 
-        Policy and value loss, entropy and its coefficient, "kl" from the policy that collected (of
+        Policy and value loss, entropy and its coefficient, "kl" from the policy at the start (of
         low variance: mean of ratio - 1 - log ratio), "clip_fraction" of ratios outside the clip
-        range, mean ratio, importance weight, gradient norm before it is cut, imitation loss. Of
-        the rollout: explained variance, share of fresh rows, mean age in policy versions, epochs
-        made. Nothing waits for the device in between, unless `target_kl` is set or the schedule is
-        "adaptive".
+        range, mean ratio, importance weight, gradient norm before it is cut, imitation loss,
+        "correction" of steps by a former policy. Of the rollout: explained variance, share of fresh
+        rows, mean age in policy versions, epochs made. Nothing waits for the device in between,
+        unless `target_kl` is set or the schedule is "adaptive".
 
         Args:
             rollout: finished
@@ -107,6 +117,7 @@ class PPO:
             value_only: only the value's own parameters are changed, and only their moments; other
                 gradients of zero would leave Adam with moments of zero that it counts on, and make
                 its first steps three times too long
+            version: of the policy, as the rollout counts them; None: the newest that collected
 
         Raises:
             RunError: a loss is not finite; parameters and optimizers are as the last finite
@@ -117,7 +128,8 @@ class PPO:
         begun_with = self.rate * factor
         explained = self._estimate(rollout)
         coefficient = 0.0 if value_only else settings.imitation_coef * self._decay(progress)
-        target = _Target(self._advantage(rollout), self._weight(rollout), coefficient, value_only)
+        version = _newest(rollout) if version is None else version
+        target = self._target(rollout, version, coefficient, value_only)
         self.optimizer.reset()
         total, epochs = torch.zeros(len(_MEASURED), device=self.device), 0
         over = False
@@ -140,7 +152,7 @@ class PPO:
             "imitation_coef": coefficient,
             "explained_variance": explained,
             "fresh": rollout.num_fresh / len(rollout.rows),
-            "age": _age(rollout),
+            "age": _age(rollout, version),
             "learning_rate": begun_with,
             "epochs": float(epochs),
         }
@@ -204,6 +216,16 @@ class PPO:
             rate = float(note.get("rate", self.rate))
             self.rate = min(max(rate, self.settings.rate_min), self.settings.rate_max)
 
+    def _target(
+        self, rollout: Rollout, version: int, imitation_coef: float, value_only: bool
+    ) -> _Target:
+        """What the update of a rollout by the policy of this version holds on to."""
+        batch = len(rollout.rows) // self.settings.minibatches
+        log_prob = proximal_log_prob(self.policy, rollout, version, batch)
+        correction = (log_prob - rollout.log_prob).exp().clamp(max=self.settings.correction_max)
+        advantage, weight = self._advantage(rollout), self._weight(rollout)
+        return _Target(advantage, weight, log_prob, correction, imitation_coef, value_only)
+
     def _estimate(self, rollout: Rollout) -> float:
         """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
         rows = rollout.rows[: rollout.num_fresh]
@@ -259,10 +281,10 @@ class PPO:
         entropy = gaussian.entropy(std, self.policy.mask)
         weights, alpha = target.weight[rows], self.entropy.value
 
-        log_ratio = log_prob - rollout.log_prob[rows]
-        ratio = log_ratio.exp()
+        log_ratio = log_prob - target.log_prob[rows]
+        ratio, correction = log_ratio.exp(), target.correction[rows]
         surrogate = clipped_loss(ratio, target.advantage[rows], settings.clip)
-        policy_loss = (weights * surrogate).mean()
+        policy_loss = (weights * correction * surrogate).mean()
         errors = squared_errors(
             value,
             rollout.returns[rows],
@@ -294,8 +316,9 @@ class PPO:
         with torch.no_grad():
             kl = (ratio - 1.0 - log_ratio).mean()
             outside = ((ratio - 1.0).abs() > settings.clip).float().mean()
-            measured = (policy_loss, value_loss, entropy.mean(), alpha, kl, outside)
-            return torch.stack((*measured, ratio.mean(), weights.mean(), norm, imitation))
+            measured = [policy_loss, value_loss, entropy.mean(), alpha, kl, outside]
+            measured += [ratio.mean(), weights.mean(), norm, imitation, correction.mean()]
+            return torch.stack(measured)
 
 
 def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:
@@ -328,22 +351,14 @@ def _check(settings: PPOSettings, imitation: Imitation | None) -> None:
         raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
 
 
-def _coefficient(settings: PPOSettings, device: torch.device) -> EntropyCoefficient:
-    initial, target = settings.entropy_coef, settings.entropy_target
-    low, high = settings.entropy_min, settings.entropy_max
-    learned = settings.entropy_learned and initial > 0.0
-    if low > high:
-        raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
-    if learned and not low <= initial <= high:
-        raise UserError(f"entropy_coef: {initial} is not between {low} and {high}")
-    rate = settings.entropy_learning_rate if learned else 0.0
-    return EntropyCoefficient(initial, low, high, target, rate, device)
+def _newest(rollout: Rollout) -> int:
+    """The newest version of the policy that has collected."""
+    return int(rollout.version[rollout.rows].max())
 
 
-def _age(rollout: Rollout) -> float:
-    """How many versions older than the newest the policy was, on average over the rows."""
-    versions = rollout.version[rollout.rows]
-    return float(versions.max() - versions.mean())
+def _age(rollout: Rollout, version: int) -> float:
+    """How many versions older than the one that learns the policy was, on average over the rows."""
+    return float(version - rollout.version[rollout.rows].mean())
 
 
 def _complaint(policy: ActorCritic, rollout: Rollout) -> str:

@@ -246,7 +246,7 @@ class Trainer:
         collected = time.perf_counter()
         progress = self.steps / self.settings.steps
         value_only = self.steps < self.settings.ppo.value_warm_up
-        learned = self.ppo.update(self.rollout, progress, value_only)
+        learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
         learning = time.perf_counter() - collected
         total = time.perf_counter() - begun
         self.updates += 1
