@@ -1,7 +1,10 @@
 """Our PPO beside stable-baselines3's, and our recurrent PPO beside sb3-contrib's.
 
     pip install -c constraints.txt -e '.[reference]'
-    python -m benchmarks.reference_ppo [SEEDS] [OUT.json]
+    python -m benchmarks.reference_ppo [SEEDS] [OUT.json] [LEARNER ...]
+
+Learners are "tpsrl" (collector `sync`), "tpsrl overlap", which learns from what the policy before
+the last update has done, and "stable-baselines3"; all unless some are named.
 
 Same tasks, seeds, steps and hyper-parameters; networks of the same width. "pendulum" is
 Pendulum-v1 as it is. "hidden" is InvertedPendulum-v5 without its velocities, so that the policy has
@@ -10,6 +13,7 @@ action, from the same 20 initial states for both, after the last step.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 import time
@@ -65,11 +69,11 @@ TASKS = {
 EPOCHS, CLIP, LAMBDA, GRAD, VALUE = 10, 0.2, 0.95, 0.5, 0.5
 
 
-def ours(task: Task, seed: int) -> tuple[list[float], float]:
-    """Returns of the last policy, and samples per second."""
+def ours(task: Task, seed: int, name: str = "sync") -> tuple[list[float], float]:
+    """Returns of the last policy, and samples per second; `name` is the collector's."""
     torch.manual_seed(seed)
     factory = GymVecEnvFactory(task.make, seed)
-    collector = collectors.make(CollectorSettings("sync", task.num_envs, seed=seed), factory)
+    collector = collectors.make(CollectorSettings(name, task.num_envs, seed=seed), factory)
     policy = ActorCritic(
         collector.spec,
         PolicySettings(
@@ -95,15 +99,17 @@ def ours(task: Task, seed: int) -> tuple[list[float], float]:
         value_coef=2 * VALUE,  # ours has half the squared error
         max_grad_norm=GRAD,
         normalise_advantage=True,
-        entropy_coef=1e-12,
-        entropy_learned=False,
+        entropy_coef=0.0,
     )
     learner = PPO(policy, settings, seed)
-    rollout = Rollout(collector.spec, task.num_envs, size, policy.memory_size)
-    begun = time.perf_counter()
-    for update in range(task.steps // size):
-        collector.collect(policy, [rollout], update)
-        learner.update(rollout)
+    made = [
+        Rollout(collector.spec, task.num_envs, size, policy.memory_size)
+        for _ in range(collector.rollouts)
+    ]
+    begun, updates = time.perf_counter(), task.steps // size
+    for update in range(updates):
+        collection = collector.collect(policy, made, update, ahead=update + 1 < updates)
+        learner.update(collection.rollout, version=update)
     rate = task.steps / (time.perf_counter() - begun)
     collector.close()
     memory, previous, first = policy.initial_memory(1), torch.zeros(1, 1), torch.ones(1)
@@ -174,10 +180,15 @@ def evaluate(task: Task, act) -> list[float]:
     return returns
 
 
-def main(seeds: int = 3, out: str = "out/bench/reference_ppo.json") -> None:
-    """Runs everything and prints a table in Markdown."""
+def main(seeds: int = 3, out: str = "out/bench/reference_ppo.json", *names: str) -> None:
+    """Runs everything, or the learners that are named, and prints a table in Markdown."""
     torch.set_num_threads(1)
-    libraries = {"tpsrl": ours, "stable-baselines3": reference}
+    known = {
+        "tpsrl": ours,
+        "tpsrl overlap": functools.partial(ours, name="overlap"),
+        "stable-baselines3": reference,
+    }
+    libraries = {name: known[name] for name in names or known}
     rows = []
     print("| task | library | return of each seed | mean | samples/s |")
     print("|---|---|---|---|---|")
@@ -196,4 +207,4 @@ def main(seeds: int = 3, out: str = "out/bench/reference_ppo.json") -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]), *sys.argv[2:3])
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:])

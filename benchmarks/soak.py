@@ -70,7 +70,7 @@ def main(steps: str = "100000", collector: str = "ver", failures: str = "0") -> 
             looks = len(rows) < (number + 1) * ROWS // total
             collection = made.collector.collect(made.policy, made.rollouts, number, not looks)
             lost += len(collection.lost)
-            made.ppo.update(collection.rollout)
+            made.ppo.update(collection.rollout, version=number)
             if looks:
                 made.collector.snapshot()  # afterwards all workers live
                 pids = [worker.process.pid for worker in group.workers]

@@ -3,7 +3,9 @@ import math
 import pytest
 import torch
 
-from tpsrl.rl.learning.entropy import EntropyCoefficient
+from tpsrl import config
+from tpsrl.rl.learning.entropy import EntropyCoefficient, coefficient_of
+from tpsrl.rl.learning.settings import PPOSettings
 
 
 def coefficient(
@@ -76,10 +78,48 @@ def test_a_fixed_coefficient_outside_the_bounds_is_the_same_after_loading():
     assert torch.equal(again.log_alpha, alpha.log_alpha)
 
 
-def test_one_that_is_learned_goes_on_within_its_bounds_after_none():
+def test_one_that_is_learned_begins_where_it_is_told_to_after_none():
     alpha = coefficient()
     alpha.load_state_dict(coefficient(initial=0.0).state_dict())
+    assert float(alpha.value) == pytest.approx(1e-2)
+    assert fed(alpha, -1.0) > 1e-2
+
+
+def test_one_that_is_learned_goes_on_within_its_bounds():
+    alpha, other = coefficient(), EntropyCoefficient(1e-6, 1e-7, 1.0, 0.0, 0.1)
+    alpha.load_state_dict(other.state_dict())
     assert float(alpha.value) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(("epochs", "parts"), [(3, 2), (2, 8), (1, 1)])
+def test_it_moves_by_a_factor_of_ten_in_a_hundred_updates(epochs, parts):
+    alpha = coefficient_of(PPOSettings(epochs=epochs, minibatches=parts), "cpu")
+    rising = fed(alpha, -1.0, steps=100 * epochs * parts)
+    assert rising == pytest.approx(1e-2, rel=0.05)
+
+
+def test_its_rate_can_be_the_papers():
+    alpha = coefficient_of(PPOSettings(entropy_learning_rate=2.5e-4), "cpu")
+    assert fed(alpha, -1.0, steps=600) == pytest.approx(1e-3 * math.exp(0.15), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["entropy_min=0.5", "entropy_max=0.1"],
+        ["entropy_max=1e-5"],
+        ["entropy_min=0", "entropy_max=0"],
+        ["entropy_min=0.01", "entropy_target=100"],
+    ],
+)
+def test_without_a_bonus_its_bounds_do_not_matter(words):
+    settings = config.load(PPOSettings, ["entropy_coef=0", "entropy_learned=true", *words])
+    assert fed(coefficient_of(settings, "cpu"), -5.0, steps=10) == 0.0
+
+
+def test_it_may_fall_without_a_bound():
+    alpha = coefficient_of(config.load(PPOSettings, ["entropy_min=0"]), "cpu")
+    assert 0.0 < fed(alpha, 1.0, steps=2_000) < 1e-5
 
 
 def test_a_skipped_update_changes_nothing():

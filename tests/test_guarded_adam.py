@@ -92,7 +92,7 @@ def test_another_guard_can_say_what_is_skipped() -> None:
 def test_the_rate_is_that_of_the_next_step() -> None:
     own = parameters()
     adam, before = GuardedAdam(own, 0.1), own["weight"].clone()
-    adam.learning_rate = 0.0
+    adam.set_rates(0.0)
     feed(adam, own)
     assert adam.learning_rate == 0.0 and torch.equal(own["weight"], before)
 

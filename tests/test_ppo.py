@@ -12,7 +12,8 @@ from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.learning.ppo import PPO, clipped_loss, rate_factor, squared_errors
+from tpsrl.rl.learning.ppo import PPO, clipped_loss, squared_errors
+from tpsrl.rl.learning.rates import rate_factor
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy import gaussian
 

@@ -85,6 +85,17 @@ def test_every_rollout_has_a_record(uninterrupted: list[dict[str, Any]]) -> None
     assert rates == sorted(rates, reverse=True) and rates[0] == 2.5e-4
 
 
+def test_what_is_collected_ahead_is_one_update_old(tmp_path: Path) -> None:
+    one = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, collector="overlap", steps=120))
+    one.train()
+    one.close()
+    learned = [row["learner"] for row in rows(tmp_path)]
+    ages = [found["age"] for found in learned]  # of steps in flight two updates
+    assert ages[0] == 0.0 and all(1.0 <= age <= 1.0 + ENVS / (ENVS * STEPS) for age in ages[1:])
+    assert learned[0]["correction"] == 1.0
+    assert all(found["correction"] != 1.0 for found in learned[1:])
+
+
 def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     one.train()

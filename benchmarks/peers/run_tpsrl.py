@@ -80,7 +80,7 @@ def main(settings: Settings, extra: dict[str, Any]) -> None:
         for number in range(total):
             ahead = number + 1 < total
             collection = made.collector.collect(made.policy, made.rollouts, number, ahead)
-            made.ppo.update(collection.rollout)
+            made.ppo.update(collection.rollout, version=number)
             marks.add()
 
 

@@ -71,6 +71,9 @@ class TrainingSettings:
     )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
+    init: str | None = config.option(
+        None, "checkpoint, or folder of a training, whose weights to begin with"
+    )
     resume: str | None = config.option(None, "folder of a training to go on with")
     out: str | None = config.option(None, "folder of the results (default: out/train/SKILL)")
 
@@ -96,7 +99,8 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     """The settings of a new training, or with `resume=DIR` those of an earlier one, changed.
 
     Raises:
-        UserError: a setting is not valid, the folder is none of a training, or of another skill.
+        UserError: a setting is not valid, the folder is none of a training, or of another skill,
+            or what it is to begin with does not fit.
     """
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     folder = given.get("resume")
@@ -104,10 +108,16 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
         settings = config.load(TrainingSettings, overrides)
         if not settings.skill:
             raise UserError("skill: say which one to train")
-        return settings
+        if settings.init is None:
+            return settings
+        from tpsrl.commands import fine_tuning
+
+        return fine_tuning.begin_with(settings, settings.init, given)
     path = Path(folder).expanduser() / _CONFIG
     if not path.is_file():
         raise UserError(f"resume: {folder} is no folder of a training (no {_CONFIG})")
+    if "init" in given:
+        raise UserError(f"init: {folder} has weights of its own; leave init out, or resume")
     settings = config.load(TrainingSettings, overrides, path)
     own = config.load(TrainingSettings, [], path)
     if settings.skill != own.skill:
@@ -121,15 +131,17 @@ def run(settings: TrainingSettings) -> int:
 
     from rich.console import Console
 
-    from tpsrl.rl.run.checkpoint import FOLDER
+    from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
 
     check(settings.preset)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
-    if settings.resume is None and (out / FOLDER).exists():
+    if settings.resume is None and (out / checkpoints.FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
+    begins_with = settings.init if checkpoint is None else None
+    init = None if begins_with is None else checkpoints.load(begins_with)
     processes, _ = set_up(settings.preset, settings.processes, settings.threads)
     settings = dataclasses.replace(
         settings,
@@ -145,7 +157,9 @@ def run(settings: TrainingSettings) -> int:
     )
     task = _task(settings)
     with Watch(settings.skill, settings.preset.steps, Console()) as watch:
-        trainer = Trainer(settings.preset, schedule, out, task, watch, processes, settings.seed)
+        trainer = Trainer(
+            settings.preset, schedule, out, task, watch, processes, settings.seed, init=init
+        )
         try:
             if checkpoint is not None:
                 _check_banks(checkpoint.get("deploy", dict), task.deploy)

@@ -87,7 +87,7 @@ class _Runner:
         begun = time.perf_counter()
         collection = self.collector.collect(self.policy, self.rollouts, self.version, ahead)
         collected = time.perf_counter()
-        self.ppo.update(collection.rollout)
+        self.ppo.update(collection.rollout, version=self.version)
         learning = time.perf_counter() - collected
         self.version += 1
         took = time.perf_counter() - begun

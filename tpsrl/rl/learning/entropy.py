@@ -4,9 +4,12 @@ import math
 
 import torch
 
+from tpsrl.errors import UserError
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
+from tpsrl.rl.learning.settings import PPOSettings
 
 _NAME = "log_alpha"
+_UPDATES = 100  # in which the coefficient moves by a factor of ten, unless its rate is given
 
 
 class EntropyCoefficient:
@@ -39,10 +42,9 @@ class EntropyCoefficient:
         device: torch.device | str = "cpu",
     ) -> None:
         self.target = target
-        self._bounds = (math.log(lowest), math.log(highest))
+        self._bounds = (_log(lowest), _log(highest))
         # In double precision, so that an alpha which is kept is the one that was given.
-        log_alpha = math.log(initial) if initial > 0.0 else -math.inf
-        self.log_alpha = torch.tensor(log_alpha, dtype=torch.float64, device=device)
+        self.log_alpha = torch.tensor(_log(initial), dtype=torch.float64, device=device)
         self._fixed = learning_rate == 0.0 or initial == 0.0
         self._optimizer = GuardedAdam({_NAME: self.log_alpha}, learning_rate)
 
@@ -74,9 +76,40 @@ class EntropyCoefficient:
         return own | {name.removesuffix(f".{_NAME}"): tensor for name, tensor in moments}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Goes on from a state; bounds, target and an alpha that is kept are of this object."""
+        """Goes on from a state; bounds, target and an alpha that is kept are of this object.
+
+        So is one that is learned from here on, where there was no bonus.
+        """
         moments = {f"{name}.{_NAME}": t for name, t in tensors.items() if name != _NAME}
         self._optimizer.load_state_dict(moments)
-        if not self._fixed:
+        if not self._fixed and bool(torch.isfinite(tensors[_NAME])):
             self.log_alpha.copy_(tensors[_NAME])
             self.log_alpha.clamp_(*self._bounds)
+
+
+def coefficient_of(settings: PPOSettings, device: torch.device | str) -> EntropyCoefficient:
+    """The coefficient that settings ask for; without a bonus its bounds do not matter.
+
+    Unless its rate is given, it is such that a coefficient which always moves the same way, by
+    Adam's steps of one rate each, moves by a factor of ten in a hundred updates, of however many
+    mini-batches.
+
+    Raises:
+        UserError: it is outside its bounds, or these are in the wrong order.
+    """
+    initial, target = settings.entropy_coef, settings.entropy_target
+    low, high = settings.entropy_min, settings.entropy_max
+    if initial > 0.0 and low > high:
+        raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
+    if initial > 0.0 and settings.entropy_learned and not low <= initial <= high:
+        raise UserError(f"entropy_coef: {initial} is not between {low} and {high}")
+    rate = settings.entropy_learning_rate
+    if rate is None:
+        rate = math.log(10.0) / _UPDATES / (settings.epochs * settings.minibatches)
+    rate = rate if settings.entropy_learned else 0.0
+    return EntropyCoefficient(initial, low, high, target, rate, device)
+
+
+def _log(value: float) -> float:
+    """Of 0 too."""
+    return math.log(value) if value > 0.0 else -math.inf

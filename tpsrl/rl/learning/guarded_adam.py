@@ -1,6 +1,6 @@
 """Adam that mini-batches which are not finite leave as it was."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 
@@ -11,20 +11,30 @@ class GuardedAdam:
     """Adam (Kingma and Ba 2015) with a guard: from the first bad mini-batch on no step is made.
 
     `tripped` () float is 1 from the first `watch` of something that is not finite until `reset`.
-    Parameters and moments are then left exactly as they were, without waiting for the device.
+    Parameters and moments are then left exactly as they were, without waiting for the device. So
+    are those of a parameter that has no gradient.
 
     Args:
         parameters: by name, all on one device; they are changed in place
-        learning_rate: of the next steps; `learning_rate` can be set
+        learning_rate: of the next steps; `set_rates` changes it
         eps: Adam's epsilon
+        apart: names of those that may have a rate of their own
     """
 
     def __init__(
-        self, parameters: Mapping[str, torch.Tensor], learning_rate: float, eps: float = 1e-8
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        learning_rate: float,
+        eps: float = 1e-8,
+        apart: Collection[str] = (),
     ) -> None:
         self._parameters = dict(parameters)
         tensors = list(self._parameters.values())
-        self._adam = torch.optim.Adam(tensors, lr=learning_rate, eps=eps, fused=True)
+        groups = [
+            {"params": [p for name, p in self._parameters.items() if (name in apart) is own]}
+            for own in (False, True)
+        ]
+        self._adam = torch.optim.Adam(groups, lr=learning_rate, eps=eps, fused=True)
         for parameter in tensors:
             # Made here, so that there is something to save and load before the first step.
             self._adam.state[parameter] = {
@@ -36,13 +46,13 @@ class GuardedAdam:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next steps."""
+        """Of the next steps, of the parameters that are not apart."""
         return float(self._adam.param_groups[0]["lr"])
 
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        for group in self._adam.param_groups:
-            group["lr"] = rate
+    def set_rates(self, rate: float, apart: float | None = None) -> None:
+        """Of the next steps; those `apart` have the same one if it is None."""
+        for group, own in zip(self._adam.param_groups, (None, apart), strict=True):
+            group["lr"] = rate if own is None else own
 
     def reset(self) -> None:
         """Steps are made again."""

@@ -1,6 +1,8 @@
 """Proximal policy optimisation of a recurrent policy (Schulman et al. 2017; VER, section 4)."""
 
+import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,18 @@ from torch import nn
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.learning.entropy import EntropyCoefficient
+from tpsrl.rl.learning.entropy import coefficient_of
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
+from tpsrl.rl.learning.proximal import proximal_log_prob
+from tpsrl.rl.learning.rates import adapted, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import VALUE_PARTS, ActorCritic
+
+# The loss () of a policy on demonstrations, another batch at each call.
+Imitation = Callable[[ActorCritic], torch.Tensor]
 
 # What is averaged over mini-batches, in this order; `_step` returns it.
 _MEASURED = (
@@ -28,81 +35,167 @@ _MEASURED = (
     "ratio",
     "importance_weight",
     "grad_norm",
+    "imitation_loss",
+    "correction",
 )
 _KL = _MEASURED.index("kl")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Target:
+    """What an update holds on to: columns, and the weight of imitation.
+
+    `log_prob` is that of the policy at the start of the update, `weight` stands against the bias of
+    sampling, `correction` is proximal / behaviour where a former policy has collected. With
+    `value_only` nothing but the value is learned.
+    """
+
+    advantage: torch.Tensor
+    weight: torch.Tensor
+    log_prob: torch.Tensor
+    correction: torch.Tensor
+    imitation_coef: float
+    value_only: bool
 
 
 class PPO:
     """Improves a policy with one finished rollout after the other.
 
+    `rate` is the learning rate before the schedule: with the schedule "adaptive" that of the next
+    epoch, else that of the settings.
+
     Args:
         policy: whose parameters are changed in place; its `mask` says which action parts count
         settings: how
         seed: of the order of sequences
+        imitation: loss on demonstrations that is added in each mini-batch, `imitation_coef` times
+            at first and linearly less until `imitation_until`
+
+    Raises:
+        UserError: settings do not fit together.
     """
 
-    def __init__(self, policy: ActorCritic, settings: PPOSettings, seed: int = 0) -> None:
-        self.policy, self.settings = policy, settings
+    def __init__(
+        self,
+        policy: ActorCritic,
+        settings: PPOSettings,
+        seed: int = 0,
+        imitation: Imitation | None = None,
+    ) -> None:
+        _check(settings, imitation)
+        self.policy, self.settings, self._imitation = policy, settings, imitation
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
+        self._policy_parameters = [
+            p for name, p in self._parameters.items() if not name.startswith(VALUE_PARTS)
+        ]
         self.device = next(iter(self._parameters.values())).device
         self.generator = torch.Generator().manual_seed(seed)
-        self.optimizer = GuardedAdam(self._parameters, settings.learning_rate, settings.adam_eps)
-        self.entropy = _coefficient(settings, self.device)
+        self.rate = settings.learning_rate
+        of_value = [name for name in self._parameters if name.startswith(VALUE_PARTS)]
+        self.optimizer = GuardedAdam(self._parameters, self.rate, settings.adam_eps, of_value)
+        self.entropy = coefficient_of(settings, self.device)
 
-    def update(self, rollout: Rollout, progress: float = 0.0) -> dict[str, float]:
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float = 0.0,
+        value_only: bool = False,
+        version: int | None = None,
+    ) -> dict[str, float]:
         """Learns from a finished rollout; returns metrics, means over its mini-batches.
 
-        Policy and value loss, entropy and its coefficient, "kl" from the policy that collected (of
+        Policy and value loss, entropy and its coefficient, "kl" from the policy at the start (of
         low variance: mean of ratio - 1 - log ratio), "clip_fraction" of ratios outside the clip
-        range, mean ratio, importance weight, gradient norm before it is cut. Of the rollout:
-        explained variance, share of fresh rows, mean age in policy versions, epochs made. Nothing
-        waits for the device in between, unless `target_kl` is set.
+        range, mean ratio, importance weight, gradient norm before it is cut, imitation loss,
+        "correction" of steps by a former policy. Of the rollout: explained variance, share of fresh
+        rows, mean age in policy versions, epochs made. Nothing waits for the device in between,
+        unless `target_kl` is set or the schedule is "adaptive".
 
         Args:
             rollout: finished
             progress: share of the training that is done, in [0, 1]
+            value_only: only the value's own parameters are changed, and only their moments; other
+                gradients of zero would leave Adam with moments of zero that it counts on, and make
+                its first steps three times too long
+            version: of the policy, as the rollout counts them; None: the newest that collected
 
         Raises:
             RunError: a loss is not finite; parameters and optimizers are as the last finite
                 mini-batch left them.
         """
         settings = self.settings
-        rate = settings.learning_rate * rate_factor(settings.schedule, progress)
-        self.optimizer.learning_rate = rate
+        factor = rate_factor(settings.schedule, progress)
+        begun_with = self.rate * factor
         explained = self._estimate(rollout)
-        advantage, weight = self._advantage(rollout), self._weight(rollout)
+        coefficient = 0.0 if value_only else settings.imitation_coef * self._decay(progress)
+        version = _newest(rollout) if version is None else version
+        target = self._target(rollout, version, coefficient, value_only)
         self.optimizer.reset()
         total, epochs = torch.zeros(len(_MEASURED), device=self.device), 0
-        for _ in range(settings.epochs):
+        over = False
+        while not over:
+            self._set_rates(factor)
             before = total[_KL].clone()
             for part in minibatches(rollout, settings.minibatches, self.generator):
-                total += self._step(rollout, part, advantage, weight)
+                total += self._step(rollout, part, target)
             epochs += 1
-            if settings.target_kl is not None:
+            over = epochs == settings.epochs
+            if settings.target_kl is not None or self._adaptive:
                 kl = float(total[_KL] - before) / settings.minibatches
-                if not kl <= settings.target_kl:
-                    break
+                over |= settings.target_kl is not None and not kl <= settings.target_kl
+                self._adapt(kl, over, value_only)
         self.optimizer.zero_grad()
         mean = (total / (epochs * settings.minibatches)).tolist()
         if bool(self.optimizer.tripped):
             raise RunError(_complaint(self.policy, rollout))
         return dict(zip(_MEASURED, mean, strict=True)) | {
+            "imitation_coef": coefficient,
             "explained_variance": explained,
             "fresh": rollout.num_fresh / len(rollout.rows),
-            "age": _age(rollout),
-            "learning_rate": rate,
+            "age": _age(rollout, version),
+            "learning_rate": begun_with,
             "epochs": float(epochs),
         }
+
+    @property
+    def _adaptive(self) -> bool:
+        return self.settings.schedule == "adaptive"
+
+    def _decay(self, progress: float) -> float:
+        """The share of the imitation's weight that is left."""
+        until = self.settings.imitation_until
+        return max(0.0, 1.0 - progress / until) if until > 0.0 else 0.0
+
+    def _set_rates(self, factor: float) -> None:
+        """Of the next steps; `factor` is what the schedule leaves of a rate."""
+        of_value = self.settings.value_learning_rate
+        self.optimizer.set_rates(
+            self.rate * factor, None if of_value is None else of_value * factor
+        )
+
+    def _adapt(self, kl: float, last: bool, value_only: bool) -> None:
+        """Adapts the rate after an epoch.
+
+        The first of several epochs ends near where it began as a matter of course: the rate rises
+        after the last one only, but falls at once.
+        """
+        settings = self.settings
+        if self._adaptive and not value_only:
+            bounds = settings.rate_min, settings.rate_max
+            self.rate = adapted(self.rate, kl, settings.desired_kl, bounds, may_rise=last)
 
     def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """All that an exact continuation needs besides the policy: tensors, and JSON types."""
         tensors = {"shuffle": self.generator.get_state()}
         tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
         tensors |= {f"adam.{k}": v for k, v in self.optimizer.state_dict().items()}
-        return tensors, {"parameters": len(self._parameters)}
+        note = {"parameters": len(self._parameters)}
+        return tensors, note | ({"rate": self.rate} if self._adaptive else {})
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
         """Goes on exactly where `state_dict` was taken; the settings are those of this object.
+
+        A rate that was adapted is put back into the bounds.
 
         Raises:
             UserError: it is the state of another policy's learner.
@@ -119,6 +212,19 @@ class PPO:
         self.generator.set_state(tensors["shuffle"].cpu())
         self.entropy.load_state_dict(_under("entropy.", tensors))
         self.optimizer.load_state_dict(_under("adam.", tensors))
+        if self._adaptive:
+            rate = float(note.get("rate", self.rate))
+            self.rate = min(max(rate, self.settings.rate_min), self.settings.rate_max)
+
+    def _target(
+        self, rollout: Rollout, version: int, imitation_coef: float, value_only: bool
+    ) -> _Target:
+        """What the update of a rollout by the policy of this version holds on to."""
+        batch = len(rollout.rows) // self.settings.minibatches
+        log_prob = proximal_log_prob(self.policy, rollout, version, batch)
+        correction = (log_prob - rollout.log_prob).exp().clamp(max=self.settings.correction_max)
+        advantage, weight = self._advantage(rollout), self._weight(rollout)
+        return _Target(advantage, weight, log_prob, correction, imitation_coef, value_only)
 
     def _estimate(self, rollout: Rollout) -> float:
         """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
@@ -161,9 +267,7 @@ class PPO:
         )
         return torch.as_tensor(weight, device=rollout.device)
 
-    def _step(
-        self, rollout: Rollout, part: Minibatch, advantage: torch.Tensor, weight: torch.Tensor
-    ) -> torch.Tensor:
+    def _step(self, rollout: Rollout, part: Minibatch, target: _Target) -> torch.Tensor:
         """One gradient step; what was measured before it."""
         settings, rows = self.settings, part.rows
         observation = {name: t.index_select(0, rows) for name, t in rollout.observation.items()}
@@ -175,11 +279,12 @@ class PPO:
             mean, std, rollout.action.index_select(0, rows), self.policy.mask
         )
         entropy = gaussian.entropy(std, self.policy.mask)
-        weights, alpha = weight[rows], self.entropy.value
+        weights, alpha = target.weight[rows], self.entropy.value
 
-        log_ratio = log_prob - rollout.log_prob[rows]
-        ratio = log_ratio.exp()
-        policy_loss = (weights * clipped_loss(ratio, advantage[rows], settings.clip)).mean()
+        log_ratio = log_prob - target.log_prob[rows]
+        ratio, correction = log_ratio.exp(), target.correction[rows]
+        surrogate = clipped_loss(ratio, target.advantage[rows], settings.clip)
+        policy_loss = (weights * correction * surrogate).mean()
         errors = squared_errors(
             value,
             rollout.returns[rows],
@@ -188,21 +293,32 @@ class PPO:
         )
         value_loss = (weights * errors).mean()
         bonus = (weights * entropy).mean()
-        loss = policy_loss + settings.value_coef * value_loss - alpha * bonus
+        loss = settings.value_coef * value_loss
+        imitation = torch.zeros_like(loss)
+        if not target.value_only:
+            loss = loss + policy_loss - alpha * bonus
+        if target.imitation_coef > 0.0 and self._imitation is not None:
+            imitation = self._imitation(self.policy)
+            loss = loss + target.imitation_coef * imitation
 
         self.optimizer.zero_grad()
         loss.backward()
+        if target.value_only:
+            for parameter in self._policy_parameters:
+                parameter.grad = None
         limit = settings.max_grad_norm or math.inf
         norm = nn.utils.clip_grad_norm_(self._parameters.values(), limit)
         self.optimizer.watch(loss, norm)
         self.optimizer.step()
-        self.entropy.update(entropy.detach(), weights, self.optimizer.tripped)
+        if not target.value_only:
+            self.entropy.update(entropy.detach(), weights, self.optimizer.tripped)
 
         with torch.no_grad():
             kl = (ratio - 1.0 - log_ratio).mean()
             outside = ((ratio - 1.0).abs() > settings.clip).float().mean()
-            measured = (policy_loss, value_loss, entropy.mean(), alpha, kl, outside)
-            return torch.stack((*measured, ratio.mean(), weights.mean(), norm))
+            measured = [policy_loss, value_loss, entropy.mean(), alpha, kl, outside]
+            measured += [ratio.mean(), weights.mean(), norm, imitation, correction.mean()]
+            return torch.stack(measured)
 
 
 def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:
@@ -226,30 +342,23 @@ def squared_errors(
     return 0.5 * error
 
 
-def rate_factor(schedule: str, progress: float) -> float:
-    """The share of the learning rate that is left, from 1 at progress 0 to 0 at 1."""
-    progress = min(max(progress, 0.0), 1.0)
-    if schedule == "cosine":
-        return 0.5 * (1.0 + math.cos(math.pi * progress))
-    return 1.0 - progress if schedule == "linear" else 1.0
+def _check(settings: PPOSettings, imitation: Imitation | None) -> None:
+    """Refuses settings that do not fit together."""
+    low, rate, high = settings.rate_min, settings.learning_rate, settings.rate_max
+    if settings.schedule == "adaptive" and not low <= rate <= high:
+        raise UserError(f"learning_rate: {rate} is not between rate_min, {low}, and {high}")
+    if settings.imitation_coef > 0.0 and imitation is None:
+        raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
 
 
-def _coefficient(settings: PPOSettings, device: torch.device) -> EntropyCoefficient:
-    initial, target = settings.entropy_coef, settings.entropy_target
-    low, high = settings.entropy_min, settings.entropy_max
-    learned = settings.entropy_learned and initial > 0.0
-    if low > high:
-        raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
-    if learned and not low <= initial <= high:
-        raise UserError(f"entropy_coef: {initial} is not between {low} and {high}")
-    rate = settings.entropy_learning_rate if learned else 0.0
-    return EntropyCoefficient(initial, low, high, target, rate, device)
+def _newest(rollout: Rollout) -> int:
+    """The newest version of the policy that has collected."""
+    return int(rollout.version[rollout.rows].max())
 
 
-def _age(rollout: Rollout) -> float:
-    """How many versions older than the newest the policy was, on average over the rows."""
-    versions = rollout.version[rollout.rows]
-    return float(versions.max() - versions.mean())
+def _age(rollout: Rollout, version: int) -> float:
+    """How many versions older than the one that learns the policy was, on average over the rows."""
+    return float(version - rollout.version[rollout.rows].mean())
 
 
 def _complaint(policy: ActorCritic, rollout: Rollout) -> str:

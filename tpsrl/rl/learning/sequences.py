@@ -50,10 +50,17 @@ def minibatches(
     for first, end in itertools.pairwise(bounds):
         inside = begins[(begins > first) & (begins < end)] - first
         lengths = np.diff(np.concatenate(([0], inside, [end - first])))
-        packed, batch_sizes, heads = pack_order(lengths)
-        index = torch.as_tensor(rows[order[first:end][packed]], device=rollout.device)
-        pack = Pack(torch.as_tensor(batch_sizes), rollout.memory[index[:heads]])
-        yield Minibatch(index, pack)
+        yield packed(rollout, rows[order[first:end]], lengths)
+
+
+def packed(rollout: Rollout, rows: np.ndarray, lengths: np.ndarray) -> Minibatch:
+    """Rows (k,) that are sequences of these lengths (q,), laid end to end, as a mini-batch.
+
+    Each sequence begins from the memory that was recorded there.
+    """
+    order, batch_sizes, heads = pack_order(lengths)
+    index = torch.as_tensor(rows[order], device=rollout.device)
+    return Minibatch(index, Pack(torch.as_tensor(batch_sizes), rollout.memory[index[:heads]]))
 
 
 def sequences(

@@ -17,6 +17,7 @@ from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import PolicySettings
 
 TensorObservation = Mapping[str, torch.Tensor]
+VALUE_PARTS = ("value_trunk.", "value_head.")  # names of parameters that only the value has
 
 MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1
 

@@ -9,8 +9,10 @@ from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import VecEnvFactory
-from tpsrl.rl.learning.ppo import PPO
+from tpsrl.rl.learning.ppo import PPO, Imitation
 from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run import warm_start
+from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.settings import TrainSettings
 
 
@@ -32,6 +34,8 @@ def assemble(
     device: torch.device | str = "cpu",
     tolerance: FaultTolerance | None = None,
     say: Callable[[str], None] = lambda text: None,
+    init: Checkpoint | None = None,
+    imitation: Imitation | None = None,
 ) -> Assembly:
     """A new policy, and all that it takes to train it; the caller closes the collector.
 
@@ -43,9 +47,11 @@ def assemble(
         device: of the network
         tolerance: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
+        init: what the policy's weights are taken from (`tpsrl.rl.run.warm_start`)
+        imitation: see `PPO`
 
     Raises:
-        UserError: a setting is out of range.
+        UserError: a setting is out of range, or `init` does not fit.
         RunError: a worker could not be launched.
     """
     collection = settings.collector_settings(processes, seed, str(device))
@@ -53,12 +59,14 @@ def assemble(
     try:
         torch.manual_seed(seed)
         policy = ActorCritic(collector.spec, settings.policy).to(device)
+        if init is not None:
+            warm_start.take_over(policy, init)
         size = settings.num_envs * settings.num_steps
         made = [
             Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
             for _ in range(collector.rollouts)
         ]
-        return Assembly(collector, made, policy, PPO(policy, settings.ppo, seed))
+        return Assembly(collector, made, policy, PPO(policy, settings.ppo, seed, imitation))
     except BaseException:
         collector.close()
         raise

@@ -186,12 +186,32 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
             imported, since reading a checkpoint runs no code), or the tensors do not fit what the
             note says.
     """
+    shapes, mask = policy_spec(checkpoint)
+    policy = ActorCritic(EnvSpec(shapes, mask), policy_settings(checkpoint))
+    load_weights(policy, checkpoint)
+    return policy.eval()
+
+
+def policy_spec(checkpoint: Checkpoint) -> tuple[dict[str, tuple[int, ...]], tuple[bool, ...]]:
+    """The shapes of the observations that a checkpoint's policy sees, and its action mask.
+
+    Raises:
+        UserError: the checkpoint does not say.
+    """
     spec = checkpoint.get("spec", dict)
     try:
         shapes = {str(name): tuple(map(int, s)) for name, s in spec["observations"].items()}
-        mask = tuple(map(bool, spec["mask"]))
+        return shapes, tuple(map(bool, spec["mask"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
+
+
+def policy_settings(checkpoint: Checkpoint) -> PolicySettings:
+    """What a checkpoint's network is made of.
+
+    Raises:
+        UserError: the checkpoint does not say, or its encoder is not known (names its module).
+    """
     settings = PolicySettings.from_json(checkpoint.get("policy", dict))
     module = checkpoint.note.get("encoder_module")
     if module and settings.encoder not in encoders.encoder_names():
@@ -199,9 +219,7 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
             f"checkpoint: {checkpoint.path} has an encoder that is not known, "
             f"'{settings.encoder}'; encoder_modules={module} makes it known"
         )
-    policy = ActorCritic(EnvSpec(shapes, mask), settings)
-    load_weights(policy, checkpoint)
-    return policy.eval()
+    return settings
 
 
 def load_weights(policy: ActorCritic, checkpoint: Checkpoint) -> None:
@@ -210,10 +228,15 @@ def load_weights(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     Raises:
         UserError: names or shapes differ, or a number is not finite.
     """
-    weights, own = checkpoint.part("policy"), policy.state_dict()
+    put_weights(policy, checkpoint.part("policy"), checkpoint.path)
+
+
+def put_weights(policy: ActorCritic, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Puts weights by name, of the checkpoint at `path`, into a policy; see `load_weights`."""
+    own = policy.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         if name not in weights or name not in own or weights[name].shape != own[name].shape:
-            raise UserError(f"checkpoint: {checkpoint.path} is of another network ({name})")
+            raise UserError(f"checkpoint: {path} is of another network ({name})")
         if not bool(torch.isfinite(weights[name]).all()):
-            raise UserError(f"checkpoint: {checkpoint.path}: {name} is not finite")
+            raise UserError(f"checkpoint: {path}: {name} is not finite")
     policy.load_state_dict(weights)

@@ -17,8 +17,9 @@ from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
+from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import curves, metrics
+from tpsrl.rl.run import curves, metrics, warm_start
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.metrics import MetricsLog
@@ -79,9 +80,11 @@ class Trainer:
         processes: workers of the environments; 0: they are in this process
         seed: of weights, actions and the order of mini-batches
         device: of the network
+        init: what the policy's weights are taken from; not needed for what is resumed
+        imitation: loss on demonstrations, see `tpsrl.rl.learning.ppo.PPO`
 
     Raises:
-        UserError: a setting is out of range, or the folder cannot be written.
+        UserError: a setting is out of range, `init` does not fit, or the folder cannot be written.
         RunError: a worker could not be launched.
     """
 
@@ -95,6 +98,8 @@ class Trainer:
         processes: int = 0,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        init: Checkpoint | None = None,
+        imitation: Imitation | None = None,
     ) -> None:
         self.settings, self.schedule, self.out = settings, schedule, out
         self.steps = self.updates = self.episodes = 0
@@ -104,7 +109,18 @@ class Trainer:
         self._validation, self._deploy, self._watcher = task.validation, task.deploy, watcher
         self._asked = ""  # name of the signal that asked to save
         tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
-        made = assemble(settings, task.factory, processes, seed, device, tolerance, watcher.say)
+        self._origin = {} if init is None else warm_start.origin(init)
+        made = assemble(
+            settings,
+            task.factory,
+            processes,
+            seed,
+            device,
+            tolerance,
+            watcher.say,
+            init,
+            imitation,
+        )
         self.collector, self._rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
         self.rollout = self._rollouts[0]  # the last that was collected
@@ -134,6 +150,7 @@ class Trainer:
         self.episodes = checkpoint.get("episodes", int)
         self.seconds = float(checkpoint.get("seconds", float))
         self.best = checkpoint.get("best", dict)
+        self._origin = checkpoint.note.get("init", {})
         self._window.extend(
             (bool(s), float(r), int(n)) for s, r, n in checkpoint.get("window", list)
         )
@@ -209,7 +226,8 @@ class Trainer:
             self._save_policy({})
 
     def _about(self) -> Json:
-        return {"deploy": self._deploy, "steps": self.steps}
+        begun = {"init": self._origin} if self._origin else {}
+        return {"deploy": self._deploy, "steps": self.steps, **begun}
 
     def _save_policy(self, result: Json) -> None:
         """The best checkpoint: no more than is needed to act by it."""
@@ -227,7 +245,8 @@ class Trainer:
         self.rollout = collection.rollout
         collected = time.perf_counter()
         progress = self.steps / self.settings.steps
-        learned = self.ppo.update(self.rollout, progress)
+        value_only = self.steps < self.settings.ppo.value_warm_up
+        learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
         learning = time.perf_counter() - collected
         total = time.perf_counter() - begun
         self.updates += 1

@@ -1,0 +1,240 @@
+"""How PPO learns what must not be lost: value first, a rate that follows the KL, imitation."""
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+from random_rollouts import SPEC, Driver, TinyPolicy, collected, make_rollout
+from torch import nn
+
+from tpsrl.errors import UserError
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.learning.guarded_adam import GuardedAdam
+from tpsrl.rl.learning.ppo import PPO
+from tpsrl.rl.learning.rates import adapted
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
+
+VALUE = ("value_trunk", "value_head")
+STATE = EnvSpec({"state": (4,)}, SPEC.mask)
+TINY = PolicySettings(encoder="state", state_width=6, lstm_layers=1, lstm_width=5)
+
+
+def learnable(separate: bool = True) -> tuple[Rollout, ActorCritic]:
+    """A rollout that a policy with a value network of its own has collected."""
+    torch.manual_seed(0)
+    policy = ActorCritic(SPEC, dataclasses.replace(TINY, separate_value=separate))
+    policy.calls = []  # type: ignore[assignment]
+    rollout, driver = make_rollout(policy), Driver(policy, 5, seed=0)
+    rollout.begin()
+    driver.collect(rollout)
+    return rollout, policy
+
+
+def changed(policy: nn.Module, before: dict[str, torch.Tensor]) -> set[str]:
+    """The parts of a policy that are not what they were."""
+    now = policy.state_dict()
+    return {name.split(".")[0] for name in now if not torch.equal(now[name], before[name])}
+
+
+# Value first.
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_value_only_changes_the_values_own_parameters(separate: bool) -> None:
+    rollout, policy = learnable(separate)
+    before = copy.deepcopy(policy.state_dict())
+    ppo = PPO(policy, PPOSettings(learning_rate=1e-2))
+    alpha = ppo.entropy.log_alpha.clone()
+    losses = [ppo.update(rollout, value_only=True)["value_loss"] for _ in range(5)]
+    assert changed(policy, before) == set(VALUE if separate else VALUE[1:])
+    assert losses[-1] < losses[0]
+    assert torch.equal(ppo.entropy.log_alpha, alpha)
+
+
+def test_a_policy_that_waited_begins_with_steps_of_the_usual_length() -> None:
+    """Moments of zero that Adam counts on would make the first ones three times as long."""
+    rollout, policy = learnable()
+    settings = PPOSettings(learning_rate=1e-3, epochs=1, minibatches=1, adam_eps=1e-12)
+    ppo = PPO(policy, settings)
+    for _ in range(20):
+        ppo.update(rollout, value_only=True)
+    tensors, _ = ppo.state_dict()
+    waited = [n for n in tensors if n.startswith("adam.step.") and not n[10:].startswith(VALUE)]
+    assert len(waited) > 4 and all(tensors[name] == 0.0 for name in waited)
+    before = copy.deepcopy(policy.state_dict())
+    ppo.update(rollout)
+    moved = policy.trunk.state_dict()["recurrent.lstm.weight_ih_l0"]
+    step = (moved - before["trunk.recurrent.lstm.weight_ih_l0"]).abs()
+    assert float(step.max()) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_rate_of_the_values_own() -> None:
+    moved = {}
+    for rate in (None, 1e-5):
+        rollout, policy = learnable()
+        settings = PPOSettings(learning_rate=1e-3, value_learning_rate=rate, adam_eps=1e-12)
+        before = copy.deepcopy(policy.state_dict())
+        PPO(policy, dataclasses.replace(settings, epochs=1, minibatches=1)).update(rollout)
+        now = policy.state_dict()
+        moved[rate] = [
+            float((now[name] - before[name]).abs().max())
+            for name in ("value_head.weight", "action_head.mean.weight")
+        ]
+    assert moved[None] == pytest.approx([1e-3, 1e-3], rel=1e-2)
+    assert moved[1e-5] == pytest.approx([1e-5, 1e-3], rel=1e-2)
+
+
+def test_the_schedule_lowers_both_rates() -> None:
+    adam = GuardedAdam({"a": torch.zeros(1), "b": torch.zeros(1)}, 1.0, apart=("b",))
+    adam.set_rates(0.5, 0.25)
+    assert adam.learning_rate == 0.5
+    rollout, policy = learnable()
+    ppo = PPO(policy, PPOSettings(schedule="linear", value_learning_rate=1e-3))
+    ppo.update(rollout, progress=0.75)
+    rates = [group["lr"] for group in ppo.optimizer._adam.param_groups]
+    assert rates == pytest.approx([0.25 * 2.5e-4, 0.25 * 1e-3])
+
+
+# A rate that follows the KL.
+
+
+@pytest.mark.parametrize(
+    ("kl", "may_rise", "expected"),
+    [
+        (0.021, True, 2.0),
+        (0.019, True, 3.0),
+        (0.006, True, 3.0),
+        (0.004, True, 4.5),
+        (0.004, False, 3.0),
+        (0.021, False, 2.0),
+        (math.nan, True, 3.0),
+    ],
+)
+def test_the_rate_falls_above_twice_the_desired_kl_and_rises_below_half(
+    kl: float, may_rise: bool, expected: float
+) -> None:
+    assert adapted(3.0, kl, 0.01, (1.0, 5.0), may_rise) == pytest.approx(expected)
+
+
+def test_an_adapted_rate_stays_in_its_bounds() -> None:
+    assert adapted(1.1, 1.0, 0.01, (1.0, 5.0), True) == 1.0
+    assert adapted(4.9, 0.0, 0.01, (1.0, 5.0), True) == 5.0
+
+
+def test_the_rate_settles_where_updates_have_the_desired_kl() -> None:
+    """From a rate that moves the policy too far, and from one that hardly moves it."""
+    for first in (0.2, 1e-6):
+        rollout, policy, driver = collected(size=400, num_envs=8)
+        settings = PPOSettings(
+            learning_rate=first, schedule="adaptive", rate_max=1.0, rate_min=1e-7, epochs=2
+        )
+        ppo, kls = PPO(policy, settings), []
+        for _ in range(60):
+            kls.append(ppo.update(rollout)["kl"])
+            rollout.begin()
+            driver.collect(rollout)
+        assert 0.001 < sum(kls[-20:]) / 20 < 0.02
+        assert kls[0] > 0.05 or kls[0] < 1e-5
+
+
+def test_a_first_epoch_may_lower_the_rate_and_not_raise_it() -> None:
+    rates = []
+    for desired in (1e-9, 1e3):
+        rollout, policy, _ = collected()
+        settings = PPOSettings(schedule="adaptive", desired_kl=desired, epochs=3)
+        ppo = PPO(policy, settings)
+        assert ppo.update(rollout)["learning_rate"] == 2.5e-4
+        rates.append(ppo.rate)
+    assert rates == pytest.approx([2.5e-4 / 1.5**3, 2.5e-4 * 1.5])
+
+
+def test_the_rate_does_not_follow_what_the_value_alone_has_learned() -> None:
+    rollout, policy = learnable()
+    ppo = PPO(policy, PPOSettings(schedule="adaptive"))
+    ppo.update(rollout, value_only=True)
+    assert ppo.rate == 2.5e-4
+
+
+def test_an_adapted_rate_goes_on_after_loading_within_the_bounds() -> None:
+    rollout, policy, _ = collected()
+    settings = PPOSettings(schedule="adaptive", desired_kl=1e3)
+    ppo = PPO(policy, settings)
+    ppo.update(rollout)
+    state = ppo.state_dict()
+    again = PPO(TinyPolicy(), settings)
+    again.load_state_dict(*state)
+    assert again.rate == ppo.rate == pytest.approx(3.75e-4)
+    lower = PPO(TinyPolicy(), dataclasses.replace(settings, rate_max=3e-4))
+    lower.load_state_dict(*state)
+    assert lower.rate == 3e-4
+
+
+def test_a_rate_outside_its_bounds_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^learning_rate: 0.1 is not between rate_min, 1e-06, and"):
+        PPO(TinyPolicy(), PPOSettings(schedule="adaptive", learning_rate=0.1))
+
+
+# Imitation.
+
+
+class Expert:
+    """Wants the bias of the head to be so; counts how often it is asked."""
+
+    def __init__(self, wanted: float) -> None:
+        self.wanted, self.asked = wanted, 0
+
+    def __call__(self, policy: TinyPolicy) -> torch.Tensor:
+        self.asked += 1
+        return (policy.head.bias - self.wanted).square().mean()
+
+
+def test_the_imitation_loss_is_added_with_its_weight() -> None:
+    gradients = []
+    for coefficient in (0.0, 0.5):
+        rollout, policy, _ = collected()
+        settings = PPOSettings(
+            epochs=1, minibatches=1, max_grad_norm=0.0, imitation_coef=coefficient
+        )
+        bias = policy.head.bias.detach().clone()
+        ppo = PPO(policy, settings, imitation=Expert(3.0))
+        found = ppo.update(rollout, progress=0.25)
+        gradients.append(10 * ppo.state_dict()[0]["adam.exp_avg.head.bias"])
+    assert found["imitation_loss"] == pytest.approx(float((bias - 3.0).square().mean()))
+    assert found["imitation_coef"] == pytest.approx(0.25)  # half of the way to `imitation_until`
+    expected = 0.25 * 2.0 * (bias - 3.0) / len(bias)
+    torch.testing.assert_close(gradients[1] - gradients[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_imitation_pulls_the_policy_and_ends() -> None:
+    rollout, policy, _ = collected()
+    expert = Expert(2.0)
+    settings = PPOSettings(learning_rate=1e-2, imitation_coef=100.0, imitation_until=0.5)
+    ppo = PPO(policy, settings, imitation=expert)
+    far = float((policy.head.bias.detach() - 2.0).abs().mean())
+    for _ in range(20):
+        ppo.update(rollout)
+    assert float((policy.head.bias.detach() - 2.0).abs().mean()) < 0.7 * far
+    asked = expert.asked
+    assert asked == 20 * 3 * 2
+    assert ppo.update(rollout, progress=0.5)["imitation_coef"] == 0.0
+    assert ppo.update(rollout, value_only=True)["imitation_loss"] == 0.0
+    assert expert.asked == asked
+
+
+def test_an_imitation_loss_that_is_not_finite_changes_nothing() -> None:
+    rollout, policy, _ = collected()
+    before = copy.deepcopy(policy.state_dict())
+    ppo = PPO(policy, PPOSettings(imitation_coef=1.0), imitation=Expert(math.nan))
+    with pytest.raises(Exception, match="not finite"):
+        ppo.update(rollout)
+    assert changed(policy, before) == set()
+
+
+def test_a_weight_of_imitation_without_demonstrations_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^imitation_coef: there are no demonstrations"):
+        PPO(TinyPolicy(), PPOSettings(imitation_coef=0.1))

@@ -1,0 +1,253 @@
+"""Trainings that begin with the weights of a checkpoint, or first learn a value alone."""
+
+import copy
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_trainer import SETTINGS, Silent, rows, trainer
+from toy_vec_env import SPEC
+
+from skills import registry
+from tpsrl import config
+from tpsrl.commands import train
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import warm_start
+from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.rl.run.trainer import Trainer, load_latest
+from tpsrl.world import action as act
+
+PICK = registry.get("pick").definition
+OWN = ("initial_std", "min_std", "max_std", "dtype")
+
+
+def clone(
+    path: Path, policy: PolicySettings = SETTINGS.policy, spec: EnvSpec = SPEC, **note: Any
+) -> checkpoints.Checkpoint:
+    """A policy whose parameters are all of some value of their own."""
+    torch.manual_seed(7)
+    made = ActorCritic(spec, policy)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    tensors, about = checkpoints.policy_part(made)
+    checkpoints.save(path, tensors, {**about, **note})
+    return checkpoints.load(path)
+
+
+def tuned(own: PolicySettings, init: checkpoints.Checkpoint) -> TrainSettings:
+    return dataclasses.replace(SETTINGS, policy=warm_start.network(own, init))
+
+
+def begun(out: Path, settings: TrainSettings, init: checkpoints.Checkpoint) -> Trainer:
+    return trainer(out, settings=settings, init=init)
+
+
+# Weights.
+
+
+def test_the_network_is_the_checkpoints_and_the_deviation_the_trainings_own(tmp_path: Path) -> None:
+    init = clone(tmp_path / "clone")
+    own = PolicySettings(encoder="nature_cnn", lstm_width=99, initial_std=0.15, min_std=0.01)
+    found = warm_start.network(own, init)
+    changed = dataclasses.replace(SETTINGS.policy, **{n: getattr(own, n) for n in OWN})
+    assert found == changed and found.initial_std == 0.15 and found.encoder == "state"
+
+
+@pytest.mark.parametrize("std", ["parameter", "network"])
+def test_a_policy_acts_as_the_checkpoint_with_a_deviation_of_its_own(
+    tmp_path: Path, std: Any
+) -> None:
+    init = clone(tmp_path / "clone", dataclasses.replace(SETTINGS.policy, std=std))
+    one = begun(tmp_path / "out", tuned(PolicySettings(initial_std=0.15), init), init)
+    one.close()
+    theirs = checkpoints.load_policy(init)
+    torch.manual_seed(0)
+    shown = {"state": torch.randn(4, 4)}
+    inputs = (shown, torch.randn(4, 3), torch.randn(4, theirs.memory_size), torch.zeros(4).bool())
+    mine, wanted = one.policy.act(*inputs), theirs.act(*inputs)
+    assert torch.equal(mine.mean, wanted.mean) and torch.equal(mine.value, wanted.value)
+    torch.testing.assert_close(mine.std, torch.full((4, 3), 0.15))
+    assert not torch.allclose(wanted.std, mine.std, rtol=0.1)
+
+
+def test_a_value_network_that_is_missing_begins_as_a_copy_of_the_one_that_acts(
+    tmp_path: Path,
+) -> None:
+    init = clone(tmp_path / "clone")
+    own = PolicySettings(separate_value=True, initial_std=0.15)
+    one = begun(tmp_path / "out", tuned(own, init), init)
+    one.close()
+    weights, theirs = one.policy.state_dict(), init.part("policy")
+    trunk = [name for name in weights if name.startswith("trunk.")]
+    assert len(trunk) > 4
+    for name in trunk:
+        assert torch.equal(weights[name], theirs[name])
+        assert torch.equal(weights[f"value_{name}"], theirs[name])
+    assert not torch.equal(weights["value_head.weight"], theirs["value_head.weight"])
+    assert float(weights["value_head.bias"]) == 0.0
+    # A copy: what the value learns does not move the policy.
+    with torch.no_grad():
+        one.policy.get_parameter("value_trunk.embed.0.weight").zero_()
+    assert torch.equal(one.policy.state_dict()["trunk.embed.0.weight"], theirs[trunk[0]])
+
+
+def test_a_value_network_of_the_checkpoint_is_taken_over(tmp_path: Path) -> None:
+    init = clone(tmp_path / "clone", dataclasses.replace(SETTINGS.policy, separate_value=True))
+    one = begun(tmp_path / "out", tuned(PolicySettings(), init), init)
+    one.close()
+    for name, tensor in one.policy.state_dict().items():
+        assert name == "action_head.log_std" or torch.equal(tensor, init.part("policy")[name])
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            dataclasses.replace(SPEC, observations={"state": (5,), "depth": (2, 3)}),
+            "init: observation state is 5 in .*clone, 4 here",
+        ),
+        (
+            dataclasses.replace(SPEC, observations={"state": (4,)}),
+            "init: observation depth is missing in .*clone, 2 x 3 here",
+        ),
+        (
+            dataclasses.replace(SPEC, mask=(True, False, False)),
+            "init: the action mask has parts 0 of 3 in .*clone, parts 0, 1 of 3 here",
+        ),
+    ],
+)
+def test_a_checkpoint_for_other_environments_is_refused(
+    tmp_path: Path, spec: EnvSpec, message: str
+) -> None:
+    init = clone(tmp_path / "clone", spec=spec)
+    with pytest.raises(UserError, match=message):
+        begun(tmp_path / "out", tuned(PolicySettings(), init), init)
+
+
+# The training.
+
+
+def test_a_resumed_training_says_what_it_began_with_and_does_not_need_the_file(
+    tmp_path: Path,
+) -> None:
+    init = clone(tmp_path / "clone.safetensors")
+    settings = tuned(PolicySettings(separate_value=True, initial_std=0.15), init)
+    settings = dataclasses.replace(
+        settings,
+        ppo=dataclasses.replace(
+            settings.ppo, schedule="adaptive", desired_kl=1e-4, value_warm_up=50, rate_max=1.0
+        ),
+    )
+    digest = hashlib.sha256(init.path.read_bytes()).hexdigest()
+    origin = {"file": "clone.safetensors", "digest": digest[:16]}
+    whole = begun(tmp_path / "whole", settings, init)
+    whole.train()
+    whole.close()
+    half = begun(tmp_path / "half", dataclasses.replace(settings, steps=120), init)
+    half.train()
+    half.close()
+    (tmp_path / "clone.safetensors").unlink()
+    second = trainer(tmp_path / "half", settings=settings)
+    second.resume(load_latest(tmp_path / "half"))
+    second.train()
+    second.close()
+    assert rows(tmp_path / "half") == rows(tmp_path / "whole")
+    for name in (checkpoints.LATEST, checkpoints.BEST):
+        note = checkpoints.load(tmp_path / "half" / checkpoints.FOLDER / name).note
+        assert note["init"] == origin
+
+
+def test_only_the_value_is_learned_at_first(tmp_path: Path) -> None:
+    init = clone(tmp_path / "clone")
+    settings = tuned(PolicySettings(separate_value=True, initial_std=0.15), init)
+    settings = dataclasses.replace(
+        settings, steps=72, ppo=dataclasses.replace(settings.ppo, value_warm_up=40)
+    )
+    kept: list[dict[str, torch.Tensor]] = []
+    watcher = Silent()
+    one = trainer(tmp_path / "out", watcher, settings=settings, init=init)
+    watcher.update = lambda row: kept.append(copy.deepcopy(one.policy.state_dict()))  # type: ignore[method-assign]
+    kept.append(copy.deepcopy(one.policy.state_dict()))
+    one.train()
+    one.close()
+
+    def changed(before: int, after: int) -> set[str]:
+        both = zip(kept[before].items(), kept[after].values(), strict=True)
+        return {name.split(".")[0] for (name, one), other in both if not torch.equal(one, other)}
+
+    assert changed(0, 1) == changed(1, 2) == {"value_trunk", "value_head"}
+    assert changed(2, 3) == {"value_trunk", "value_head", "trunk", "action_head"}
+
+
+# The command.
+
+
+@pytest.fixture
+def picking(tmp_path: Path) -> Path:
+    """The folder of a training whose best checkpoint says what it was made for."""
+    folder = tmp_path / "picking"
+    (folder / checkpoints.FOLDER).mkdir(parents=True)
+    deploy = {"skill": "pick", "sensors": list(PICK.sensors), "depth": [32, 32], "delay": True}
+    mask = PICK.mask()
+    mask[act.BASE] = False
+    clone(
+        folder / checkpoints.FOLDER / checkpoints.BEST,
+        PolicySettings(encoder="nature_cnn", visual_width=8, state_width=8, lstm_width=8),
+        EnvSpec({"state": (20,), "depth": (32, 32)}, tuple(mask.tolist())),
+        deploy=deploy,
+    )
+    return folder
+
+
+def loaded(picking: Path, *words: str) -> train.TrainingSettings:
+    return train.load(["skill=pick", "preset=fine_tune", f"init={picking}", *words])
+
+
+def test_camera_sensors_delay_and_network_are_the_checkpoints(picking: Path) -> None:
+    settings = loaded(picking, "preset.policy.initial_std=0.2")
+    assert (settings.depth, settings.sensors, settings.delay) == (32, "habitat", True)
+    assert not settings.base_movement
+    policy = settings.preset.policy
+    assert (policy.encoder, policy.lstm_layers, policy.lstm_width) == ("nature_cnn", 2, 8)
+    assert policy.separate_value and policy.initial_std == 0.2
+    assert settings.init == str(picking / checkpoints.FOLDER / checkpoints.BEST)
+    again = loaded(picking / checkpoints.FOLDER / checkpoints.BEST, "depth=32", "delay=true")
+    assert dataclasses.replace(again, preset=settings.preset) == settings
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("depth=64", "^depth: 64, but .*best.safetensors was made with 32$"),
+        ("sensors=full", "^sensors: full, but .* was made with habitat$"),
+        ("delay=false", "^delay: false, but .* was made with true$"),
+        ("base_movement=true", "^base_movement: true, but .* was made with false$"),
+        ("preset.policy.lstm_width=9", "^preset.policy.lstm_width: 9, but .* was made with 8$"),
+        ("skill=place", "^init: .*best.safetensors acts for pick, not for place$"),
+        ("init=/nowhere/x", "^init: no checkpoint /nowhere/x$"),
+    ],
+)
+def test_what_contradicts_the_checkpoint_is_refused(picking: Path, word: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        loaded(picking, word)
+
+
+def test_a_checkpoint_that_does_not_say_what_it_was_made_for_is_refused(tmp_path: Path) -> None:
+    clone(tmp_path / "clone")
+    with pytest.raises(UserError, match="has no valid 'deploy'"):
+        loaded(tmp_path / "clone")
+
+
+def test_a_training_that_is_resumed_takes_no_other_weights(picking: Path) -> None:
+    (picking / "config.yaml").write_text(config.to_yaml(loaded(picking)))
+    with pytest.raises(UserError, match=r"^init: .*picking has weights of its own; leave init out"):
+        train.load([f"resume={picking}", f"init={picking}"])
+    assert train.load([f"resume={picking}"]).preset == loaded(picking).preset

@@ -1,0 +1,98 @@
+"""What a training takes over from the checkpoint that it begins with (`init=`)."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsrl.errors import UserError
+
+if TYPE_CHECKING:
+    from tpsrl.commands.train import TrainingSettings
+    from tpsrl.rl.run.checkpoint import Checkpoint
+
+
+def begin_with(
+    settings: "TrainingSettings", path: str, given: Mapping[str, str]
+) -> "TrainingSettings":
+    """The settings of a training that begins with a checkpoint.
+
+    The network is as `tpsrl.rl.run.warm_start.network` says, whatever the preset has. Camera,
+    sensors, delay and whether the base moves are the checkpoint's.
+
+    Args:
+        settings: of the training
+        path: of the checkpoint, or of a training's folder
+        given: by the user, key to text
+
+    Raises:
+        UserError: there is no such checkpoint, it is of another skill, or the user has asked for
+            something else than what it was made for; names the field.
+    """
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import warm_start
+
+    where = warm_start.find(path)
+    checkpoint = checkpoints.load(where)
+    made_for = _made_for(settings, checkpoint)
+    for name, value in made_for.items():
+        _agree(name, getattr(settings, name), value, given, where)
+    if made_for["depth"] is None:  # The encoder says that there is no camera.
+        del made_for["depth"]
+    own = settings.preset.policy
+    policy = warm_start.network(own, checkpoint)
+    for field in dataclasses.fields(policy):
+        key = f"preset.policy.{field.name}"
+        _agree(key, getattr(own, field.name), getattr(policy, field.name), given, where)
+    preset = dataclasses.replace(settings.preset, policy=policy)
+    return dataclasses.replace(settings, preset=preset, init=str(where), **made_for)
+
+
+def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, str], where: Path) -> None:
+    """Refuses what the user has asked for and the checkpoint was not made with."""
+    if key in given and own != theirs:
+        raise UserError(f"{key}: {_said(own)}, but {where} was made with {_said(theirs)}")
+
+
+def _made_for(settings: "TrainingSettings", checkpoint: "Checkpoint") -> dict[str, Any]:
+    """What a checkpoint's policy needs of its environments, as settings of a training."""
+    import numpy as np
+
+    from skills import registry
+    from skills.core import sensors
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.world import action as act
+
+    deploy, where = checkpoint.get("deploy", dict), checkpoint.path
+    try:
+        skill, shown = str(deploy["skill"]), tuple(map(str, deploy["sensors"]))
+        depth = None if deploy["depth"] is None else tuple(map(int, deploy["depth"]))
+        found: dict[str, Any] = {"delay": bool(deploy["delay"])}
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"init: {where} does not say what it was made for") from None
+    if skill != settings.skill:
+        raise UserError(f"init: {where} acts for {skill}, not for {settings.skill}")
+    definition = registry.get(skill).definition
+    camera = depth is not None
+    fit = [c for c in sensors.CHOICES if sensors.chosen(definition, c, camera) == shown]
+    if not fit:
+        raise UserError(
+            f"sensors: those of {where} are neither of {', '.join(sensors.CHOICES)}, but "
+            f"{', '.join(shown)}"
+        )
+    # Where both choices are the same, either that is asked for fits.
+    found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
+    if camera and len(set(depth or ())) != 1:
+        raise UserError(f"depth: that of {where} is no square, {deploy['depth']}")
+    found["depth"] = depth[0] if depth else None
+    if bool(np.any(definition.mask()[act.BASE])):
+        _, mask = checkpoints.policy_spec(checkpoint)
+        found["base_movement"] = any(mask[act.BASE])
+    return found
+
+
+def _said(value: Any) -> str:
+    """A value as the command line has it."""
+    return (
+        str(value).lower() if isinstance(value, bool) else "none" if value is None else f"{value}"
+    )

@@ -1,0 +1,128 @@
+"""A new training's policy that begins with the weights of a checkpoint, to be fine-tuned.
+
+What shapes the network is as in the checkpoint. The standard deviation begins anew, at the
+training's own `initial_std` in every part of the action and within its own bounds, whatever made
+the checkpoint: a clone has none that was learned, and the one that a training has arrived at may be
+too small to find anything new. A value network that the checkpoint lacks begins as a copy of the
+network that acts, with a new layer on top.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import Json
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run.checkpoint import Checkpoint
+
+# Settings of the training's own; the others are the checkpoint's.
+_OWN = ("initial_std", "min_std", "max_std", "dtype")
+_TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
+_LOG_STD, _STD = "action_head.log_std", "action_head.std."
+_NAMED = 16  # hexadecimal digits of a digest
+
+
+def find(path: str) -> Path:
+    """The checkpoint that a path means: itself, or the best one of a training's folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    where = Path(path).expanduser().resolve()
+    if where.is_dir():
+        where = where / checkpoints.FOLDER / checkpoints.BEST
+    if not where.is_file():
+        raise UserError(f"init: no checkpoint {where}")
+    return where
+
+
+def network(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
+    """The network of a training with these settings that begins with a checkpoint.
+
+    Raises:
+        UserError: the checkpoint does not say what its network is, or its encoder is not known.
+    """
+    theirs = checkpoints.policy_settings(checkpoint)
+    kept = {name: getattr(own, name) for name in _OWN}
+    separate = own.separate_value or theirs.separate_value
+    return dataclasses.replace(theirs, separate_value=separate, **kept)
+
+
+def origin(checkpoint: Checkpoint) -> Json:
+    """What is noted of where weights came from: the file's name, and a digest of what it holds.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        digest = hashlib.sha256(checkpoint.path.read_bytes()).hexdigest()[:_NAMED]
+    except OSError as error:
+        raise UserError(f"init: cannot read {checkpoint.path} ({error.strerror})") from None
+    return {"file": checkpoint.path.name, "digest": digest}
+
+
+def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
+    """Puts a checkpoint's weights into a new policy, whose settings are those of `network`.
+
+    Raises:
+        UserError: it was made for other observations or actions (names them), is of another
+            network, or a weight is not finite.
+    """
+    _check_spec(policy, checkpoint)
+    weights = checkpoint.part("policy")
+    own = policy.state_dict()
+    anew = [name for name in own if name.startswith((_LOG_STD, _STD))]
+    if policy.value_trunk is not None and not checkpoint.optional(f"policy.{_VALUE_TRUNK[:-1]}"):
+        trunk = [name for name in weights if name.startswith(_TRUNK)]
+        weights |= {f"value_{name}": weights[name] for name in trunk}
+        anew += [name for name in own if name.startswith(_VALUE_HEAD)]
+    checkpoints.put_weights(policy, weights | {name: own[name] for name in anew}, checkpoint.path)
+    _set_std(policy)
+
+
+def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
+    """Refuses a checkpoint for other observations or other parts of the action."""
+    shapes, mask = checkpoints.policy_spec(checkpoint)
+    own = policy.spec
+    for name in sorted(shapes.keys() | own.observations.keys()):
+        theirs, ours = shapes.get(name), own.observations.get(name)
+        if theirs != ours:
+            raise UserError(
+                f"init: observation {name} is {_shape(theirs)} in {checkpoint.path}, "
+                f"{_shape(ours)} here"
+            )
+    if mask != own.mask:
+        raise UserError(
+            f"init: the action mask has {_parts(mask)} in {checkpoint.path}, {_parts(own.mask)} "
+            "here"
+        )
+
+
+def _set_std(policy: ActorCritic) -> None:
+    """The initial standard deviation in every part of the action."""
+    head = policy.action_head
+    log_std = math.log(policy.settings.initial_std)
+    with torch.no_grad():
+        if head.log_std is not None:
+            head.log_std.fill_(log_std)
+        else:
+            head.std.weight.zero_()
+            head.std.bias.fill_(log_std)
+
+
+def _shape(shape: Any) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape))
+
+
+def _parts(mask: Sequence[bool]) -> str:
+    """The numbers of the parts that a mask has."""
+    used = ", ".join(str(part) for part, on in enumerate(mask) if on)
+    return f"parts {used} of {len(mask)}"
