@@ -22,6 +22,7 @@ SPEC = register(
         definition=Place(),
         starts="skills.place.starts:STARTS",
         scripted="skills.place.scripted:ScriptedPlace",
+        teacher="skills.place.servo:ServoPlace",
         actions=("place",),
         goal_of=goal_of,
         seed=2,

@@ -88,7 +88,7 @@ def _plan_grasp(
 ) -> Reach | None:
     """See `plan_pick`."""
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
-    targets = _touch_targets(scene, index, search.stances)
+    targets = touch_targets(scene, index, search.stances)
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
     later = None if goal is None else later_of(scene, index, goal)
     for last in (False, True) if later is not None else (True,):
@@ -132,7 +132,7 @@ def _cheapest(
     return best
 
 
-def _touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
+def touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
     """All ways to touch an object; `kind` is the number of the pitch."""
     kind = scene.kinds[index]
     row, point, axis, pitch, extra = touches(

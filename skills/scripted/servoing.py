@@ -7,20 +7,25 @@ second one to the target. Which of them is taken, and how far the robot is on it
 state at every step.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from skills.scripted.scene import Scene
-from skills.scripted.stances import ahead
+from skills.core.interface import SkillGoal
+from skills.scripted.scene import Scene, look
+from skills.scripted.stances import Stances, ahead
 from skills.scripted.targets import CupTargets
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
+from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
-from tpsrl.world.kinematics import inverse, wrapped
+from tpsrl.world.kinematics import cup_pose, inverse, wrapped
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
+from tpsrl.world.state import WorldState
 
 _STANDOFFS, _DIRECTIONS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95, 1.05, 1.15), 40
 # Where there are fewer than so many, as at a sink, they are looked for closer together.
@@ -33,9 +38,170 @@ _STAND_FREE_M = 0.01  # of the resting arm where it is raised
 _RAISING_STEPS = 25.0
 _MOST_STANCES = 90
 _MOST_TOUCHES = 14  # of a stance that are looked at
+_STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
 _SOFT_STEPS = 4.0  # over which the arm slows down
 _TURN_GAIN, _DRIVE_GAIN, _FASTEST = 3.5, 2.5, 1.6
 ARRIVED_M, ARRIVED_RAD = 0.1, 0.08
+
+
+_MOVED_M = 0.02  # what is aimed at has moved: ways are looked for anew
+_NEAR_STANCE_M = 0.45  # from where on the arm moves
+_SAFE_M = 0.015  # that the arm keeps from everything on its way
+_TUBE_RAD, _RAISED_RAD = 0.07, 0.2  # of the straight line; of the posture before
+_LIFT_M, _ASIDE_M, _BACK_M = 0.08, 0.12, 0.3
+_BACKWARDS = -0.3
+
+
+class Servo(abc.ABC):
+    """A teacher whose labels are read off the state; see the module.
+
+    It remembers only what was found out about where things are.
+    """
+
+    depth_size: tuple[int, int] | None = None
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.Teacher.begin`."""
+        self.episode, self.goal = episode, goal
+        self._aim: np.ndarray | None = None
+        self._ways: list[Way] = []
+        self._left: np.ndarray | None = None
+        self._plans = 0
+
+    def diagnosis(self) -> dict[str, int]:
+        """How often ways were looked for."""
+        return {"plans": self._plans}
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`."""
+        return self.label(world)[0]
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `skills.core.interface.Teacher.label`."""
+        scene = look(self.episode, world)
+        action = np.zeros(act.SIZE)
+        action[act.GRIP], action[act.STOP] = self.grip(scene), -1.0
+        if self.is_done(scene):
+            self._go_back(scene, world, action)
+            return action, True
+        self._left = None
+        if not self._look_for_ways(scene):
+            return action, False
+        self._reach(scene, world, action)
+        return action, True
+
+    # -- what a skill says ---------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def grip(self, scene: Scene) -> float:
+        """What the grip does on the way."""
+
+    @abc.abstractmethod
+    def is_done(self, scene: Scene) -> bool:
+        """Whether what is left is the way back to rest."""
+
+    @abc.abstractmethod
+    def aim(self, scene: Scene) -> np.ndarray:
+        """What the ways depend on: a point (3,) in the world to stand before, and more numbers."""
+
+    @abc.abstractmethod
+    def targets(self, scene: Scene, around: Stances) -> CupTargets:
+        """The cup's poses at the target, from stances around it."""
+
+    @abc.abstractmethod
+    def touching(self) -> int:
+        """The object that the cup may touch, -1 for none."""
+
+    @abc.abstractmethod
+    def finish(
+        self, scene: Scene, world: WorldState, there: np.ndarray, action: np.ndarray
+    ) -> np.ndarray:
+        """At the end of a way, whose posture is `there` (7,): sets the grip; where to go on to."""
+
+    # -- reaching ------------------------------------------------------------------------------
+
+    def _look_for_ways(self, scene: Scene) -> bool:
+        """All simple ways to where the target is now, unless they are known; if there are any."""
+        aim = self.aim(scene)
+        if self._aim is not None and float(np.abs(aim - self._aim).max()) < _MOVED_M:
+            return len(self._ways) > 0
+        self._aim = aim.copy()
+        self._plans += 1
+        poses = stances(scene, aim[:3])
+        zero = np.zeros(len(poses))
+        around = Stances(zero, poses, zero, poses, np.zeros(len(poses), bool))
+        self._targets = self.targets(scene, around)
+        self._ways = list(ways(scene, self._targets, poses, self.touching()))
+        self._stances = np.array([way.stance for way in self._ways]).reshape(-1, 3)
+        self._steps = np.array([way.steps for way in self._ways])
+        return len(self._ways) > 0
+
+    def _choose(self, scene: Scene) -> "Way":
+        """The way that takes the fewest steps from here, roughly."""
+        offset = self._stances[:, :2] - scene.base[:2]
+        far = np.linalg.norm(offset, axis=1)
+        off = np.abs(_wrapped(np.arctan2(offset[:, 1], offset[:, 0]) - scene.base[2]))
+        turn = np.abs(_wrapped(self._stances[:, 2] - scene.base[2]))
+        back = np.pi - off + 0.5
+        turn += np.where(far > ARRIVED_M, np.minimum(off, back), 0.0)
+        steps = far / _STEP_M + turn / _STEP_RAD + self._steps
+        return self._ways[int(np.argmin(steps))]
+
+    def _reach(self, scene: Scene, world: WorldState, action: np.ndarray) -> None:
+        way = self._choose(scene)
+        assert self._aim is not None
+        point = self._aim[:3]
+        far = _apart(way.stance, scene.base)
+        raised = float(np.abs(scene.arm - way.before).max()) < _RAISED_RAD
+        end = way.stance if raised or far < ARRIVED_M else way.first
+        action[act.BASE] = drive(scene.base, end, point)
+        facing = math.atan2(point[1] - scene.base[1], point[0] - scene.base[0])
+        turned = abs(wrap(facing - scene.base[2]))
+        if far > 1.3 * ARRIVED_M or turned > 2.0 * ARRIVED_RAD:
+            near = raised or min(far, _apart(way.first, scene.base)) < _NEAR_STANCE_M
+            action[act.ARM] = self._safely(scene, way.before if near else REST)
+            return
+        there, before = solve(self._targets, way.target, scene.base, way.before)
+        if there is None or before is None:
+            there, before = way.there, way.before
+        if _from_line(scene.arm, before, there) < _TUBE_RAD or self._arrived(scene, there):
+            action[act.ARM] = towards(scene.arm, self.finish(scene, world, there, action))
+        else:
+            action[act.ARM] = towards(scene.arm, before)
+
+    def _arrived(self, scene: Scene, there: np.ndarray) -> bool:
+        """Whether the arm is about at its target, be it a little past it."""
+        return float(np.abs(scene.arm - there).max()) < 1.5 * _TUBE_RAD
+
+    def _safely(self, scene: Scene, posture: np.ndarray) -> np.ndarray:
+        """The arm's action (7,) to a posture, none where it would come too near to something."""
+        step = towards(scene.arm, posture)
+        checker = scene.checker(scene.base, touching=self.touching())
+        after = scene.arm + 3.0 * act.ARM_DELTA_RAD * step
+        now = checker.clearance(scene.arm, _SAFE_M)
+        return step if checker.clearance(after, _SAFE_M) >= min(_SAFE_M, now) else 0.0 * step
+
+    # -- coming back ---------------------------------------------------------------------------
+
+    def _go_back(self, scene: Scene, world: WorldState, action: np.ndarray) -> None:
+        """Up, then the arm to rest, while the base backs off a little."""
+        cup = np.array(world.ee_pos[0])
+        if self._left is None:
+            self._left = cup
+        self._aim = None
+        risen = float(cup[2] - self._left[2])
+        away = float(np.hypot(*(cup[:2] - self._left[:2])))
+        if risen < _LIFT_M and away < _ASIDE_M:
+            tip, turn = cup_pose(scene.arm)
+            higher = tip + np.array([-0.01, 0.0, 0.05])
+            axis = turn[:, 0].copy()
+            ok, lifted = inverse(scene.arm, higher, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3)
+            if ok:
+                action[act.ARM] = towards(scene.arm, lifted)
+                return
+        action[act.ARM] = self._safely(scene, REST)
+        if away < _BACK_M or not np.any(action[act.ARM]):
+            action[act.BASE.start] = _BACKWARDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,3 +357,19 @@ def wrap(angle: float) -> float:
 def _limited(speed: float, turn: float) -> np.ndarray:
     """Speeds in m/s and rad/s as an action (2,)."""
     return np.clip([speed / act.BASE_LINEAR_MPS, turn / act.BASE_ANGULAR_RPS], -1.0, 1.0)
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    """How far base poses (3,) are from each other, m."""
+    return math.hypot(one[0] - other[0], one[1] - other[1])
+
+
+def _wrapped(angle: np.ndarray) -> np.ndarray:
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+def _from_line(q: np.ndarray, start: np.ndarray, end: np.ndarray) -> float:
+    """How far (rad, the farthest joint) a posture (7,) is from a line in joint space."""
+    along = end - start
+    t = float(np.clip((q - start) @ along / max(float(along @ along), 1e-9), 0.0, 1.0))
+    return float(np.abs(q - start - t * along).max())
