@@ -21,6 +21,7 @@ SPEC = register(
         definition=Navigate(),
         starts="skills.navigate.starts:STARTS",
         scripted="skills.navigate.scripted:ScriptedNavigate",
+        teacher="skills.navigate.servo:ServoNavigate",
         actions=("nav", "nav_to_receptacle", "nav_to_receptacle_by_name"),
         goal_of=goal_of,
         seed=0,

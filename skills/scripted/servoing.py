@@ -36,8 +36,9 @@ _SAMPLE_RAD = 0.12
 _FREE_M, _NEAR_M = 0.015, -0.004  # of the arm on its way, and on the last bit of it
 _STAND_FREE_M = 0.01  # of the resting arm where it is raised
 _RAISING_STEPS = 25.0
-_MOST_STANCES = 90
-_MOST_TOUCHES = 14  # of a stance that are looked at
+_MOST_STANCES = 60
+_MOST_TOUCHES = 12  # of a stance that are looked at
+_USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # steps that a radian from it counts
 _STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
 _SOFT_STEPS = 4.0  # over which the arm slows down
 _TURN_GAIN, _DRIVE_GAIN, _FASTEST = 3.5, 2.5, 1.6
@@ -247,7 +248,7 @@ def _around(
 
 
 def ways(scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int) -> Iterator[Way]:
-    """At most one way for each pose, the best of the pose's targets by their order of cost."""
+    """At most one way for each pose, the quickest of the most usual."""
     resting = scene.footprint(REST)
     for row, pose in enumerate(poses):
         checker = scene.checker(pose, touching=touching)
@@ -256,15 +257,29 @@ def ways(scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int) ->
             first = ahead(pose, -_RAISED_M)
             if resting.margin(*first) < _STAND_FREE_M:
                 continue
-        mine = np.flatnonzero(targets.row == row)
-        mine = mine[np.argsort(targets.extra[mine], kind="stable")]
         best: Way | None = None
-        for i in mine[:: max(1, len(mine) // _MOST_TOUCHES)].tolist():
-            way = _way(targets, i, pose, first, scene, checker)
+        for i, odd in _most_usual(targets, row, pose):
+            way = _way(targets, i, pose, first, scene, checker, odd)
             if way is not None and (best is None or way.steps < best.steps):
                 best = way
         if best is not None:
             yield best
+
+
+def _most_usual(targets: CupTargets, row: int, pose: np.ndarray) -> list[tuple[int, float]]:
+    """Targets of a stance, the most usual first, each with how unusual it is, in steps.
+
+    Usual is a cup that points straight ahead and about 60 degrees down, on the middle: as long as
+    it can be had, neighbouring stances have much the same posture.
+    """
+    mine = np.flatnonzero(targets.row == row)
+    x, y, z = targets.pointing[mine].T
+    level = np.hypot(x, y)
+    pitch = np.abs(np.arctan2(-z, level) - _USUAL_PITCH)
+    aside = np.where(level > 0.2, np.abs(_wrapped(np.arctan2(y, x) - pose[2])), 0.0)
+    odd = _ODD_STEPS * (pitch + aside) + targets.extra[mine]
+    order = np.argsort(odd, kind="stable")[:_MOST_TOUCHES]
+    return [(int(mine[k]), float(odd[k])) for k in order]
 
 
 def _way(
@@ -274,6 +289,7 @@ def _way(
     first: np.ndarray,
     scene: Scene,
     checker: ArmChecker,
+    odd: float,
 ) -> Way | None:
     there, before = solve(targets, i, pose, REST)
     if there is None or before is None:
@@ -290,7 +306,7 @@ def _way(
     if not line_free(checker, before, there, _NEAR_M):
         return None
     steps = (np.abs(before - REST).max() + np.abs(there - before).max()) / act.ARM_DELTA_RAD
-    steps += targets.extra[i] + (0.0 if first is pose else _RAISING_STEPS)
+    steps += odd + (0.0 if first is pose else _RAISING_STEPS)
     return Way(pose, first, before, there, i, float(steps))
 
 
