@@ -1,7 +1,8 @@
 """The vector that a policy is shown beside depth: named sensors, one after the other.
 
 There are three choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
-"fetch" adds the laser scan and the odometry that the real robot has on its base. "full" is one
+"fetch" adds the laser scan and the odometry that the real robot has on its base, and says where the
+target is along the base's axes as well, as the arm's kinematics tell it. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
 the map.
@@ -121,6 +122,22 @@ def _goal_from_ee(
     return into_frame(world.ee_quat, task.position - world.ee_pos)
 
 
+def _start_reach(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return _in_base(world, task.memory.initial_position - world.ee_pos)
+
+
+def _goal_reach(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return _in_base(world, task.position - world.ee_pos)
+
+
+def _in_base(world: WorldState, vector: Any) -> Any:
+    """Vectors (n, 3) of the world along the axes of the base."""
+    xp = array_namespace(vector)
+    c, s = xp.cos(world.base[:, 2]), xp.sin(world.base[:, 2])
+    x, y = vector[:, 0], vector[:, 1]
+    return columns(c * x + s * y, c * y - s * x, vector[:, 2])
+
+
 WAY = "way"  # along the floor, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
@@ -141,10 +158,12 @@ SENSORS: dict[str, Sensor] = {
     LASER: Sensor(LASER_RAYS, _laser),  # metres, from right to left
     "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
+    "start_reach": Sensor(3, _start_reach),  # from the end effector to there, base frame
+    "goal_reach": Sensor(3, _goal_reach),
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-FETCH = ("velocity", LASER)  # what "fetch" adds
+FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 
 def known(skill: Skill) -> Mapping[str, Sensor]:
@@ -167,7 +186,9 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
         raise unknown("sensors", choice, CHOICES)
     if choice == "full":
         return skill.full_sensors or FULL
-    return (*skill.sensors, *FETCH) if choice == "fetch" else skill.sensors
+    if choice == "fetch":
+        return (*skill.sensors, *skill.fetch_sensors, *FETCH)
+    return skill.sensors
 
 
 def layout(skill: Skill, names: tuple[str, ...]) -> dict[str, slice]:

@@ -81,6 +81,7 @@ class Skill(abc.ABC):
     parts: ClassVar[tuple[int | slice, ...]]  # of the action, that the skill may use
     grip: ClassVar[Grip] = "free"
     sensors: ClassVar[tuple[str, ...]]  # habitat-lab's, see `skills.core.sensors`
+    fetch_sensors: ClassVar[tuple[str, ...]] = ()  # that "fetch" has besides
     full_sensors: ClassVar[tuple[str, ...]] = ()  # where they are others than all skills have
     own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # that only this skill knows, by name
     failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill's own come after these

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -82,7 +83,8 @@ class RecorderFactory:
 
 def recorded_sensors(skill: Skill) -> tuple[str, ...]:
     """The sensors that demonstrations hold: all that a policy may be shown, but for the map's."""
-    every = dict.fromkeys((*skill.sensors, *sensors.FETCH, *(skill.full_sensors or sensors.FULL)))
+    choices = (sensors.chosen(skill, choice, True) for choice in sensors.CHOICES)
+    every = dict.fromkeys(itertools.chain.from_iterable(choices))
     return tuple(name for name in every if name not in _LEFT_OUT)
 
 

@@ -80,6 +80,7 @@ class Pick(Skill):
     parts = (action.ARM, action.GRIP, action.BASE)
     grip = "keep"
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
+    fetch_sensors = ("ee", "start_reach")
 
     def measure(
         self,

@@ -87,6 +87,7 @@ class Place(Skill):
     parts = (action.ARM, action.GRIP, action.BASE)
     grip = "release"
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
+    fetch_sensors = ("ee", "goal_reach")
     begins_holding = True
 
     def line(self, thresholds: PlaceThresholds) -> Line:
