@@ -99,7 +99,7 @@ def _run(
     job: SkillJob,
     on_step: OnStep | None,
 ) -> SkillResult:
-    env = environment(settings, simulator, job.start, policy.depth_size)
+    env = environment(settings, simulator, job.start)
     view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
     look = None if view is None else view.on_step
     watch = _Watch(settings, job.start.goal, in_turn(look, on_step))
@@ -122,19 +122,13 @@ def _run(
     )
 
 
-def environment(
-    settings: SkillSettings,
-    simulator: Simulator,
-    start: Start,
-    depth: tuple[int, int] | None = None,
-) -> SkillEnv:
+def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> SkillEnv:
     """The skill's environment under the protocol, whose only start is this one."""
     limits = settings.protocol.alone.of(settings.skill)
     return SkillEnv(
         settings.skill,
         simulator=simulator,
         starts=[start],
-        depth=depth,
         thresholds=settings.protocol.skills.of(settings.skill),
         settings=limits.settings(),
     )

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 
 from skills.core import task
-from skills.core.interface import SkillPolicy
+from skills.core.interface import SkillPolicy, sensed
 from skills.core.skill import Grip
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Overlap, Simulator, Snapshot
@@ -37,10 +37,8 @@ class EpisodeHome:
         Raises:
             UserError: the policy returned something that is no action.
         """
-        depth = None
-        if policy.depth_size is not None:
-            depth = self._simulator.depth([self._env_id], *policy.depth_size)[0]
-        action = np.asarray(policy.act(self.world, depth), dtype=float)
+        seen = sensed(policy, self._simulator, self._env_id)
+        action = np.asarray(policy.act(self.world, *seen), dtype=float)
         if action.shape != (action_layout.SIZE,) or not np.all(np.isfinite(action)):
             raise UserError(
                 f"policy: {type(policy).__name__} returned {action.shape} {action}; "

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -27,6 +28,9 @@ class SkillPolicy(Protocol):
 
     A policy that has finished sets the stop entry of its action. The executor masks the action
     by the skill's mask before it reaches the simulator.
+
+    One that looks at the base's laser has an attribute `laser` that is True, and its `act` is given
+    the scan (`tpsrl.sim.base.Simulator.laser`) as a third argument.
     """
 
     @property
@@ -45,6 +49,15 @@ class SkillPolicy(Protocol):
     def diagnosis(self) -> dict[str, Any]:
         """Why the policy stopped or what it could not do ({} when nothing to say)."""
         ...
+
+
+def sensed(policy: SkillPolicy, simulator: Simulator, env_id: int) -> tuple[np.ndarray | None, ...]:
+    """What a policy's `act` is given beside the world: depth, and the scan if it looks at it."""
+    size = policy.depth_size
+    depth = None if size is None else simulator.depth([env_id], *size)[0]
+    if not getattr(policy, "laser", False):
+        return (depth,)
+    return depth, simulator.laser([env_id])[0]
 
 
 @runtime_checkable

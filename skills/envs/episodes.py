@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from skills.core.conditions import Margin
-from skills.core.interface import SkillPolicy
+from skills.core.interface import SkillPolicy, sensed
 from skills.envs.environment import SkillEnv
 from tpsrl.world import action as act
 
@@ -51,14 +51,14 @@ def run(
 def _episode(
     env: SkillEnv, policy: SkillPolicy, start: int, on_step: Callable[[SkillEnv], None]
 ) -> SkillEpisode:
-    shown, _ = env.reset(options={"start": start})
+    env.reset(options={"start": start})
     policy.begin(env.episode, env.goal, env.world)
     on_step(env)
     ended_by, stops, reward_sum, peak = "", 0, 0.0, 0.0
     sums: collections.Counter[str] = collections.Counter()
     while not ended_by:
-        action = policy.act(env.world, shown.get("depth"))
-        shown, reward, terminated, truncated, info = env.step(action)
+        action = policy.act(env.world, *sensed(policy, env.batch.simulator, 0))
+        _, reward, terminated, truncated, info = env.step(action)
         stop = bool(action[act.STOP] > 0)
         stops = stops + 1 if stop else 0
         reward_sum += reward

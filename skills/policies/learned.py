@@ -60,6 +60,11 @@ class LearnedPolicy:
         """See `skills.core.interface.SkillPolicy.depth_size`."""
         return self._network.depth
 
+    @property
+    def laser(self) -> bool:
+        """Whether it looks at the base's laser, see `skills.core.interface.SkillPolicy`."""
+        return sensors.LASER in self._network.sensors
+
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
         network = self._network
@@ -72,15 +77,17 @@ class LearnedPolicy:
         self._maps.begin([0], [episode.layout], self._task.position, world)
         self._generator = torch.Generator().manual_seed(_seed(episode, world))
 
-    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+    def act(
+        self, world: WorldState, depth: np.ndarray | None = None, laser: np.ndarray | None = None
+    ) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`.
 
         Raises:
-            UserError: the network looks at depth, and there is none of its size.
+            UserError: the network looks at depth, and there is none of its size; or at the laser.
         """
         network, policy = self._network, self._network.policy
         self._advance(world)
-        now = self._observe(self._task, world, depth)
+        now = self._observe(self._task, world, depth, laser)
         shown = now if self._shown is None or not network.delay else self._shown
         self._shown = now
         with torch.inference_mode():
@@ -112,12 +119,20 @@ class LearnedPolicy:
         return {}
 
     def _observe(
-        self, state: TaskState, world: WorldState, depth: np.ndarray | None
+        self,
+        state: TaskState,
+        world: WorldState,
+        depth: np.ndarray | None,
+        laser: np.ndarray | None,
     ) -> dict[str, torch.Tensor]:
         network = self._network
         measures = self._skill.measure(state, world, self._thresholds)
-        maps = self._maps.read([0], world)
-        vector = sensors.observe(self._skill, network.sensors, state, measures, world, maps)
+        readings = self._maps.read([0], world)
+        if self.laser:
+            if laser is None:
+                raise UserError(f"laser: the policy of {network.skill} looks at it")
+            readings.laser = laser[None]
+        vector = sensors.observe(self._skill, network.sensors, state, measures, world, readings)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:
             if depth is None or depth.shape != network.depth:
