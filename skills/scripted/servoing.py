@@ -10,6 +10,7 @@ state at every step.
 import abc
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -37,7 +38,7 @@ _FREE_M, _NEAR_M = 0.015, -0.004  # of the arm on its way, and on the last bit o
 _STAND_FREE_M = 0.01  # of the resting arm where it is raised
 _RAISING_STEPS = 25.0
 _MOST_STANCES = 60
-_MOST_TOUCHES = 12  # of a stance that are looked at
+_MOST_ALIKE, _ALIKE_RAD = 3, 0.1  # touches of a stance that are looked at
 _USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # steps that a radian from it counts
 _STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
 _SOFT_STEPS = 4.0  # over which the arm slows down
@@ -259,6 +260,8 @@ def ways(scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int) ->
                 continue
         best: Way | None = None
         for i, odd in _most_usual(targets, row, pose):
+            if best is not None and odd > best.steps:
+                break
             way = _way(targets, i, pose, first, scene, checker, odd)
             if way is not None and (best is None or way.steps < best.steps):
                 best = way
@@ -275,11 +278,17 @@ def _most_usual(targets: CupTargets, row: int, pose: np.ndarray) -> list[tuple[i
     mine = np.flatnonzero(targets.row == row)
     x, y, z = targets.pointing[mine].T
     level = np.hypot(x, y)
-    pitch = np.abs(np.arctan2(-z, level) - _USUAL_PITCH)
+    pitch = np.arctan2(-z, level) - _USUAL_PITCH
     aside = np.where(level > 0.2, np.abs(_wrapped(np.arctan2(y, x) - pose[2])), 0.0)
-    odd = _ODD_STEPS * (pitch + aside) + targets.extra[mine]
-    order = np.argsort(odd, kind="stable")[:_MOST_TOUCHES]
-    return [(int(mine[k]), float(odd[k])) for k in order]
+    odd = _ODD_STEPS * (np.abs(pitch) + aside) + targets.extra[mine]
+    chosen: list[tuple[int, float]] = []
+    alike: Counter[int] = Counter()  # by the pitch, so that also a shelf's are among them
+    for k in np.argsort(odd, kind="stable").tolist():
+        group = round(float(pitch[k]) / _ALIKE_RAD)
+        alike[group] += 1
+        if alike[group] <= _MOST_ALIKE:
+            chosen.append((int(mine[k]), float(odd[k])))
+    return chosen
 
 
 def _way(
