@@ -12,8 +12,11 @@ from tpsrl.rl.run.settings import TrainSettings
 
 _DESCRIPTION = """Trains a skill by PPO on apartments of the training split, validates it on others
 now and then, and writes checkpoints/latest.safetensors (to resume from) and
-checkpoints/best.safetensors (to act by), metrics.jsonl, TensorBoard events and config.yaml into the
-output folder.
+checkpoints/best.safetensors (to act by), metrics.jsonl, curve.png, TensorBoard events and
+config.yaml into the output folder.
+
+init=CHECKPOINT begins with the weights of a policy that knows the skill already; preset=fine_tune
+is for that.
 
 SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
 a training was stopped or killed, with its own settings; others given beside it change them."""
@@ -70,6 +73,11 @@ class TrainingSettings:
         None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
     )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
+    logger: str = config.option(
+        "tensorboard",
+        "where numbers go besides metrics.jsonl: tensorboard, wandb, trackio, several by commas, "
+        "or none",
+    )
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
@@ -132,10 +140,12 @@ def run(settings: TrainingSettings) -> int:
     from rich.console import Console
 
     from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import loggers
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
 
     check(settings.preset)
+    loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     if settings.resume is None and (out / checkpoints.FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
@@ -158,7 +168,15 @@ def run(settings: TrainingSettings) -> int:
     task = _task(settings)
     with Watch(settings.skill, settings.preset.steps, Console()) as watch:
         trainer = Trainer(
-            settings.preset, schedule, out, task, watch, processes, settings.seed, init=init
+            settings.preset,
+            schedule,
+            out,
+            task,
+            watch,
+            processes,
+            settings.seed,
+            init=init,
+            logger=settings.logger,
         )
         try:
             if checkpoint is not None:
