@@ -12,8 +12,11 @@ from tpsrl.rl.run.settings import TrainSettings
 
 _DESCRIPTION = """Trains a skill by PPO on apartments of the training split, validates it on others
 now and then, and writes checkpoints/latest.safetensors (to resume from) and
-checkpoints/best.safetensors (to act by), metrics.jsonl, TensorBoard events and config.yaml into the
-output folder.
+checkpoints/best.safetensors (to act by), metrics.jsonl, curve.png, TensorBoard events and
+config.yaml into the output folder.
+
+init=CHECKPOINT begins with the weights of a policy that knows the skill already; preset=fine_tune
+is for that.
 
 SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
 a training was stopped or killed, with its own settings; others given beside it change them."""
@@ -37,6 +40,11 @@ class TrainingSettings:
         None, "beside the camera (default: habitat; without camera full)"
     )
     base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
+    task: str | None = config.option(
+        None,
+        "changes of the skill's settings while it is trained, KEY:VALUE by commas, such as "
+        "horizon:200,force:0.0003",
+    )
     delay: bool = config.option(False, "act on the observation before, as the VER paper does")
     start_states: str | None = config.option(
         None,
@@ -70,6 +78,11 @@ class TrainingSettings:
         None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
     )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
+    logger: str = config.option(
+        "tensorboard",
+        "where numbers go besides metrics.jsonl: tensorboard, wandb, trackio, several by commas, "
+        "or none",
+    )
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
@@ -132,10 +145,12 @@ def run(settings: TrainingSettings) -> int:
     from rich.console import Console
 
     from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import loggers
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
 
     check(settings.preset)
+    loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     if settings.resume is None and (out / checkpoints.FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
@@ -158,7 +173,15 @@ def run(settings: TrainingSettings) -> int:
     task = _task(settings)
     with Watch(settings.skill, settings.preset.steps, Console()) as watch:
         trainer = Trainer(
-            settings.preset, schedule, out, task, watch, processes, settings.seed, init=init
+            settings.preset,
+            schedule,
+            out,
+            task,
+            watch,
+            processes,
+            settings.seed,
+            init=init,
+            logger=settings.logger,
         )
         try:
             if checkpoint is not None:
@@ -227,6 +250,24 @@ def _validation_starts(settings: TrainingSettings) -> str | None:
     return None if text is None else _whole_paths(text)
 
 
+def task_changes(text: str | None) -> dict[str, float | None]:
+    """The entries of a skill's settings that `task` changes.
+
+    Raises:
+        UserError: it does not read so.
+    """
+    found: dict[str, float | None] = {}
+    for pair in filter(None, (text or "").split(",")):
+        key, _, value = (part.strip() for part in pair.partition(":"))
+        try:
+            number = None if value == "null" else float(value)
+        except ValueError:
+            raise UserError(f"task: '{pair}' does not read KEY:NUMBER") from None
+        whole = number is not None and number == int(number)
+        found[key] = int(number) if whole and number is not None else number
+    return found
+
+
 def _whole_paths(text: str) -> str:
     from skills.starts.mixture import is_mixture, whole_paths
 
@@ -259,6 +300,7 @@ def _task(settings: TrainingSettings) -> Any:
         depth=(settings.depth, settings.depth) if camera else None,
         sensors=settings.sensors,
         base_movement=settings.base_movement,
+        settings=task_changes(settings.task),
         starts=settings.start_states,
         num_objects=_objects(settings),
         num_episodes=settings.num_episodes,
@@ -275,7 +317,8 @@ def _task(settings: TrainingSettings) -> Any:
     if not settings.validation_episodes:
         return TrainTask(shown, None, deploy)
     count = min(settings.preset.num_envs, settings.validation_episodes)
-    other = dataclasses.replace(options, split="val", starts=settings.validation_starts)
+    own = {"split": "val", "settings": {}, "starts": settings.validation_starts}
+    other = dataclasses.replace(options, **own)  # type: ignore[arg-type]
     held_out = dataclasses.replace(factory, options=other, stride=count)
     held_out.prepare(making)
 

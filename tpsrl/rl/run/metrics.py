@@ -1,31 +1,39 @@
-"""The records of a training's course: metrics.jsonl, and TensorBoard events beside it."""
+"""The records of a training's course: metrics.jsonl, and their numbers for loggers beside it."""
 
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
+from tpsrl.rl.run import loggers
 
 METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """One JSON record a rollout, and its numbers as TensorBoard scalars over steps.
+    """One JSON record a rollout, and its numbers over steps for loggers.
 
     Args:
         out: folder of the training
         updates: go on behind this record; later ones, of a training that was killed, are dropped
+        steps: of experience up to this record
+        logger: where numbers go besides, see `tpsrl.rl.run.loggers.parse`
+        settings: of the training, for loggers that show them
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written, or a logger is not there.
     """
 
-    def __init__(self, out: Path, updates: int = 0, steps: int = 0) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+    def __init__(
+        self,
+        out: Path,
+        updates: int = 0,
+        steps: int = 0,
+        logger: str = loggers.DEFAULT,
+        settings: Json | None = None,
+    ) -> None:
         self.path = out / METRICS
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -33,9 +41,9 @@ class MetricsLog:
             kept = [json.dumps(row) + "\n" for row in rows if row["update"] <= updates]
             with files.atomic(self.path) as temporary:
                 temporary.write_text("".join(kept))
+            run = loggers.LoggedRun(out, steps if updates else 0, settings or {})
+            self._loggers = loggers.make(logger, run)
             self._file = self.path.open("a")
-            purge = steps + 1 if updates else None
-            self._board: Any = SummaryWriter(str(out / "tensorboard"), purge_step=purge)
         except OSError as error:
             raise UserError(f"out: cannot write into '{out}' ({error.strerror})") from None
 
@@ -43,14 +51,15 @@ class MetricsLog:
         """Appends a record; it has "update" and "steps"."""
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
-        for name, value in _numbers(row).items():
-            if name not in ("update", "steps"):
-                self._board.add_scalar(name, value, row["steps"])
+        numbers = {k: v for k, v in _numbers(row).items() if k not in ("update", "steps")}
+        for logger in self._loggers:
+            logger.write(numbers, row["steps"])
 
     def close(self) -> None:
         """Writes what is left."""
         self._file.close()
-        self._board.close()
+        for logger in self._loggers:
+            logger.close()
 
 
 def read(folder: Path) -> list[Json]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.pool import EnvPool
@@ -19,7 +20,7 @@ from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
 from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import curves, metrics, warm_start
+from tpsrl.rl.run import curves, loggers, metrics, warm_start
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.metrics import MetricsLog
@@ -74,7 +75,7 @@ class Trainer:
     Args:
         settings: rollouts, network and learner
         schedule: validation and checkpoints
-        out: folder for `checkpoints/`, metrics.jsonl and TensorBoard events
+        out: folder for `checkpoints/`, metrics.jsonl and curve.png
         task: in what
         watcher: is told of its course
         processes: workers of the environments; 0: they are in this process
@@ -82,6 +83,7 @@ class Trainer:
         device: of the network
         init: what the policy's weights are taken from; not needed for what is resumed
         imitation: loss on demonstrations, see `tpsrl.rl.learning.ppo.PPO`
+        logger: where numbers go besides metrics.jsonl, see `tpsrl.rl.run.loggers.parse`
 
     Raises:
         UserError: a setting is out of range, `init` does not fit, or the folder cannot be written.
@@ -100,6 +102,7 @@ class Trainer:
         device: torch.device | str = "cpu",
         init: Checkpoint | None = None,
         imitation: Imitation | None = None,
+        logger: str = loggers.DEFAULT,
     ) -> None:
         self.settings, self.schedule, self.out = settings, schedule, out
         self.steps = self.updates = self.episodes = 0
@@ -107,6 +110,7 @@ class Trainer:
         self.best: Json = {}
         self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
         self._validation, self._deploy, self._watcher = task.validation, task.deploy, watcher
+        self._logger = logger
         self._asked = ""  # name of the signal that asked to save
         tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
         self._origin = {} if init is None else warm_start.origin(init)
@@ -165,7 +169,8 @@ class Trainer:
             RunError: an environment or worker failed, or a loss is not finite. The latest
                 checkpoint is from before.
         """
-        log = MetricsLog(self.out, self.updates, self.steps)
+        told = config.flat(self.settings)
+        log = MetricsLog(self.out, self.updates, self.steps, self._logger, told)
         saved = time.monotonic()
         wanted = False
         with contextlib.closing(log), self._signals():

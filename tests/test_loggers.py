@@ -1,0 +1,132 @@
+"""Where numbers go besides metrics.jsonl."""
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsrl import cli
+from tpsrl.errors import UserError
+from tpsrl.rl.run import loggers
+from tpsrl.rl.run.metrics import MetricsLog, read
+
+
+class FakeService(types.ModuleType):
+    """wandb and trackio in one: notes what it is told."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.told: list[Any] = []
+        self.id = "abc123"
+
+    def init(self, **options: Any) -> "FakeService":
+        self.told.append(("init", options))
+        return self
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        self.told.append(("log", step, numbers))
+
+    def finish(self) -> None:
+        self.told.append("finish")
+
+
+@pytest.fixture(params=["wandb", "trackio"])
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FakeService:
+    fake = FakeService(request.param)
+    monkeypatch.setitem(sys.modules, request.param, fake)
+    return fake
+
+
+def written(out: Path, logger: str, updates: int = 0) -> None:
+    """A record behind so many others."""
+    log = MetricsLog(out, updates, 10 * updates, logger, {"ppo.clip": 0.2})
+    row = {"update": updates + 1, "steps": 10 * updates + 10, "success": None, "ended": {"x": 2}}
+    log.write({**row, "learner": {"kl": 0.5}})
+    log.close()
+
+
+def test_a_service_is_told_the_numbers_of_every_record(
+    tmp_path: Path, service: FakeService
+) -> None:
+    written(tmp_path / "one", service.__name__)
+    (begun, options), logged, ended = service.told
+    assert begun == "init" and ended == "finish"
+    assert options["project"] == "tpsrl" and options["name"] == "one"
+    assert options["config"] == {"ppo.clip": 0.2}
+    assert logged == ("log", 10, {"ended/x": 2.0, "learner/kl": 0.5})
+    assert not (tmp_path / "one" / "tensorboard").exists()
+    assert len(read(tmp_path / "one")) == 1
+
+
+def test_a_training_that_is_resumed_goes_on_in_its_run(
+    tmp_path: Path, service: FakeService
+) -> None:
+    written(tmp_path, service.__name__)
+    written(tmp_path, service.__name__, updates=1)
+    first, second = (entry[1] for entry in service.told if entry[0] == "init")
+    assert second["name"] == first["name"] and second["resume"] == "allow"
+    if service.__name__ == "wandb":
+        assert (first["id"], second["id"]) == (None, "abc123")
+    else:
+        assert first["resume"] == "never"
+
+
+def test_a_new_training_in_the_same_folder_is_a_run_of_its_own(
+    tmp_path: Path, service: FakeService
+) -> None:
+    for _ in range(2):
+        written(tmp_path, service.__name__)
+    options = [entry[1] for entry in service.told if entry[0] == "init"]
+    assert options[0] == options[1] and options[0].get("id") is None
+
+
+def test_several_loggers_are_named_by_commas_and_none_are_none(
+    tmp_path: Path, service: FakeService
+) -> None:
+    written(tmp_path / "both", f"tensorboard, {service.__name__}")
+    assert len(service.told) == 3 and list((tmp_path / "both" / "tensorboard").iterdir())
+    written(tmp_path / "none", "none")
+    assert [path.name for path in (tmp_path / "none").iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_service_that_cannot_begin_is_a_user_error_and_closes_the_others(
+    tmp_path: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[loggers.Logger] = []
+    monkeypatch.setattr(loggers.TensorBoard, "close", lambda self: closed.append(self))
+
+    def refuse(**options: Any) -> None:
+        raise ValueError("No API key configured.\nmore")
+
+    service.init = refuse  # type: ignore[method-assign, assignment]
+    both = f"tensorboard,{service.__name__}"
+    message = rf"^logger: {service.__name__} cannot begin \(No API key configured\.\)$"
+    with pytest.raises(UserError, match=message):
+        written(tmp_path, both)
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tensorbord", "did you mean 'tensorboard'?"),
+        ("none,tensorboard", "logger: 'none,tensorboard' has none and others; choose"),
+        ("tensorboard,tensorboard", "names one twice"),
+        ("trackio", "logger: trackio is not installed; the extra 'trackio' has it"),
+    ],
+)
+def test_a_logger_that_is_not_there_is_refused_before_any_work(
+    text: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
+    out = tmp_path / "out"
+    assert cli.main(["train", "pick", f"logger={text}", f"out={out}"]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+    assert not out.exists()
