@@ -19,6 +19,9 @@ SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume
 a training was stopped or killed, with its own settings; others given beside it change them."""
 _CONFIG = "config.yaml"
 _FEW_OBJECTS = 12
+# By the best of many validations a checkpoint is chosen, so what is reported of it has to be
+# measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
+VALIDATION_SEED = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ class TrainingSettings:
     validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
     validation_starts: str | None = config.option(
         None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
+    )
+    validation_seed: int = config.option(
+        VALIDATION_SEED,
+        "of the validation's episodes; others than seed=0, which `tpsrl eval` reports on",
+        minimum=0,
     )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
@@ -234,9 +242,11 @@ def _task(settings: TrainingSettings) -> Any:
     """The environments to learn in, those of a validation, and what checkpoints say of them."""
     from skills.envs.environment import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory, deployment
+    from skills.starts.dataset import BASE_EPISODES
     from tpsrl.rl.envs.delay import DelayedVecEnvFactory
     from tpsrl.rl.envs.pool import EnvPool
     from tpsrl.rl.envs.serial_pool import SerialEnvPool
+    from tpsrl.rl.envs.supervision import FaultTolerance
     from tpsrl.rl.envs.worker_pool import WorkerEnvPool
     from tpsrl.rl.run.trainer import TrainTask
 
@@ -260,16 +270,24 @@ def _task(settings: TrainingSettings) -> Any:
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
         return TrainTask(shown, None, deploy)
-    count = min(settings.preset.num_envs, settings.validation_episodes)
-    other = dataclasses.replace(options, split="val", starts=settings.validation_starts)
-    held_out = dataclasses.replace(factory, options=other, stride=count)
+    other = dataclasses.replace(
+        options,
+        split="val",
+        starts=settings.validation_starts,
+        dataset_seed=settings.validation_seed,
+        num_episodes=min(settings.validation_episodes, BASE_EPISODES),
+    )
+    held_out = dataclasses.replace(factory, options=other)
     held_out.prepare(making)
 
-    def validation() -> EnvPool:
-        unseen = DelayedVecEnvFactory(held_out) if settings.delay else held_out
+    def validation(starts: Sequence[int]) -> EnvPool:
+        count = min(settings.preset.num_envs, len(starts))
+        homes = dataclasses.replace(held_out, order=tuple(starts), stride=count)
+        unseen = DelayedVecEnvFactory(homes) if settings.delay else homes
         processes = min(settings.processes or 0, count)
         if not processes:
             return SerialEnvPool(unseen, count)
-        return WorkerEnvPool(unseen, count, processes)
+        tolerance = FaultTolerance(settings.preset.hang_s, max_failures=0)
+        return WorkerEnvPool(unseen, count, processes, tolerance)
 
     return TrainTask(shown, validation, deploy)
