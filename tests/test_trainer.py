@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
         schedule=TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
         task=TrainTask(
             ToyVecEnvFactory(),
-            lambda: SerialEnvPool(ToyVecEnvFactory(stride=count), count),
+            lambda starts: SerialEnvPool(ToyVecEnvFactory(order=(*starts,), stride=count), count),
         ),
     )
     one.train()
@@ -204,6 +205,44 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
     assert (
         tmp_path / "checkpoints" / "best.safetensors"
     ).stat().st_size < one.latest.stat().st_size
+
+
+@pytest.mark.parametrize("bad", [(2,), (0, 1, 2)])
+def test_homes_that_fail_in_a_validation_do_not_end_the_training(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], bad: tuple[int, ...]
+) -> None:
+    made: list[tuple[int, ...]] = []
+
+    def make(starts: Sequence[int]) -> SerialEnvPool:
+        made.append(tuple(starts))
+        size = len(starts)
+        return SerialEnvPool(ToyVecEnvFactory("raise", order=made[-1], stride=size, bad=bad), size)
+
+    options: dict[str, Any] = {
+        "schedule": TrainSchedule(validate_every=5 * STEPS * ENVS, validation_episodes=4),
+        "task": TrainTask(ToyVecEnvFactory(), make),
+    }
+    watcher = Silent(5, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    first = trainer(tmp_path, watcher, **options)
+    assert first.train() == "SIGTERM"
+    first.close()
+    assert sum("is left out" in line for line in watcher.said) == len(bad)
+    made.clear()
+    second = trainer(tmp_path, **options)
+    second.resume(load_latest(tmp_path))
+    assert second.train() == ""
+    second.close()
+    records = rows(tmp_path)
+    if len(bad) == 1:
+        assert made == [(0, 1, 3)]  # as the checkpoint says
+        found = [row.pop("validation")["lost"] for row in records if "validation" in row]
+        assert found == [{"count": 1, "starts": [2]}] * 2
+    else:
+        name = "validation_given_up"
+        found = [row.pop(name)["lost"] for row in records if name in row]
+        assert [set(lost["starts"]) >= set(bad) for lost in found] == [True, True]
+        assert watcher.said[-1].startswith("validation given up: ")
+    assert records == uninterrupted
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:

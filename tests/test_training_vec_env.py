@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import pickle
 from collections.abc import Iterator
@@ -7,11 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eval.running import skill_evaluator
+from eval.settings import SkillSettings
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.training import TrainingVecEnv, TrainingVecEnvFactory
 from skills.starts import dataset
 from skills.starts.source import StartSource, start_episodes
+from tpsrl import config
 from tpsrl.cli import main
+from tpsrl.commands import train
+from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pool import step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
@@ -35,8 +41,8 @@ def options(
         yield {"num_objects": 4, "starts": drawn, "depth": (16, 16), "horizon": 6}
 
 
-def factory(options: Options, skill: str = "pick", stride: int = 0) -> TrainingVecEnvFactory:
-    return TrainingVecEnvFactory(skill, EnvOptions.of(options), seed=5, stride=stride)
+def factory(options: Options, skill: str = "pick") -> TrainingVecEnvFactory:
+    return TrainingVecEnvFactory(skill, EnvOptions.of(options), seed=5)
 
 
 @pytest.fixture
@@ -114,16 +120,16 @@ def test_what_a_home_sees_does_not_depend_on_the_others(options: Options) -> Non
         assert ours == other.episodes
 
 
-def test_with_a_stride_all_starts_come_in_order(options: Options) -> None:
-    in_order = factory({**options, "horizon": 1}, stride=2)
-    homes = [in_order([0]), in_order([1])]
-    found: list[int] = []
+def test_with_an_order_its_starts_come_in_turn(options: Options) -> None:
+    made = dataclasses.replace(factory({**options, "horizon": 1}), order=(4, 0, 5), stride=2)
+    homes = [made([0]), made([1])]
+    found: list[list[int]] = [[], []]
     for one in homes:
         one.reset([0])
-    for turn in range(2):
-        for one in homes:
-            found += [episode.start_index for episode in one.step([0], action(turn, 1)).episodes]
-    assert found == [0, 1, 2, 3]
+    for turn in range(4):
+        for one, seen in zip(homes, found, strict=True):
+            seen += [episode.start_index for episode in one.step([0], action(turn, 1)).episodes]
+    assert found == [[4, 5, 0, 4], [0, 4, 5, 0]]
 
 
 # -- snapshots ---------------------------------------------------------------------------------
@@ -191,6 +197,25 @@ def test_rendering_and_resets_are_timed(homes: TrainingVecEnv) -> None:
     after = homes.seconds
     assert after["rendering"] > before["rendering"]
     assert after["resets"] == before["resets"]
+
+
+def test_validations_and_evaluations_start_in_different_homes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(dataset, "_BLOCK", 1)
+    few = ["num_objects=4", "processes=0"]
+    chosen = ["skill=pick", *few, "num_episodes=1", "validation_episodes=1", "preset=cpu_state"]
+    task = train._task(config.load(TrainingSettings, chosen))
+    assert task.validation is not None
+    homes = task.validation([0])
+    homes.reset()
+    ours = homes.snapshot()[1]["environments"][0]["episode"]
+    evaluated = config.load(SkillSettings, ["skill=pick", *few, "num_episodes=1"])
+    theirs = skill_evaluator.obtain(evaluated)[0].episode.to_json()
+    assert ours["layout"] == theirs["layout"]  # the first of the same split
+    for field in ("id", "objects", "robot_start"):
+        assert ours[field] != theirs[field]
 
 
 @pytest.mark.slow

@@ -25,9 +25,10 @@ class ToyVecEnvFactory:
 
     Where `at` names a command it does so there: at its reset, snapshot or restore, or its launch.
     With an `episode` it is what any environment does at the second step of its episode of that
-    number, and `failures` is how many processes in a row have that trouble. With a `stride` n the
-    starts of environment i are called i, i + n, i + 2 n, ... The record of an episode and a
-    snapshot have `ballast` bytes more.
+    number, and `failures` is how many processes in a row have that trouble. With an `order` the
+    starts of environment i are those at its places i, i + `stride`, ..., and it has trouble at the
+    second step of those that are `bad`, or at their resets. The record of an episode and a snapshot
+    have `ballast` bytes more.
     """
 
     trouble: str = ""
@@ -36,7 +37,9 @@ class ToyVecEnvFactory:
     episode: int = -1
     failures: int = 1
     at: str = "step"
-    stride: int = 0
+    order: tuple[int, ...] = ()
+    stride: int = 1
+    bad: tuple[int, ...] = ()
     ballast: int = 0
 
     def __call__(self, env_ids: Sequence[int]) -> "ToyVecEnv":
@@ -68,6 +71,8 @@ class ToyVecEnv:
             while number in self._avoided:
                 number += 1
             self._counter[env] = 0, number, self._rngs[env].random(), 0
+            if self._factory.at == "reset" and self.start_index(env) in self._factory.bad:
+                self._fail()
         return self.observe(env_ids)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
@@ -96,7 +101,10 @@ class ToyVecEnv:
         return {"state": state, "depth": np.repeat(state[:, :2], 3, 1).reshape(-1, 2, 3)}
 
     def start_index(self, env_id: int) -> int:
-        return int(self._counter[env_id, 1])
+        number, order = int(self._counter[env_id, 1]), self._factory.order
+        if not order:
+            return number
+        return order[(int(self._names[env_id]) + self._factory.stride * number) % len(order)]
 
     def reseed(self, restarts: int) -> None:
         self._restarts = restarts
@@ -122,16 +130,15 @@ class ToyVecEnv:
         pass
 
     def _episode(self, env: int) -> EpisodeStats:
-        steps, number, _, reward = self._counter[env]
-        name, stride = int(self._names[env]), self._factory.stride
-        start = name + stride * int(number) if stride else int(number)
+        steps, _, _, reward = self._counter[env]
+        name, start = int(self._names[env]), self.start_index(env)
         terms = {"x" * self._factory.ballast: 0.0} if self._factory.ballast else {}
         return EpisodeStats(name, start, int(steps), float(reward), False, "end", terms)
 
     def fail_at(self, command: str, env_ids: Sequence[int]) -> None:
         """The trouble of environment `where`, if it is to come at this command."""
         factory = self._factory
-        here = factory.where in self._names[list(env_ids)]
+        here = not factory.order and factory.where in self._names[list(env_ids)]
         if here and factory.at == command and self._restarts < factory.failures:
             self._fail()
 
@@ -140,7 +147,10 @@ class ToyVecEnv:
         self._spoilt = np.zeros(len(rows), bool)
         if not factory.trouble or factory.at != "step" or self._restarts >= factory.failures:
             return
-        if factory.episode >= 0:
+        if factory.order:
+            bad = np.isin([self.start_index(env) for env in env_ids], factory.bad)
+            here = bad & (self._counter[rows, 0] == 1)
+        elif factory.episode >= 0:
             here = (self._counter[rows, 1] == factory.episode) & (self._counter[rows, 0] == 1)
         else:
             here = (self._names[rows] == factory.where) & (self._total >= factory.when)

@@ -22,14 +22,13 @@ from skills.demos.selecting import select
 from skills.envs.environment import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory, deployment
 from tpsrl import pool
-from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.imitation.cloner import Cloner
 from tpsrl.rl.imitation.dataset import Demonstration
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import curves, metrics
-from tpsrl.rl.run.validation import summary, validate
+from tpsrl.rl.run.validation import MakePool, Validation
 from tpsrl.world import action as act
 
 SWITCHES = (act.GRIP, act.STOP)  # of which only the sign matters
@@ -75,13 +74,16 @@ class Cloning:
         preset: ClonePreset,
         schedule: CloneSchedule,
         out: Path,
-        validation: Callable[[], EnvPool] | None,
+        validation: MakePool | None,
         processes: int,
         seed: int,
         say: Callable[[str], None],
     ) -> None:
         self.skill, self.options, self.schedule, self.out = skill, options, schedule, out
-        self._validation, self._processes, self._seed = validation, processes, seed
+        self._processes, self._seed = processes, seed
+        self._validation: Validation | None = None
+        if validation is not None:
+            self._validation = Validation(validation, schedule.validation_episodes, say)
         self._say = say
         factory = TrainingVecEnvFactory(skill, options, seed)
         self._deploy = deployment(factory, False)
@@ -165,8 +167,9 @@ class Cloning:
     def _validate(self, made: Json) -> Json:
         """Validates, and keeps the policy if it is the best so far."""
         assert self._validation is not None
-        with contextlib.closing(self._validation()) as homes:
-            result = summary(validate(self.policy, homes, self.schedule.validation_episodes))
+        result = self._validation.run(self.policy).to_json()
+        if "success" not in result:
+            return result
         quality = result["success"], result["return"]
         if not self.best or quality >= (self.best["success"], self.best["return"]):
             self.best = {"steps": self.frames, **result}
@@ -186,6 +189,6 @@ def _line(row: Json) -> str:
     if "round" in row:
         ended = ", ".join(f"{name} {count}" for name, count in row["round"]["ended"].items())
         told += f"; round {row['round']['number']}: {ended}"
-    if "validation" in row:
+    if "success" in row.get("validation", {}):
         told += f"; validation success {100 * row['validation']['success']:.1f}%"
     return told

@@ -36,15 +36,16 @@ _PARTS = ("home", "task", "path")  # of the arrays of a snapshot
 class TrainingVecEnvFactory:
     """Makes the homes in which a skill is trained; is sent to worker processes.
 
-    With a `stride` n starts are taken in order and not at random: home i of the whole takes those
-    of index i, i + n, i + 2 n, ..., which are all of them when there are n homes; those of a file,
-    list or bank come round again.
+    With an `order` starts are taken by these indices and not at random: of n homes (`stride`) home
+    i of the whole takes those at the places i, i + n, i + 2 n, ..., and after the last comes the
+    first; of a file, list or bank those come round again that it has.
     """
 
     skill: str
     options: EnvOptions = dataclasses.field(default_factory=EnvOptions)
     seed: int = 0
-    stride: int = 0
+    order: Sequence[int] = ()
+    stride: int = 1
 
     def prepare(self, processes: int | None = None) -> None:
         """Makes the episodes that starts are drawn from, before several workers do it at once.
@@ -84,7 +85,8 @@ class TrainingVecEnv:
         start[act.STOP], std[act.STOP] = _START_STOP, _START_STOP_STD
         mask = tuple(self._batch.mask.tolist())
         self.spec = EnvSpec(shapes, mask, tuple(start.tolist()), tuple(std.tolist()))
-        self._names, self._stride, self._seed = list(env_ids), factory.stride, factory.seed
+        self._names, self._seed = list(env_ids), factory.seed
+        self._order, self._stride = factory.order, factory.stride
         self._avoided: frozenset[int] = frozenset()
         self._rngs = [np.random.default_rng((factory.seed, env)) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
@@ -202,14 +204,15 @@ class TrainingVecEnv:
 
     def _next(self, env_id: int) -> tuple[int, Start]:
         """The next start of a home, after its index."""
-        if not self._stride:
+        if not self._order:
             for _ in range(_DRAWS):
                 index, start = self._source.draw(self._rngs[env_id])
                 if index not in self._avoided:
                     return index, start
             raise RunError(f"starts: {len(self._avoided)} are in quarantine, hardly any is left")
         before = int(self._start[env_id])
-        index = self._names[env_id] if before < 0 else before + self._stride
+        place = self._order.index(before) + self._stride if before >= 0 else self._names[env_id]
+        index = self._order[place % len(self._order)]
         return index, self._source.in_turn(index)
 
     def _episode(self, env_id: int, done: BatchStep, row: int) -> EpisodeStats:

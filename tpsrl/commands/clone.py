@@ -1,12 +1,12 @@
 """`tpsrl clone`: fits a policy to demonstrations of a skill."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from skills.demos.preset import ClonePreset
 from tpsrl import config, files
 from tpsrl.commands import Command
+from tpsrl.commands.train import VALIDATION_SEED
 from tpsrl.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def run(settings: CloneSettings) -> int:
     from skills.core import sensors
     from skills.demos import selecting
     from skills.demos.cloning import CloneSchedule, Cloning
+    from skills.envs.held_out import HeldOut, validation_pools
     from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
     from tpsrl.rl.run.checkpoint import FOLDER
@@ -137,7 +138,12 @@ def run(settings: CloneSettings) -> int:
         settings.validations,
         settings.validation_episodes,
     )
-    validation = _validation(settings, options, processes)
+    how = HeldOut(
+        settings.validation_episodes, VALIDATION_SEED, _VALIDATION_HOMES, processes=processes
+    )
+    validation = None
+    if settings.validation_episodes:
+        validation = validation_pools(settings.skill, options, how)
     files.write_text(out / _CONFIG, config.to_yaml(dataclasses.replace(settings, out=str(out))))
     made = {"demos": folders, "episodes": len(episodes), "seed": settings.seed}
     cloning = Cloning(
@@ -171,19 +177,3 @@ def _options(settings: CloneSettings, depth: tuple[int, int] | None) -> "EnvOpti
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )
-
-
-def _validation(
-    settings: CloneSettings, options: "EnvOptions", processes: int
-) -> Callable[[], Any] | None:
-    """What makes the environments of a validation."""
-    from skills.envs.training import TrainingVecEnvFactory
-    from tpsrl.rl.envs.worker_pool import WorkerEnvPool
-
-    if not settings.validation_episodes:
-        return None
-    count = min(_VALIDATION_HOMES, settings.validation_episodes)
-    held_out = dataclasses.replace(options, split="val", starts=None)
-    factory = TrainingVecEnvFactory(settings.skill, held_out, settings.seed, stride=count)
-    factory.prepare(processes)
-    return lambda: WorkerEnvPool(factory, count, min(processes, count))

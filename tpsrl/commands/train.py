@@ -22,6 +22,9 @@ SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume
 a training was stopped or killed, with its own settings; others given beside it change them."""
 _CONFIG = "config.yaml"
 _FEW_OBJECTS = 12
+# By the best of many validations a checkpoint is chosen, so what is reported of it has to be
+# measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
+VALIDATION_SEED = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +79,11 @@ class TrainingSettings:
     validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
     validation_starts: str | None = config.option(
         None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
+    )
+    validation_seed: int = config.option(
+        VALIDATION_SEED,
+        "of the validation's episodes; others than seed=0, which `tpsrl eval` reports on",
+        minimum=0,
     )
     validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
     logger: str = config.option(
@@ -288,11 +296,9 @@ def _check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def _task(settings: TrainingSettings) -> Any:
     """The environments to learn in, those of a validation, and what checkpoints say of them."""
     from skills.envs.environment import EnvOptions
+    from skills.envs.held_out import HeldOut, validation_pools
     from skills.envs.training import TrainingVecEnvFactory, deployment
     from tpsrl.rl.envs.delay import DelayedVecEnvFactory
-    from tpsrl.rl.envs.pool import EnvPool
-    from tpsrl.rl.envs.serial_pool import SerialEnvPool
-    from tpsrl.rl.envs.worker_pool import WorkerEnvPool
     from tpsrl.rl.run.trainer import TrainTask
 
     camera = settings.preset.policy.encoder != "state"
@@ -316,17 +322,14 @@ def _task(settings: TrainingSettings) -> Any:
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
         return TrainTask(shown, None, deploy)
-    count = min(settings.preset.num_envs, settings.validation_episodes)
-    own = {"split": "val", "settings": {}, "starts": settings.validation_starts}
-    other = dataclasses.replace(options, **own)  # type: ignore[arg-type]
-    held_out = dataclasses.replace(factory, options=other, stride=count)
-    held_out.prepare(making)
-
-    def validation() -> EnvPool:
-        unseen = DelayedVecEnvFactory(held_out) if settings.delay else held_out
-        processes = min(settings.processes or 0, count)
-        if not processes:
-            return SerialEnvPool(unseen, count)
-        return WorkerEnvPool(unseen, count, processes)
-
+    how = HeldOut(
+        settings.validation_episodes,
+        settings.validation_seed,
+        settings.preset.num_envs,
+        settings.validation_starts,
+        settings.processes or 0,
+        settings.delay,
+        settings.preset.hang_s,
+    )
+    validation = validation_pools(settings.skill, options, how)
     return TrainTask(shown, validation, deploy)

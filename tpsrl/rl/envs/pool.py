@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tpsrl.errors import UserError
+from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.step_buffers import episodes_from_json
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
@@ -25,6 +25,14 @@ SUPERVISED = ("quarantine", "failures", "restarts")
 PoolSnapshot = tuple[dict[str, np.ndarray], Json]  # arrays, JSON types
 
 _BUFFERS = "buffers"  # prefix of the arrays of a snapshot that belong to no environment
+
+
+class EnvsFailed(RunError):
+    """Environments (m,) `envs` failed, or some of these did, which are of one process."""
+
+    def __init__(self, envs: np.ndarray, message: str) -> None:
+        super().__init__(message)
+        self.envs = envs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +83,8 @@ class EnvPool(Protocol):
         `wake`. `held` so many are with somebody who will call `wake`.
 
         Raises:
-            RunError: an environment failed, or its process died, and that is not tolerated.
+            RunError: an environment failed, or its process died, and that is not tolerated;
+                `EnvsFailed` where these are known.
         """
         ...
 

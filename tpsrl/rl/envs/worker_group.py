@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl.envs.pool import CAUSES, NO_START
+from tpsrl.rl.envs.pool import CAUSES, NO_START, EnvsFailed
 from tpsrl.rl.envs.shared import ArrayLayout, SharedArrays, Signals
 from tpsrl.rl.envs.step_buffers import LAUNCHING, StepBuffers
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, VecEnvFactory
@@ -36,11 +36,11 @@ class Limits:
 _NO_LIMITS = Limits()
 
 
-class WorkerFailed(RunError):
+class WorkerFailed(EnvsFailed):
     """A worker failed, died or hung."""
 
     def __init__(self, worker: Worker, message: str) -> None:
-        super().__init__(message)
+        super().__init__(worker.envs, message)
         self.worker = worker
 
 

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -15,7 +15,6 @@ import torch
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.collector import Collection
-from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
 from tpsrl.rl.learning.ppo import Imitation
@@ -25,7 +24,7 @@ from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.metrics import MetricsLog
 from tpsrl.rl.run.settings import TrainSettings
-from tpsrl.rl.run.validation import summary, validate
+from tpsrl.rl.run.validation import MakePool, Validation
 
 CURVE = "curve.png"
 _WINDOW = 100  # finished episodes that success and return are means of
@@ -47,13 +46,13 @@ class TrainSchedule:
 class TrainTask:
     """What a policy is trained in.
 
-    `factory` makes the environments to learn in; `validation` those of a validation, which is over
-    when they are closed, None for no validation; `deploy` is what a checkpoint says besides of how
+    `factory` makes the environments to learn in; `validation` those of a validation, None for no
+    validation; `deploy` is what a checkpoint says besides of how
     to act by it.
     """
 
     factory: VecEnvFactory
-    validation: Callable[[], EnvPool] | None = None
+    validation: MakePool | None = None
     deploy: Json = dataclasses.field(default_factory=dict)
 
 
@@ -109,7 +108,11 @@ class Trainer:
         self.seconds = 0.0
         self.best: Json = {}
         self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
-        self._validation, self._deploy, self._watcher = task.validation, task.deploy, watcher
+        self._deploy, self._watcher = task.deploy, watcher
+        self._validation: Validation | None = None
+        if task.validation is not None:
+            count = schedule.validation_episodes
+            self._validation = Validation(task.validation, count, watcher.say)
         self._logger = logger
         self._asked = ""  # name of the signal that asked to save
         tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
@@ -158,6 +161,9 @@ class Trainer:
         self._window.extend(
             (bool(s), float(r), int(n)) for s, r, n in checkpoint.get("window", list)
         )
+        if self._validation is not None:
+            lost = checkpoint.note.get("validation_lost", [])
+            self._validation.lost = {int(start): str(cause) for start, cause in lost}
 
     def train(self) -> str:
         """Until the last step; "" then, or the name of the signal that asked to stop before.
@@ -179,7 +185,7 @@ class Trainer:
                 row = self._update(ahead=not (last or wanted))
                 before = row["steps"] - self.rollout.num_fresh
                 if self._validation is not None and self._due(before):
-                    row["validation"] = self._validate()
+                    row |= self._validate(self._validation)
                 log.write(row)
                 if "validation" in row:
                     curves.draw(self.out / CURVE, {self.out.name: metrics.read(self.out)})
@@ -226,6 +232,8 @@ class Trainer:
             "window": list(self._window),
             "best": self.best,
         }
+        if self._validation is not None:
+            state["validation_lost"] = sorted(self._validation.lost.items())
         checkpoints.save(self.latest, tensors, {**self._about(), **note, **notes, **state})
         if not self.best:
             self._save_policy({})
@@ -291,13 +299,13 @@ class Trainer:
         every = self.schedule.validate_every
         return self.steps // every > before // every or self.steps >= self.settings.steps
 
-    def _validate(self) -> Json:
-        """Validates, and keeps the policy if it is the best so far."""
-        assert self._validation is not None
+    def _validate(self, validation: Validation) -> Json:
+        """Validates, and keeps the policy if it is the best so far; what the record has of it."""
         begun = time.perf_counter()
-        with contextlib.closing(self._validation()) as pool:
-            episodes = validate(self.policy, pool, self.schedule.validation_episodes)
-        result = summary(episodes)
+        found = validation.run(self.policy)
+        result = found.to_json()
+        if found.given_up:
+            return {"validation_given_up": result}
         quality = (result["success"], result["return"])
         if not self.best or quality >= (self.best["success"], self.best["return"]):
             self.best = {"steps": self.steps, **result}
@@ -307,7 +315,7 @@ class Trainer:
             f"({result['episodes']} episodes, {time.perf_counter() - begun:.0f} s), "
             f"best {100 * self.best['success']:.1f}%"
         )
-        return result
+        return {"validation": result}
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -1,0 +1,63 @@
+"""The homes of validations: apartments and starts that nothing is trained on or reported on."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from skills.envs.environment import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
+from skills.starts.dataset import BASE_EPISODES
+from tpsrl.rl.envs.delay import DelayedVecEnvFactory
+from tpsrl.rl.envs.pool import EnvPool
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+from tpsrl.rl.run.validation import MakePool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeldOut:
+    """How often, where and on which starts of the validation split a policy is validated.
+
+    `seed` is of the dataset, `homes` are at most so many at once, `starts` as `EnvOptions` has
+    them, `processes` 0 keeps the homes in this process. A worker at one step for longer than
+    `hang_s` has failed.
+    """
+
+    episodes: int
+    seed: int
+    homes: int = 32
+    starts: str | None = None
+    processes: int = 0
+    delay: bool = False
+    hang_s: float = 120.0
+
+
+def validation_pools(skill: str, options: EnvOptions, how: HeldOut) -> MakePool:
+    """Makes the homes of a validation, under the skill's own settings; prepares its episodes.
+
+    Raises:
+        UserError: an option is out of range.
+        RunError: an episode cannot be made.
+    """
+    other = dataclasses.replace(
+        options,
+        split="val",
+        settings={},
+        starts=how.starts,
+        dataset_seed=how.seed,
+        num_episodes=min(how.episodes, BASE_EPISODES),
+    )
+    factory = TrainingVecEnvFactory(skill, other)
+    factory.prepare(max(how.processes, 1))
+
+    def make(starts: Sequence[int]) -> EnvPool:
+        count = min(how.homes, len(starts))
+        homes = dataclasses.replace(factory, order=tuple(starts), stride=count)
+        shown = DelayedVecEnvFactory(homes) if how.delay else homes
+        processes = min(how.processes, count)
+        if not processes:
+            return SerialEnvPool(shown, count)
+        tolerance = FaultTolerance(how.hang_s, max_failures=0)
+        return WorkerEnvPool(shown, count, processes, tolerance)
+
+    return make
