@@ -1,5 +1,7 @@
 """Pick by servoing: the teacher that policies are cloned from."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from skills.scripted.grasps import touch_targets
@@ -32,24 +34,29 @@ class ServoPick(Servo):
         """See `Servo.aim`."""
         return scene.position[self.goal.object]
 
-    def targets(self, scene: Scene, around: Stances) -> CupTargets:
+    def targets(self, scene: Scene, around: Stances) -> Iterator[CupTargets]:
         """See `Servo.targets`."""
-        return touch_targets(scene, self.goal.object, around)
+        yield touch_targets(scene, self.goal.object, around)
 
     def touching(self) -> int:
         """See `Servo.touching`."""
         return self.goal.object
 
     def finish(
-        self, scene: Scene, world: WorldState, there: np.ndarray, action: np.ndarray
+        self,
+        scene: Scene,
+        world: WorldState,
+        tip: np.ndarray,
+        there: np.ndarray,
+        action: np.ndarray,
     ) -> np.ndarray:
         """See `Servo.finish`; a little on, with suction where nothing else comes into the cup."""
         own, other = self._gaps(scene, world)
         if (own < _RIM_M and other > _CLEAR_M) or own < _TOUCHING_M:
             action[act.GRIP] = 1.0
-        tip, turn = cup_pose(there)
+        touch, turn = cup_pose(there)
         axis = turn[:, 0].copy()
-        beyond = tip + _PRESS_M * axis
+        beyond = touch + _PRESS_M * axis
         ok, posture = inverse(there, beyond, CUP_AXIS, axis, there, NO_OFFSET, 40, 0.3)
         return posture if ok else there
 

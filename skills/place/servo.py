@@ -1,18 +1,20 @@
 """Place by servoing: the teacher that policies are cloned from."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from skills.scripted.putting import standing
 from skills.scripted.scene import Scene
 from skills.scripted.servoing import Servo
-from skills.scripted.stances import Stances
+from skills.scripted.stances import Stances, nearest_floor
 from skills.scripted.targets import CupTargets
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
-_THERE_RAD = 0.02  # from the posture in which the object is let go
-_GOAL_M = 0.13  # from the goal it may be let go where the arm gets no further
+_THERE_RAD, _THERE_M = 0.02, 0.03  # from where the object is let go, by the arm or the cup
 _DROPS_M = (0.0, 0.05, 0.1)  # it is let fall, as into a sink
+_NEARER_M = 0.1  # than the goal, towards where the robot can stand
 
 
 class ServoPlace(Servo):
@@ -31,20 +33,32 @@ class ServoPlace(Servo):
         assert scene.held is not None
         return np.concatenate([np.asarray(self.goal.position, np.float64), scene.held.offset])
 
-    def targets(self, scene: Scene, around: Stances) -> CupTargets:
-        """See `Servo.targets`."""
+    def targets(self, scene: Scene, around: Stances) -> Iterator[CupTargets]:
+        """See `Servo.targets`; upright, let fall from a little above, or a little nearer."""
         assert scene.held is not None
         goal = np.asarray(self.goal.position, np.float64)
-        return standing(scene, scene.held, goal, around)
+        for drop in _DROPS_M:
+            yield standing(scene, scene.held, goal, around, drop=drop)
+        away = nearest_floor(scene, goal) - goal[:2]
+        goal[:2] += _NEARER_M * away / max(float(np.linalg.norm(away)), 1e-9)
+        for drop in _DROPS_M:
+            yield standing(scene, scene.held, goal, around, drop=drop)
 
     def touching(self) -> int:
         """See `Servo.touching`."""
         return -1
 
     def finish(
-        self, scene: Scene, world: WorldState, there: np.ndarray, action: np.ndarray
+        self,
+        scene: Scene,
+        world: WorldState,
+        tip: np.ndarray,
+        there: np.ndarray,
+        action: np.ndarray,
     ) -> np.ndarray:
-        """See `Servo.finish`; lets go once it is there."""
-        if float(np.abs(scene.arm - there).max()) < _THERE_RAD:
+        """See `Servo.finish`; lets go once it is there, or as near as it gets."""
+        off = float(np.abs(scene.arm - there).max())
+        cup = np.asarray(world.ee_pos[0], np.float64)
+        if off < _THERE_RAD or float(np.linalg.norm(cup - tip)) < _THERE_M:
             action[act.GRIP] = -1.0
         return there

@@ -19,11 +19,13 @@ from skills.core.interface import SkillGoal
 from skills.scripted.scene import Scene, look
 from skills.scripted.stances import Stances, ahead
 from skills.scripted.targets import CupTargets
+from tpsrl.compiled import njit
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
+from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
 from tpsrl.world.kinematics import cup_pose, inverse, wrapped
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 from tpsrl.world.state import WorldState
@@ -35,23 +37,26 @@ _STAND_M = BASE_RADIUS + 0.015
 _RAISED_M = 0.45  # before the stance, where the arm is raised if it cannot be at it
 _SAMPLE_RAD = 0.12
 _FREE_M, _NEAR_M = 0.015, -0.004  # of the arm on its way, and on the last bit of it
+_FARTHEST_RAD = 1.3  # of a joint from rest: there and back takes 200 steps
 _STAND_FREE_M = 0.01  # of the resting arm where it is raised
 _RAISING_STEPS = 25.0
 _MOST_STANCES = 60
-_MOST_ALIKE, _ALIKE_RAD = 3, 0.1  # touches of a stance that are looked at
+_MOST_ALIKE, _ALIKE_RAD, _ASIDE_RAD = 2, 0.1, 0.4  # touches of a stance that are looked at
+_MOST_TOUCHES = 24
 _USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # steps that a radian from it counts
 _STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
 _SOFT_STEPS = 4.0  # over which the arm slows down
-_TURN_GAIN, _DRIVE_GAIN, _FASTEST = 3.5, 2.5, 1.6
+_TURN_GAIN, _DRIVE_GAIN, _FASTEST = 4.0, 3.0, 2.0
 ARRIVED_M, ARRIVED_RAD = 0.1, 0.08
 
 
 _MOVED_M = 0.02  # what is aimed at has moved: ways are looked for anew
-_NEAR_STANCE_M = 0.45  # from where on the arm moves
+_NEAR_STANCE_M = 0.8  # from where on the arm moves
 _SAFE_M = 0.015  # that the arm keeps from everything on its way
 _TUBE_RAD, _RAISED_RAD = 0.07, 0.2  # of the straight line; of the posture before
 _LIFT_M, _ASIDE_M, _BACK_M = 0.08, 0.12, 0.3
 _BACKWARDS = -0.3
+_DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner that is reached
 
 
 class Servo(abc.ABC):
@@ -67,6 +72,7 @@ class Servo(abc.ABC):
         self.episode, self.goal = episode, goal
         self._aim: np.ndarray | None = None
         self._ways: list[Way] = []
+        self._field: tuple[tuple[float, float], DistanceField] | None = None
         self._left: np.ndarray | None = None
         self._plans = 0
 
@@ -107,8 +113,8 @@ class Servo(abc.ABC):
         """What the ways depend on: a point (3,) in the world to stand before, and more numbers."""
 
     @abc.abstractmethod
-    def targets(self, scene: Scene, around: Stances) -> CupTargets:
-        """The cup's poses at the target, from stances around it."""
+    def targets(self, scene: Scene, around: Stances) -> Iterator[CupTargets]:
+        """The cup's poses at the target, from stances around it; then others, if these fail."""
 
     @abc.abstractmethod
     def touching(self) -> int:
@@ -116,9 +122,17 @@ class Servo(abc.ABC):
 
     @abc.abstractmethod
     def finish(
-        self, scene: Scene, world: WorldState, there: np.ndarray, action: np.ndarray
+        self,
+        scene: Scene,
+        world: WorldState,
+        tip: np.ndarray,
+        there: np.ndarray,
+        action: np.ndarray,
     ) -> np.ndarray:
-        """At the end of a way, whose posture is `there` (7,): sets the grip; where to go on to."""
+        """At the end of a way: sets the grip, and says in which posture (7,) to go on.
+
+        The posture there is `there` (7,), the cup's tip then at `tip` (3,) in the world.
+        """
 
     # -- reaching ------------------------------------------------------------------------------
 
@@ -132,8 +146,11 @@ class Servo(abc.ABC):
         poses = stances(scene, aim[:3])
         zero = np.zeros(len(poses))
         around = Stances(zero, poses, zero, poses, np.zeros(len(poses), bool))
-        self._targets = self.targets(scene, around)
-        self._ways = list(ways(scene, self._targets, poses, self.touching()))
+        for targets in self.targets(scene, around):
+            self._targets = targets
+            self._ways = list(ways(scene, targets, poses, self.touching()))
+            if self._ways:
+                break
         self._stances = np.array([way.stance for way in self._ways]).reshape(-1, 3)
         self._steps = np.array([way.steps for way in self._ways])
         return len(self._ways) > 0
@@ -147,6 +164,7 @@ class Servo(abc.ABC):
         back = np.pi - off + 0.5
         turn += np.where(far > ARRIVED_M, np.minimum(off, back), 0.0)
         steps = far / _STEP_M + turn / _STEP_RAD + self._steps
+        steps += np.where(self._sees(scene, self._stances), 0.0, _DETOUR_STEPS)
         return self._ways[int(np.argmin(steps))]
 
     def _reach(self, scene: Scene, world: WorldState, action: np.ndarray) -> None:
@@ -156,6 +174,8 @@ class Servo(abc.ABC):
         far = _apart(way.stance, scene.base)
         raised = float(np.abs(scene.arm - way.before).max()) < _RAISED_RAD
         end = way.stance if raised or far < ARRIVED_M else way.first
+        if not self._sees(scene, end[None])[0]:
+            end = self._corner(scene, end)
         action[act.BASE] = drive(scene.base, end, point)
         facing = math.atan2(point[1] - scene.base[1], point[0] - scene.base[0])
         turned = abs(wrap(facing - scene.base[2]))
@@ -167,9 +187,27 @@ class Servo(abc.ABC):
         if there is None or before is None:
             there, before = way.there, way.before
         if _from_line(scene.arm, before, there) < _TUBE_RAD or self._arrived(scene, there):
-            action[act.ARM] = towards(scene.arm, self.finish(scene, world, there, action))
+            action[act.ARM] = towards(
+                scene.arm, self.finish(scene, world, self._targets.tip[way.target], there, action)
+            )
         else:
             action[act.ARM] = towards(scene.arm, before)
+
+    def _sees(self, scene: Scene, poses: np.ndarray) -> np.ndarray:
+        """Whether the base's disc can drive straight to poses (n, 3); bool (n,)."""
+        floor = floor_map(scene.layout, joints=scene.joints)
+        base = np.asarray(scene.base, np.float64)
+        return _straight(floor.distance, *floor.origin, base, np.asarray(poses, np.float64))
+
+    def _corner(self, scene: Scene, end: np.ndarray) -> np.ndarray:
+        """The next corner of the shortest way to a pose (3,), as a pose."""
+        if self._field is None or self._field[0] != (end[0], end[1]):
+            floor = free_floor(scene.layout, scene.joints)
+            self._field = (end[0], end[1]), distance_field(floor, end[:2].tolist())
+        path = self._field[1].path(scene.base[0], scene.base[1])
+        ahead = [p for p in path if math.hypot(*(p - scene.base[:2])) > _CORNER_M]
+        x, y = ahead[0] if ahead else end[:2]
+        return np.array([x, y, end[2]])
 
     def _arrived(self, scene: Scene, there: np.ndarray) -> bool:
         """Whether the arm is about at its target, be it a little past it."""
@@ -282,11 +320,11 @@ def _most_usual(targets: CupTargets, row: int, pose: np.ndarray) -> list[tuple[i
     aside = np.where(level > 0.2, np.abs(_wrapped(np.arctan2(y, x) - pose[2])), 0.0)
     odd = _ODD_STEPS * (np.abs(pitch) + aside) + targets.extra[mine]
     chosen: list[tuple[int, float]] = []
-    alike: Counter[int] = Counter()  # by the pitch, so that also a shelf's are among them
+    alike: Counter[tuple[int, int]] = Counter()  # so that those of a shelf are among them
     for k in np.argsort(odd, kind="stable").tolist():
-        group = round(float(pitch[k]) / _ALIKE_RAD)
+        group = round(float(pitch[k]) / _ALIKE_RAD), round(float(aside[k]) / _ASIDE_RAD)
         alike[group] += 1
-        if alike[group] <= _MOST_ALIKE:
+        if alike[group] <= _MOST_ALIKE and len(chosen) < _MOST_TOUCHES:
             chosen.append((int(mine[k]), float(odd[k])))
     return chosen
 
@@ -303,6 +341,8 @@ def _way(
     there, before = solve(targets, i, pose, REST)
     if there is None or before is None:
         return None
+    if float(np.abs(before - REST).max()) > _FARTHEST_RAD:
+        return None
     if not checker.free(there, _NEAR_M) or not checker.free(before, _FREE_M):
         return None
     raising = checker if first is pose else scene.checker(first)
@@ -314,7 +354,8 @@ def _way(
             return None
     if not line_free(checker, before, there, _NEAR_M):
         return None
-    steps = (np.abs(before - REST).max() + np.abs(there - before).max()) / act.ARM_DELTA_RAD
+    # There and back again.
+    steps = 2.0 * (np.abs(before - REST).max() + np.abs(there - before).max()) / act.ARM_DELTA_RAD
     steps += odd + (0.0 if first is pose else _RAISING_STEPS)
     return Way(pose, first, before, there, i, float(steps))
 
@@ -398,3 +439,20 @@ def _from_line(q: np.ndarray, start: np.ndarray, end: np.ndarray) -> float:
     along = end - start
     t = float(np.clip((q - start) @ along / max(float(along @ along), 1e-9), 0.0, 1.0))
     return float(np.abs(q - start - t * along).max())
+
+
+@njit(cache=True)
+def _straight(
+    distance: np.ndarray, x0: float, y0: float, base: np.ndarray, poses: np.ndarray
+) -> np.ndarray:
+    """Whether the disc can drive straight from a base pose (3,) to others (n, 3)."""
+    out = np.ones(len(poses), np.bool_)
+    for i in range(len(poses)):
+        dx, dy = poses[i, 0] - base[0], poses[i, 1] - base[1]
+        count = int(math.sqrt(dx * dx + dy * dy) / 0.05)
+        for k in range(1, count):
+            x, y = base[0] + dx * k / count, base[1] + dy * k / count
+            if clearance_gradient(distance, x0, y0, x, y)[0] < BASE_RADIUS - 0.01:
+                out[i] = False
+                break
+    return out
