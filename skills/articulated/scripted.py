@@ -52,6 +52,7 @@ class _Articulated(Routine):
     """What opening and closing have in common."""
 
     opening: bool
+    usual = False  # see `plan_approach`
 
     @property
     def handle(self) -> Handle:
@@ -104,7 +105,7 @@ class _Articulated(Routine):
         """Drives before the face, raises the arm, and drives on until the cup is on it."""
         self.grip = -1.0
         approach = yield from self.find(
-            lambda scene: plan_approach(scene, self.handle, self.joint, self.opening)
+            lambda scene: plan_approach(scene, self.handle, self.joint, self.opening, self.usual)
         )
         if approach is None:
             self.note("no_handle")
@@ -301,3 +302,15 @@ class ScriptedClose(_Articulated):
         if self.at_face:
             self.phase = "retreat"
             yield from self.lift_off()
+
+
+class UsualOpen(ScriptedOpen):
+    """Opens in the same way wherever that can be done: the teacher."""
+
+    usual = True
+
+
+class UsualClose(ScriptedClose):
+    """Closes in the same way wherever that can be done: the teacher."""
+
+    usual = True
