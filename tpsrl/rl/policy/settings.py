@@ -8,6 +8,8 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
+ENCODER_NAMES = ("resnet18", "se_resnet9", "nature_cnn", "state")  # in the box
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicySettings:
