@@ -61,13 +61,35 @@ _OUT_M, _HIGHEST_M = 0.03, 0.3  # what is nearer to something is lifted on, up t
 _DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner that is reached
 
 
-class Servo(abc.ABC):
+class Mover:
+    """Moves of arm and base that touch nothing."""
+
+    depth_size: tuple[int, int] | None = None
+
+    def freest(
+        self, scene: Scene, moves: list[tuple[np.ndarray, float, float]]
+    ) -> tuple[np.ndarray, float, float]:
+        """The first move (arm, forward, turn) by which nothing is touched, or the best of them."""
+        now = scene.checker(scene.base).clearance(scene.arm, _SAFE_M)
+        best, chosen = -math.inf, moves[0]
+        for move in moves:
+            arm, forward, turn = move
+            base = ahead(scene.base, _LOOK_STEPS * act.STEP_M * forward)
+            base[2] += _LOOK_STEPS * act.STEP_RAD * turn
+            after = scene.arm + _LOOK_STEPS * act.ARM_DELTA_RAD * arm
+            clearance = scene.checker(base).clearance(after, _SAFE_M)
+            if clearance >= min(_SAFE_M, now + _NO_LESS_M):
+                return move
+            if clearance > best:
+                best, chosen = clearance, move
+        return chosen
+
+
+class Servo(Mover, abc.ABC):
     """A teacher whose labels are read off the state; see the module.
 
     It remembers only what was found out about where things are.
     """
-
-    depth_size: tuple[int, int] | None = None
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Teacher.begin`."""
@@ -244,26 +266,8 @@ class Servo(abc.ABC):
             moves.append((lifted, _BACKWARDS, 0.0))
         moves.append((still, _BACKWARDS, 0.0))
         moves += [(still, 0.0, turn) for turn in (-_BACKWARDS, _BACKWARDS)]
-        arm, action[act.BASE.start], action[act.BASE.start + 1] = self._freest(scene, moves)
+        arm, action[act.BASE.start], action[act.BASE.start + 1] = self.freest(scene, moves)
         action[act.ARM] = arm
-
-    def _freest(
-        self, scene: Scene, moves: list[tuple[np.ndarray, float, float]]
-    ) -> tuple[np.ndarray, float, float]:
-        """The first move (arm, forward, turn) by which nothing is touched, or the best of them."""
-        now = scene.checker(scene.base).clearance(scene.arm, _SAFE_M)
-        best, chosen = -math.inf, moves[0]
-        for move in moves:
-            arm, forward, turn = move
-            base = ahead(scene.base, _LOOK_STEPS * act.STEP_M * forward)
-            base[2] += _LOOK_STEPS * act.STEP_RAD * turn
-            after = scene.arm + _LOOK_STEPS * act.ARM_DELTA_RAD * arm
-            clearance = scene.checker(base).clearance(after, _SAFE_M)
-            if clearance >= min(_SAFE_M, now + _NO_LESS_M):
-                return move
-            if clearance > best:
-                best, chosen = clearance, move
-        return chosen
 
     def _higher(self, scene: Scene) -> np.ndarray | None:
         """The arm's action (7,) that raises the cup."""
