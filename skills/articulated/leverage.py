@@ -213,8 +213,8 @@ class _Search:
     def _ways(self) -> _Ways:
         """The ways that are worth trying."""
         scene = self._scene
-        table = table_of(self._handle, self._joint, self._opening, scene.layout)
-        stance = stances(self._handle, self._joint, table)
+        table = _table(self._handle, self._joint, self._opening, scene.layout)
+        stance = _stances(self._handle, self._joint, table)
         approach = _APPROACH_M if self._opening or self._handle.slides else _ENTER_M
         first = _ahead(stance, -approach)
         arm = np.abs(table.posture - scene.arm).max(axis=1) / ARM_DELTA_RAD
@@ -222,7 +222,7 @@ class _Search:
         turn = np.abs(wrap_angle(first[:, 2] - scene.base[2]))
         drive = np.hypot(*(first[:, :2] - scene.base[:2]).T) / STEP_M + turn / STEP_RAD
         steps = np.maximum(drive + DRIVE_STEPS + 2 * STOP_STEPS, arm) + self._askew(first) + back
-        more = odd(table) if self._usual else np.zeros(len(steps))
+        more = _odd(table) if self._usual else np.zeros(len(steps))
         ways = _Ways(steps + more + _CREEP_STEPS, back + more, first, stance, table.posture)
         ways = ways.rows(self._on_floor(first) & self._on_floor(stance))
         ways = ways.rows(_spread(ways, _DRIVES_KNOWN))
@@ -251,7 +251,7 @@ class _Search:
         return np.where(off > _FACING_RAD, _ASKEW_STEPS, 0.0)
 
 
-def odd(table: Holds) -> np.ndarray:
+def _odd(table: Holds) -> np.ndarray:
     """How unusual ways to hold the arm are (n,), in steps: how far from that nearest to rest."""
     far = np.abs(table.posture - REST).max(axis=1) + _ASIDE * np.abs(table.inward)
     usual = int(np.argmin(far))
@@ -259,7 +259,7 @@ def odd(table: Holds) -> np.ndarray:
     return _ODD_STEPS * (np.abs(table.posture - table.posture[usual]).max(axis=1) + _ASIDE * turned)
 
 
-def table_of(handle: Handle, joint: float, opening: bool, layout: str) -> Holds:
+def _table(handle: Handle, joint: float, opening: bool, layout: str) -> Holds:
     """The ways to hold the arm that are worth trying."""
     height = round(float(handle.point(joint)[2]), 2)
     if not opening or joint > _SHUT:
@@ -274,11 +274,11 @@ def _promising(layout: str, marker: str, height: float) -> Holds:
     """The ways to hold the arm with which a shut door or drawer could be opened, if far enough."""
     table, where = holds(height, opening=True), handle_of(layout, marker)
     goal, _, enough = open_goal(where)
-    stance = stances(where, 0.0, table)
+    stance = _stances(where, 0.0, table)
     return table.rows(foresee_all(layout, marker, stance, table.posture, goal) >= enough)
 
 
-def stances(handle: Handle, joint: float, table: Holds) -> np.ndarray:
+def _stances(handle: Handle, joint: float, table: Holds) -> np.ndarray:
     """Base poses (n, 3) at which the cup is on the face."""
     point, into = handle.point(joint), -handle.normal(joint)
     yaw = (math.atan2(into[1], into[0]) - table.inward + math.pi) % (2 * math.pi) - math.pi

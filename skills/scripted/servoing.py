@@ -430,20 +430,25 @@ def towards(arm: np.ndarray, posture: np.ndarray, pace: float = 1.0) -> np.ndarr
     return pace * off / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
 
 
-def drive(base: np.ndarray, stance: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """The base's action (2,) to a stance (3,), at which it turns to face a point."""
+def drive(
+    base: np.ndarray, stance: np.ndarray, point: np.ndarray, arrived: float = ARRIVED_M
+) -> np.ndarray:
+    """The base's action (2,) to a stance (3,), at which it turns to face a point.
+
+    Nearer than `arrived` (m) it is there.
+    """
     dx, dy = stance[0] - base[0], stance[1] - base[1]
     far = math.hypot(dx, dy)
     off = wrap(math.atan2(dy, dx) - base[2])
     facing = wrap(math.atan2(point[1] - base[1], point[0] - base[0]) - base[2])
-    if far < ARRIVED_M:
-        near = far / ARRIVED_M
+    if far < arrived:
+        near = far / arrived
         speed = _DRIVE_GAIN * far * math.cos(off) * near
         return _limited(speed, _TURN_GAIN * facing)
     sign = 1.0
     if abs(off) > math.radians(100) and far < 0.7:
         sign, off = -1.0, wrap(off + math.pi)
-    blend = min(1.0, (far - ARRIVED_M) / 0.15)
+    blend = min(1.0, (far - arrived) / 0.15)
     turn = blend * off + (1.0 - blend) * facing
     speed = sign * min(_DRIVE_GAIN * far, _FASTEST) * max(math.cos(off), 0.0) ** 3
     return _limited(speed, _TURN_GAIN * turn)
