@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from skills import registry
-from skills.demos.preset import ClonePreset
+from skills.demos.preset import SWITCHES, ClonePreset
 from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_sensors
 from skills.demos.selecting import select
 from skills.envs.environment import EnvOptions
@@ -29,9 +29,7 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import curves, metrics
 from tpsrl.rl.run.validation import MakePool, Validation
-from tpsrl.world import action as act
 
-SWITCHES = (act.GRIP, act.STOP)  # of which only the sign matters
 _JOB = 12  # episodes that a worker is given at a time
 
 

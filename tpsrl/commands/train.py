@@ -92,6 +92,10 @@ class TrainingSettings:
         "or none",
     )
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
+    demos: str | None = config.option(
+        None,
+        "folders of demonstrations, by commas, to imitate beside it (preset.ppo.imitation_coef)",
+    )
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
     )
@@ -185,6 +189,7 @@ def run(settings: TrainingSettings) -> int:
             processes,
             settings.seed,
             init=init,
+            imitation=_imitation(settings, task.deploy),
             logger=settings.logger,
         )
         try:
@@ -256,6 +261,28 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
     torch.set_num_threads(threads)
     machine.keep_memory()
     return min(machine.cores() if processes is None else processes, preset.num_envs), threads
+
+
+def _imitation(settings: TrainingSettings, deploy: Mapping[str, Any]) -> Any:
+    """The loss on demonstrations, None where there are none.
+
+    Raises:
+        UserError: they are of another skill or lack a sensor, or nothing is to be made of them.
+    """
+    if not settings.demos:
+        return None
+    if settings.preset.ppo.imitation_coef == 0.0:
+        raise UserError("demos: with preset.ppo.imitation_coef=0 nothing is made of them; try 0.1")
+    from skills.demos import selecting
+    from skills.demos.preset import SWITCHES
+    from tpsrl.rl.imitation.imitator import Imitator
+    from tpsrl.rl.imitation.settings import CloningSettings
+
+    depth = deploy["depth"]
+    size = None if depth is None else (int(depth[0]), int(depth[1]))
+    folders = [folder.strip() for folder in settings.demos.split(",")]
+    episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
+    return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed)
 
 
 def _objects(settings: TrainingSettings) -> int:
