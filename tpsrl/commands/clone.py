@@ -4,9 +4,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from skills.demos.preset import ClonePreset
+from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
 from tpsrl.commands import Command
-from tpsrl.commands.train import VALIDATION_SEED
 from tpsrl.errors import UserError, unknown
 
 if TYPE_CHECKING:

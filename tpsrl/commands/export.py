@@ -16,7 +16,7 @@ is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its mo
 facts are in the file. Refused if the policy does not act the same as before.
 
 Success on the card comes from an evaluation of this policy, evaluation=DIR of `tpsrl eval SKILL
-agent=... num_episodes=500 seed=1000`; seed 0 is refused, since checkpoints are chosen by its start
+agent=... num_episodes=500`; seed 1000 is refused, since checkpoints are chosen by its start
 states. What is known of a training is taken from its folder; a file that was exported before keeps
 its facts. See docs/pretrained.md."""
 
@@ -113,7 +113,7 @@ def run(settings: ExportSettings) -> int:
     print(f"half precision changes a mean action by {card.difference:.2g} at most")
     print(f"wrote {path} ({size:.2f} MB) and {out / pretrained.card_name(settings.skill)}")
     if card.success is None:
-        agent = f"agent={path} num_episodes=500 seed=1000"
+        agent = f"agent={path} num_episodes=500"
         print(f"its success is not measured; `tpsrl eval {settings.skill} {agent}` does it")
     return 0
 

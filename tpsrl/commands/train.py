@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
@@ -24,7 +25,6 @@ _CONFIG = "config.yaml"
 _FEW_OBJECTS = 12
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
-VALIDATION_SEED = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
