@@ -238,13 +238,15 @@ def check(preset: TrainSettings) -> None:
     """Refuses at once what would fail only after the episodes have been made.
 
     Raises:
-        UserError: collector or encoder is unknown; names the nearest.
+        UserError: collector or encoder is unknown (names the nearest), or settings of the learner
+            do not fit together.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.settings import ENCODER_NAMES
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
+    preset.ppo.check("preset.ppo.")
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 
