@@ -41,21 +41,20 @@ def cloning_loss(
     parts = {"distance": distance.detach()}
     if bool(turned.any()):
         chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
-        target = (wanted[:, turned] >= 0.0).float()
-        surprise = functional.binary_cross_entropy(chance, target, reduction="none")
-        surprise = surprise * _balance(target, batch.weight)
+        on = wanted[:, turned] >= 0.0
+        surprise = -torch.where(on, chance, 1.0 - chance).log() * _balance(on, batch.weight)
         surprise = (surprise.mean(1) * batch.weight).sum() / total
         loss = loss + switch_weight * surprise
         parts["switches"] = surprise.detach()
     return loss, parts
 
 
-def _balance(target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Weights (S, w) of switches that are on (1) or off (0) in `target` (S, w), the rarer the more.
+def _balance(on: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Weights (S, w) of switches that are on or off, (S, w) bool, the rarer the more.
 
     By the square root of the odds: a stop that is called half as often as it should be ends an
     episode a little late, one that is called by mistake loses it.
     """
-    share = (target * weight[:, None]).sum(0) / weight.sum().clamp(min=1.0)
+    share = (on * weight[:, None]).sum(0) / weight.sum().clamp(min=1.0)
     odds = ((1.0 - share) / share.clamp(min=1e-6)).sqrt().clamp(1.0, _RAREST)
-    return torch.where(target > 0.5, odds, 1.0)
+    return torch.where(on, odds, 1.0)
