@@ -4,6 +4,7 @@ from torch import nn
 
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.encoder_registry import ENCODERS, make_encoder
+from tpsrl.rl.policy.settings import ENCODER_NAMES
 
 IMAGE_ENCODERS = sorted(name for name, kind in ENCODERS.items() if kind is not None)
 WIDTH, SIZE = 8, 24
@@ -26,6 +27,10 @@ def shaken(module: nn.Module) -> nn.Module:
         for parameter in module.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     return module
+
+
+def test_the_settings_know_the_encoders_in_the_box() -> None:
+    assert tuple(ENCODERS) == ENCODER_NAMES
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (64, 64), (128, 128), (48, 80), (33, 100)])

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -373,9 +374,9 @@ def test_the_cache_grows_and_is_not_made_twice(
     made: list[int] = []
     generate = datasets.generate
 
-    def counting(source: Source, indices: range, processes: int | None) -> object:
+    def counting(source: Source, indices: range, *rest: Any) -> object:
         made.extend(indices)
-        return generate(source, indices, processes)
+        return generate(source, indices, *rest)
 
     monkeypatch.setattr(datasets, "generate", counting)
     for count in (2, 3, 2):

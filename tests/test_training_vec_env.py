@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from eval.running import skill_evaluator
 from eval.settings import SkillSettings
+from skills import registry
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.training import TrainingVecEnv, TrainingVecEnvFactory
 from skills.starts import dataset
@@ -19,9 +21,15 @@ from tpsrl.cli import main
 from tpsrl.commands import train
 from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
+from tpsrl.rl.collection.noise import Noise
 from tpsrl.rl.envs.pool import step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.world import action as act
 
 N = 3
 
@@ -64,7 +72,7 @@ def test_a_home_goes_through_the_episodes_of_its_generator(
     assert homes.spec.observations == {"state": shown["state"].shape[1:], "depth": (16, 16)}
     env = SkillEnv("pick", **options)
     for home in range(N):
-        rng = np.random.default_rng((5, home))
+        rng = generator(Stream.STARTS, 5, home)
         index, _ = StartSource("pick", options["starts"]).draw(rng)
         first, _ = env.reset(options={"start": index})
         for name, values in first.items():
@@ -76,7 +84,7 @@ def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
 ) -> None:
     env = SkillEnv("pick", **options)
     homes.reset(range(N))
-    rng = np.random.default_rng((5, 0))
+    rng = generator(Stream.STARTS, 5, 0)
     for _ in range(2):
         index, _ = StartSource("pick", options["starts"]).draw(rng)
         env.reset(options={"start": index})
@@ -130,6 +138,39 @@ def test_with_an_order_its_starts_come_in_turn(options: Options) -> None:
         for one, seen in zip(homes, found, strict=True):
             seen += [episode.start_index for episode in one.step([0], action(turn, 1)).episodes]
     assert found == [[4, 5, 0, 4], [0, 4, 5, 0]]
+
+
+@pytest.mark.parametrize("skill", ["place", "pick"])
+def test_a_new_policy_keeps_what_it_begins_with_and_else_tries_the_grip(skill: str) -> None:
+    homes = TrainingVecEnvFactory(skill, EnvOptions(num_objects=4))([0])
+    torch.manual_seed(0)
+    policy = ActorCritic(homes.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8))
+    count = 20_000
+    shown = {"state": torch.randn(count, *homes.spec.observations["state"])}
+    first = torch.ones(count, dtype=torch.bool)
+    with torch.inference_mode():
+        step = policy.act(shown, torch.zeros(count, 11), policy.initial_memory(count), first)
+        drawn = gaussian.sample(step.mean, step.std, policy.mask, torch.Generator().manual_seed(0))
+    opening = float((drawn[:, act.GRIP] < 0).float().mean())
+    if registry.get(skill).definition.begins_holding:
+        assert 1 - (1 - opening) ** 20 < 0.2  # of a second's steps hardly any lets go,
+        assert 1 - (1 - opening) ** 300 > 0.5  # of an episode's most likely one
+    else:
+        assert 0.3 < opening < 0.7
+
+
+def test_starts_and_actions_are_drawn_from_streams_of_their_own(
+    homes: TrainingVecEnv, options: Options
+) -> None:
+    def states(rngs: list[np.random.Generator]) -> list[int]:
+        return [rng.bit_generator.state["state"]["state"] for rng in rngs]
+
+    noise = states(Noise(N, 11, seed=5)._rngs)
+    starts, scheduler = states(homes._rngs), states([SerialEnvPool(factory(options), N, 5)._rng])
+    plain = states([np.random.default_rng((5, env)) for env in range(N + 1)])
+    homes.reseed(1)
+    every = [*noise, *starts, *scheduler, *plain, *states(homes._rngs)]
+    assert len(set(every)) == len(every)
 
 
 # -- snapshots ---------------------------------------------------------------------------------

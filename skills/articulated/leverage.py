@@ -54,6 +54,7 @@ _MARGIN_M = 0.006
 _CREEP_STEPS = 8.0
 # Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
 _FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
+_ODD_STEPS, _ASIDE = 150.0, 0.3  # what a radian off the usual way counts, of a joint or the base
 _DRIVES_KNOWN = 600  # ways for which the drive is looked up
 _PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
 _ARRIVED = 0.6  # of them: so near, the last stretch makes up for the rest
@@ -95,17 +96,25 @@ def open_goal(handle: Handle) -> tuple[float, float, float]:
     return _OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD
 
 
-def plan_approach(scene: Scene, handle: Handle, joint: float, opening: bool) -> Approach | None:
-    """The quickest way to open or close from joint position `joint`, or None."""
-    search = _Search(scene, handle, joint, opening)
+def plan_approach(
+    scene: Scene, handle: Handle, joint: float, opening: bool, usual: bool = False
+) -> Approach | None:
+    """The quickest way to open or close from joint position `joint`, or None.
+
+    With `usual` one way of holding the arm is preferred wherever it can be had, be it slower: who
+    learns from it sees the same done every time.
+    """
+    search = _Search(scene, handle, joint, opening, usual)
     return search.from_here() or search.best()
 
 
 class _Search:
     """Tries ways in turn."""
 
-    def __init__(self, scene: Scene, handle: Handle, joint: float, opening: bool) -> None:
-        self._scene, self._handle = scene, handle
+    def __init__(
+        self, scene: Scene, handle: Handle, joint: float, opening: bool, usual: bool
+    ) -> None:
+        self._scene, self._handle, self._usual = scene, handle, usual
         self._joint, self._opening = joint, opening
         self._footprint = scene.footprint(scene.arm)
         empty = without_load(scene, handle, joint)
@@ -213,7 +222,8 @@ class _Search:
         turn = np.abs(wrap_angle(first[:, 2] - scene.base[2]))
         drive = np.hypot(*(first[:, :2] - scene.base[:2]).T) / STEP_M + turn / STEP_RAD
         steps = np.maximum(drive + DRIVE_STEPS + 2 * STOP_STEPS, arm) + self._askew(first) + back
-        ways = _Ways(steps + _CREEP_STEPS, back, first, stance, table.posture)
+        more = _odd(table) if self._usual else np.zeros(len(steps))
+        ways = _Ways(steps + more + _CREEP_STEPS, back + more, first, stance, table.posture)
         ways = ways.rows(self._on_floor(first) & self._on_floor(stance))
         ways = ways.rows(_spread(ways, _DRIVES_KNOWN))
         field = drive_field(self._footprint, scene.base)
@@ -239,6 +249,14 @@ class _Search:
         away = self._handle.point(self._joint)[:2] - first[:, :2]
         off = np.abs(wrap_angle(np.arctan2(away[:, 1], away[:, 0]) - first[:, 2]))
         return np.where(off > _FACING_RAD, _ASKEW_STEPS, 0.0)
+
+
+def _odd(table: Holds) -> np.ndarray:
+    """How unusual ways to hold the arm are (n,), in steps: how far from that nearest to rest."""
+    far = np.abs(table.posture - REST).max(axis=1) + _ASIDE * np.abs(table.inward)
+    usual = int(np.argmin(far))
+    turned = np.abs(table.inward - table.inward[usual])
+    return _ODD_STEPS * (np.abs(table.posture - table.posture[usual]).max(axis=1) + _ASIDE * turned)
 
 
 def _table(handle: Handle, joint: float, opening: bool, layout: str) -> Holds:

@@ -52,6 +52,8 @@ class _Articulated(Routine):
     """What opening and closing have in common."""
 
     opening: bool
+    usual = False  # see `plan_approach`
+    slowest_mps = 0.0  # of the tip, at a face and at the end of the way
 
     @property
     def handle(self) -> Handle:
@@ -104,7 +106,7 @@ class _Articulated(Routine):
         """Drives before the face, raises the arm, and drives on until the cup is on it."""
         self.grip = -1.0
         approach = yield from self.find(
-            lambda scene: plan_approach(scene, self.handle, self.joint, self.opening)
+            lambda scene: plan_approach(scene, self.handle, self.joint, self.opening, self.usual)
         )
         if approach is None:
             self.note("no_handle")
@@ -151,7 +153,7 @@ class _Articulated(Routine):
         """
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
         into, before = -self.handle.normal(self.joint), self.joint
-        last = _TOUCH_MPS if self.opening else _PUSH_MPS
+        last = max(_TOUCH_MPS if self.opening else _PUSH_MPS, self.slowest_mps)
         speed, best, stuck = self._speed(into), math.inf, 0
         while not self.holds and (self.opening or self.joint > before - _MOVED):
             gap, left = self._gap(), contact - np.asarray(self.world.ee_pos[0])
@@ -186,7 +188,7 @@ class _Articulated(Routine):
             motion = sign * where.motion(self.joint, cup)
             radius = float(np.linalg.norm(motion))
             left = sign * (goal - self.joint) * radius
-            slowed = math.sqrt(2 * _SLOW_DOWN_MPS2 * left) + _LAST_MPS
+            slowed = math.sqrt(2 * _SLOW_DOWN_MPS2 * left) + max(_LAST_MPS, self.slowest_mps)
             speed = min(speed + _SPEED_UP_MPS2 / CONTROL_HZ, _SPEED_MPS, slowed)
             wanted = to_base(base, speed * motion / radius)
             wanted += _PULL_GAIN * (point_to_base(base, cup) - tip)
@@ -301,3 +303,18 @@ class ScriptedClose(_Articulated):
         if self.at_face:
             self.phase = "retreat"
             yield from self.lift_off()
+
+
+class UsualOpen(ScriptedOpen):
+    """Opens in the same way wherever that can be done: the teacher.
+
+    It never creeps: a speed of a hundredth of the fastest is none for a network.
+    """
+
+    usual, slowest_mps = True, 0.2
+
+
+class UsualClose(ScriptedClose):
+    """Closes in the same way wherever that can be done: the teacher; see `UsualOpen`."""
+
+    usual, slowest_mps = True, 0.2

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from skills import registry
-from skills.demos.preset import ClonePreset
+from skills.demos.preset import SWITCHES, ClonePreset
 from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_sensors
 from skills.demos.selecting import select
 from skills.envs.environment import EnvOptions
@@ -29,9 +29,7 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import curves, metrics
 from tpsrl.rl.run.validation import MakePool, Validation
-from tpsrl.world import action as act
 
-SWITCHES = (act.GRIP, act.STOP)  # of which only the sign matters
 _JOB = 12  # episodes that a worker is given at a time
 
 
@@ -114,7 +112,7 @@ class Cloning:
         schedule = self.schedule
         episodes = list(episodes)
         parts = max(schedule.rounds + 1, schedule.validations)
-        log = metrics.MetricsLog(self.out)
+        log, curve = metrics.MetricsLog(self.out), curves.Curve(self.out, [])
         begun, round_number = time.perf_counter(), 0
         with contextlib.closing(log):
             for part in range(parts):
@@ -130,10 +128,10 @@ class Cloning:
                 row |= {"success": None, "return": None}
                 self._save(checkpoints.LATEST, made, {})
                 if self._validation is not None:
-                    row["validation"] = self._validate(made)
+                    row |= self._validate(made)
                 row["seconds"] = round(time.perf_counter() - begun, 1)
                 log.write(row)
-                curves.draw(self.out / "curve.png", {self.out.name: metrics.read(self.out)})
+                curve.add(row, now=True)
                 self._say(_line(row))
         if not self.best:
             self._save(checkpoints.BEST, made, {})
@@ -165,16 +163,17 @@ class Cloning:
         return {"number": number, "frames": frames, "ended": dict(ended.most_common())}
 
     def _validate(self, made: Json) -> Json:
-        """Validates, and keeps the policy if it is the best so far."""
+        """Validates, and keeps the policy if it is the best so far; for the record."""
         assert self._validation is not None
-        result = self._validation.run(self.policy).to_json()
-        if "success" not in result:
-            return result
+        validated = self._validation.run(self.policy)
+        result = validated.to_json()
+        if validated.given_up:
+            return {"validation_given_up": result}
         quality = result["success"], result["return"]
         if not self.best or quality >= (self.best["success"], self.best["return"]):
             self.best = {"steps": self.frames, **result}
             self._save(checkpoints.BEST, made, result)
-        return result
+        return {"validation": result}
 
     def _save(self, name: str, made: Json, result: Json) -> None:
         tensors, note = checkpoints.policy_part(self.policy)
@@ -189,6 +188,6 @@ def _line(row: Json) -> str:
     if "round" in row:
         ended = ", ".join(f"{name} {count}" for name, count in row["round"]["ended"].items())
         told += f"; round {row['round']['number']}: {ended}"
-    if "success" in row.get("validation", {}):
+    if "validation" in row:
         told += f"; validation success {100 * row['validation']['success']:.1f}%"
     return told

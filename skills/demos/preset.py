@@ -5,6 +5,9 @@ import dataclasses
 from tpsrl import config
 from tpsrl.rl.imitation.settings import CloningSettings
 from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.world import action as act
+
+SWITCHES = (act.GRIP, act.STOP)  # the parts of an action of which only the sign matters
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,10 +12,12 @@ import numpy as np
 
 from skills import registry
 from skills.core import sensors
+from skills.core.skill import Skill
 from skills.envs.batch import BatchStep, SkillSnapshot
 from skills.envs.environment import EnvOptions
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
+from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
@@ -26,6 +28,10 @@ SUCCESS, TIMEOUT = "success", "timeout"
 # A new policy calls stop about once in 160 steps. Around the usual deviation of 0.37 it could never
 # call it less than once in 300, since means end at -1: too often to drive through an apartment.
 _START_STOP, _START_STOP_STD = -0.5, 0.2
+
+# A policy that begins with something in the hand lets go of it as rarely: around 0 it did at every
+# second step, and hardly an episode had a third.
+_START_GRIP, _START_GRIP_STD = 0.5, 0.2
 
 _DRAWS = 100  # that may fall on starts in quarantine
 
@@ -81,14 +87,13 @@ class TrainingVecEnv:
         shapes: dict[str, tuple[int, ...]] = {"state": (self._batch.state_size,)}
         if self._batch.options.depth is not None:
             shapes["depth"] = self._batch.options.depth
-        start, std = np.zeros((2, act.SIZE))
-        start[act.STOP], std[act.STOP] = _START_STOP, _START_STOP_STD
+        mean, std = _first_actions(self._batch.skill)
         mask = tuple(self._batch.mask.tolist())
-        self.spec = EnvSpec(shapes, mask, tuple(start.tolist()), tuple(std.tolist()))
+        self.spec = EnvSpec(shapes, mask, tuple(mean.tolist()), tuple(std.tolist()))
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride
         self._avoided: frozenset[int] = frozenset()
-        self._rngs = [np.random.default_rng((factory.seed, env)) for env in env_ids]
+        self._rngs = [generator(Stream.STARTS, factory.seed, env) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
         self._reward = np.zeros(self.num_envs)
         self._terms: dict[str, np.ndarray] = {}
@@ -151,7 +156,7 @@ class TrainingVecEnv:
 
     def reseed(self, restarts: int) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.reseed`."""
-        self._rngs = [np.random.default_rng((self._seed, env, restarts)) for env in self._names]
+        self._rngs = [generator(Stream.STARTS, self._seed, env, restarts) for env in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
@@ -229,6 +234,15 @@ class TrainingVecEnv:
             ended_by=SUCCESS if success else failure or TIMEOUT,
             terms={name: float(total[env_id]) for name, total in self._terms.items()},
         )
+
+
+def _first_actions(skill: Skill) -> np.ndarray:
+    """Mean and standard deviation (2, 11) of a new policy's actions, 0 for the policy's own."""
+    mean, std = first = np.zeros((2, act.SIZE))
+    mean[act.STOP], std[act.STOP] = _START_STOP, _START_STOP_STD
+    if skill.begins_holding:
+        mean[act.GRIP], std[act.GRIP] = _START_GRIP, _START_GRIP_STD
+    return first
 
 
 def deployment(factory: TrainingVecEnvFactory, delay: bool) -> Json:

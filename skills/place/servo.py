@@ -12,7 +12,7 @@ from skills.scripted.targets import CupTargets
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
-_THERE_RAD, _THERE_M = 0.02, 0.03  # from where the object is let go, by the arm or the cup
+_BESIDE_M, _ABOVE_M = 0.06, 0.03  # from where it stands best, an object may be let go
 _DROPS_M = (0.0, 0.05, 0.1)  # it is let fall, as into a sink
 _NEARER_M = 0.1  # than the goal, towards where the robot can stand
 
@@ -56,9 +56,9 @@ class ServoPlace(Servo):
         there: np.ndarray,
         action: np.ndarray,
     ) -> np.ndarray:
-        """See `Servo.finish`; lets go once it is there, or as near as it gets."""
-        off = float(np.abs(scene.arm - there).max())
-        cup = np.asarray(world.ee_pos[0], np.float64)
-        if off < _THERE_RAD or float(np.linalg.norm(cup - tip)) < _THERE_M:
+        """See `Servo.finish`; lets go once it is about there and low enough."""
+        off = np.asarray(world.ee_pos[0], np.float64) - tip
+        beside, above = float(np.hypot(off[0], off[1])), float(off[2])
+        if beside < _BESIDE_M and above < _ABOVE_M:
             action[act.GRIP] = -1.0
         return there

@@ -56,16 +56,40 @@ _SAFE_M = 0.015  # that the arm keeps from everything on its way
 _TUBE_RAD, _RAISED_RAD = 0.07, 0.2  # of the straight line; of the posture before
 _LIFT_M, _ASIDE_M, _BACK_M = 0.08, 0.12, 0.3
 _BACKWARDS = -0.3
+_LOOK_STEPS, _NO_LESS_M = 3.0, 0.0005  # of a move that is looked ahead
+_OUT_M, _HIGHEST_M = 0.03, 0.3  # what is nearer to something is lifted on, up to so much
 _DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner that is reached
 
 
-class Servo(abc.ABC):
+class Mover:
+    """Moves of arm and base that touch nothing."""
+
+    depth_size: tuple[int, int] | None = None
+
+    def freest(
+        self, scene: Scene, moves: list[tuple[np.ndarray, float, float]]
+    ) -> tuple[np.ndarray, float, float]:
+        """The first move (arm, forward, turn) by which nothing is touched, or the best of them."""
+        now = scene.checker(scene.base).clearance(scene.arm, _SAFE_M)
+        best, chosen = -math.inf, moves[0]
+        for move in moves:
+            arm, forward, turn = move
+            base = ahead(scene.base, _LOOK_STEPS * act.STEP_M * forward)
+            base[2] += _LOOK_STEPS * act.STEP_RAD * turn
+            after = scene.arm + _LOOK_STEPS * act.ARM_DELTA_RAD * arm
+            clearance = scene.checker(base).clearance(after, _SAFE_M)
+            if clearance >= min(_SAFE_M, now + _NO_LESS_M):
+                return move
+            if clearance > best:
+                best, chosen = clearance, move
+        return chosen
+
+
+class Servo(Mover, abc.ABC):
     """A teacher whose labels are read off the state; see the module.
 
     It remembers only what was found out about where things are.
     """
-
-    depth_size: tuple[int, int] | None = None
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Teacher.begin`."""
@@ -231,17 +255,27 @@ class Servo(abc.ABC):
         self._aim = None
         risen = float(cup[2] - self._left[2])
         away = float(np.hypot(*(cup[:2] - self._left[:2])))
-        if risen < _LIFT_M and away < _ASIDE_M:
-            tip, turn = cup_pose(scene.arm)
-            higher = tip + np.array([-0.01, 0.0, 0.05])
-            axis = turn[:, 0].copy()
-            ok, lifted = inverse(scene.arm, higher, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3)
-            if ok:
-                action[act.ARM] = towards(scene.arm, lifted)
-                return
-        action[act.ARM] = self._safely(scene, REST)
-        if away < _BACK_M or not np.any(action[act.ARM]):
-            action[act.BASE.start] = _BACKWARDS
+        tight = scene.checker(scene.base).clearance(scene.arm, _OUT_M) < _OUT_M
+        lifting = (risen < _LIFT_M and away < _ASIDE_M) or (tight and risen < _HIGHEST_M)
+        rest, still = towards(scene.arm, REST), np.zeros(7)
+        back = _BACKWARDS if away < _BACK_M else 0.0
+        moves = [(rest, back, 0.0), (rest, 0.0, 0.0)]
+        lifted = self._higher(scene)
+        if lifted is not None:
+            moves.insert(0 if lifting else 2, (lifted, 0.0, 0.0))
+            moves.append((lifted, _BACKWARDS, 0.0))
+        moves.append((still, _BACKWARDS, 0.0))
+        moves += [(still, 0.0, turn) for turn in (-_BACKWARDS, _BACKWARDS)]
+        arm, action[act.BASE.start], action[act.BASE.start + 1] = self.freest(scene, moves)
+        action[act.ARM] = arm
+
+    def _higher(self, scene: Scene) -> np.ndarray | None:
+        """The arm's action (7,) that raises the cup."""
+        tip, turn = cup_pose(scene.arm)
+        higher = tip + np.array([-0.01, 0.0, 0.05])
+        axis = turn[:, 0].copy()
+        ok, lifted = inverse(scene.arm, higher, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3)
+        return towards(scene.arm, lifted) if ok else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -396,20 +430,25 @@ def towards(arm: np.ndarray, posture: np.ndarray, pace: float = 1.0) -> np.ndarr
     return pace * off / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
 
 
-def drive(base: np.ndarray, stance: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """The base's action (2,) to a stance (3,), at which it turns to face a point."""
+def drive(
+    base: np.ndarray, stance: np.ndarray, point: np.ndarray, arrived: float = ARRIVED_M
+) -> np.ndarray:
+    """The base's action (2,) to a stance (3,), at which it turns to face a point.
+
+    Nearer than `arrived` (m) it is there.
+    """
     dx, dy = stance[0] - base[0], stance[1] - base[1]
     far = math.hypot(dx, dy)
     off = wrap(math.atan2(dy, dx) - base[2])
     facing = wrap(math.atan2(point[1] - base[1], point[0] - base[0]) - base[2])
-    if far < ARRIVED_M:
-        near = far / ARRIVED_M
+    if far < arrived:
+        near = far / arrived
         speed = _DRIVE_GAIN * far * math.cos(off) * near
         return _limited(speed, _TURN_GAIN * facing)
     sign = 1.0
     if abs(off) > math.radians(100) and far < 0.7:
         sign, off = -1.0, wrap(off + math.pi)
-    blend = min(1.0, (far - ARRIVED_M) / 0.15)
+    blend = min(1.0, (far - arrived) / 0.15)
     turn = blend * off + (1.0 - blend) * facing
     speed = sign * min(_DRIVE_GAIN * far, _FASTEST) * max(math.cos(off), 0.0) ** 3
     return _limited(speed, _TURN_GAIN * turn)

@@ -92,6 +92,10 @@ class TrainingSettings:
         "or none",
     )
     checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
+    demos: str | None = config.option(
+        None,
+        "folders of demonstrations, by commas, to imitate beside it (preset.ppo.imitation_coef)",
+    )
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
     )
@@ -152,34 +156,30 @@ def run(settings: TrainingSettings) -> int:
 
     from rich.console import Console
 
+    settings = _checked(settings)
+    console, out = Console(), Path(str(settings.out))
+    console.print(_heading(settings), highlight=False, markup=False, soft_wrap=True)
     from tpsrl.rl.run import checkpoint as checkpoints
-    from tpsrl.rl.run import loggers
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
+    from tpsrl.sim import datasets
 
-    check(settings.preset)
-    loggers.check(settings.logger)
-    out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     if settings.resume is None and (out / checkpoints.FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
     begins_with = settings.init if checkpoint is None else None
     init = None if begins_with is None else checkpoints.load(begins_with)
     processes, _ = set_up(settings.preset, settings.processes, settings.threads)
-    settings = dataclasses.replace(
-        settings,
-        out=str(out),
-        resume=None,
-        processes=processes,
-        start_states=_start_states(settings),
-        starts=None,
-        validation_starts=_validation_starts(settings),
-    )
+    settings = dataclasses.replace(settings, resume=None, processes=processes)
     schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
-    task = _task(settings)
-    with Watch(settings.skill, settings.preset.steps, Console()) as watch:
+    with Watch(settings.skill, settings.preset.steps, console) as watch:
+        with datasets.telling(watch.prepare):
+            task = _task(settings)
+        where = f"in {processes} workers" if processes > 1 else "in one worker"
+        where = where if processes else "in this process"
+        watch.say(f"starting {settings.preset.num_envs} environments {where}")
         trainer = Trainer(
             settings.preset,
             schedule,
@@ -189,6 +189,7 @@ def run(settings: TrainingSettings) -> int:
             processes,
             settings.seed,
             init=init,
+            imitation=_imitation(settings, task.deploy),
             logger=settings.logger,
         )
         try:
@@ -206,6 +207,33 @@ def run(settings: TrainingSettings) -> int:
     return 128 + signal.Signals[stopped]
 
 
+def _checked(settings: TrainingSettings) -> TrainingSettings:
+    """Settings with whole paths, checked as far as it takes no time.
+
+    Raises:
+        UserError: collector, encoder or logger is not there, or a file or folder is not right.
+    """
+    from tpsrl.rl.run import loggers
+
+    check(settings.preset)
+    loggers.check(settings.logger)
+    out = files.check_writable(settings.out or f"out/train/{settings.skill}")
+    return dataclasses.replace(
+        settings,
+        out=str(out),
+        start_states=_start_states(settings),
+        starts=None,
+        validation_starts=_validation_starts(settings),
+    )
+
+
+def _heading(settings: TrainingSettings) -> str:
+    """What is to be trained; it comes before the seconds that loading takes."""
+    preset = settings.preset
+    verb = "going on with" if settings.resume else "training"
+    return f"{verb} {settings.skill} for {preset.steps:,} steps, preset {preset.name}; loading"
+
+
 def check(preset: TrainSettings) -> None:
     """Refuses at once what would fail only after the episodes have been made.
 
@@ -213,11 +241,14 @@ def check(preset: TrainSettings) -> None:
         UserError: collector or encoder is unknown; names the nearest.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
-    from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.rl.policy.settings import ENCODER_NAMES
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
-    check_encoder(preset.policy.encoder, "preset.policy.encoder")
+    if preset.policy.encoder not in ENCODER_NAMES:
+        from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
+
+        check_encoder(preset.policy.encoder, "preset.policy.encoder")
 
 
 def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[int, int]:
@@ -230,6 +261,28 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[
     torch.set_num_threads(threads)
     machine.keep_memory()
     return min(machine.cores() if processes is None else processes, preset.num_envs), threads
+
+
+def _imitation(settings: TrainingSettings, deploy: Mapping[str, Any]) -> Any:
+    """The loss on demonstrations, None where there are none.
+
+    Raises:
+        UserError: they are of another skill or lack a sensor, or nothing is to be made of them.
+    """
+    if not settings.demos:
+        return None
+    if settings.preset.ppo.imitation_coef == 0.0:
+        raise UserError("demos: with preset.ppo.imitation_coef=0 nothing is made of them; try 0.1")
+    from skills.demos import selecting
+    from skills.demos.preset import SWITCHES
+    from tpsrl.rl.imitation.imitator import Imitator
+    from tpsrl.rl.imitation.settings import CloningSettings
+
+    depth = deploy["depth"]
+    size = None if depth is None else (int(depth[0]), int(depth[1]))
+    folders = [folder.strip() for folder in settings.demos.split(",")]
+    episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
+    return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed)
 
 
 def _objects(settings: TrainingSettings) -> int:
@@ -278,8 +331,13 @@ def task_changes(text: str | None) -> dict[str, float | None]:
 
 def _whole_paths(text: str) -> str:
     from skills.starts.mixture import is_mixture, whole_paths
+    from skills.starts.recorded import load_starts
 
-    return whole_paths(text) if is_mixture(text) else str(Path(text).expanduser().resolve())
+    if is_mixture(text):
+        return whole_paths(text)
+    path = Path(text).expanduser().resolve()
+    load_starts(path)  # refuses what is none
+    return str(path)
 
 
 def _check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

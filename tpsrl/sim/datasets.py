@@ -2,10 +2,11 @@
 
 import collections
 import contextlib
+import contextvars
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import tpsrl.sim
@@ -20,7 +21,21 @@ from tpsrl.world.slots import capacity_for
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
 Progress = Callable[[int], None]
+Tell = Callable[[str, int, int], None]  # what is made, how many are done, of how many
 Made = tuple[Episode, collections.Counter[str]]  # and the reasons why drafts were thrown away
+
+
+_tell: contextvars.ContextVar[Tell | None] = contextvars.ContextVar("tell", default=None)
+
+
+@contextlib.contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """Within, it is told how far `load` is with what it has to make, however deep it is called."""
+    token = _tell.set(tell)
+    try:
+        yield
+    finally:
+        _tell.reset(token)
 
 
 def load(
@@ -46,13 +61,24 @@ def load(
     path = cache_folder() / f"{key}.jsonl.gz"
     episodes = _cached(path)
     if len(episodes) < num_episodes:
-        more, _ = generate(source, range(len(episodes), num_episodes), processes)
+        missing = range(len(episodes), num_episodes)
+        more, _ = generate(source, missing, processes, _told(source, len(missing)))
         episodes += more
         try:
             save_episodes(path, episodes)
         except UserError as error:
             raise UserError(f"{error}; set TPSRL_CACHE to a folder that can be written") from None
     return episodes[:num_episodes]
+
+
+def _told(source: Source, count: int) -> Progress | None:
+    """What tells of so many episodes of a source, told that none is done; None if nobody asks."""
+    tell = _tell.get()
+    if tell is None:
+        return None
+    what = f"making {count} episodes of {source.scenario.name}, split {source.split}"
+    tell(what, 0, count)
+    return lambda done: tell(what, done, count)
 
 
 def cache_folder() -> Path:

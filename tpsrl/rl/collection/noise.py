@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import Json
 
 _BLOCK = 64  # draws of an environment that are made at once
@@ -18,7 +19,7 @@ class Noise:
     """Standard normal numbers for actions of length A in n environments."""
 
     def __init__(self, num_envs: int, size: int, seed: int = 0) -> None:
-        self._rngs = [np.random.default_rng((seed, env)) for env in range(num_envs)]
+        self._rngs = [generator(Stream.NOISE, seed, env) for env in range(num_envs)]
         self._block = np.zeros((num_envs, _BLOCK, size), np.float32)
         self._at = np.full(num_envs, _BLOCK)
 

@@ -24,6 +24,7 @@ from tpsrl.rl.envs.step_buffers import (
     episodes_to_json,
 )
 from tpsrl.rl.envs.stopwatch import Stopwatch
+from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, StepBatch, VecEnvFactory
 
 # The scheduler's clock: a step takes 1 on average, and between two polls passes this much.
@@ -47,7 +48,7 @@ class SerialEnvPool:
         self.observation = self._buffers.observation
         self._episodes: list[EpisodeStats] = []
         self._all = list(range(num_envs))
-        self._rng = np.random.default_rng((seed, num_envs))
+        self._rng = generator(Stream.SCHEDULE, seed, num_envs)
         self._clock = 0.0
         self._supervised: Json = {}  # of workers that were restored here, to be handed on
         self._stepping = Stopwatch()

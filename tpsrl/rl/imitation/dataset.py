@@ -34,10 +34,15 @@ class Demonstration:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloningBatch:
-    """Whole episodes in packed order: observation (S, ...), label (S, A), weight (S,), pack."""
+    """Whole episodes in packed order: observation (S, ...), label and previous (S, A), pack.
+
+    `weight` (S,) is 0 where the expert did not know. `previous` is what was done the step before,
+    and at an episode's first step the label.
+    """
 
     observation: dict[str, torch.Tensor]
     label: torch.Tensor
+    previous: torch.Tensor
     weight: torch.Tensor
     pack: Pack
 
@@ -80,11 +85,14 @@ def collate(
         for name in episodes[0].observation
     }
     label = np.concatenate([episode.label for episode in episodes])[packed]
+    done = [np.concatenate([e.label[:1], e.action[:-1]]) for e in episodes]
+    previous = np.concatenate(done)[packed]
     valid = np.concatenate([episode.valid for episode in episodes])[packed]
     memory = torch.zeros(heads, memory_size, device=device)
     return CloningBatch(
         observation,
         torch.from_numpy(label).to(device),
+        torch.from_numpy(previous).to(device),
         torch.from_numpy(valid.astype(np.float32)).to(device),
         Pack(torch.as_tensor(batch_sizes), memory),
     )

@@ -7,7 +7,7 @@ from tpsrl.rl.imitation.dataset import CloningBatch
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
 _SMOOTH = 0.1  # below this an error counts by its square, above it in proportion
-_RAREST = 3.0  # most that a switch counts which is on
+_TURNING = 4.0  # how much a step counts in which a switch is to be turned
 _SURE = 1e-4  # least probability of either side of a switch
 
 
@@ -18,8 +18,9 @@ def cloning_loss(
 
     A smooth L1 distance for what is a quantity, which does not follow the few labels that are far
     off. What is a switch, on above zero, counts by the cross entropy of a probability (1 + mean) /
-    2, which is the logistic function of what the squashed mean is made of, twice. What is rare, as
-    the one step of an episode in which stop is called, counts for more.
+    2, which is the logistic function of what the squashed mean is made of, twice. A switch that is
+    to be turned counts for more than one that is to stay: a hand that keeps its grip as long as it
+    holds something is right in 99 steps of a hundred, and never lets go.
 
     Args:
         policy: with means in [-1, 1] (`squash_mean`)
@@ -42,19 +43,9 @@ def cloning_loss(
     if bool(turned.any()):
         chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
         on = wanted[:, turned] >= 0.0
-        surprise = -torch.where(on, chance, 1.0 - chance).log() * _balance(on, batch.weight)
+        counts = torch.where((batch.previous[:, turned] >= 0.0) != on, _TURNING, 1.0)
+        surprise = -torch.where(on, chance, 1.0 - chance).log() * counts
         surprise = (surprise.mean(1) * batch.weight).sum() / total
         loss = loss + switch_weight * surprise
         parts["switches"] = surprise.detach()
     return loss, parts
-
-
-def _balance(on: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Weights (S, w) of switches that are on or off, (S, w) bool, the rarer the more.
-
-    By the square root of the odds: a stop that is called half as often as it should be ends an
-    episode a little late, one that is called by mistake loses it.
-    """
-    share = (on * weight[:, None]).sum(0) / weight.sum().clamp(min=1.0)
-    odds = ((1.0 - share) / share.clamp(min=1e-6)).sqrt().clamp(1.0, _RAREST)
-    return torch.where(on, odds, 1.0)

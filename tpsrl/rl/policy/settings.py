@@ -8,6 +8,7 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
+ENCODER_NAMES = ("resnet18", "se_resnet9", "nature_cnn", "state")  # in the box
 # Not in the notes of 0.1; their defaults are what was then.
 _LATER = ("previous_action", "magnify_state")
 

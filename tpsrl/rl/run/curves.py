@@ -1,51 +1,91 @@
-"""Pictures of how trainings went."""
+"""The picture of how a training goes."""
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tpsrl import files
 from tpsrl.rl.envs.vec_env import Json
 
+CURVE = "curve.png"
+_EVERY_S = 60.0
+_KEYS = ("steps", "success", "return", "validation")
+_POINTS = 2_000  # of a line; more cannot be told apart
 
-def draw(path: Path, trainings: Mapping[str, Sequence[Json]], title: str = "") -> None:
-    """Success over steps, of training (lines) and validation (dots), as PNG or SVG by the name.
+
+class Curve:
+    """curve.png of a training, drawn as soon as there is anything to be seen, then once a minute.
+
+    Args:
+        folder: of the training, whose name is the title
+        rows: its records so far
+    """
+
+    def __init__(self, folder: Path, rows: Sequence[Json]) -> None:
+        self._folder, self._drawn = folder, -math.inf
+        self._points = [_point(row) for row in rows]
+
+    def add(self, row: Json, now: bool) -> None:
+        """The next record; draws it at once if asked to, or if it is time."""
+        self._points.append(_point(row))
+        is_time = time.monotonic() - self._drawn > _EVERY_S
+        if (now or is_time) and any(_shows(point) for point in self._points):
+            draw(self._folder / CURVE, self._points, self._folder.name)
+            self._drawn = time.monotonic()
+
+
+def draw(path: Path, points: Sequence[Json], title: str = "") -> None:
+    """Success and return over steps, in training (line) and validation (dots), as PNG.
 
     Args:
         path: of the picture
-        trainings: their records by the name in the legend
+        points: of the records of a training
         title: above it
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
-    figure = Figure(figsize=(7.0, 4.0), layout="constrained", dpi=120)
-    axes = figure.subplots()
-    for number, (name, rows) in enumerate(trainings.items()):
-        color = f"C{number}"
-        known = [row for row in rows if row["success"] is not None]
-        steps = np.array([row["steps"] for row in known])
-        axes.plot(steps, [row["success"] for row in known], color=color, alpha=0.5, linewidth=1.0)
-        held = [(row["steps"], row["validation"]["success"]) for row in rows if "validation" in row]
-        axes.plot(
-            [step for step, _ in held],
-            [success for _, success in held],
-            color=color,
-            marker="o",
-            markersize=4,
-            label=name,
-        )
-    axes.set_ylim(0.0, 1.0)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("steps")
-    axes.set_ylabel("success: training (thin), validation (dots)")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.grid(alpha=0.3)
-    if title:
-        axes.set_title(title)
-    if len(trainings) > 1:
-        axes.legend()
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained", dpi=120)
+    success, returns = figure.subplots(2, 1, sharex=True)
+    _plot(success, points, "success")
+    _plot(returns, points, "return")
+    success.set_ylim(-0.02, 1.02)
+    success.yaxis.set_major_formatter(PercentFormatter(1.0))
+    success.legend(loc="best", frameon=False)
+    success.set_title(title)
+    returns.set_xlim(0, 1.02 * max(row["steps"] for row in points))
+    returns.set_xlabel("steps of experience")
+    returns.xaxis.set_major_formatter(EngFormatter(sep=""))
     with files.atomic(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:])
+        figure.savefig(temporary, format="png")
+
+
+def _point(row: Json) -> Json:
+    """What the picture shows of a record."""
+    return {key: row[key] for key in _KEYS if key in row}
+
+
+def _shows(point: Json) -> bool:
+    """Whether there is anything to be seen of it."""
+    return point["success"] is not None or "validation" in point
+
+
+def _plot(axes: Any, points: Sequence[Json], key: str) -> None:
+    """One of the numbers, in training and validation."""
+    known = [(row["steps"], row[key]) for row in points if row[key] is not None]
+    chosen = np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))
+    line = np.array(known, float).reshape(-1, 2)[chosen]
+    held = [(row["steps"], row["validation"][key]) for row in points if "validation" in row]
+    dots = np.array(held, float).reshape(-1, 2)
+    label = "training, mean of the last episodes"
+    # A single point is no line.
+    marker = "." if len(line) == 1 else ""
+    axes.plot(*line.T, color="C0", linewidth=1.2, marker=marker, label=label)
+    if len(dots):
+        axes.plot(*dots.T, color="C1", marker="o", markersize=4, label="validation")
+    axes.set_ylabel(key)
+    axes.grid(alpha=0.3)

@@ -26,7 +26,6 @@ from tpsrl.rl.run.metrics import MetricsLog
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.validation import MakePool, Validation
 
-CURVE = "curve.png"
 _WINDOW = 100  # finished episodes that success and return are means of
 
 
@@ -177,6 +176,11 @@ class Trainer:
         """
         told = config.flat(self.settings)
         log = MetricsLog(self.out, self.updates, self.steps, self._logger, told)
+        curve = curves.Curve(self.out, metrics.read(self.out))
+        self._watcher.say(
+            f"collecting the first {self.rollout.size:,} steps; code that is not compiled yet is "
+            "compiled now, once"
+        )
         saved = time.monotonic()
         wanted = False
         with contextlib.closing(log), self._signals():
@@ -187,10 +191,9 @@ class Trainer:
                 if self._validation is not None and self._due(before):
                     row |= self._validate(self._validation)
                 log.write(row)
-                if "validation" in row:
-                    curves.draw(self.out / CURVE, {self.out.name: metrics.read(self.out)})
                 self._watcher.update(row)
                 last = self.steps >= self.settings.steps
+                curve.add(row, now="validation" in row or last or bool(self._asked))
                 overdue = time.monotonic() - saved > 60.0 * self.schedule.checkpoint_minutes
                 wanted = last or overdue or bool(self._asked)
                 if not wanted or self.collector.running:

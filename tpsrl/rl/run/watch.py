@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a progress bar on a terminal, else a line a minute."""
+"""What a training shows while it runs: a progress bar on a terminal, else a line now and then."""
 
 import contextlib
 import time
@@ -10,11 +10,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tpsrl.rl.envs.vec_env import Json
 
-_EVERY_S = 60.0
+_EVERY_S = 60.0  # between two lines of the training's course
+_PREPARING_EVERY_S = 10.0  # and of what comes before
 
 
 class Watch(contextlib.AbstractContextManager["Watch"]):
-    """Shows the course of a training of so many steps."""
+    """Shows the course of a training of so many steps, and of what it takes to begin it."""
 
     def __init__(self, title: str, steps: int, console: Console) -> None:
         self._console = console
@@ -41,19 +42,34 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
     ) -> None:
         self._progress.stop()
 
+    def prepare(self, what: str, done: int, count: int) -> None:
+        """How far it is with something that comes before the training; at first with 0 `done`."""
+        self._progress.update(self._task, told=f"{done} of {count} done")
+        if done == 0:
+            self._print(what)
+        elif done == count or self._is_time(_PREPARING_EVERY_S):
+            self._print(f"{done} of {count} done")
+        else:
+            return
+        self._said = time.monotonic()
+
     def update(self, row: Json) -> None:
         """See `tpsrl.rl.run.trainer.Watcher.update`."""
         told = f"{row['samples_per_s']:,.0f}/s"
         if row["success"] is not None:
             told = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {told}"
         self._progress.update(self._task, completed=row["steps"], told=told)
-        if not self._console.is_terminal and time.monotonic() - self._said > _EVERY_S:
+        if self._is_time(0.0 if row["update"] == 1 else _EVERY_S):
             self._said = time.monotonic()
             self._print(f"{row['steps']:,} steps: {told}")
 
     def say(self, text: str) -> None:
         """See `tpsrl.rl.run.trainer.Watcher.say`."""
         self._print(text)
+
+    def _is_time(self, every_s: float) -> bool:
+        """Whether a line is due; a terminal has the bar."""
+        return not self._console.is_terminal and time.monotonic() - self._said > every_s
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,133 @@
+"""What a training shows while it runs: curve.png, and what is said on the terminal."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from rich.console import Console
+from test_trainer import trainer
+
+from tpsrl.rl.run import curves, watch
+from tpsrl.rl.run.curves import CURVE, Curve
+from tpsrl.rl.run.watch import Watch
+from tpsrl.sim import datasets
+
+Row = dict[str, Any]
+
+
+class Clock:
+    """Stands in for a module's `time`; it goes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(curves, "time", found)
+    monkeypatch.setattr(watch, "time", found)
+    return found
+
+
+def record(update: int, success: float | None = 0.5) -> Row:
+    known = {"success": success, "return": None if success is None else 2.0}
+    return {"update": update, "steps": 10 * update, "samples_per_s": 3.0, **known}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many points each picture had."""
+    counts: list[int] = []
+    monkeypatch.setattr(curves, "draw", lambda path, points, title: counts.append(len(points)))
+    return counts
+
+
+def test_the_curve_is_drawn_at_the_first_episode_then_once_a_minute(
+    tmp_path: Path, clock: Clock, drawn: list[int]
+) -> None:
+    curve = Curve(tmp_path, [])
+    for update in range(1, 10):
+        curve.add(record(update, None if update < 3 else 0.5), now=False)
+        clock.now += 25.0
+    assert drawn == [3, 6, 9]
+
+
+def test_the_curve_is_drawn_when_asked_to_unless_there_is_nothing_to_be_seen(
+    tmp_path: Path, clock: Clock, drawn: list[int]
+) -> None:
+    curve = Curve(tmp_path, [record(1, None)])
+    curve.add(record(2, None), now=True)
+    assert drawn == []
+    held = {"validation": {"success": 0.0, "return": -1.0}}
+    curve.add(record(3, None) | held, now=True)
+    curve.add(record(4), now=True)
+    assert drawn == [3, 4]
+
+
+def test_the_picture_has_success_and_return_of_training_and_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    made: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: (made.append(self), save(self, *a, **k))
+    )
+    rows = [record(1, None), *(record(update, update / 10_000) for update in range(2, 5_000))]
+    rows[3] |= {"validation": {"success": 0.9, "return": 7.0}}
+    curves.draw(tmp_path / CURVE, rows, "pick")
+    with Image.open(tmp_path / CURVE) as image:
+        assert image.format == "PNG" and min(image.size) > 500
+    for axes, key, value in zip(made[0].axes, ("success", "return"), (0.9, 7.0), strict=True):
+        assert axes.get_ylabel() == key
+        line, dots = axes.get_lines()
+        steps = line.get_xdata()
+        assert (steps[0], steps[-1], len(steps)) == (20, 49_990, 2_000)
+        assert (dots.get_xdata(), dots.get_ydata()) == ([40], [value])
+
+
+def test_a_training_without_validation_has_a_curve(tmp_path: Path) -> None:
+    one = trainer(tmp_path)
+    one.train()
+    one.close()
+    assert (tmp_path / CURVE).stat().st_size > 0
+
+
+def test_what_comes_before_the_training_is_said_line_by_line(clock: Clock) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    shown = Watch("pick", 100, console)
+    for done in range(9):
+        shown.prepare("making 8 episodes", done, 8)
+        clock.now += 4.0
+    for update in (1, 2):
+        shown.update(record(update, 0.25))
+    clock.now += 61.0
+    shown.update(record(3))
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "making 8 episodes",
+        "3 of 8 done",
+        "6 of 8 done",
+        "8 of 8 done",
+        "10 steps: success 25%, return 2.00, 3/s",
+        "30 steps: success 50%, return 2.00, 3/s",
+    ]
+
+
+def test_whoever_asks_is_told_how_far_the_making_of_episodes_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
+    told: list[tuple[str, int, int]] = []
+    with datasets.telling(lambda *words: told.append(words)):
+        datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
+        datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
+    datasets.load("tidy_house", "val", 3, seed=3, num_objects=5, processes=1)
+    what = "making 2 episodes of tidy_house, split val"
+    assert told == [(what, done, 2) for done in range(3)]
