@@ -80,6 +80,8 @@ def test_a_batch_has_every_row_of_its_episodes_in_packed_order() -> None:
         np.testing.assert_array_equal(batch.observation["depth"][row], depth)
         np.testing.assert_array_equal(batch.label[row], one.label[step])
         assert float(batch.weight[row]) == float(one.valid[step])
+        done = one.action[step - 1] if step else one.label[0]
+        np.testing.assert_array_equal(batch.previous[row], done)
     assert batch.pack.batch_sizes.tolist() == [4, 3, 3, 2, 1, 1, 1]
     assert batch.pack.memory.shape == (4, 5) and not batch.pack.memory.any()
 
@@ -136,6 +138,12 @@ def test_depth_is_kept_to_half_a_unit() -> None:
 # -- Loss --------------------------------------------------------------------------------------
 
 
+def switches() -> torch.Tensor:
+    chosen = torch.zeros(ACTIONS, dtype=torch.bool)
+    chosen[list(SWITCHES)] = True
+    return chosen
+
+
 class Saying:
     """A policy whose means are given, row by row."""
 
@@ -149,64 +157,61 @@ class Saying:
 
 
 def plain_loss(
-    mean: np.ndarray, label: np.ndarray, weight: np.ndarray, switch_weight: float
+    mean: np.ndarray, given: list[Demonstration], switch_weight: float
 ) -> tuple[float, float, float]:
     """Loss, distance and surprise, number by number."""
-    counted = [row for row in range(len(mean)) if weight[row]]
+    rows = packed_rows(tuple(map(len, given)))
+    label = [given[number].label[step] for number, step in rows]
+    counted = [row for row, (number, step) in enumerate(rows) if given[number].valid[step]]
     amounts = [part for part in range(ACTIONS) if MASK[part] and part not in SWITCHES]
     distance = surprise = 0.0
     for row in counted:
         for part in amounts:
-            off = abs(mean[row, part] - min(max(label[row, part], -1.0), 1.0))
+            off = abs(mean[row, part] - min(max(label[row][part], -1.0), 1.0))
             distance += (off**2 / 0.2 if off < 0.1 else off - 0.05) / len(amounts)
-    for part in SWITCHES:
-        on = [row for row in counted if label[row, part] >= 0.0]
-        odds = (len(counted) - len(on)) / max(len(on), 1e-9)
-        rare = min(max(math.sqrt(odds), 1.0), 3.0)
-        for row in counted:
-            chance = min(max(0.5 + 0.5 * mean[row, part], 1e-4), 1.0 - 1e-4)
-            told = -rare * math.log(chance) if row in on else -math.log(1.0 - chance)
-            surprise += told / len(SWITCHES)
+        for part in SWITCHES:
+            number, step = rows[row]
+            on = label[row][part] >= 0.0
+            before = given[number].action[step - 1][part] >= 0.0 if step else on
+            chance = 0.5 + 0.5 * mean[row, part]
+            chance = min(max(chance if on else 1.0 - chance, 1e-4), 1.0 - 1e-4)
+            surprise -= (4.0 if on != before else 1.0) * math.log(chance) / len(SWITCHES)
     distance, surprise = distance / len(counted), surprise / len(counted)
     return distance + switch_weight * surprise, distance, surprise
 
 
-def some_rows(rare: int) -> tuple[torch.Tensor, list[Demonstration]]:
-    """Means and episodes; the first switch is on in so many of the rows that count."""
+def test_the_loss_is_that_of_a_plain_computation() -> None:
     given = episodes((9, 11), seed=3)
-    left = rare
-    for one in given:
-        for row in range(len(one)):
-            on = bool(one.valid[row]) and left > 0
-            left -= on
-            one.label[row, SWITCHES[0]] = 1.0 if on or not one.valid[row] else -1.0
-    mean = torch.from_numpy(np.random.default_rng(4).uniform(-1.0, 1.0, (20, ACTIONS)))
+    for one in given:  # what is done is not always what the expert would have done
+        one.action[::4, SWITCHES[0]] *= -1.0
+    mean = np.random.default_rng(4).uniform(-1.0, 1.0, (20, ACTIONS)).astype(np.float32)
     mean[3, SWITCHES[0]], mean[5, SWITCHES[1]] = 1.0, -1.0  # as sure as can be
-    return mean.float(), given
-
-
-@pytest.mark.parametrize("rare", [1, 4, 9])
-def test_the_loss_is_that_of_a_plain_computation(rare: int) -> None:
-    mean, given = some_rows(rare)
-    batch = collate(given, 0)
-    turned = torch.zeros(ACTIONS, dtype=torch.bool)
-    turned[list(SWITCHES)] = True
-    loss, parts = cloning_loss(Saying(mean), batch, turned, 0.3)  # type: ignore[arg-type]
-    label, weight = batch.label.double().numpy(), batch.weight.numpy()
-    expected = plain_loss(mean.double().numpy(), label, weight, 0.3)
+    batch, saying = collate(given, 0), Saying(torch.from_numpy(mean))
+    loss, parts = cloning_loss(saying, batch, switches(), 0.3)  # type: ignore[arg-type]
     found = float(loss), float(parts["distance"]), float(parts["switches"])
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert found == pytest.approx(plain_loss(mean, given, 0.3), rel=1e-4)
+
+
+def test_a_switch_that_is_to_be_turned_counts_four_times_one_that_is_to_stay() -> None:
+    surprises = []
+    for before in (1.0, -1.0):
+        one = episode(3, np.random.default_rng(0))
+        one.valid[:] = [False, True, False]
+        one.label[1, list(SWITCHES)] = 1.0
+        one.action[0, list(SWITCHES)] = before
+        saying = Saying(torch.zeros(3, ACTIONS))
+        _, parts = cloning_loss(saying, collate([one], 0), switches())  # type: ignore[arg-type]
+        surprises.append(float(parts["switches"]))
+    assert surprises == pytest.approx([math.log(2.0), 4.0 * math.log(2.0)])
 
 
 def test_labels_that_are_not_valid_change_nothing() -> None:
     made, given = policy(), episodes()
-    turned = torch.zeros(ACTIONS, dtype=torch.bool)
-    turned[list(SWITCHES)] = True
     found = []
     for nonsense in (0.0, 0.9):
         for one in given:
             one.label[~one.valid] = nonsense
-        loss, _ = cloning_loss(made, collate(given, made.memory_size), turned)
+        loss, _ = cloning_loss(made, collate(given, made.memory_size), switches())
         made.zero_grad()
         loss.backward()
         gradient = made.action_head.mean.weight.grad
@@ -215,7 +220,7 @@ def test_labels_that_are_not_valid_change_nothing() -> None:
     assert found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
     for one in given:
         one.label[one.valid] *= 0.5
-    loss, _ = cloning_loss(made, collate(given, made.memory_size), turned)
+    loss, _ = cloning_loss(made, collate(given, made.memory_size), switches())
     assert float(loss.detach()) != found[0][0]
 
 
