@@ -1,15 +1,18 @@
-"""How good the scripted skills are as teachers: in which states they know what to do, how fast.
+"""How good teachers are: in which states they know what to do, how fast, and how well they act.
 
-    python -m benchmarks.teacher SKILL [states=100000] [policy=random|drifting|scripted]
-        [num_objects=12] [seed=0] [takeovers=100] [out=FOLDER]
+    python -m benchmarks.teacher SKILL [teacher=own|scripted] [states=100000]
+        [policy=random|drifting|told] [num_objects=12] [seed=0] [takeovers=100] [out=FOLDER]
+
+The teacher is the skill's own (`skills.spec.SkillSpec.teacher`), which is its scripted version if
+it has none, or with teacher=scripted that version in any case.
 
 A learner acts in the skill's environment, and the teacher is asked what to do in every state that
 comes up:
 
 - random: any action, each kept for a while; episodes go on after they have failed.
-- drifting: half trained. The teacher's action with noise, and every now and then something else:
-  random actions, a push in a direction that stays, standing still.
-- scripted: the teacher's own actions.
+- drifting: half trained. The teacher's action, disturbed (`skills.demos.disturbing.Disturbed`) by
+  much noise and many lapses.
+- told: the teacher's own actions.
 
 With "drifting" the teacher also takes over, at a random step of an episode, and acts for as long as
 a whole episode may take. Beside its successes stand those it has alone from the same starts. Where
@@ -24,7 +27,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -33,9 +36,10 @@ from rich.table import Table
 
 from skills import registry
 from skills.core.interface import SkillGoal
+from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
 from tpsrl import config, files
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -43,20 +47,20 @@ from tpsrl.world.state import WorldState
 EPISODE_STEPS = 200  # of a random learner
 LATEST_STEP = 100  # at which the teacher takes over
 LONGEST_ACTION = 20  # steps for which a random action is kept
-SEGMENT_STEPS = (5, 30)
-LAPSES = ("random", "push", "still")  # of a drifting learner
-LAPSE_SHARE = 0.35  # of its segments
-NOISE = 0.3  # standard deviation of each entry
+NOISE, LAPSES = 0.3, 0.35  # of a drifting learner
 LOST = 60  # labels running that are not valid: nobody is about to act
 REDRAWS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Which states, and how many."""
+    """Which teacher and states, and how many."""
 
+    teacher: Literal["own", "scripted"] = config.option(
+        "own", "of the skill, or its scripted version"
+    )
     states: int = config.option(100_000, "in which the teacher is asked", minimum=0)
-    policy: str = config.option("drifting", "who acts: random, drifting or scripted")
+    policy: Literal["random", "drifting", "told"] = config.option("drifting", "who acts")
     num_objects: int = config.option(12, "in a home", minimum=1)
     num_episodes: int = config.option(32, "base episodes", minimum=1)
     takeovers: int = config.option(100, "by the teacher, of a drifting learner", minimum=0)
@@ -67,13 +71,13 @@ class Settings:
 class Asked:
     """A teacher, and what came of asking it."""
 
-    def __init__(self, skill: str) -> None:
-        self.skill = skill
+    def __init__(self, skill: str, teacher: str = "own") -> None:
+        self.skill, spec = skill, registry.get(skill)
         self.states = self.valid = 0
         self.seconds = self.slowest = 0.0
         self.errors: collections.Counter[str] = collections.Counter()
         self.notes: collections.Counter[str] = collections.Counter()
-        self._teacher: Any = registry.get(skill).make_teacher()
+        self._teacher: Any = spec.make_teacher() if teacher == "own" else spec.make_scripted()
         self.reset()
 
     def reset(self) -> None:
@@ -138,46 +142,19 @@ class Random:
         return action
 
 
-class Drifting:
-    """Does with noise what it is told, but for some stretches in which it does something else."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng, self._left, self._lapse = rng, 0, ""
-        self._push = np.zeros(act.SIZE)
-
-    def __call__(self, told: np.ndarray) -> np.ndarray:
-        """See `Learner`; stop and grip are as it is told."""
-        rng = self._rng
-        if self._left == 0:
-            self._left = int(rng.integers(*SEGMENT_STEPS))
-            self._lapse = str(rng.choice(LAPSES)) if rng.random() < LAPSE_SHARE else ""
-            self._push = rng.uniform(-1.0, 1.0, act.SIZE)
-        self._left -= 1
-        action = told + rng.normal(0.0, NOISE, act.SIZE)
-        if self._lapse == "random":
-            action = rng.uniform(-1.0, 1.0, act.SIZE)
-        elif self._lapse == "push":
-            action = told + self._push
-        elif self._lapse == "still":
-            action = np.zeros(act.SIZE)
-        action[act.GRIP], action[act.STOP] = told[act.GRIP], told[act.STOP]
-        return np.clip(action, -1.0, 1.0)
+def drifting(rng: np.random.Generator) -> Learner:
+    """The disturbances of a learner that is half trained."""
+    return Disturbed(rng, NOISE, LAPSES)
 
 
-def scripted(told: np.ndarray) -> np.ndarray:
-    """See `Learner`; as it is told."""
+def as_told(told: np.ndarray) -> np.ndarray:
+    """See `Learner`."""
     return told
 
 
 def learner(policy: str, rng: np.random.Generator) -> Learner:
-    """Who acts for an episode.
-
-    Raises:
-        UserError: there is no such policy.
-    """
-    if policy not in ("random", "drifting", "scripted"):
-        raise unknown("policy", policy, ["random", "drifting", "scripted"])
-    return {"random": Random, "drifting": Drifting}.get(policy, lambda _: scripted)(rng)
+    """Who acts for an episode."""
+    return {"random": Random, "drifting": drifting}.get(policy, lambda _: as_told)(rng)
 
 
 def ask(env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator) -> int:
@@ -227,7 +204,7 @@ def take_over(
             env.reset(options=start)
             asked.begin(env.episode, env.goal, env.world)
             step = int(rng.integers(1, LATEST_STEP))
-            if drifts(env, asked, Drifting(rng), step):
+            if drifts(env, asked, drifting(rng), step):
                 break
             found.drawn_again += 1
         else:
@@ -270,19 +247,19 @@ def measure(skill: str, settings: Settings) -> dict[str, Any]:
     """All numbers of a skill under a learner, as JSON types.
 
     Raises:
-        UserError: the skill has no teacher, or there is no such policy.
+        UserError: the skill has no such teacher.
     """
-    asked, rng = Asked(skill), np.random.default_rng(settings.seed)
-    learner(settings.policy, rng)
+    asked, rng = Asked(skill, settings.teacher), np.random.default_rng(settings.seed)
     horizon = registry.get(skill).load_settings().horizon + LATEST_STEP
     homes = {"num_objects": settings.num_objects, "num_episodes": settings.num_episodes}
     env = SkillEnv(skill, horizon=horizon, **homes)
-    warm_up = dataclasses.replace(settings, states=EPISODE_STEPS, policy="scripted")
+    warm_up = dataclasses.replace(settings, states=EPISODE_STEPS, policy="told")
     ask(env, asked, warm_up, rng)  # compiles
     asked.reset()
     episodes = ask(env, asked, settings, rng)
     row: dict[str, Any] = {
         "skill": skill,
+        "teacher": settings.teacher,
         "policy": settings.policy,
         "states": asked.states,
         "episodes": episodes,

@@ -530,6 +530,7 @@ def test_a_training_has_at_most_12_objects_unless_asked_for_more():
 
 def test_a_rollout_shows_depth_to_the_policy_and_every_step_to_the_watcher(one: Simulator):
     class Watch(agents.ZeroAgent):
+        depth_size = (4, 4)
         seen: tuple[int, ...] = ()
 
         def act(self, world, depth=None):

@@ -427,11 +427,11 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
         held, joint = world_.held, world_.held_joint
         masked = task.masked(action, skill.mask(), held, joint, skill.grip)
         state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
-        # In place of the way along the floor and the scan, which these worlds do not have.
-        maps = Readings(way=world_.ee_pos, scan=world_.ee_pos)
+        # In place of the way along the floor and the scans, which these worlds do not have.
+        readings = Readings(way=world_.ee_pos, scan=world_.ee_pos, laser=world_.ee_pos)
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)
-            seen = observation.observe(skill, sensors, state, measures, world_, maps)
+            seen = observation.observe(skill, sensors, state, measures, world_, readings)
             found[f"{number}.{choice}"] = seen
         found |= {f"{number}.{key}": value for key, value in outcome.reward_terms.items()}
         for key in ("reward", "success", "failure", "terminated", "truncated"):
@@ -566,6 +566,21 @@ def test_habitat_sensors_of_pick_see_the_objects_start_in_the_frame_of_the_cup()
     vector = seen_by("pick", SkillGoal(1), down, moved, get("pick").definition.sensors)
     assert vector[:3] == pytest.approx([0.2, -0.5, 0.0], abs=1e-6)
     assert len(vector) == 14
+
+
+def test_fetch_says_where_the_objects_start_and_the_goal_are_along_the_axes_of_the_base():
+    # The robot faces the world's y, so what lies at x = 0 is a metre to its left.
+    for skill, goal, sensor in (
+        ("pick", SkillGoal(0), "start_reach"),
+        ("place", SkillGoal(0, (0.0, 2.0, 0.8)), "goal_reach"),
+    ):
+        definition = get(skill).definition
+        names = observation.chosen(definition, "fetch", camera=True)
+        assert set(definition.sensors) < set(names) and observation.LASER in names
+        place = observation.layout(definition, (sensor,))[sensor]
+        moved = world(object_pos=world().object_pos + 5.0)  # where it was is what counts
+        seen = seen_by(skill, goal, world(), moved, (sensor,))[place]
+        assert seen == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)
 
 
 class HighPick(Pick):

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.teacher import Drifting, Random
+from benchmarks.teacher import Random, drifting
 from skills import registry
 from skills.core.interface import Teacher
 from skills.envs.environment import SkillEnv
 from skills.pick import scripted as pick
+from skills.pick.servo import ServoPick
 from skills.scripted.grasps import plan_pick
 from skills.scripted.routine import Routine
 from skills.starts.start import Start
@@ -51,9 +52,9 @@ def envs() -> Iterator[Envs]:
 
 
 def begun(env: SkillEnv, start: int = 0) -> Routine:
-    """A teacher at the beginning of an episode."""
+    """A scripted skill as a teacher, at the beginning of an episode."""
     env.reset(options={"start": start})
-    teacher = registry.get(env.batch.spec.name).make_teacher()
+    teacher = registry.get(env.batch.spec.name).make_scripted()
     assert isinstance(teacher, Routine)
     teacher.begin(env.episode, env.goal, env.world)
     return teacher
@@ -121,13 +122,21 @@ def test_every_skill_of_a_plan_has_a_teacher(skill: str) -> None:
     assert isinstance(registry.get(skill).make_teacher(), Teacher)
 
 
+def test_a_teacher_of_its_own_comes_before_the_scripted_version() -> None:
+    assert isinstance(registry.get("pick").make_teacher(), ServoPick)
+    scripted = dataclasses.replace(registry.get("pick"), teacher=None)
+    assert isinstance(scripted.make_teacher(), Routine)
+    only = dataclasses.replace(registry.get("pointnav"), teacher=ServoPick)
+    assert isinstance(only.make_teacher(), ServoPick)
+
+
 def test_a_skill_without_a_scripted_version_has_no_teacher() -> None:
     with pytest.raises(UserError, match=r"skills\.pointnav: it has no scripted version"):
         registry.get("pointnav").make_teacher()
 
 
 def test_a_policy_that_labels_nothing_is_no_teacher() -> None:
-    spec = dataclasses.replace(registry.get("pick"), scripted=lambda: object())
+    spec = dataclasses.replace(registry.get("pick"), scripted=lambda: object(), teacher=None)
     with pytest.raises(UserError, match=r"skills\.pick: .* object cannot teach"):
         spec.make_teacher()
 
@@ -149,14 +158,15 @@ def test_a_teacher_knows_what_to_do_wherever_random_actions_lead(envs: Envs, ski
 @pytest.mark.slow
 @pytest.mark.parametrize("skill", ["pick", "place", "open_drawer"])
 def test_the_same_states_get_the_same_labels(envs: Envs, skill: str) -> None:
-    env, does = envs(skill), Drifting(np.random.default_rng(1))
+    env, does = envs(skill), drifting(np.random.default_rng(1))
     teacher = begun(env)
     worlds, labels = [], []
     for _ in range(60):
         worlds.append(env.world)
         labels.append(teacher.label(env.world))
         env.step(does(labels[-1][0]))
-    again = registry.get(skill).make_teacher()
+    again = registry.get(skill).make_scripted()
+    assert isinstance(again, Teacher)
     again.begin(env.episode, env.goal, worlds[0])
     for world, (action, valid) in zip(worlds, labels, strict=True):
         repeated, known = again.label(world)
@@ -167,7 +177,7 @@ def test_the_same_states_get_the_same_labels(envs: Envs, skill: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("skill", SKILLS)
 def test_a_teacher_takes_over_from_a_learner_that_drifts(envs: Envs, skill: str) -> None:
-    env, does = envs(skill), Drifting(np.random.default_rng(2))
+    env, does = envs(skill), drifting(np.random.default_rng(2))
     teacher = begun(env)
     for _ in range(30):
         action, _ = teacher.label(env.world)

@@ -42,10 +42,9 @@ def cloning_loss(
     parts = {"distance": distance.detach()}
     if bool(turned.any()):
         chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
-        target = (wanted[:, turned] >= 0.0).float()
-        surprise = functional.binary_cross_entropy(chance, target, reduction="none")
-        turns = (batch.previous[:, turned] >= 0.0).float() != target
-        surprise = surprise * torch.where(turns, _TURNING, 1.0)
+        on = wanted[:, turned] >= 0.0
+        counts = torch.where((batch.previous[:, turned] >= 0.0) != on, _TURNING, 1.0)
+        surprise = -torch.where(on, chance, 1.0 - chance).log() * counts
         surprise = (surprise.mean(1) * batch.weight).sum() / total
         loss = loss + switch_weight * surprise
         parts["switches"] = surprise.detach()
