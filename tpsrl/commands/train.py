@@ -364,6 +364,7 @@ def _task(settings: TrainingSettings) -> Any:
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
+        critic=settings.preset.policy.critic,
         sensors=settings.sensors,
         base_movement=settings.base_movement,
         settings=task_changes(settings.task),
