@@ -252,6 +252,15 @@ class _Search:
         return np.where(off > _FACING_RAD, _ASKEW_STEPS, 0.0)
 
 
+def usual_hold(
+    handle: Handle, joint: float, opening: bool, layout: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The usual posture (7,) before a face, and the base pose (3,) with the cup on it."""
+    table = _table(handle, joint, opening, layout)
+    row = int(np.argmin(_odd(table, handle.slides)))
+    return table.posture[row], _stances(handle, joint, table)[row]
+
+
 def _odd(table: Holds, slides: bool) -> np.ndarray:
     """How unusual ways to hold the arm are (n,), in steps: how far from the usual one.
 
