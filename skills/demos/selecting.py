@@ -39,9 +39,9 @@ def load(
         for name in names:
             if name not in held:
                 raise UserError(f"sensors: {folder} has no '{name}'; it has {', '.join(held)}")
-        sizes = {name: sensors.known(registry.get(skill).definition)[name].size for name in held}
-        if any(sizes[name] != size for name, size in note.sensors):
-            raise UserError(f"demos: {folder} has sensors of other sizes; record it anew")
+        known = sensors.known(registry.get(skill).definition)
+        if any(name not in known or known[name].size != size for name, size in note.sensors):
+            raise UserError(f"demos: {folder} has sensors that {skill} has not; record it anew")
         good = (episode for episode in store.read(folder) if episode.ended_by not in left_out)
         found += select(good, held, names, skill, depth is not None)
     return found

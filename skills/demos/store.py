@@ -23,7 +23,7 @@ from tpsrl.rl.imitation.dataset import Demonstration
 FORMAT = 1
 NOTE = "demos.json"
 _SHARDS = "episodes-*.npz"
-_COLUMNS = ("state", "label", "valid", "action")
+_COLUMNS = ("label", "valid", "action")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,8 +135,11 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             episodes = list(_episodes(arrays, note.depth is not None))
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise UserError(f"demos: {path} is damaged ({error})") from None
+        except OSError as error:
+            raise UserError(f"demos: cannot read {path} ({error.strerror or error})") from None
+        except Exception as error:
+            # A damaged archive surfaces as one of many exceptions of zipfile, zlib and numpy.
+            raise UserError(f"demos: {path} is damaged ({type(error).__name__})") from None
         found += len(episodes)
         yield from episodes
     if found != note.episodes:
@@ -149,6 +152,8 @@ def _episodes(arrays: dict[str, np.ndarray], camera: bool) -> Iterable[Recording
     if camera:
         seen["depth"] = np.cumsum(seen["depth"], axis=2, dtype=np.uint16)
     ends = np.cumsum(arrays["lengths"])
+    if any(len(arrays[name]) != ends[-1] for name in (*names, *_COLUMNS)):
+        raise ValueError("columns of different lengths")
     for row, (end, length) in enumerate(zip(ends, arrays["lengths"], strict=True)):
         span = slice(int(end - length), int(end))
         demonstration = Demonstration(

@@ -1,0 +1,617 @@
+"""Demonstrations: recorded, stored, selected from, and cloned, all the way by the command line."""
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from skills import registry
+from skills.core import sensors
+from skills.demos import disturbing, selecting, store
+from skills.demos.disturbing import Disturbed
+from skills.demos.recording import (
+    Actors,
+    Recorder,
+    RecorderFactory,
+    Recording,
+    RecordJob,
+    recorded_sensors,
+)
+from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.training import TrainingVecEnvFactory, deployment
+from skills.policies.learned import LearnedPolicy
+from skills.starts.start import Start
+from tpsrl import cli
+from tpsrl.errors import UserError
+from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import checkpoint
+from tpsrl.world import action as act
+
+FILE = Path(__file__).parent / "taught_skill.py"
+NAME, HORIZON = "come_here", 40
+SIDE = 32
+ALONE = Actors(disturbed=0.0)
+NETWORK = PolicySettings(
+    encoder="state", state_width=8, lstm_layers=1, lstm_width=8, previous_action=False,
+    initial_std=1e-4, min_std=1e-5,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def taught() -> Iterator[None]:
+    """The skill of `taught_skill`, known for the tests of this module."""
+    path = list(sys.path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(registry.VARIABLE, "")
+        registry.load_modules(str(FILE))
+        yield
+    registry.unregister(NAME)
+    sys.modules.pop("taught_skill", None)
+    sys.path[:] = path
+
+
+def near(index: int, **changes: Any) -> Start:
+    from taught_skill import near_start
+
+    return near_start(index, **changes)
+
+
+def recorder(homes: int = 2, starts: Sequence[Start] | None = None, **options: Any) -> Recorder:
+    given = EnvOptions(depth=(SIDE, SIDE), starts=starts, num_objects=0, **options)
+    return Recorder(RecorderFactory(NAME, given, homes))
+
+
+@pytest.fixture(scope="module")
+def two_homes() -> Recorder:
+    return recorder()
+
+
+def record(by: Recorder, count: int, actors: Actors = ALONE, seed: int = 0) -> dict[int, Recording]:
+    found = list(by.record(RecordJob(tuple(range(count)), actors, seed)))
+    assert len(found) == count
+    return {recording.number: recording for recording in found}
+
+
+def sensed(recording: Recording) -> dict[str, np.ndarray]:
+    """What an episode's sensors have shown, by name."""
+    skill = registry.get(NAME).definition
+    places = sensors.layout(skill, recorded_sensors(skill))
+    state = recording.demonstration.observation["state"]
+    return {name: state[:, place] for name, place in places.items()}
+
+
+def wanted(recording: Recording) -> np.ndarray:
+    """What the teacher says (T, 11), of what is seen: it follows the compass."""
+    from taught_skill import HereTeacher
+
+    compass = sensed(recording)["compass"].astype(np.float64)
+    out = np.full((len(compass), act.SIZE), 0.0)
+    out[:, act.GRIP] = out[:, act.STOP] = -1.0
+    for row, (distance, cosine, sine) in enumerate(compass):
+        if distance < 0.2:
+            out[row, act.STOP] = 1.0
+        else:
+            angle = float(np.arctan2(sine, cosine))
+            out[row, act.BASE] = HereTeacher.move(None, None, distance, angle)  # type: ignore[arg-type]
+    return out
+
+
+# -- who acts ----------------------------------------------------------------------------------
+
+
+def test_the_teacher_acts_and_every_state_has_its_label(two_homes: Recorder) -> None:
+    for recording in record(two_homes, 3).values():
+        shown = recording.demonstration
+        assert recording.ended_by == "success" and 5 < len(shown) < HORIZON
+        np.testing.assert_allclose(shown.label, wanted(recording), atol=2e-3)
+        mask = registry.get(NAME).definition.mask()
+        np.testing.assert_array_equal(shown.action[:, mask], shown.label[:, mask])
+        assert not shown.action[:, act.ARM].any()
+        expected = np.arange(len(shown)) % 5 != 4
+        np.testing.assert_array_equal(shown.valid, expected)
+        assert shown.label[-1, act.STOP] == 1.0
+
+
+def test_what_is_seen_is_what_the_environment_shows() -> None:
+    start = near(3)
+    by = recorder(1, [start])
+    (recording,) = record(by, 1).values()
+    shown = recording.demonstration
+    skill = registry.get(NAME).definition
+    columns = sensors.places(skill, by.sensors, sensors.chosen(skill, "fetch", True))
+    env = SkillEnv(NAME, starts=[start], depth=(SIDE, SIDE), sensors="fetch", num_objects=0)
+    seen, _ = env.reset(options={"start": 0})
+    assert np.ptp(sensed(recording)[sensors.LASER]) > 0.0
+    for row in range(len(shown)):
+        state = shown.observation["state"][row]
+        assert state.dtype == seen["state"].dtype
+        np.testing.assert_allclose(state[columns], seen["state"], atol=1e-5)
+        kept = shown.observation["depth"][row] * np.float32(DEPTH_UNIT)
+        assert np.abs(kept - seen["depth"]).max() <= 0.51 * DEPTH_UNIT
+        seen, *_ = env.step(shown.action[row])
+    env.close()
+
+
+def test_an_episode_is_the_same_whatever_homes_and_jobs_there_are(two_homes: Recorder) -> None:
+    actors = Actors(disturbed=0.7, noise=0.5, lapses=0.5)
+    ours, one = record(two_homes, 5, actors, seed=3), recorder(homes=1)
+    for numbers in ((4, 1), (0, 2, 3)):
+        for recording in one.record(RecordJob(numbers, actors, 3)):
+            mine = ours[recording.number]
+            assert mine.ended_by == recording.ended_by
+            assert_same(mine.demonstration, recording.demonstration)
+    others = record(two_homes, 2, actors, seed=4)
+    assert not np.array_equal(
+        others[0].demonstration.observation["state"], ours[0].demonstration.observation["state"]
+    )
+
+
+def assert_same(one: Demonstration, other: Demonstration) -> None:
+    for name in ("label", "valid", "action"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        np.testing.assert_array_equal(mine, theirs)
+        assert mine.dtype == theirs.dtype
+    assert one.observation.keys() == other.observation.keys()
+    for name, values in one.observation.items():
+        np.testing.assert_array_equal(values, other.observation[name])
+        assert values.dtype == other.observation[name].dtype
+
+
+def test_a_share_of_the_episodes_is_disturbed_and_labelled_all_the_same(
+    two_homes: Recorder,
+) -> None:
+    found = record(two_homes, 10, Actors(disturbed=0.5, noise=1.0, lapses=1.0), seed=1)
+    off = []
+    for recording in found.values():
+        shown = recording.demonstration
+        np.testing.assert_allclose(shown.label, wanted(recording), atol=2e-3)
+        off.append(float(np.abs(shown.action - shown.label)[:, act.BASE].max()))
+        np.testing.assert_array_equal(shown.action[:, act.STOP], shown.label[:, act.STOP])
+    clean = sum(value == 0.0 for value in off)
+    assert 2 <= clean <= 8 and max(off) > 0.5
+
+
+def test_an_episode_ends_with_its_time_or_when_the_teacher_has_long_been_lost() -> None:
+    behind = near(0, aside=3.0)
+    (timeout,) = record(recorder(1, [behind], horizon=3), 1).values()
+    assert (timeout.ended_by, len(timeout.demonstration)) == ("timeout", 3)
+    assert not timeout.demonstration.valid.any()
+    still = dataclasses.replace(behind, goal=near(0, aside=np.pi).goal)
+    chosen = Actors(disturbed=0.0)
+    by = recorder(1, [still], horizon=200)
+    by._seats[0]._teacher.act = lambda world: np.zeros(act.SIZE)  # type: ignore[attr-defined]
+    (lost,) = record(by, 1, chosen).values()
+    assert (lost.ended_by, len(lost.demonstration)) == ("lost", 60)
+
+
+def student(folder: Path, bias: float, choice: str = "fetch") -> Path:
+    """A checkpoint of a policy that turns to one side, by `bias`."""
+    options = EnvOptions(depth=None, sensors=choice, num_objects=0)
+    factory = TrainingVecEnvFactory(NAME, options)
+    homes = factory([0])
+    spec = dataclasses.replace(homes.spec, initial_mean=(), initial_std=())
+    homes.close()
+    torch.manual_seed(0)
+    policy = ActorCritic(spec, NETWORK)
+    with torch.no_grad():
+        policy.action_head.mean.bias[act.BASE.stop - 1] = bias
+        policy.action_head.mean.bias[act.STOP] = -3.0
+    tensors, note = checkpoint.policy_part(policy)
+    path = folder / "latest.safetensors"
+    checkpoint.save(path, tensors, {**note, "deploy": deployment(factory, False)})
+    return path
+
+
+def test_a_student_acts_and_the_teacher_says_what_it_would_have_done(
+    two_homes: Recorder, tmp_path: Path
+) -> None:
+    path = student(tmp_path, 2.0)
+    for recording in record(two_homes, 3, Actors(path, takeover=0.0)).values():
+        shown = recording.demonstration
+        assert recording.ended_by == "timeout" and len(shown) == HORIZON
+        np.testing.assert_allclose(shown.action[:, act.BASE.stop - 1], np.tanh(2.0), atol=0.02)
+        np.testing.assert_allclose(shown.label, wanted(recording), atol=2e-3)
+
+
+def test_a_student_sees_what_it_sees_alone(two_homes: Recorder, tmp_path: Path) -> None:
+    path = student(tmp_path, 0.5)
+    (recording,) = record(two_homes, 1, Actors(path, takeover=0.0)).values()
+    shown = recording.demonstration
+    found = checkpoint.load(path)
+    policy, names = checkpoint.load_policy(found), found.get("deploy", dict)["sensors"]
+    columns = sensors.places(registry.get(NAME).definition, two_homes.sensors, names)
+    memory, previous = policy.initial_memory(1), torch.zeros(1, act.SIZE)
+    for row in range(5):
+        state = torch.from_numpy(shown.observation["state"][row : row + 1, columns])
+        with torch.inference_mode():
+            step = policy.act({"state": state}, previous, memory, torch.tensor([row == 0]))
+        assert step.memory is not None
+        memory = step.memory
+        mean = step.mean[0, act.BASE].numpy()
+        np.testing.assert_allclose(shown.action[row, act.BASE], mean, atol=1e-3)
+
+
+def test_a_teacher_takes_over_from_a_student_and_goes_on_to_the_end(
+    two_homes: Recorder, tmp_path: Path
+) -> None:
+    steps = []
+    path = student(tmp_path, 2.0)
+    for recording in record(two_homes, 6, Actors(path, takeover=1.0)).values():
+        shown = recording.demonstration
+        led = np.isclose(shown.action[:, act.BASE.stop - 1], np.tanh(2.0), atol=0.02)
+        own = (shown.action == shown.label)[:, act.BASE].all(1)
+        step = int(np.argmax(own & ~led)) if (own & ~led).any() else len(shown)
+        assert led[:step].all() and own[step:].all()
+        assert step <= HORIZON // 2
+        steps.append(step)
+    assert len(set(steps)) > 2
+
+
+def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
+    told = np.full(act.SIZE, 0.3)
+    told[act.GRIP], told[act.STOP] = 1.0, -1.0
+    does = Disturbed(np.random.default_rng(0), noise=0.0, lapses=1.0)
+    done = np.array([does(told) for _ in range(600)])
+    assert (done[:, act.GRIP] == 1.0).all() and (done[:, act.STOP] == -1.0).all()
+    assert np.abs(done).max() <= 1.0
+    still = ~done[:, act.ARM].any(1)
+    pushed = np.r_[False, (done[1:] == done[:-1]).all(1)] & ~still
+    assert 0.15 < still.mean() < 0.55 and 0.15 < pushed.mean() < 0.55
+    runs = np.diff(np.flatnonzero(np.diff(np.r_[False, still, False].astype(int))))[::2]
+    assert runs.min() >= disturbing.SEGMENT_STEPS[0]
+    clean = Disturbed(np.random.default_rng(0), noise=0.0, lapses=0.0)
+    np.testing.assert_array_equal(clean(told), told)
+
+
+# -- the store ---------------------------------------------------------------------------------
+
+
+def made_up(lengths: Sequence[int], camera: bool = True) -> list[Recording]:
+    """Recordings of random numbers, depth from end to end of its range."""
+    rng = np.random.default_rng(2)
+    found = []
+    for number, length in enumerate(lengths):
+        seen = {"state": rng.normal(size=(length, 6)).astype(np.float32)}
+        if camera:
+            depth = rng.integers(0, 10_001, (length, 5, 7)).astype(np.uint16)
+            depth[0, 0, :3] = 0, 10_000, 0
+            seen["depth"] = depth
+        label, action = rng.normal(size=(2, length, act.SIZE)).astype(np.float32)
+        valid = rng.random(length) < 0.5
+        ended_by = "success" if number % 2 else "timeout"
+        shown = Demonstration(seen, label, valid, action)
+        found.append(Recording(shown, 10 + number, ended_by))
+    return found
+
+
+def written(folder: Path, recordings: Sequence[Recording], shard: int = 2, **note: Any) -> Path:
+    camera = "depth" in recordings[0].demonstration.observation
+    given = {"skill": NAME, "sensors": (("compass", 3), ("velocity", 3)), **note}
+    about = store.DemosNote(**{"depth": (5, 7) if camera else None, **given})
+    writer = store.DemosWriter(folder, about)
+    for first in range(0, len(recordings), shard):
+        writer.add(recordings[first : first + shard])
+    writer.finish()
+    return folder
+
+
+@pytest.mark.parametrize("camera", [True, False])
+def test_what_is_stored_comes_back_bit_for_bit(tmp_path: Path, camera: bool) -> None:
+    recordings = made_up((4, 1, 9, 3, 3), camera)
+    folder = written(tmp_path, recordings, made={"seed": 3, "expert": "mine"})
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "demos.json", "episodes-00000.npz", "episodes-00001.npz", "episodes-00002.npz",
+    ]  # fmt: skip
+    note = store.read_note(folder)
+    assert (note.skill, note.depth) == (NAME, (5, 7) if camera else None)
+    assert note.sensors == (("compass", 3), ("velocity", 3))
+    assert (note.episodes, note.frames) == (5, 20)
+    assert note.ended == {"timeout": 3, "success": 2}
+    assert note.made == {"seed": 3, "expert": "mine"}
+    found = list(store.read(folder))
+    assert [(r.number, r.ended_by) for r in found] == [(r.number, r.ended_by) for r in recordings]
+    for one, other in zip(found, recordings, strict=True):
+        assert_same(one.demonstration, other.demonstration)
+
+
+def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def recompressed(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    change(arrays)
+    np.savez_compressed(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "demos.json").unlink(), "no demonstrations in"),
+        (lambda f: rewrite(f / "demos.json", lambda b: b[:40]), "demos.json is damaged"),
+        (lambda f: rewrite(f / "demos.json", lambda b: b"[1]"), "demos.json is damaged"),
+        (
+            lambda f: rewrite(
+                f / "demos.json", lambda b: b.replace(b'"format": 1', b'"format": 9')
+            ),
+            "of another format",
+        ),
+        (
+            lambda f: rewrite(f / "demos.json", lambda b: b.replace(b'"skill"', b'"skil"')),
+            "demos.json is damaged",
+        ),
+        (lambda f: (f / "episodes-00001.npz").unlink(), "has 3 episodes, its note says 5"),
+        (
+            lambda f: rewrite(f / "episodes-00001.npz", lambda b: b[: len(b) // 2]),
+            "episodes-00001.npz is damaged",
+        ),
+        (lambda f: rewrite(f / "episodes-00000.npz", lambda b: b""), "00000.npz is damaged"),
+        (
+            lambda f: rewrite(f / "episodes-00000.npz", lambda b: b[:200] + bytes(40) + b[240:]),
+            "00000.npz is damaged",
+        ),
+        (
+            lambda f: recompressed(f / "episodes-00000.npz", lambda a: a.pop("valid")),
+            "00000.npz is damaged",
+        ),
+        (
+            lambda f: recompressed(
+                f / "episodes-00000.npz", lambda a: a.update(label=a["label"][:-2])
+            ),
+            "00000.npz is damaged",
+        ),
+    ],
+)
+def test_what_is_damaged_is_refused_by_file_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    folder = written(tmp_path, made_up((4, 1, 9, 3, 3)))
+    damage(folder)
+    with pytest.raises(UserError, match=message) as error:
+        list(store.read(folder))
+    assert "\n" not in str(error.value) and str(error.value).startswith("demos: ")
+
+
+def test_a_folder_that_is_not_finished_is_none(tmp_path: Path) -> None:
+    writer = store.DemosWriter(tmp_path, store.DemosNote(NAME, (("compass", 3),), None))
+    writer.add(made_up((3,), camera=False))
+    with pytest.raises(UserError, match="no demonstrations in"):
+        store.read_note(tmp_path)
+
+
+# -- selecting ---------------------------------------------------------------------------------
+
+
+def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path) -> None:
+    recordings = made_up((4, 2))
+    folder = str(written(tmp_path, recordings))
+    for names, columns in (
+        (("velocity", "compass"), [3, 4, 5, 0, 1, 2]),
+        (("compass",), [0, 1, 2]),
+    ):
+        for depth in ((5, 7), None):
+            found = selecting.load([folder, folder], NAME, names, depth)
+            assert len(found) == 4
+            for one, other in zip(found[2:], recordings, strict=True):
+                given = other.demonstration
+                state = given.observation["state"][:, columns]
+                np.testing.assert_array_equal(one.observation["state"], state)
+                assert ("depth" in one.observation) == (depth is not None)
+                np.testing.assert_array_equal(one.label, given.label)
+
+
+@pytest.mark.parametrize(
+    ("note", "asked", "message"),
+    [
+        ({"skill": "pick"}, {}, "demos: .* is of pick, not of come_here"),
+        ({}, {"depth": (8, 8)}, "depth: 8, but .* has"),
+        ({}, {"names": ("compass", "laser")}, "sensors: .* has no 'laser'; it has compass, vel"),
+        (
+            {"sensors": (("compass", 4), ("velocity", 2))},
+            {},
+            "demos: .* has sensors that come_here has not; record it anew",
+        ),
+        (
+            {"sensors": (("compas", 3), ("velocity", 3))},
+            {"names": ("velocity",)},
+            "that come_here has not",
+        ),
+    ],
+)
+def test_demonstrations_that_do_not_fit_are_refused(
+    tmp_path: Path, note: dict[str, Any], asked: dict[str, Any], message: str
+) -> None:
+    folder = str(written(tmp_path, made_up((3,)), **note))
+    wanted = {"names": ("compass", "velocity"), "depth": (5, 7), **asked}
+    with pytest.raises(UserError, match=message) as error:
+        selecting.load([folder], NAME, **wanted)
+    assert "\n" not in str(error.value)
+
+
+# -- the commands ------------------------------------------------------------------------------
+
+FEW = ["processes=1", f"skill_modules={FILE}"]
+TINY = [
+    "preset.policy.encoder=state", "preset.policy.state_width=16", "preset.policy.lstm_width=16",
+    "preset.cloning.batch_frames=64", "preset.cloning.learning_rate=5e-3", "sensors=fetch",
+    "threads=1",
+]  # fmt: skip
+
+
+def demos(out: Path, *words: str) -> Path:
+    given = ["demos", NAME, *FEW, "num=16", f"depth={SIDE}", *words, f"out={out}"]
+    assert cli.main(given) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, taught: None) -> Path:
+    return demos(tmp_path_factory.mktemp("demos") / "here")
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
+    note = store.read_note(recorded)
+    assert (note.skill, note.episodes, note.depth) == (NAME, 16, (SIDE, SIDE))
+    assert [name for name, _ in note.sensors] == list(
+        recorded_sensors(registry.get(NAME).definition)
+    )
+    assert (note.made["seed"], note.made["num"], note.made["disturbed"]) == (0, 16, 0.6)
+    found = list(store.read(recorded))
+    assert [recording.number for recording in found] == list(range(16))
+    assert sum(len(recording.demonstration) for recording in found) == note.frames
+    assert sum(note.ended.values()) == 16 and note.ended["success"] >= 8
+    shards = ["here/episodes-00000.npz", "here/episodes-00001.npz"]
+    assert tree(recorded.parent) == ["here", "here/demos.json", *shards]
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_records_the_same(tmp_path: Path, recorded: Path) -> None:
+    again = demos(tmp_path / "two", "processes=2")
+    for one, other in zip(store.read(again), store.read(recorded), strict=True):
+        assert one.number == other.number
+        assert_same(one.demonstration, other.demonstration)
+
+
+def test_clone_fits_a_policy_that_acts_and_that_a_training_begins_with(
+    tmp_path: Path, recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "clone"
+    words = ["clone", NAME, *FEW, *TINY, f"demos={recorded},{recorded}", "frames=9000"]
+    rounds = ["rounds=1", "round_episodes=2", "validations=2", "validation_episodes=0"]
+    assert cli.main([*words, *rounds, f"out={out}"]) == 0
+    printed = capsys.readouterr().out
+    assert "32 episodes" in printed and "round 1: " in printed
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["episodes"] for row in rows] == [32, 34]
+    assert rows[1]["round"]["number"] == 1 and sum(rows[1]["round"]["ended"].values()) == 2
+    assert rows[1]["steps"] >= 9000
+    assert rows[1]["learner"]["distance"] < rows[0]["learner"]["distance"]
+    best = checkpoint.load(out / "checkpoints" / "best.safetensors")
+    assert best.note["cloned"] == {"demos": [str(recorded)] * 2, "episodes": 32, "seed": 0}
+    assert_acts(out)
+    trained = tmp_path / "trained"
+    tuned = ["preset=fine_tune", "preset.num_envs=2", "preset.num_steps=16", "preset.steps=64"]
+    few = ["preset.ppo.minibatches=2", "preset.ppo.value_warm_up=0"]
+    begun = ["train", NAME, f"init={out}", *tuned, *few]
+    rest = ["processes=0", "threads=1", "validation_episodes=0", "logger=none"]
+    assert cli.main([*begun, *rest, f"skill_modules={FILE}", f"out={trained}"]) == 0
+    note = checkpoint.load(trained / "checkpoints" / "latest.safetensors").note
+    assert note["steps"] == 64 and note["deploy"]["sensors"] == best.note["deploy"]["sensors"]
+
+
+def assert_acts(out: Path) -> None:
+    """The policy of a cloning acts by itself, and in another way where it sees something else."""
+    policy = LearnedPolicy(NAME, out, sample=False)
+    assert policy.laser and policy.depth_size is None
+    env = SkillEnv(NAME, starts=[near(0, aside=0.5), near(0, aside=-0.5)], num_objects=0)
+    turns = []
+    for start in (0, 1):
+        env.reset(options={"start": start})
+        policy.begin(env.episode, env.goal, env.world)
+        action = policy.act(env.world, None, env.batch.simulator.laser([0])[0])
+        assert action.shape == (act.SIZE,) and np.abs(action).max() <= 1.0
+        turns.append(float(action[act.BASE.stop - 1]))
+    env.close()
+    assert turns[0] - turns[1] > 0.05  # to the goal, be it left or right
+
+
+@pytest.mark.slow
+def test_a_cloning_keeps_the_best_of_its_validations(tmp_path: Path, recorded: Path) -> None:
+    words = ["clone", NAME, *FEW, *TINY, f"demos={recorded}", "frames=2000", f"out={tmp_path}"]
+    assert cli.main([*words, "validations=2", "validation_episodes=2"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    found = [row["validation"] for row in rows]
+    assert [one["episodes"] for one in found] == [2, 2]
+    best = checkpoint.load(tmp_path / "checkpoints" / "best.safetensors").note
+    quality = [(one["success"], one["return"]) for one in found]
+    kept = best["validation"]["success"], best["validation"]["return"]
+    assert kept == max(quality)
+    assert {"config.yaml", "metrics.jsonl", "curve.png"} <= set(tree(tmp_path))
+
+
+def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Path) -> None:
+    camera = [
+        "preset.policy.encoder=se_resnet9", "preset.policy.encoder_width=4",
+        "preset.policy.visual_width=8", f"depth={SIDE}", "sensors=habitat", "threads=1",
+        "preset.policy.state_width=8", "preset.policy.lstm_width=8",
+    ]  # fmt: skip
+    few = ["frames=100", "validation_episodes=0", "validations=1"]
+    out = tmp_path / "seeing"
+    assert cli.main(["clone", NAME, *FEW, *camera, *few, f"demos={recorded}", f"out={out}"]) == 0
+    policy = LearnedPolicy(NAME, out, sample=False)
+    assert policy.depth_size == (SIDE, SIDE) and not policy.laser
+    env = SkillEnv(NAME, starts=[near(0)], depth=(SIDE, SIDE), num_objects=0)
+    shown, _ = env.reset(options={"start": 0})
+    policy.begin(env.episode, env.goal, env.world)
+    assert np.abs(policy.act(env.world, shown["depth"])).max() <= 1.0
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demos"], "choose one of navigate, "),
+        (["demos", "come_her"], "skill: unknown value 'come_her'; did you mean 'come_here'"),
+        (["demos", "pointnav"], "skills.pointnav: it has no scripted version"),
+        (["demos", NAME, "num=0"], "num: "),
+        (["demos", NAME, "disturbed=1.5"], "disturbed: "),
+        (["demos", NAME, "format=lerobt"], "format: unknown value 'lerobt'; did you mean"),
+        (["demos", NAME, "out={full}"], "full is there already; delete it, or choose another"),
+        (["demos", NAME, "out={file}"], "file is there already"),
+        (["demos", NAME, "out={file}/x"], "out: cannot write into '"),
+        (["demos", NAME, "start_states={tmp}/none.npz", "out={out}"], "none.npz"),
+        (["clone", NAME, "out={out}"], "demos: name a folder; `tpsrl demos SKILL` makes one"),
+        (["clone", "pointnav", "demos=x", "out={out}"], "skills.pointnav: it has no scripted"),
+        (["clone", NAME, "demos={tmp}/nowhere", "out={out}"], "demos: no demonstrations in"),
+        (["clone", NAME, "demos={full}", "out={out}"], "demos: no demonstrations in"),
+        (["clone", NAME, "demos={pick}", "out={out}"], "is of pick, not of come_here"),
+        (["clone", NAME, "demos={good}", "out={out}"], "depth: 64, but"),
+        (["clone", NAME, "demos={poor}", "depth=32", "sensors=fetch", "out={out}"], "has no 'l"),
+        (["clone", NAME, "demos={good}", "depth=32", "out={cloned}"], "holds a policy; choose"),
+        (
+            ["clone", NAME, "demos={good}", "preset.policy.encoder=resnet19", "out={out}"],
+            "preset.policy.encoder: unknown value 'resnet19'; did you mean 'resnet18'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(
+    tmp_path: Path,
+    recorded: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "cloned" / "checkpoints").mkdir(parents=True)
+    written(_made(tmp_path / "pick"), made_up((3,)), skill="pick")
+    written(_made(tmp_path / "poor"), made_up((3,)), depth=(32, 32))
+    places = {"tmp": tmp_path, "good": recorded, "out": tmp_path / "out"}
+    places |= {name: tmp_path / name for name in ("full", "file", "pick", "poor", "cloned")}
+    before = tree(tmp_path)
+    capsys.readouterr()
+    assert cli.main([word.format(**places) for word in words]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and printed.startswith("tpsrl: error: ")
+    assert message in printed
+    assert tree(tmp_path) == before and (tmp_path / "file").read_text() == "mine"
+
+
+def _made(folder: Path) -> Path:
+    os.mkdir(folder)
+    return folder
