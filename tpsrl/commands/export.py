@@ -105,7 +105,8 @@ def run(settings: ExportSettings) -> int:
     training = _training(settings)
     facts = _facts(settings, training, made.card)
     if settings.evaluation is not None:
-        chosen_by = {training.validation_starts} if training and training.validation_starts else ()
+        starts = getattr(training, "validation_starts", None)
+        chosen_by = {starts} if starts else ()
         facts["success"] = measured(settings.evaluation, settings.skill, made.digest, chosen_by)
     card = dataclasses.replace(made.card, **facts)
     path = shipped.write(dataclasses.replace(made, card=card), out)
@@ -145,23 +146,45 @@ def _folder(settings: ExportSettings) -> Path | None:
 
 
 def _training(settings: ExportSettings) -> Any:
-    """The settings of the training; None where there is only a file."""
+    """The settings of the training, or of the cloning; None where there is only a file."""
+    from tpsrl.commands.clone import CloneSettings
     from tpsrl.commands.train import TrainingSettings
 
     folder = _folder(settings)
-    return None if folder is None else config.load(TrainingSettings, [], folder / _CONFIG)
+    if folder is None:
+        return None
+    path = folder / _CONFIG
+    cloned = config.entry_of(path, "round_episodes") != ""
+    return config.load(CloneSettings if cloned else TrainingSettings, [], path)
 
 
 def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, Any]:
     """What the folder of a training says."""
     from eval.running.command import command_line
+    from tpsrl.commands.clone import CloneSettings
 
-    call = command_line(("tpsrl", "train", settings.skill), training, _LEFT_OUT)
-    return {
+    cloned = isinstance(training, CloneSettings)
+    verb = "clone" if cloned else "train"
+    call = command_line(("tpsrl", verb, settings.skill), training, _LEFT_OUT)
+    shown = {"demonstrations": _demonstrations(training)} if cloned else {}
+    return shown | {
         "apartments": _apartments(training),
         "commands": (call.replace(f"{Path.cwd()}/", ""),),
         "hours": _hours(settings, steps),
     }
+
+
+def _demonstrations(training: Any) -> str:
+    """What a policy was cloned from, as far as the folders are still there."""
+    from skills.demos import store
+
+    folders = [folder.strip() for folder in training.demos.split(",")]
+    try:
+        notes = [store.read_note(folder) for folder in folders]
+    except UserError:
+        return f"of the scripted expert, in {len(folders)} folders that are there no more"
+    episodes, frames = sum(n.episodes for n in notes), sum(n.frames for n in notes)
+    return f"{episodes:,} episodes of the scripted expert, {frames:,} frames"
 
 
 def _apartments(training: Any) -> str:
