@@ -1,0 +1,180 @@
+"""Teachers by servoing: they succeed, and what they say is read off the state."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from skills import registry
+from skills.core.interface import Teacher
+from skills.demos.disturbing import Disturbed
+from skills.envs.environment import SkillEnv
+from skills.scripted.scene import look
+from skills.scripted.servoing import ARRIVED_M, ARRIVED_RAD, drive, line_free, stances, towards
+from skills.starts import dataset
+from skills.starts.source import start_episodes
+from tpsrl.world import action as act
+from tpsrl.world.collision import REST
+from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.floor import floor_map
+
+SKILLS = {"pick": (0, 1), "place": (1, 2), "navigate": (1, 2)}  # starts of the training split
+BASE_EPISODES, OBJECTS = 3, 5
+FROM_NOW = (("pick", False), ("navigate", False))
+STEPS = 300
+
+
+class Envs:
+    """An environment of each skill, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, SkillEnv] = {}
+
+    def __call__(self, skill: str) -> SkillEnv:
+        if skill not in self._made:
+            starts = start_episodes(skill, range(BASE_EPISODES), "train", 0, OBJECTS, processes=1)
+            self._made[skill] = SkillEnv(skill, starts=starts, num_objects=OBJECTS, num_episodes=1)
+        return self._made[skill]
+
+
+@pytest.fixture(scope="module")
+def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envs]:
+    envs = Envs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(dataset, "BASE_EPISODES", BASE_EPISODES)
+        yield envs
+    for env in envs._made.values():
+        env.close()
+
+
+def begun(env: SkillEnv) -> Teacher:
+    """A teacher that knows of the episode no more than what can be seen now."""
+    teacher = registry.get(env.batch.spec.name).make_teacher()
+    teacher.begin(env.episode, env.goal, env.world)
+    return teacher
+
+
+CHOSEN = [(skill, start) for skill, starts in SKILLS.items() for start in starts]
+
+
+@pytest.mark.parametrize(("skill", "start"), CHOSEN)
+def test_a_teacher_brings_a_start_to_success(envs: Envs, skill: str, start: int) -> None:
+    env = envs(skill)
+    env.reset(options={"start": start})
+    teacher = begun(env)
+    for _ in range(STEPS):
+        label, valid = teacher.label(env.world)
+        assert valid and label.shape == (act.SIZE,) and np.abs(label).max() <= 1.0 + 1e-9
+        *_, terminated, _, info = env.step(label)
+        if terminated:
+            break
+    assert info["success"], info["failure"]
+
+
+@pytest.mark.parametrize(("skill", "seen"), [*itertools.product(SKILLS, (True,)), *FROM_NOW])
+def test_a_state_has_one_label_whatever_came_before(envs: Envs, skill: str, seen: bool) -> None:
+    """Until what is left is the way back, which depends on where it began.
+
+    Another teacher is asked that has `seen` the first state of the episode and none in between, or
+    of skills with an empty hand, in which nothing can slip, no other at all.
+    """
+    env = envs(skill)
+    env.reset(options={"start": SKILLS[skill][1]})
+    first, does = env.world, Disturbed(np.random.default_rng(3), 0.2, 0.2)
+    teacher = begun(env)
+    asked, moved = 0, 0.0
+    for step in range(120):
+        label, valid = teacher.label(env.world)
+        if env.world.held[0] != first.held[0]:
+            break
+        if step % 10 == 5:
+            other = begun(env)
+            if seen:
+                other.begin(env.episode, env.goal, first)
+                other.label(first)
+            again, known = other.label(env.world)
+            assert known == valid
+            np.testing.assert_allclose(again, label, atol=1e-3)
+            asked, moved = asked + 1, moved + float(np.abs(label).max())
+        *_, terminated, _, _ = env.step(does(label))
+        if terminated:
+            break
+    assert asked >= 3 and moved / asked > 0.3
+
+
+def test_a_teacher_that_was_asked_before_forgets_the_episode(envs: Envs) -> None:
+    env = envs("pick")
+    env.reset(options={"start": 1})
+    expected, _ = begun(env).label(env.world)
+    env.reset(options={"start": 0})
+    teacher = begun(env)
+    other, _ = teacher.label(env.world)
+    env.reset(options={"start": 1})
+    teacher.begin(env.episode, env.goal, env.world)
+    label, _ = teacher.label(env.world)
+    np.testing.assert_allclose(label, expected, atol=1e-9)
+    assert np.abs(other - expected).max() > 0.1
+
+
+def test_what_is_out_of_reach_has_no_label(envs: Envs) -> None:
+    env = envs("pick")
+    env.reset(options={"start": 0})
+    teacher = begun(env)
+    world = env.world
+    places = np.array(world.object_pos)
+    places[0, env.goal.object, 2] = 2.5
+    fields = {name: getattr(world, name) for name in type(world).__slots__}
+    label, valid = teacher.label(type(world)(**{**fields, "object_pos": places}))
+    assert not valid and not np.any(label[act.ARM]) and not np.any(label[act.BASE])
+    assert teacher.label(world)[1]
+
+
+# -- of what ways are made ---------------------------------------------------------------------
+
+
+def test_stances_are_free_and_face_the_point(envs: Envs) -> None:
+    env = envs("pick")
+    env.reset(options={"start": 0})
+    scene = look(env.episode, env.world)
+    point = scene.position[env.goal.object]
+    found = stances(scene, point)
+    assert len(found) > 3
+    floor = floor_map(scene.layout, joints=scene.joints)
+    for x, y, yaw in found:
+        assert floor.clearance(float(x), float(y)) >= BASE_RADIUS
+        off = np.arctan2(point[1] - y, point[0] - x) - yaw
+        assert abs(np.arctan2(np.sin(off), np.cos(off))) < 1e-6
+
+
+@pytest.mark.parametrize("away", [(1.0, 0.4), (0.4, -0.3), (-0.4, 0.1), (-1.5, 1.0)])
+def test_a_drive_ends_at_its_stance_facing_the_point(away: tuple[float, float]) -> None:
+    point = np.array([2.0, 1.0])
+    stance = np.array([1.3, 1.0, 0.0])
+    base = np.array([stance[0] - away[0], stance[1] - away[1], 0.5])
+    for _ in range(200):
+        speed, turn = drive(base, stance, point)
+        assert max(abs(speed), abs(turn)) <= 1.0
+        base[:2] += act.STEP_M * speed * np.array([np.cos(base[2]), np.sin(base[2])])
+        base[2] += act.STEP_RAD * turn
+    assert np.hypot(*(base[:2] - stance[:2])) < 1.3 * ARRIVED_M
+    assert abs(np.arctan2(*(point - base[:2])[::-1]) - base[2]) < 2.0 * ARRIVED_RAD
+
+
+def test_the_arm_goes_straight_and_slows_down_before_its_end(envs: Envs) -> None:
+    posture = REST + np.array([0.4, -0.2, 0.0, 0.1, 0.0, 0.0, 0.3])
+    arm, sizes = REST.copy(), []
+    for _ in range(60):
+        step = towards(arm, posture)
+        sizes.append(float(np.abs(step).max()))
+        arm = arm + act.ARM_DELTA_RAD * step
+        share = (arm - REST)[0] / 0.4
+        np.testing.assert_allclose(arm, REST + share * (posture - REST), atol=1e-9)
+    assert sizes[0] == pytest.approx(1.0) and sizes[-1] < 0.01
+    np.testing.assert_allclose(arm, posture, atol=1e-3)
+    env = envs("pick")
+    env.reset(options={"start": 0})
+    scene = look(env.episode, env.world)
+    checker = scene.checker(scene.base)
+    assert line_free(checker, REST, REST, 0.0)
