@@ -163,7 +163,8 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
     measures = POINTNAV.measure(state, moving, LIMITS)
     for choice in observation.CHOICES:
         sensors = observation.chosen(POINTNAV, choice, camera=False)
-        seen = observation.observe(POINTNAV, sensors, state, measures, moving, Readings())
+        readings = Readings(laser=np.zeros((1, 0)))
+        seen = observation.observe(POINTNAV, sensors, state, measures, moving, readings)
         assert seen.shape == (1, 6)
         assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5], abs=1e-6)
 

@@ -24,12 +24,17 @@ from typing import Any
 
 import pytest
 import yaml
+from test_warm_start import clone
 
 from skills import registry
+from skills.core import sensors
 from tpsrl import cli, config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import checkpoint as checkpoints
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -96,6 +101,21 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
     path.write_text(config.to_yaml(config.load(train.TrainingSettings, words)))
 
 
+def cloned(folder: Path, skill: str) -> None:
+    """What a cloning leaves in a folder, as far as a training that begins with it looks at it."""
+    definition = registry.get(skill).definition
+    names = sensors.chosen(definition, "fetch", camera=True)
+    size = sum(sensors.known(definition)[name].size for name in names)
+    path = folder / "out" / "clone" / skill / checkpoints.FOLDER / checkpoints.BEST
+    path.parent.mkdir(parents=True)
+    clone(
+        path,
+        PolicySettings(encoder="nature_cnn", visual_width=8, state_width=8, lstm_width=8),
+        EnvSpec({"state": (size,), "depth": (64, 64)}, tuple(definition.mask().tolist())),
+        deploy={"skill": skill, "sensors": list(names), "depth": [64, 64], "delay": False},
+    )
+
+
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page's commands have registered, and modules that they have imported."""
@@ -120,6 +140,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The folder of a reader who has come so far: what the pages speak of is there."""
     for skill in ("navigate", "pick"):
         trained(tmp_path, skill)
+    cloned(tmp_path, "pick")
     shutil.copy(ROOT / "planner" / "domain.pddl", tmp_path / "FILE.pddl")
     page = request.node.callspec.params["page"]
     if page.startswith("examples/"):

@@ -187,7 +187,7 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
     if choice == "full":
         return skill.full_sensors or FULL
     if choice == "fetch":
-        return (*skill.sensors, *skill.fetch_sensors, *FETCH)
+        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH)))
     return skill.sensors
 
 
