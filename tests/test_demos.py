@@ -449,7 +449,7 @@ TINY = [
 
 
 def demos(out: Path, *words: str) -> Path:
-    given = ["demos", NAME, *FEW, "num=16", f"depth={SIDE}", *words, f"out={out}"]
+    given = ["demos", NAME, *FEW, f"depth={SIDE}", *(words or ["num=16"]), f"out={out}"]
     assert cli.main(given) == 0
     return out
 
@@ -478,9 +478,21 @@ def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
     assert tree(recorded.parent) == ["here", "here/demos.json", *shards]
 
 
+def test_with_format_lerobot_the_same_episodes_are_a_lerobot_dataset(
+    tmp_path: Path, recorded: Path
+) -> None:
+    reason = "pyarrow comes with the extra 'lerobot', which development does not need"
+    parquet = pytest.importorskip("pyarrow.parquet", reason=reason)
+    out = demos(tmp_path / "here", "num=2", "format=lerobot")
+    found = parquet.read_table(out / "data/chunk-000/file-000.parquet").to_pydict()
+    expected = [one.demonstration.action for one in store.read(recorded) if one.number < 2]
+    np.testing.assert_array_equal(np.float32(found["taken_action"]), np.concatenate(expected))
+    assert json.loads((out / "meta/info.json").read_text())["total_episodes"] == 2
+
+
 @pytest.mark.slow
 def test_any_number_of_workers_records_the_same(tmp_path: Path, recorded: Path) -> None:
-    again = demos(tmp_path / "two", "processes=2")
+    again = demos(tmp_path / "two", "num=16", "processes=2")
     for one, other in zip(store.read(again), store.read(recorded), strict=True):
         assert one.number == other.number
         assert_same(one.demonstration, other.demonstration)
