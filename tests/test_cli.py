@@ -123,6 +123,12 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["train", "pick", "preset.ppo.clap=1"], "did you mean 'preset.ppo.clip'?"),
         (["train", "pick", "preset.policy.encoder=resnet"], "did you mean 'resnet18'?"),
         (["train", "pick", "preset.collector=synk"], "did you mean 'sync'?"),
+        (
+            ["train", "pick", "preset=fine_tune", "preset.ppo.learning_rate=1e-3"],
+            "preset.ppo.learning_rate: 0.001 is not between 1e-06 and 0.0001",
+        ),
+        (["train", "pick", "preset.ppo.entropy_coef=2"], "preset.ppo.entropy_coef: 2.0 is not"),
+        (["train", "pick", "init=/nowhere"], "init: no checkpoint /nowhere"),
         (["train", "resume=/nowhere"], "resume: /nowhere is no folder of a training"),
         (["train", "pick", "starts=/nowhere/x.npz"], "cannot read /nowhere/x.npz"),
     ],

@@ -15,7 +15,7 @@ import torch
 from skills import registry
 from skills.core import sensors
 from skills.demos import disturbing, selecting, store
-from skills.demos.disturbing import Disturbed
+from skills.demos.disturbing import Disturbed, Hesitant
 from skills.demos.recording import (
     Actors,
     Recorder,
@@ -39,7 +39,7 @@ from tpsrl.world import action as act
 FILE = Path(__file__).parent / "taught_skill.py"
 NAME, HORIZON = "come_here", 40
 SIDE = 32
-ALONE = Actors(disturbed=0.0)
+ALONE = Actors(disturbed=0.0, hesitation=0)
 NETWORK = PolicySettings(
     encoder="state", state_width=8, lstm_layers=1, lstm_width=8, previous_action=False,
     initial_std=1e-4, min_std=1e-5,
@@ -169,7 +169,9 @@ def assert_same(one: Demonstration, other: Demonstration) -> None:
 def test_a_share_of_the_episodes_is_disturbed_and_labelled_all_the_same(
     two_homes: Recorder,
 ) -> None:
-    found = record(two_homes, 10, Actors(disturbed=0.5, noise=1.0, lapses=1.0), seed=1)
+    found = record(
+        two_homes, 10, Actors(disturbed=0.5, noise=1.0, lapses=1.0, hesitation=0), seed=1
+    )
     off = []
     for recording in found.values():
         shown = recording.demonstration
@@ -627,3 +629,17 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(
 def _made(folder: Path) -> Path:
     os.mkdir(folder)
     return folder
+
+
+def test_who_hesitates_turns_a_switch_too_late_and_only_once() -> None:
+    hesitant = Hesitant(np.random.default_rng(1), most=4)
+    told = np.zeros((30, act.SIZE))
+    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
+    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
+    done = np.array([hesitant(row, row) for row in told])
+    for part, when in ((act.GRIP, 10), (act.STOP, 20)):
+        turned = int(np.argmax(done[:, part] > 0))
+        assert when <= turned <= when + 4
+        assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
+    others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
+    np.testing.assert_array_equal(done[:, others], told[:, others])

@@ -114,6 +114,7 @@ def test_its_rate_can_be_the_papers():
 )
 def test_without_a_bonus_its_bounds_do_not_matter(words):
     settings = config.load(PPOSettings, ["entropy_coef=0", "entropy_learned=true", *words])
+    settings.check()
     assert fed(coefficient_of(settings, "cpu"), -5.0, steps=10) == 0.0
 
 

@@ -123,7 +123,10 @@ def test_success_comes_from_an_evaluation_of_this_policy(
     [
         ({"skill": "place"}, "is not of pick by itself"),
         ({"split": "train"}, "is of split train, of the training"),
-        ({"starts": None, "seed": 0}, "is of seed 0, by whose start states checkpoints are chosen"),
+        (
+            {"starts": None, "seed": 1000},
+            "is of seed 1000, by whose start states checkpoints are chosen",
+        ),
         ({"learned": {}}, "is of another policy"),
     ],
 )

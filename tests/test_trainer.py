@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,21 +153,18 @@ out = Path(sys.argv[1])
 one = trainer(
     out,
     schedule=TrainSchedule(validation_episodes=0, checkpoint_minutes=0.0),
-    processes={processes},
 )
 if __name__ == "__main__":
     one.train()
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [0, 2])
-def test_a_training_that_is_killed_goes_on_bit_for_bit(
-    tmp_path: Path, uninterrupted: list[dict[str, Any]], processes: int
-) -> None:
-    script, out = tmp_path / "train.py", tmp_path / "out"
-    text = SCRIPT.format(path=[str(Path(__file__).parent)], processes=0)
-    script.write_text(textwrap.dedent(text))
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was killed after its first checkpoint."""
+    folder = tmp_path_factory.mktemp("killed")
+    script, out = folder / "train.py", folder / "out"
+    script.write_text(textwrap.dedent(SCRIPT.format(path=[str(Path(__file__).parent)])))
     process = subprocess.Popen([sys.executable, str(script), str(out)])
     latest = out / "checkpoints" / "latest.safetensors"
     while not latest.exists() and process.poll() is None:
@@ -175,6 +173,16 @@ def test_a_training_that_is_killed_goes_on_bit_for_bit(
     process.wait()
     with (out / metrics.METRICS).open("a") as file:
         file.write('{"update": 11, "st')  # a line that was being written
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_training_that_is_killed_goes_on_bit_for_bit(
+    tmp_path: Path, killed: Path, uninterrupted: list[dict[str, Any]], processes: int
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(killed, out)
     second = trainer(out, processes=processes)
     checkpoint = load_latest(out)
     assert checkpoint.get("updates", int) >= 1

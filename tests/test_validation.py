@@ -25,7 +25,7 @@ BAD = 5  # of the second round, so that some episodes are over before it
 @pytest.fixture(autouse=True)
 def _failures_are_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("supervision", "worker_pool"):
-        monkeypatch.setattr(f"tpsrl.rl.envs.{module}.CHECK_EVERY_S", 0.01)
+        monkeypatch.setattr(f"tpsrl.rl.envs.{module}.CHECK_EVERY_S", 0.02)
 
 
 @pytest.fixture

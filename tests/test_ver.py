@@ -33,6 +33,12 @@ Make = Callable[..., AnyCollector]
 Columns = dict[str, np.ndarray]
 
 
+@pytest.fixture(autouse=True)
+def _failures_are_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("supervision", "worker_pool"):
+        monkeypatch.setattr(f"tpsrl.rl.envs.{module}.CHECK_EVERY_S", 0.02)
+
+
 @pytest.fixture
 def policy() -> ActorCritic:
     torch.manual_seed(0)
@@ -374,8 +380,6 @@ def test_environments_may_be_lost_while_their_actions_are_chosen(
             assert dropped.wait(20.0)
 
     monkeypatch.setattr(InferenceThreads, "drop", noted)
-    for module in ("supervision", "worker_pool"):  # the dead are found at once
-        monkeypatch.setattr(f"tpsrl.rl.envs.{module}.CHECK_EVERY_S", 0.01)
     collector = make(name, processes=5, tolerance=QUICK, inference_workers=3)
     watched, size = Watched(die), 200 * N  # more than the others do meanwhile
     made = [Rollout(SPEC, N, size, watched.memory_size) for _ in range(collector.rollouts)]

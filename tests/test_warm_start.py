@@ -217,7 +217,7 @@ def test_camera_sensors_delay_and_network_are_the_checkpoints(picking: Path) -> 
     assert not settings.base_movement
     policy = settings.preset.policy
     assert (policy.encoder, policy.lstm_layers, policy.lstm_width) == ("nature_cnn", 2, 8)
-    assert policy.separate_value and policy.initial_std == 0.2
+    assert policy.critic and not policy.separate_value and policy.initial_std == 0.2
     assert settings.init == str(picking / checkpoints.FOLDER / checkpoints.BEST)
     again = loaded(picking / checkpoints.FOLDER / checkpoints.BEST, "depth=32", "delay=true")
     assert dataclasses.replace(again, preset=settings.preset) == settings

@@ -25,6 +25,12 @@ from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 N = 5
 
 
+@pytest.fixture(autouse=True)
+def _failures_are_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("supervision", "worker_pool"):
+        monkeypatch.setattr(f"tpsrl.rl.envs.{module}.CHECK_EVERY_S", 0.02)
+
+
 @pytest.fixture
 def pool() -> Iterator[WorkerEnvPool]:
     started = WorkerEnvPool(ToyVecEnvFactory(), N, 2)

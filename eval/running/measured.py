@@ -8,9 +8,9 @@ from eval.reporting.words import reason
 from eval.running.command import command_line
 from eval.running.reports import read_report
 from eval.settings import SkillSettings
-from skills.envs.environment import EnvOptions
 from skills.policies import pretrained
 from skills.policies.card import MeasuredSuccess
+from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config
 from tpsrl.errors import UserError
 
@@ -61,10 +61,10 @@ def _check_unseen(report: dict[str, Any], folder: str, chosen_by: Collection[str
     if report["split"] != "val":
         raise UserError(f"evaluation: {folder} is of split {report['split']}, of the training")
     own = report["starts"] is None
-    if own and report["seed"] == EnvOptions().dataset_seed:
+    if own and report["seed"] == VALIDATION_SEED:
         raise UserError(
             f"evaluation: {folder} is of seed {report['seed']}, by whose start states checkpoints "
-            "are chosen; evaluate with another one, such as seed=1000"
+            "are chosen; evaluate with another one, such as seed=0"
         )
     if not own and report["starts"] in chosen_by:
         raise UserError(f"evaluation: {folder} is of the start states that validations were from")

@@ -54,7 +54,8 @@ _MARGIN_M = 0.006
 _CREEP_STEPS = 8.0
 # Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
 _FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
-_ODD_STEPS, _ASIDE = 150.0, 0.3  # what a radian off the usual way counts, of a joint or the base
+_ODD_STEPS = 150.0  # that a radian off the usual way counts
+_STRAIGHT, _STRAIGHT_SLIDE = 1.5, 0.3  # what straight on counts beside the arm's radians
 _DRIVES_KNOWN = 600  # ways for which the drive is looked up
 _PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
 _ARRIVED = 0.6  # of them: so near, the last stretch makes up for the rest
@@ -222,7 +223,7 @@ class _Search:
         turn = np.abs(wrap_angle(first[:, 2] - scene.base[2]))
         drive = np.hypot(*(first[:, :2] - scene.base[:2]).T) / STEP_M + turn / STEP_RAD
         steps = np.maximum(drive + DRIVE_STEPS + 2 * STOP_STEPS, arm) + self._askew(first) + back
-        more = _odd(table) if self._usual else np.zeros(len(steps))
+        more = _odd(table, self._handle.slides) if self._usual else np.zeros(len(steps))
         ways = _Ways(steps + more + _CREEP_STEPS, back + more, first, stance, table.posture)
         ways = ways.rows(self._on_floor(first) & self._on_floor(stance))
         ways = ways.rows(_spread(ways, _DRIVES_KNOWN))
@@ -251,12 +252,29 @@ class _Search:
         return np.where(off > _FACING_RAD, _ASKEW_STEPS, 0.0)
 
 
-def _odd(table: Holds) -> np.ndarray:
-    """How unusual ways to hold the arm are (n,), in steps: how far from that nearest to rest."""
-    far = np.abs(table.posture - REST).max(axis=1) + _ASIDE * np.abs(table.inward)
+def usual_hold(
+    handle: Handle, joint: float, opening: bool, layout: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The usual posture (7,) before a face, and the base pose (3,) with the cup on it."""
+    table = _table(handle, joint, opening, layout)
+    row = int(np.argmin(_odd(table, handle.slides)))
+    return table.posture[row], _stances(handle, joint, table)[row]
+
+
+def _odd(table: Holds, slides: bool) -> np.ndarray:
+    """How unusual ways to hold the arm are (n,), in steps: how far from the usual one.
+
+    That has the robot stand straight before the face, where there is room in every home, and the
+    arm near to rest. (The quickest way to the fridge is from beside it, which a wall next to its
+    hinge leaves no room for.)
+    """
+    straight = _STRAIGHT_SLIDE if slides else _STRAIGHT
+    far = np.abs(table.posture - REST).max(axis=1) + straight * np.abs(table.inward)
     usual = int(np.argmin(far))
+    bent = np.abs(table.posture - table.posture[usual]).max(axis=1)
     turned = np.abs(table.inward - table.inward[usual])
-    return _ODD_STEPS * (np.abs(table.posture - table.posture[usual]).max(axis=1) + _ASIDE * turned)
+    odd: np.ndarray = _ODD_STEPS * (bent + turned)
+    return odd
 
 
 def _table(handle: Handle, joint: float, opening: bool, layout: str) -> Holds:

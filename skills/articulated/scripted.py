@@ -305,16 +305,10 @@ class ScriptedClose(_Articulated):
             yield from self.lift_off()
 
 
-class UsualOpen(ScriptedOpen):
-    """Opens in the same way wherever that can be done: the teacher.
+class UsualClose(ScriptedClose):
+    """Closes in the same way wherever that can be done: the teacher.
 
     It never creeps: a speed of a hundredth of the fastest is none for a network.
     """
-
-    usual, slowest_mps = True, 0.2
-
-
-class UsualClose(ScriptedClose):
-    """Closes in the same way wherever that can be done: the teacher; see `UsualOpen`."""
 
     usual, slowest_mps = True, 0.2

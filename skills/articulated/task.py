@@ -78,8 +78,10 @@ class ArticulatedMeasures(Measures):
 
 @dataclasses.dataclass(slots=True)
 class ArticulatedMemory(Memory):
-    """The step before; whether the handle was held, and whether the joint was at its target."""
+    """Where the handle was at the start; of the step before the measures, whether the handle was
+    held, and whether the joint was at its target."""
 
+    initial_position: Any  # (n, 3)
     distance: Any  # (n,) m
     rest: Any  # (n,) m
     gap: Any  # (n,) m or rad
@@ -94,6 +96,7 @@ class Articulated(Skill):
     penalties = ("wrong_grasp",)
     needs = ("marker",)
     sensors = ("arm", "ee", "holding", "to_rest")
+    fetch_sensors = ("start_reach",)
 
     def __init__(self, unit: str) -> None:
         self.unit = unit
@@ -119,7 +122,12 @@ class Articulated(Skill):
         """See `Skill.remember`."""
         never = array_namespace(world.base).zeros_like(world.violation)
         return ArticulatedMemory(
-            measures.distance, measures.rest, measures.gap, measures.holding, never
+            each(world.marker_pos, goals.joint),
+            measures.distance,
+            measures.rest,
+            measures.gap,
+            measures.holding,
+            never,
         )
 
     def conditions(
@@ -173,6 +181,7 @@ class Articulated(Skill):
                 "wrong_grasp": wrong,
             },
             memory=ArticulatedMemory(
+                before.initial_position,
                 measures.distance,
                 measures.rest,
                 measures.gap,

@@ -43,3 +43,38 @@ class Disturbed:
             action = np.zeros(act.SIZE)
         action[act.GRIP], action[act.STOP] = told[act.GRIP], told[act.STOP]
         return np.clip(action, -1.0, 1.0)
+
+
+class Hesitant:
+    """Turns a switch, grip or stop, only some steps after it was told to.
+
+    The step in which a hand lets go, or stop is called, is one of a hundred, and the last of its
+    kind. Who hesitates shows what is to be done for as long as it is to be done.
+
+    Args:
+        rng: of this episode
+        most: steps that it hesitates at most
+    """
+
+    def __init__(self, rng: np.random.Generator, most: int) -> None:
+        self._rng, self._most = rng, most
+        self._now: dict[int, float] = {}
+        self._left: dict[int, int] = {}
+
+    def __call__(self, action: np.ndarray, told: np.ndarray) -> np.ndarray:
+        """The action (11,), with the switches as they were or as is `told` (11,)."""
+        action = action.copy()
+        for part in (act.GRIP, act.STOP):
+            wanted = 1.0 if told[part] > 0.0 else -1.0
+            now = self._now.setdefault(part, -1.0 if part == act.STOP else wanted)
+            if wanted == now:
+                self._left.pop(part, None)
+                continue
+            left = self._left.setdefault(part, int(self._rng.integers(self._most + 1)))
+            if left == 0:
+                self._now[part] = wanted
+                self._left.pop(part)
+            else:
+                self._left[part] = left - 1
+                action[part] = now
+        return action

@@ -13,7 +13,7 @@ from skills import registry
 from skills.core import sensors
 from skills.core.interface import Teacher
 from skills.core.skill import Skill
-from skills.demos.disturbing import Disturbed
+from skills.demos.disturbing import Disturbed, Hesitant
 from skills.envs.batch import BatchStep, SkillBatch
 from skills.envs.environment import EnvOptions
 from skills.starts.start import Start
@@ -36,15 +36,16 @@ class Actors:
 
     Without a `student` it is the teacher, in a share `disturbed` of the episodes with noise and
     lapses of a level that is drawn for each, up to `noise` (standard deviation) and `lapses` (share
-    of time). With one, the file of its checkpoint, it acts in all of them as it would if it were
-    alone, but for a share `takeover` in which the teacher takes over at some step and goes on to
-    the end.
+    of time). It turns grip and stop up to `hesitation` steps too late. With a student, the file of
+    its checkpoint, it acts in all of them as it would if it were alone, but for a share `takeover`
+    in which the teacher takes over at some step and goes on to the end.
     """
 
     student: Path | None = None
     disturbed: float = 0.7
     noise: float = 0.3
     lapses: float = 0.3
+    hesitation: int = 12
     takeover: float = 0.3
 
 
@@ -114,7 +115,7 @@ class Recorder:
                 done = student.act(busy, done)
             for row, seat in enumerate(busy):
                 if not seat.led:
-                    done[row] = seat.disturbed(told[row])
+                    done[row] = seat.hesitant(seat.disturbed(told[row]), told[row])
             step = self._batch.step(envs, done)
             for row, seat in enumerate(busy):
                 seat.keep(step, row)
@@ -152,6 +153,7 @@ class _Seat:
         self._teacher.begin(start.episode, start.goal, self._batch.world(self.home))
         level = rng.random() if rng.random() < actors.disturbed else 0.0
         self.disturbed = Disturbed(rng, level * actors.noise, level * actors.lapses)
+        self.hesitant = Hesitant(rng, actors.hesitation)
         horizon = self._batch.settings.horizon
         taken_over = not student or rng.random() < actors.takeover
         self._takeover = int(rng.integers(0, horizon // 2)) if taken_over else horizon

@@ -13,9 +13,16 @@ from tpsrl.rl.imitation.dataset import Demonstration
 
 
 def load(
-    folders: Sequence[str], skill: str, names: Sequence[str], depth: tuple[int, int] | None
+    folders: Sequence[str],
+    skill: str,
+    names: Sequence[str],
+    depth: tuple[int, int] | None,
+    left_out: Sequence[str] = (),
 ) -> list[Demonstration]:
-    """All episodes of folders of demonstrations, with these sensors only.
+    """The episodes of folders of demonstrations, with these sensors only.
+
+    Those that ended in one of the ways in `left_out` do not come along: where the expert itself ran
+    out of steps it mostly stood before something and did not know what to do.
 
     Raises:
         UserError: a folder is damaged, of another skill, lacks a sensor, or has depth of another
@@ -35,7 +42,8 @@ def load(
         known = sensors.known(registry.get(skill).definition)
         if any(name not in known or known[name].size != size for name, size in note.sensors):
             raise UserError(f"demos: {folder} has sensors that {skill} has not; record it anew")
-        found += select(store.read(folder), held, names, skill, depth is not None)
+        good = (episode for episode in store.read(folder) if episode.ended_by not in left_out)
+        found += select(good, held, names, skill, depth is not None)
     return found
 
 

@@ -36,12 +36,14 @@ class BatchOptions:
 
     `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
     beside it ("habitat", "fetch" or "full", see `skills.core.sensors`, or sensors by name; None:
-    habitat with depth, full without). `base_movement` false holds the base still, the limited
-    action space of the paper's ablation. `settings` changes entries of the skill's settings,
-    `thresholds` are the skill's own (None: those of the default protocol).
+    habitat with depth, full without). With `critic` they show the true state as well, the sensors
+    of "full", for a value that only training needs. `base_movement` false holds the base still,
+    the limited action space of the paper's ablation. `settings` changes entries of the skill's
+    settings, `thresholds` are the skill's own (None: those of the default protocol).
     """
 
     depth: tuple[int, int] | None = None
+    critic: bool = False
     sensors: str | tuple[str, ...] | None = None
     base_movement: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -87,6 +89,7 @@ class SkillBatch:
         given = options.thresholds
         self.thresholds = self.spec.thresholds if given is None else given
         self.sensors = sensors.chosen(self.skill, options.sensors, options.depth is not None)
+        self.critic = sensors.chosen(self.skill, "full", False) if options.critic else ()
         self.mask = self.skill.mask()
         if not options.base_movement:
             self.mask[act.BASE] = False
@@ -96,7 +99,8 @@ class SkillBatch:
         self._all = list(range(simulator.num_envs))
         self._held = np.full((2, simulator.num_envs), -1)  # object and joint in each cup
         self._worlds: dict[int, tuple[WorldState, int]] = {}
-        self._maps = MapSensors(self.skill, self.sensors, simulator.num_envs, self.thresholds)
+        named = (*self.sensors, *self.critic)
+        self._maps = MapSensors(self.skill, named, simulator.num_envs, self.thresholds)
 
     @property
     def num_envs(self) -> int:
@@ -106,8 +110,16 @@ class SkillBatch:
     @property
     def state_size(self) -> int:
         """Length k of the vector in an observation."""
+        return self._size(self.sensors)
+
+    @property
+    def critic_size(self) -> int:
+        """Length of the true state that the homes show beside it, 0 where they do not."""
+        return self._size(self.critic)
+
+    def _size(self, names: Sequence[str]) -> int:
         known = sensors.known(self.skill)
-        return sum(known[name].size for name in self.sensors)
+        return sum(known[name].size for name in names)
 
     def reset(self, env_ids: Sequence[int], starts: Sequence["Start"]) -> Observation:
         """Puts each home into its start; the first observations.
@@ -268,6 +280,9 @@ class SkillBatch:
         if measures is None:
             measures = self.skill.measure(state, world, self.thresholds)
         shown = {"state": self.sense(env_ids, state, measures, world)}
+        if self.critic:
+            maps = self._maps.read(env_ids, world)
+            shown["critic"] = sensors.observe(self.skill, self.critic, state, measures, world, maps)
         if self.options.depth is not None:
             begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)

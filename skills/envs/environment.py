@@ -36,7 +36,7 @@ _MOST_OBJECTS = 30
 class EnvOptions:
     """What an environment can be told, by the names of the keyword arguments.
 
-    Depth, sensors, base movement, settings and thresholds are as in
+    Depth, critic, sensors, base movement, settings and thresholds are as in
     `skills.envs.batch.BatchOptions`; `horizon` is short for that setting. Starts, split, seed of
     the dataset, `num_objects` and `num_episodes` are as in `skills.starts.source.StartSource`;
     `filter_base` and `engine` as in `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects
@@ -45,6 +45,7 @@ class EnvOptions:
     """
 
     depth: Sequence[int] | None = None
+    critic: bool = False
     sensors: str | tuple[str, ...] | None = None
     base_movement: bool = True
     horizon: int | None = None
@@ -100,6 +101,7 @@ class EnvOptions:
             settings["horizon"] = self.horizon
         options = BatchOptions(
             depth=image_size(self.depth),
+            critic=self.critic,
             sensors=self.sensors,
             base_movement=self.base_movement,
             settings=settings,
@@ -229,6 +231,8 @@ def observation_space(batch: SkillBatch) -> Any:
     parts: dict[str, spaces.Space[Any]] = {
         "state": spaces.Box(-np.inf, np.inf, (batch.state_size,), np.float32)
     }
+    if batch.critic:
+        parts["critic"] = spaces.Box(-np.inf, np.inf, (batch.critic_size,), np.float32)
     if batch.options.depth is not None:
         parts["depth"] = spaces.Box(0.0, 1.0, batch.options.depth, np.float32)
     return spaces.Dict(parts)

@@ -87,6 +87,8 @@ class TrainingVecEnv:
         shapes: dict[str, tuple[int, ...]] = {"state": (self._batch.state_size,)}
         if self._batch.options.depth is not None:
             shapes["depth"] = self._batch.options.depth
+        if self._batch.critic:
+            shapes["critic"] = (self._batch.critic_size,)
         mean, std = _first_actions(self._batch.skill)
         mask = tuple(self._batch.mask.tolist())
         self.spec = EnvSpec(shapes, mask, tuple(mean.tolist()), tuple(std.tolist()))

@@ -4,9 +4,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from skills.demos.preset import ClonePreset
+from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
 from tpsrl.commands import Command
-from tpsrl.commands.train import VALIDATION_SEED
 from tpsrl.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class CloneSettings:
 
     skill: str = config.option("", "which one")
     demos: str = config.option("", "folders of demonstrations, by commas")
+    left_out: str = config.option(
+        "timeout,lost", "episodes of these that ended so are not learned from"
+    )
     preset: ClonePreset = config.preset(
         "clone",
         ClonePreset,
@@ -115,13 +118,14 @@ def run(settings: CloneSettings) -> int:
     depth = (settings.depth, settings.depth) if camera else None
     names = sensors.chosen(spec.definition, settings.sensors, camera)
     folders = [folder.strip() for folder in settings.demos.split(",")]
+    left_out = [name.strip() for name in settings.left_out.split(",")]
     console = Console()
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     say(f"reading {', '.join(folders)}")
-    episodes = selecting.load(folders, settings.skill, names, depth)
+    episodes = selecting.load(folders, settings.skill, names, depth, left_out)
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
     processes = settings.processes or machine.cores()
     import torch

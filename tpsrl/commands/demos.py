@@ -42,6 +42,11 @@ class DemosSettings:
     lapses: float = config.option(
         0.2, "largest share of time in which something else is done there", minimum=0, maximum=1
     )
+    hesitation: int = config.option(
+        12,
+        "most steps that grip and stop are turned too late, to show for longer that they are to",
+        minimum=0,
+    )
     horizon: int | None = config.option(
         None, "steps of an episode (default: the skill's own)", minimum=1
     )
@@ -137,7 +142,7 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
     options = env_options(settings)
     processes = settings.processes or machine.cores()
     options.source(settings.skill).prepare(processes)
-    actors = Actors(None, settings.disturbed, settings.noise, settings.lapses)
+    actors = Actors(None, settings.disturbed, settings.noise, settings.lapses, settings.hesitation)
     jobs = [
         RecordJob(tuple(range(first, min(first + _JOB, settings.num))), actors, settings.seed)
         for first in range(0, settings.num, _JOB)

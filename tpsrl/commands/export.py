@@ -16,7 +16,7 @@ is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its mo
 facts are in the file. Refused if the policy does not act the same as before.
 
 Success on the card comes from an evaluation of this policy, evaluation=DIR of `tpsrl eval SKILL
-agent=... num_episodes=500 seed=1000`; seed 0 is refused, since checkpoints are chosen by its start
+agent=... num_episodes=500`; seed 1000 is refused, since checkpoints are chosen by its start
 states. What is known of a training is taken from its folder; a file that was exported before keeps
 its facts. See docs/pretrained.md."""
 
@@ -105,7 +105,8 @@ def run(settings: ExportSettings) -> int:
     training = _training(settings)
     facts = _facts(settings, training, made.card)
     if settings.evaluation is not None:
-        chosen_by = {training.validation_starts} if training and training.validation_starts else ()
+        starts = getattr(training, "validation_starts", None)
+        chosen_by = {starts} if starts else ()
         facts["success"] = measured(settings.evaluation, settings.skill, made.digest, chosen_by)
     card = dataclasses.replace(made.card, **facts)
     path = shipped.write(dataclasses.replace(made, card=card), out)
@@ -113,7 +114,7 @@ def run(settings: ExportSettings) -> int:
     print(f"half precision changes a mean action by {card.difference:.2g} at most")
     print(f"wrote {path} ({size:.2f} MB) and {out / pretrained.card_name(settings.skill)}")
     if card.success is None:
-        agent = f"agent={path} num_episodes=500 seed=1000"
+        agent = f"agent={path} num_episodes=500"
         print(f"its success is not measured; `tpsrl eval {settings.skill} {agent}` does it")
     return 0
 
@@ -145,23 +146,45 @@ def _folder(settings: ExportSettings) -> Path | None:
 
 
 def _training(settings: ExportSettings) -> Any:
-    """The settings of the training; None where there is only a file."""
+    """The settings of the training, or of the cloning; None where there is only a file."""
+    from tpsrl.commands.clone import CloneSettings
     from tpsrl.commands.train import TrainingSettings
 
     folder = _folder(settings)
-    return None if folder is None else config.load(TrainingSettings, [], folder / _CONFIG)
+    if folder is None:
+        return None
+    path = folder / _CONFIG
+    cloned = config.entry_of(path, "round_episodes") != ""
+    return config.load(CloneSettings if cloned else TrainingSettings, [], path)
 
 
 def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, Any]:
     """What the folder of a training says."""
     from eval.running.command import command_line
+    from tpsrl.commands.clone import CloneSettings
 
-    call = command_line(("tpsrl", "train", settings.skill), training, _LEFT_OUT)
-    return {
+    cloned = isinstance(training, CloneSettings)
+    verb = "clone" if cloned else "train"
+    call = command_line(("tpsrl", verb, settings.skill), training, _LEFT_OUT)
+    shown = {"demonstrations": _demonstrations(training)} if cloned else {}
+    return shown | {
         "apartments": _apartments(training),
         "commands": (call.replace(f"{Path.cwd()}/", ""),),
         "hours": _hours(settings, steps),
     }
+
+
+def _demonstrations(training: Any) -> str:
+    """What a policy was cloned from, as far as the folders are still there."""
+    from skills.demos import store
+
+    folders = [folder.strip() for folder in training.demos.split(",")]
+    try:
+        notes = [store.read_note(folder) for folder in folders]
+    except UserError:
+        return f"of the scripted expert, in {len(folders)} folders that are there no more"
+    episodes, frames = sum(n.episodes for n in notes), sum(n.frames for n in notes)
+    return f"{episodes:,} episodes of the scripted expert, {frames:,} frames"
 
 
 def _apartments(training: Any) -> str:

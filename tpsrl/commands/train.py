@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
@@ -24,7 +25,6 @@ _CONFIG = "config.yaml"
 _FEW_OBJECTS = 12
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
-VALIDATION_SEED = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,13 +238,15 @@ def check(preset: TrainSettings) -> None:
     """Refuses at once what would fail only after the episodes have been made.
 
     Raises:
-        UserError: collector or encoder is unknown; names the nearest.
+        UserError: collector or encoder is unknown (names the nearest), or settings of the learner
+            do not fit together.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.settings import ENCODER_NAMES
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
+    preset.ppo.check("preset.ppo.")
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 
@@ -362,6 +364,7 @@ def _task(settings: TrainingSettings) -> Any:
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
+        critic=settings.preset.policy.critic,
         sensors=settings.sensors,
         base_movement=settings.base_movement,
         settings=task_changes(settings.task),

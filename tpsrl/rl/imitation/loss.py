@@ -7,7 +7,7 @@ from tpsrl.rl.imitation.dataset import CloningBatch
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
 _SMOOTH = 0.1  # below this an error counts by its square, above it in proportion
-_TURNING = 4.0  # how much a step counts in which a switch is to be turned
+_TURNING = 2.0  # how much a step counts in which a switch is to be turned
 _SURE = 1e-4  # least probability of either side of a switch
 
 

@@ -4,7 +4,6 @@ import math
 
 import torch
 
-from tpsrl.errors import UserError
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.settings import PPOSettings
 
@@ -88,21 +87,14 @@ class EntropyCoefficient:
 
 
 def coefficient_of(settings: PPOSettings, device: torch.device | str) -> EntropyCoefficient:
-    """The coefficient that settings ask for; without a bonus its bounds do not matter.
+    """The coefficient that settings ask for, which were checked.
 
     Unless its rate is given, it is such that a coefficient which always moves the same way, by
     Adam's steps of one rate each, moves by a factor of ten in a hundred updates, of however many
     mini-batches.
-
-    Raises:
-        UserError: it is outside its bounds, or these are in the wrong order.
     """
     initial, target = settings.entropy_coef, settings.entropy_target
     low, high = settings.entropy_min, settings.entropy_max
-    if initial > 0.0 and low > high:
-        raise UserError(f"entropy_min: {low} is above entropy_max, {high}")
-    if initial > 0.0 and settings.entropy_learned and not low <= initial <= high:
-        raise UserError(f"entropy_coef: {initial} is not between {low} and {high}")
     rate = settings.entropy_learning_rate
     if rate is None:
         rate = math.log(10.0) / _UPDATES / (settings.epochs * settings.minibatches)

@@ -82,7 +82,9 @@ class PPO:
         seed: int = 0,
         imitation: Imitation | None = None,
     ) -> None:
-        _check(settings, imitation)
+        settings.check()
+        if settings.imitation_coef > 0.0 and imitation is None:
+            raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
         self.policy, self.settings, self._imitation = policy, settings, imitation
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
         self._policy_parameters = [
@@ -340,15 +342,6 @@ def squared_errors(
         held = old_value + (value - old_value).clamp(-clip, clip)
         error = torch.maximum(error, (held - returns).square())
     return 0.5 * error
-
-
-def _check(settings: PPOSettings, imitation: Imitation | None) -> None:
-    """Refuses settings that do not fit together."""
-    low, rate, high = settings.rate_min, settings.learning_rate, settings.rate_max
-    if settings.schedule == "adaptive" and not low <= rate <= high:
-        raise UserError(f"learning_rate: {rate} is not between rate_min, {low}, and {high}")
-    if settings.imitation_coef > 0.0 and imitation is None:
-        raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
 
 
 def _newest(rollout: Rollout) -> int:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from tpsrl import config
+from tpsrl.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,3 +69,19 @@ class PPOSettings:
     imitation_until: float = config.option(
         0.5, "share of the training at which this weight has fallen to 0", minimum=0, maximum=1
     )
+
+    def check(self, prefix: str = "") -> None:
+        """Refuses what does not fit together; `prefix` stands before the names of fields.
+
+        Raises:
+            UserError: a rate or a coefficient is outside its bounds, or these are in the wrong
+                order. Without a bonus its bounds do not matter.
+        """
+        low, rate, high = self.rate_min, self.learning_rate, self.rate_max
+        if self.schedule == "adaptive" and not low <= rate <= high:
+            raise UserError(f"{prefix}learning_rate: {rate} is not between {low} and {high}")
+        low, initial, high = self.entropy_min, self.entropy_coef, self.entropy_max
+        if initial > 0.0 and low > high:
+            raise UserError(f"{prefix}entropy_min: {low} is above entropy_max, {high}")
+        if initial > 0.0 and self.entropy_learned and not low <= initial <= high:
+            raise UserError(f"{prefix}entropy_coef: {initial} is not between {low} and {high}")

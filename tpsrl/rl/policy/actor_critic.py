@@ -17,8 +17,14 @@ from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import PolicySettings
 
 TensorObservation = Mapping[str, torch.Tensor]
-VALUE_PARTS = ("value_trunk.", "value_head.")  # names of parameters that only the value has
+VALUE_PARTS = (
+    "value_trunk.",
+    "value_head.",
+    "critic.",
+)  # names of parameters that only the value has
 
+CRITIC = "critic"  # the observation (n, c) of a value that is read off the true state
+_CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
 MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1
 
 
@@ -39,8 +45,9 @@ class ActorCritic(nn.Module):
     """A policy for environments of one kind.
 
     Raises:
-        UserError: no encoder has the name, it needs a depth image that is not there, or the bounds
-            of the standard deviation are in the wrong order.
+        UserError: no encoder has the name, it needs a depth image that is not there, the bounds of
+            the standard deviation are in the wrong order, or the value is to be read off the true
+            state, which is not among the observations.
     """
 
     mask: torch.Tensor  # (A,) bool
@@ -53,7 +60,9 @@ class ActorCritic(nn.Module):
         self._memory_sizes = [trunk.memory_size for trunk in self._trunks()]
         self.memory_size = sum(self._memory_sizes)
         self.action_head = GaussianHead(self.trunk.size, spec, settings)
-        self.value_head = _linear(self.trunk.size, 1, 1.0)
+        self.critic = _critic(spec, settings) if settings.critic else None
+        value_size = self.trunk.size if self.critic is None else _CRITIC_WIDTH
+        self.value_head = _linear(value_size, 1, 1.0)
         self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
 
     def initial_memory(self, count: int) -> torch.Tensor:
@@ -81,7 +90,7 @@ class ActorCritic(nn.Module):
                 for trunk, part in zip(self._trunks(), parts, strict=True)
             ]
         features, memories = zip(*outputs, strict=True)
-        return self._step(features, torch.cat(memories, dim=1).float())
+        return self._step(observation, features, torch.cat(memories, dim=1).float())
 
     def evaluate(
         self, observation: TensorObservation, previous_action: torch.Tensor, pack: Pack
@@ -98,7 +107,7 @@ class ActorCritic(nn.Module):
                 trunk(depth, vector, Pack(pack.batch_sizes, part))
                 for trunk, part in zip(self._trunks(), parts, strict=True)
             ]
-        return self._step(features, None)
+        return self._step(observation, features, None)
 
     def _trunks(self) -> list["Trunk"]:
         """The one for the action first, the one for the value last."""
@@ -116,9 +125,19 @@ class ActorCritic(nn.Module):
             vector = torch.cat((vector, previous), dim=1)
         return observation.get("depth"), vector
 
-    def _step(self, features: Sequence[torch.Tensor], memory: torch.Tensor | None) -> PolicyStep:
+    def _step(
+        self,
+        observation: TensorObservation,
+        features: Sequence[torch.Tensor],
+        memory: torch.Tensor | None,
+    ) -> PolicyStep:
         mean, std = self.action_head(features[0].float())
-        value = self.value_head(features[-1].float()).squeeze(1)
+        if self.critic is None:
+            value = self.value_head(features[-1].float()).squeeze(1)
+        elif CRITIC in observation:
+            value = self.value_head(self.critic(observation[CRITIC])).squeeze(1)
+        else:  # it acts, and nobody knows the true state
+            value = torch.zeros(len(mean), device=mean.device)
         return PolicyStep(torch.where(self.mask, mean, 0.0), std, value, memory)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -224,6 +243,15 @@ class _Bounded(torch.autograd.Function):
         low, high = ctx.bounds
         outwards = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
         return gradient.masked_fill(outwards, 0.0), None, None
+
+
+def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
+    """What sums the true state up for the value."""
+    if CRITIC not in spec.observations:
+        raise UserError("critic: the environments do not show the true state")
+    if settings.separate_value:
+        raise UserError("separate_value: contradicts critic; set one of them to false")
+    return _mlp(spec.observations[CRITIC][0], _CRITIC_WIDTH, _CRITIC_LAYERS)
 
 
 def _mlp(inputs: int, width: int, layers: int) -> nn.Sequential:

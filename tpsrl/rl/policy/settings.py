@@ -10,7 +10,7 @@ from tpsrl.errors import UserError, unknown
 
 ENCODER_NAMES = ("resnet18", "se_resnet9", "nature_cnn", "state")  # in the box
 # Not in the notes of 0.1; their defaults are what was then.
-_LATER = ("previous_action", "magnify_state")
+_LATER = ("previous_action", "magnify_state", "critic")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class PolicySettings:
     lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
     lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
     separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
+    critic: bool = config.option(
+        False,
+        "the value is read off the true state alone, by a small network without memory, which only "
+        "training needs",
+    )
     squash_mean: bool = config.option(True, "means are kept within -1 and 1 by tanh")
     std: Literal["parameter", "network"] = config.option(
         "parameter", "the standard deviation is one parameter per dimension, or a network's output"

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from tpsrl.errors import UserError
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 
-_VALUE = "value_"  # what the parts of a policy are called that no action depends on
+_VALUE = ("value_", "critic.")  # how parts of a policy are called that no action depends on
+_VALUE_SETTINGS = ("separate_value", "critic")
 
 
 def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -27,12 +28,13 @@ def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, A
     """
     policy = checkpoints.load_policy(checkpoint)
     weights = policy.state_dict()
-    if policy.settings.separate_value:
-        alone = dataclasses.replace(policy.settings, separate_value=False)
-        policy = ActorCritic(policy.spec, alone)
-        names = policy.state_dict().keys()
-        weights = {name: _silent(name, weights[name]) for name in names}
-        policy.load_state_dict(weights)
+    if policy.settings.separate_value or policy.settings.critic:
+        alone = dataclasses.replace(policy.settings, separate_value=False, critic=False)
+        shown = {name: s for name, s in policy.spec.observations.items() if name != CRITIC}
+        policy = ActorCritic(dataclasses.replace(policy.spec, observations=shown), alone)
+        silent = {name: torch.zeros_like(t) for name, t in policy.state_dict().items()}
+        acting = {name: t for name, t in weights.items() if not name.startswith(_VALUE)}
+        policy.load_state_dict(silent | acting)
     tensors, note = checkpoints.policy_part(policy)
     small = {name: _half(tensor) for name, tensor in tensors.items()}
     for name, tensor in small.items():
@@ -41,10 +43,6 @@ def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, A
                 f"checkpoint: {checkpoint.path}: {name} does not fit into half precision"
             )
     return small, note
-
-
-def _silent(name: str, weights: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(weights) if name.startswith(_VALUE) else weights
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:
@@ -73,6 +71,7 @@ def difference(
             shown = {
                 name: _random((rows, *shape), generator)
                 for name, shape in one.spec.observations.items()
+                if name != CRITIC
             }
             done = [
                 policy.act(shown, previous, memory, first)
@@ -97,7 +96,8 @@ def digest(policy: ActorCritic, deploy: Mapping[str, Any]) -> str:
         policy: whose weights count as they are in half precision, those for the value not at all
         deploy: what else decides how it acts, as JSON types
     """
-    settings = {k: v for k, v in policy.settings.to_json().items() if k != "separate_value"}
+    told = policy.settings.to_json().items()
+    settings = {name: value for name, value in told if name not in _VALUE_SETTINGS}
     found = hashlib.sha256(json.dumps([settings, dict(deploy)], sort_keys=True).encode())
     for name, tensor in sorted(policy.state_dict().items()):
         if not name.startswith(_VALUE):

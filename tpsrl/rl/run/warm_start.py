@@ -4,7 +4,7 @@ What shapes the network is as in the checkpoint. The standard deviation begins a
 training's own `initial_std` in every part of the action and within its own bounds, whatever made
 the checkpoint: a clone has none that was learned, and the one that a training has arrived at may be
 too small to find anything new. A value network that the checkpoint lacks begins as a copy of the
-network that acts, with a new layer on top.
+network that acts, with a new layer on top; one read off the true state (`critic`) begins anew.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -26,6 +26,7 @@ from tpsrl.rl.run.checkpoint import Checkpoint
 # Settings of the training's own; the others are the checkpoint's.
 _OWN = ("initial_std", "min_std", "max_std", "dtype")
 _TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
+_CRITIC = ("critic.",)
 _LOG_STD, _STD = "action_head.log_std", "action_head.std."
 _NAMED = 16  # hexadecimal digits of a digest
 
@@ -52,8 +53,9 @@ def network(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
     """
     theirs = checkpoints.policy_settings(checkpoint)
     kept = {name: getattr(own, name) for name in _OWN}
-    separate = own.separate_value or theirs.separate_value
-    return dataclasses.replace(theirs, separate_value=separate, **kept)
+    critic = own.critic or theirs.critic
+    separate = not critic and (own.separate_value or theirs.separate_value)
+    return dataclasses.replace(theirs, separate_value=separate, critic=critic, **kept)
 
 
 def origin(checkpoint: Checkpoint) -> Json:
@@ -84,6 +86,9 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
         trunk = [name for name in weights if name.startswith(_TRUNK)]
         weights |= {f"value_{name}": weights[name] for name in trunk}
         anew += [name for name in own if name.startswith(_VALUE_HEAD)]
+    if policy.critic is not None and not checkpoint.optional("policy.critic"):
+        anew += [name for name in own if name.startswith((*_CRITIC, _VALUE_HEAD))]
+        weights = {k: v for k, v in weights.items() if not k.startswith(_VALUE_TRUNK)}
     checkpoints.put_weights(policy, weights | {name: own[name] for name in anew}, checkpoint.path)
     _set_std(policy)
 
@@ -92,7 +97,7 @@ def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Refuses a checkpoint for other observations or other parts of the action."""
     shapes, mask = checkpoints.policy_spec(checkpoint)
     own = policy.spec
-    for name in sorted(shapes.keys() | own.observations.keys()):
+    for name in sorted((shapes.keys() | own.observations.keys()) - {CRITIC}):
         theirs, ours = shapes.get(name), own.observations.get(name)
         if theirs != ours:
             raise UserError(

@@ -1,0 +1,194 @@
+"""Opening by servoing: the teacher that policies are cloned from.
+
+The arm takes one posture, the usual one. With it the base drives before the handle; then cup and
+face, the drag, and the way back are read off where cup, joint and base are. What the scripted skill
+plans is done here in one way only.
+"""
+
+import math
+
+import numpy as np
+
+from skills.articulated import leverage
+from skills.articulated.leverage import RETREAT_M, open_goal
+from skills.articulated.postures import off_face
+from skills.core.interface import SkillGoal
+from skills.scripted.scene import Scene, look
+from skills.scripted.servoing import Mover, drive, towards, wrap
+from skills.scripted.stances import ahead
+from tpsrl.world import action as act
+from tpsrl.world.collision import REST
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import REST_EE
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.handles import handle
+from tpsrl.world.kinematics import cup_pose
+from tpsrl.world.reach import point_to_base, to_base
+from tpsrl.world.state import WorldState
+
+_BEFORE_M = 0.15  # the face the arm is brought into its posture, and the cup is aimed
+_POSED_RAD = 0.15
+_AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 1.0, 0.7, 0.12
+_BACK_M, _THERE_M = 0.3, 0.03
+_FUNNEL = 3.0  # metres off the face for each beside the handle
+_GRIP_M = 0.12  # from the face, from where on the cup sucks
+_PULL, _LAST = 1.0, 0.25  # m/s of the handle
+_SLOW_DOWN, _PULL_GAIN = 2.0, 3.0
+_OFF_M, _OFF_MPS = 0.06, 0.8
+_NEAR_M = 0.6  # of the handle: the hand is at the face
+_AT_REST_M = 0.135  # success asks for 0.15
+_SHORT = 0.015  # of what is far enough (m or rad), where it is let go
+
+
+class ServoOpen(Mover):
+    """See the module; `SkillGoal.marker` is what to open."""
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.Teacher.begin`."""
+        self.episode, self.goal = episode, goal
+        self._handle = handle(episode.layout, goal.marker)
+        self._known: tuple[float, np.ndarray, np.ndarray, float] | None = None
+        self._plans = 0
+
+    def diagnosis(self) -> dict[str, int]:
+        """How often a way to hold the arm was looked for."""
+        return {"plans": self._plans}
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`."""
+        return self.label(world)[0]
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `skills.core.interface.Teacher.label`."""
+        scene = look(self.episode, world)
+        action = np.zeros(act.SIZE)
+        action[act.GRIP], action[act.STOP] = -1.0, -1.0
+        joint = float(world.joints[0, self._handle.index])
+        holds = bool(world.held_joint[0] == self._handle.index)
+        if self.is_done(joint):
+            self._leave(scene, world, joint, holds, action)
+            return action, True
+        if holds:
+            action[act.GRIP] = 1.0
+            action[act.BASE] = self._drag(scene, world, joint)
+            return action, True
+        if not self._look(scene, joint):
+            return action, False
+        self._come(scene, world, joint, action)
+        return action, True
+
+    def is_done(self, joint: float) -> bool:
+        """Whether it is open far enough."""
+        return joint >= open_goal(self._handle)[-1] - _SHORT
+
+    # -- coming --------------------------------------------------------------------------------
+
+    def _look(self, scene: Scene, joint: float) -> bool:
+        """The most usual posture and stance for the joint as it is; whether there is one."""
+        if self._known is not None and abs(self._known[0] - joint) < 0.03:
+            return True
+        self._plans += 1
+        hold = leverage.usual_hold(self._handle, joint, True, scene.layout)
+        self._known = (joint, *hold, _BACK_M)
+        return True
+
+    def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
+        assert self._known is not None
+        _, posture, stance, back = self._known
+        posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
+        first = ahead(stance, -_BEFORE_M if posed else -back)
+        point, normal = self._handle.point(joint), self._handle.normal(joint)
+        cup = np.asarray(world.ee_pos[0], np.float64)
+        away = cup - point
+        off = float(away @ normal) - self._apart(world, normal)
+        beside = away - (away @ normal) * normal
+        beside[2] = 0.0
+        aside = float(np.linalg.norm(beside))
+        turned = abs(wrap(stance[2] - scene.base[2]))
+        at_face = posed and off < 1.6 * _BEFORE_M and aside < 0.1 and turned < 0.35
+        if not at_face:
+            face = first[:2] + np.array([math.cos(first[2]), math.sin(first[2])])
+            move = drive(scene.base, first, np.append(face, 0.0), _THERE_M)
+            arm = towards(scene.arm, posture)
+            action[act.ARM], forward, turn = self.freest(
+                scene, [(arm, move[0], move[1]), (0 * arm, move[0], move[1]), (arm, 0.0, 0.0)]
+            )
+            action[act.BASE] = forward, turn
+            return
+        action[act.ARM] = towards(scene.arm, posture)
+        left = max(off, 0.0) - min(_FUNNEL * max(aside - 0.01, 0.0), _BEFORE_M)
+        braked = math.copysign(math.sqrt(2.0 * _BRAKE * abs(left)), left)
+        speed = float(np.clip(braked, -_FASTEST, _FASTEST)) + _SLOWEST
+        wanted = -speed * normal - _AIM_GAIN * beside
+        action[act.BASE] = self._lead(scene, cup, wanted)
+        if off < _GRIP_M:
+            action[act.GRIP] = 1.0
+
+    def _apart(self, world: WorldState, normal: np.ndarray) -> float:
+        """How far (m) the cup's tip is off the face when it touches."""
+        facing = -quat_matrix(world.ee_quat[0])[:, 0] @ normal
+        return float(off_face(np.asarray(facing), opening=True))
+
+    def _lead(self, scene: Scene, cup: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """The base's action (2,) that moves the cup's tip (3,) with a velocity (3,) in m/s."""
+        x, y, _ = point_to_base(scene.base, cup)
+        u, w, _ = to_base(scene.base, wanted)
+        turn = w / max(x, 0.2)
+        speeds = np.array([(u + turn * y) / act.BASE_LINEAR_MPS, turn / act.BASE_ANGULAR_RPS])
+        clipped: np.ndarray = speeds / max(1.0, float(np.abs(speeds).max()))
+        return clipped
+
+    # -- moving the joint ----------------------------------------------------------------------
+
+    def _drag(self, scene: Scene, world: WorldState, joint: float) -> np.ndarray:
+        """The base's action (2,) that takes the joint along."""
+        cup = np.asarray(world.ee_pos[0], np.float64)
+        motion = self._handle.motion(joint, cup)
+        radius = float(np.linalg.norm(motion))
+        left = max(open_goal(self._handle)[0] - joint, 0.0) * radius
+        speed = min(_PULL, math.sqrt(2.0 * _SLOW_DOWN * left) + _LAST)
+        wanted = speed * motion / radius
+        tip = cup_pose(self._posture(scene))[0]
+        lag = point_to_base(scene.base, cup) - tip
+        turn = np.array([math.cos(scene.base[2]), math.sin(scene.base[2])])
+        back = np.array(
+            [turn[0] * lag[0] - turn[1] * lag[1], turn[1] * lag[0] + turn[0] * lag[1], 0.0]
+        )
+        return self._lead(scene, cup, wanted + _PULL_GAIN * back)
+
+    def _posture(self, scene: Scene) -> np.ndarray:
+        """The posture (7,) that the arm is to keep."""
+        if self._known is not None:
+            return self._known[1]
+        return scene.arm
+
+    # -- leaving -------------------------------------------------------------------------------
+
+    def _leave(
+        self, scene: Scene, world: WorldState, joint: float, holds: bool, action: np.ndarray
+    ) -> None:
+        """Lets go, takes the cup off the face, backs off while the arm folds, calls stop."""
+        cup = np.asarray(world.ee_pos[0], np.float64)
+        away, normal = cup - self._handle.point(joint), self._handle.normal(joint)
+        self._known = None
+        if float(np.linalg.norm(world.ee_pos[0] - self._rest_point(scene))) < _AT_REST_M:
+            action[act.STOP] = 0.0 if holds else 1.0
+            if not holds:
+                return
+        off = float(away @ normal)
+        near = float(np.linalg.norm(away)) < _NEAR_M
+        if holds or (near and abs(off) < _OFF_M):
+            action[act.BASE] = 0.0 if holds else self._lead(scene, cup, _OFF_MPS * normal)
+            return
+        arm, still = towards(scene.arm, REST), np.zeros(7)
+        back = -0.5 if near and off < RETREAT_M else 0.0
+        action[act.ARM], forward, turn = self.freest(
+            scene, [(arm, back, 0.0), (arm, 0.0, 0.0), (still, -0.3, 0.0), (still, 0.0, 0.3)]
+        )
+        action[act.BASE] = forward, turn
+
+    def _rest_point(self, scene: Scene) -> np.ndarray:
+        """The end effector's resting point (3,) in the world."""
+        x, y, z = REST_EE
+        c, s = math.cos(scene.base[2]), math.sin(scene.base[2])
+        return np.array([scene.base[0] + c * x - s * y, scene.base[1] + s * x + c * y, z])
