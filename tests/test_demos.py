@@ -274,6 +274,20 @@ def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
     np.testing.assert_array_equal(clean(told), told)
 
 
+def test_who_hesitates_turns_a_switch_too_late_and_only_once() -> None:
+    hesitant = Hesitant(np.random.default_rng(1), most=4)
+    told = np.zeros((30, act.SIZE))
+    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
+    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
+    done = np.array([hesitant(row, row) for row in told])
+    for part, when in ((act.GRIP, 10), (act.STOP, 20)):
+        turned = int(np.argmax(done[:, part] > 0))
+        assert when <= turned <= when + 4
+        assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
+    others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
+    np.testing.assert_array_equal(done[:, others], told[:, others])
+
+
 # -- the store ---------------------------------------------------------------------------------
 
 
@@ -629,17 +643,3 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(
 def _made(folder: Path) -> Path:
     os.mkdir(folder)
     return folder
-
-
-def test_who_hesitates_turns_a_switch_too_late_and_only_once() -> None:
-    hesitant = Hesitant(np.random.default_rng(1), most=4)
-    told = np.zeros((30, act.SIZE))
-    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
-    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
-    done = np.array([hesitant(row, row) for row in told])
-    for part, when in ((act.GRIP, 10), (act.STOP, 20)):
-        turned = int(np.argmax(done[:, part] > 0))
-        assert when <= turned <= when + 4
-        assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
-    others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
-    np.testing.assert_array_equal(done[:, others], told[:, others])

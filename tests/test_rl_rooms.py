@@ -7,7 +7,7 @@ import tpsrl.rl
 
 ROOT = Path(tpsrl.rl.__file__).parent
 # A folder imports from itself and from those before it.
-ROOMS = ("envs", "policy", "collection", "learning", "run", "bench")
+ROOMS = ("envs", "policy", "collection", "learning", "imitation", "run", "bench")
 
 
 def imports(path: Path) -> set[str]:
