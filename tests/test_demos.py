@@ -274,6 +274,20 @@ def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
     np.testing.assert_array_equal(clean(told), told)
 
 
+def test_who_hesitates_turns_a_switch_too_late_and_only_once() -> None:
+    hesitant = Hesitant(np.random.default_rng(1), most=4)
+    told = np.zeros((30, act.SIZE))
+    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
+    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
+    done = np.array([hesitant(row, row) for row in told])
+    for part, when in ((act.GRIP, 10), (act.STOP, 20)):
+        turned = int(np.argmax(done[:, part] > 0))
+        assert when <= turned <= when + 4
+        assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
+    others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
+    np.testing.assert_array_equal(done[:, others], told[:, others])
+
+
 # -- the store ---------------------------------------------------------------------------------
 
 
@@ -451,7 +465,7 @@ TINY = [
 
 
 def demos(out: Path, *words: str) -> Path:
-    given = ["demos", NAME, *FEW, "num=16", f"depth={SIDE}", *words, f"out={out}"]
+    given = ["demos", NAME, *FEW, f"depth={SIDE}", *(words or ["num=16"]), f"out={out}"]
     assert cli.main(given) == 0
     return out
 
@@ -480,9 +494,21 @@ def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
     assert tree(recorded.parent) == ["here", "here/demos.json", *shards]
 
 
+def test_with_format_lerobot_the_same_episodes_are_a_lerobot_dataset(
+    tmp_path: Path, recorded: Path
+) -> None:
+    reason = "pyarrow comes with the extra 'lerobot', which development does not need"
+    parquet = pytest.importorskip("pyarrow.parquet", reason=reason)
+    out = demos(tmp_path / "here", "num=2", "format=lerobot")
+    found = parquet.read_table(out / "data/chunk-000/file-000.parquet").to_pydict()
+    expected = [one.demonstration.action for one in store.read(recorded) if one.number < 2]
+    np.testing.assert_array_equal(np.float32(found["taken_action"]), np.concatenate(expected))
+    assert json.loads((out / "meta/info.json").read_text())["total_episodes"] == 2
+
+
 @pytest.mark.slow
 def test_any_number_of_workers_records_the_same(tmp_path: Path, recorded: Path) -> None:
-    again = demos(tmp_path / "two", "processes=2")
+    again = demos(tmp_path / "two", "num=16", "processes=2")
     for one, other in zip(store.read(again), store.read(recorded), strict=True):
         assert one.number == other.number
         assert_same(one.demonstration, other.demonstration)
@@ -617,17 +643,3 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(
 def _made(folder: Path) -> Path:
     os.mkdir(folder)
     return folder
-
-
-def test_who_hesitates_turns_a_switch_too_late_and_only_once() -> None:
-    hesitant = Hesitant(np.random.default_rng(1), most=4)
-    told = np.zeros((30, act.SIZE))
-    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
-    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
-    done = np.array([hesitant(row, row) for row in told])
-    for part, when in ((act.GRIP, 10), (act.STOP, 20)):
-        turned = int(np.argmax(done[:, part] > 0))
-        assert when <= turned <= when + 4
-        assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
-    others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
-    np.testing.assert_array_equal(done[:, others], told[:, others])

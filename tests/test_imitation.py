@@ -12,7 +12,7 @@ from tpsrl.errors import RunError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.imitation.cloner import Cloner
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration, batches, collate, quantised
-from tpsrl.rl.imitation.loss import cloning_loss
+from tpsrl.rl.imitation.loss import _TURNING, cloning_loss
 from tpsrl.rl.imitation.settings import CloningSettings
 from tpsrl.rl.policy.actor_critic import MAGNIFIED, ActorCritic, PolicyStep
 from tpsrl.rl.policy.settings import PolicySettings
@@ -175,7 +175,7 @@ def plain_loss(
             before = given[number].action[step - 1][part] >= 0.0 if step else on
             chance = 0.5 + 0.5 * mean[row, part]
             chance = min(max(chance if on else 1.0 - chance, 1e-4), 1.0 - 1e-4)
-            surprise -= (2.0 if on != before else 1.0) * math.log(chance) / len(SWITCHES)
+            surprise -= (_TURNING if on != before else 1.0) * math.log(chance) / len(SWITCHES)
     distance, surprise = distance / len(counted), surprise / len(counted)
     return distance + switch_weight * surprise, distance, surprise
 
@@ -192,7 +192,7 @@ def test_the_loss_is_that_of_a_plain_computation() -> None:
     assert found == pytest.approx(plain_loss(mean, given, 0.3), rel=1e-4)
 
 
-def test_a_switch_that_is_to_be_turned_counts_twice_one_that_is_to_stay() -> None:
+def test_a_switch_that_is_to_be_turned_counts_for_more_than_one_that_is_to_stay() -> None:
     surprises = []
     for before in (1.0, -1.0):
         one = episode(3, np.random.default_rng(0))
@@ -202,7 +202,7 @@ def test_a_switch_that_is_to_be_turned_counts_twice_one_that_is_to_stay() -> Non
         saying = Saying(torch.zeros(3, ACTIONS))
         _, parts = cloning_loss(saying, collate([one], 0), switches())  # type: ignore[arg-type]
         surprises.append(float(parts["switches"]))
-    assert surprises == pytest.approx([math.log(2.0), 2.0 * math.log(2.0)])
+    assert surprises == pytest.approx([math.log(2.0), _TURNING * math.log(2.0)])
 
 
 def test_labels_that_are_not_valid_change_nothing() -> None:

@@ -93,9 +93,11 @@ def run(settings: DemosSettings) -> int:
 
     from skills import registry
     from skills.core.sensors import known
-    from skills.demos import store
+    from skills.demos import lerobot, store
     from skills.demos.recording import recorded_sensors
 
+    if settings.format == "lerobot":
+        lerobot.check_installed()
     registry.get(settings.skill).make_teacher()  # refuses a skill that has none
     out = Path(settings.out or f"out/demos/{settings.skill}").expanduser()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -111,7 +113,8 @@ def run(settings: DemosSettings) -> int:
     )
     console = Console()
     with files.unfinished(out) as folder:
-        writer = store.DemosWriter(folder, note)
+        kind = lerobot.LeRobotWriter if settings.format == "lerobot" else store.DemosWriter
+        writer = kind(folder, note)
         for recordings in record(settings, console):
             writer.add(recordings)
         done = writer.finish()
