@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_policies
 import yaml
 
 from skills import registry
@@ -96,6 +97,12 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
     path.write_text(config.to_yaml(config.load(train.TrainingSettings, words)))
 
 
+def cloned(folder: Path, skill: str) -> None:
+    """What a cloning of a skill leaves in a folder, as far as a training begins with it."""
+    path = folder / "out" / "clone" / skill / "checkpoints" / "best.safetensors"
+    tiny_policies.save(path, *tiny_policies.policy(skill, "fetch"))
+
+
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page's commands have registered, and modules that they have imported."""
@@ -120,6 +127,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The folder of a reader who has come so far: what the pages speak of is there."""
     for skill in ("navigate", "pick"):
         trained(tmp_path, skill)
+    cloned(tmp_path, "pick")
     shutil.copy(ROOT / "planner" / "domain.pddl", tmp_path / "FILE.pddl")
     page = request.node.callspec.params["page"]
     if page.startswith("examples/"):
