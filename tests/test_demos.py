@@ -486,6 +486,7 @@ def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
         recorded_sensors(registry.get(NAME).definition)
     )
     assert (note.made["seed"], note.made["num"], note.made["disturbed"]) == (0, 16, 0.6)
+    assert note.made["teacher"] == "taught_skill:HereTeacher"
     found = list(store.read(recorded))
     assert [recording.number for recording in found] == list(range(16))
     assert sum(len(recording.demonstration) for recording in found) == note.frames

@@ -23,18 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_policies
 import yaml
-from test_warm_start import clone
 
 from skills import registry
-from skills.core import sensors
 from tpsrl import cli, config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
-from tpsrl.rl.policy.settings import PolicySettings
-from tpsrl.rl.run import checkpoint as checkpoints
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -102,18 +98,9 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
 
 
 def cloned(folder: Path, skill: str) -> None:
-    """What a cloning leaves in a folder, as far as a training that begins with it looks at it."""
-    definition = registry.get(skill).definition
-    names = sensors.chosen(definition, "fetch", camera=True)
-    size = sum(sensors.known(definition)[name].size for name in names)
-    path = folder / "out" / "clone" / skill / checkpoints.FOLDER / checkpoints.BEST
-    path.parent.mkdir(parents=True)
-    clone(
-        path,
-        PolicySettings(encoder="nature_cnn", visual_width=8, state_width=8, lstm_width=8),
-        EnvSpec({"state": (size,), "depth": (64, 64)}, tuple(definition.mask().tolist())),
-        deploy={"skill": skill, "sensors": list(names), "depth": [64, 64], "delay": False},
-    )
+    """What a cloning of a skill leaves in a folder, as far as a training begins with it."""
+    path = folder / "out" / "clone" / skill / "checkpoints" / "best.safetensors"
+    tiny_policies.save(path, *tiny_policies.policy(skill, "fetch"))
 
 
 @pytest.fixture(autouse=True)

@@ -98,7 +98,7 @@ def run(settings: DemosSettings) -> int:
 
     if settings.format == "lerobot":
         lerobot.check_installed()
-    registry.get(settings.skill).make_teacher()  # refuses a skill that has none
+    teacher = type(registry.get(settings.skill).make_teacher())  # refuses a skill that has none
     out = Path(settings.out or f"out/demos/{settings.skill}").expanduser()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"out: {out} is there already; delete it, or choose another out")
@@ -109,7 +109,7 @@ def run(settings: DemosSettings) -> int:
         settings.skill,
         tuple((name, sizes[name].size) for name in recorded_sensors(skill)),
         (settings.depth, settings.depth),
-        made={**dataclasses.asdict(settings), "expert": "scripted"},
+        made=dataclasses.asdict(settings) | {"teacher": f"{teacher.__module__}:{teacher.__name__}"},
     )
     console = Console()
     with files.unfinished(out) as folder:
