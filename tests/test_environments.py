@@ -12,8 +12,9 @@ from homes import FRIDGE, IDLE, LAYOUT_A, LAYOUT_B, box_in_front, episode, roomi
 import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
 from skills.core import sensors
 from skills.core.interface import SkillGoal
+from skills.core.state import Goals
 from skills.envs import episodes
-from skills.envs.batch import SkillBatch
+from skills.envs.batch import BatchOptions, SkillBatch
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.map_sensors import MapSensors
 from skills.envs.vector import SkillVectorEnv
@@ -28,6 +29,7 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
+from tpsrl.world.handles import handle
 from tpsrl.world.slots import CAPACITIES
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -281,7 +283,7 @@ def mapped(batch: SkillBatch, shown: dict[str, np.ndarray]) -> dict[str, np.ndar
 
 def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulator):
     one.reset([0], [by_the_fridge(0.0).episode])
-    world, goal = one.state([0]), np.array([PAST_THE_DOOR.position])
+    world, goal = one.state([0]), Goals.of([PAST_THE_DOOR])
     joints = world.joints.copy()
     joints[0, JOINTS.index(FRIDGE)] = AJAR_RAD
     ajar, spec = dataclasses.replace(world, joints=joints), get("navigate")
@@ -324,6 +326,30 @@ def test_a_snapshot_after_a_door_was_moved_restores_the_same_observation(three: 
         assert same(steps[0].observation, steps[1].observation)
         assert steps[0].outcome.reward == steps[1].outcome.reward
     assert batch.path_metrics(0, True) == batch.path_metrics(2, True)
+
+
+def test_the_face_of_a_handle_is_as_it_was_when_the_skill_began(three: Simulator):
+    batch = SkillBatch("open_fridge", three, options=BatchOptions(sensors="fetch"))
+    where = sensors.layout(batch.skill, batch.sensors)[sensors.FACING]
+
+    def facing(shown: dict[str, np.ndarray]) -> float:
+        cosine, sine = shown["state"][0, where]
+        assert cosine**2 + sine**2 == pytest.approx(1.0, abs=1e-5)
+        return float(np.arctan2(sine, cosine))
+
+    start = Start(by_the_fridge(0.0).episode, SkillGoal(marker=FRIDGE))
+    begun = facing(batch.reset([1], [start]))
+    normal = handle(LAYOUT_A, FRIDGE).normal(0.0)
+    heading = batch.world(1).base[0, 2]
+    turned = begun + heading - np.arctan2(normal[1], normal[0])
+    assert np.cos(turned) == pytest.approx(1.0, abs=1e-6)
+    # The base turns, the door moves: it stays what it was in the world.
+    move_door(three, 1, AJAR_RAD)
+    turning = IDLE.copy()
+    turning[act.BASE.start + 1] = 1.0
+    shown = batch.step([1], turning[None]).observation
+    assert facing(shown) == pytest.approx(begun + heading - batch.world(1).base[0, 2], abs=1e-3)
+    assert same(batch.restore(0, batch.snapshot(1)), shown)
 
 
 def test_a_snapshot_without_the_scanned_map_is_refused(three: Simulator):

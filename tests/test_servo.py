@@ -158,7 +158,7 @@ def test_a_drive_ends_at_its_stance_facing_the_point(away: tuple[float, float]) 
         assert max(abs(speed), abs(turn)) <= 1.0
         base[:2] += act.STEP_M * speed * np.array([np.cos(base[2]), np.sin(base[2])])
         base[2] += act.STEP_RAD * turn
-    assert np.hypot(*(base[:2] - stance[:2])) < 1.3 * ARRIVED_M
+    assert np.hypot(*(base[:2] - stance[:2])) < 1.6 * ARRIVED_M
     assert abs(np.arctan2(*(point - base[:2])[::-1]) - base[2]) < 2.0 * ARRIVED_RAD
 
 

@@ -5,17 +5,19 @@ face, the drag, and the way back are read off where cup, joint and base are. Wha
 plans is done here in one way only.
 """
 
+import functools
 import math
 
 import numpy as np
+from scipy import optimize
 
 from skills.articulated import leverage
 from skills.articulated.leverage import RETREAT_M, open_goal
 from skills.articulated.postures import off_face
 from skills.core.interface import SkillGoal
+from skills.scripted.leading import tip_in_world
 from skills.scripted.scene import Scene, look
-from skills.scripted.servoing import Mover, drive, towards, wrap
-from skills.scripted.stances import ahead
+from skills.scripted.servoing import Mover, towards, wrap
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST
 from tpsrl.world.episode import Episode
@@ -29,15 +31,16 @@ from tpsrl.world.state import WorldState
 _BEFORE_M = 0.15  # the face the arm is brought into its posture, and the cup is aimed
 _POSED_RAD = 0.15
 _AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 1.0, 0.7, 0.12
-_BACK_M, _THERE_M = 0.3, 0.03
+_ASKEW_RAD, _TURN_GAIN = 0.35, 4.0
 _FUNNEL = 3.0  # metres off the face for each beside the handle
 _GRIP_M = 0.12  # from the face, from where on the cup sucks
 _PULL, _LAST = 1.0, 0.25  # m/s of the handle
 _SLOW_DOWN, _PULL_GAIN = 2.0, 3.0
 _OFF_M, _OFF_MPS = 0.06, 0.8
 _NEAR_M = 0.6  # of the handle: the hand is at the face
-_AT_REST_M = 0.135  # success asks for 0.15
-_SHORT = 0.015  # of what is far enough (m or rad), where it is let go
+_AT_REST_M = 0.125  # success asks for 0.15
+_FOLD_RAD, _FOLDED_M = 0.62, 0.09
+_SHORT, _SPARE_RAD = 0.015, 0.05  # of what is far enough, m or rad; beyond it, a door that is held
 
 
 class ServoOpen(Mover):
@@ -47,8 +50,11 @@ class ServoOpen(Mover):
         """See `skills.core.interface.Teacher.begin`."""
         self.episode, self.goal = episode, goal
         self._handle = handle(episode.layout, goal.marker)
-        self._known: tuple[float, np.ndarray, np.ndarray, float] | None = None
-        self._plans = 0
+        self._plans = 1
+        joint = float(world.joints[0, self._handle.index])
+        hold = leverage.usual_hold(look(episode, world), self._handle, joint)
+        self._known: tuple[float, np.ndarray, np.ndarray] | None = (joint, *hold)
+        self._rest = folded(tuple(hold[0]))
 
     def diagnosis(self) -> dict[str, int]:
         """How often a way to hold the arm was looked for."""
@@ -65,7 +71,7 @@ class ServoOpen(Mover):
         action[act.GRIP], action[act.STOP] = -1.0, -1.0
         joint = float(world.joints[0, self._handle.index])
         holds = bool(world.held_joint[0] == self._handle.index)
-        if self.is_done(joint):
+        if self.is_done(joint, holds):
             self._leave(scene, world, joint, holds, action)
             return action, True
         if holds:
@@ -77,9 +83,10 @@ class ServoOpen(Mover):
         self._come(scene, world, joint, action)
         return action, True
 
-    def is_done(self, joint: float) -> bool:
-        """Whether it is open far enough."""
-        return joint >= open_goal(self._handle)[-1] - _SHORT
+    def is_done(self, joint: float, holds: bool) -> bool:
+        """Whether it is open far enough; a door that is let go may fall back a little."""
+        spare = _SPARE_RAD if holds and not self._handle.slides else -_SHORT
+        return joint >= open_goal(self._handle)[-1] + spare
 
     # -- coming --------------------------------------------------------------------------------
 
@@ -88,40 +95,56 @@ class ServoOpen(Mover):
         if self._known is not None and abs(self._known[0] - joint) < 0.03:
             return True
         self._plans += 1
-        hold = leverage.usual_hold(self._handle, joint, True, scene.layout)
-        self._known = (joint, *hold, _BACK_M)
+        hold = leverage.usual_hold(scene, self._handle, joint)
+        self._known = (joint, *hold)
         return True
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
+        """Leads the cup before the face, from wherever it will be once the arm is in its posture.
+
+        Turning moves the cup sideways, so that the base need not: how it stands before the face is
+        left to where it comes from, but for a turn of `_ASKEW_RAD` to either side.
+        """
         assert self._known is not None
-        _, posture, stance, back = self._known
+        _, posture, stance = self._known
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
-        first = ahead(stance, -_BEFORE_M if posed else -back)
-        point, normal = self._handle.point(joint), self._handle.normal(joint)
+        normal = self._handle.normal(joint)
         cup = np.asarray(world.ee_pos[0], np.float64)
-        away = cup - point
+        tip = cup if posed else tip_in_world(scene.base, cup_pose(posture)[0])
+        away = tip - self._handle.point(joint)
         off = float(away @ normal) - self._apart(world, normal)
         beside = away - (away @ normal) * normal
         beside[2] = 0.0
         aside = float(np.linalg.norm(beside))
-        turned = abs(wrap(stance[2] - scene.base[2]))
-        at_face = posed and off < 1.6 * _BEFORE_M and aside < 0.1 and turned < 0.35
-        if not at_face:
-            face = first[:2] + np.array([math.cos(first[2]), math.sin(first[2])])
-            move = drive(scene.base, first, np.append(face, 0.0), _THERE_M)
-            arm = towards(scene.arm, posture)
-            action[act.ARM], forward, turn = self.freest(
-                scene, [(arm, move[0], move[1]), (0 * arm, move[0], move[1]), (arm, 0.0, 0.0)]
-            )
-            action[act.BASE] = forward, turn
-            return
-        action[act.ARM] = towards(scene.arm, posture)
+        turned = wrap(stance[2] - scene.base[2])
         left = max(off, 0.0) - min(_FUNNEL * max(aside - 0.01, 0.0), _BEFORE_M)
+        slowest = _SLOWEST
+        if not posed:
+            left, slowest = off - _BEFORE_M, 0.0
         braked = math.copysign(math.sqrt(2.0 * _BRAKE * abs(left)), left)
-        speed = float(np.clip(braked, -_FASTEST, _FASTEST)) + _SLOWEST
-        wanted = -speed * normal - _AIM_GAIN * beside
-        action[act.BASE] = self._lead(scene, cup, wanted)
-        if off < _GRIP_M:
+        speed = float(np.clip(braked, -_FASTEST, _FASTEST)) + slowest
+        forward, turn = self._lead(scene, tip, -speed * normal - _AIM_GAIN * beside)
+        excess = abs(turned) - _ASKEW_RAD
+        if excess > 0.0:
+            share = min(excess / _ASKEW_RAD, 1.0)
+            straight = float(np.clip(_TURN_GAIN * turned / act.BASE_ANGULAR_RPS, -1.0, 1.0))
+            forward, turn = (1.0 - share) * forward, (1.0 - share) * turn + share * straight
+        arm = towards(scene.arm, posture)
+        if posed and off < 1.6 * _BEFORE_M and aside < 0.1:
+            action[act.ARM] = arm
+        else:
+            action[act.ARM], forward, turn = self.freest(
+                scene,
+                [
+                    (arm, forward, turn),
+                    (0 * arm, forward, turn),
+                    (arm, -0.3, 0.0),
+                    (arm, 0.0, 0.0),
+                    (0 * arm, -0.3, 0.0),
+                ],
+            )
+        action[act.BASE] = forward, turn
+        if posed and off < _GRIP_M:
             action[act.GRIP] = 1.0
 
     def _apart(self, world: WorldState, normal: np.ndarray) -> float:
@@ -180,7 +203,7 @@ class ServoOpen(Mover):
         if holds or (near and abs(off) < _OFF_M):
             action[act.BASE] = 0.0 if holds else self._lead(scene, cup, _OFF_MPS * normal)
             return
-        arm, still = towards(scene.arm, REST), np.zeros(7)
+        arm, still = towards(scene.arm, self._rest), np.zeros(7)
         back = -0.5 if near and off < RETREAT_M else 0.0
         action[act.ARM], forward, turn = self.freest(
             scene, [(arm, back, 0.0), (arm, 0.0, 0.0), (still, -0.3, 0.0), (still, 0.0, 0.3)]
@@ -192,3 +215,27 @@ class ServoOpen(Mover):
         x, y, z = REST_EE
         c, s = math.cos(scene.base[2]), math.sin(scene.base[2])
         return np.array([scene.base[0] + c * x - s * y, scene.base[1] + s * x + c * y, z])
+
+
+@functools.lru_cache(maxsize=16)
+def folded(hold: tuple[float, ...]) -> np.ndarray:
+    """The posture (7,) to go to from another, (7,): rest, or if that is far, one in between.
+
+    Success asks for the end effector at its resting point, not for the resting posture. This one
+    has it there, is at most `_FOLD_RAD` away in every joint, and as near to rest as that allows.
+    """
+    start = np.array(hold)
+    if float(np.abs(start - REST).max()) <= _FOLD_RAD:
+        return REST
+    point = np.array(REST_EE)
+    found = optimize.minimize(
+        lambda q: float(((q - REST) ** 2).sum()),
+        start + np.clip(REST - start, -_FOLD_RAD, _FOLD_RAD),
+        bounds=[(q - _FOLD_RAD, q + _FOLD_RAD) for q in hold],
+        constraints={
+            "type": "ineq",
+            "fun": lambda q: _FOLDED_M - float(np.linalg.norm(cup_pose(q)[0] - point)),
+        },
+        method="SLSQP",
+    )
+    return np.asarray(found.x) if found.success else REST

@@ -96,7 +96,7 @@ class Articulated(Skill):
     penalties = ("wrong_grasp",)
     needs = ("marker",)
     sensors = ("arm", "ee", "holding", "to_rest")
-    fetch_sensors = ("start_reach",)
+    fetch_sensors = ("start_reach", "start_facing")
 
     def __init__(self, unit: str) -> None:
         self.unit = unit

@@ -32,12 +32,14 @@ class Readings:
     """What no world state tells, for a policy that is shown it; None where it is not.
 
     By a map of the home: `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays)
-    is `tpsrl.world.scan.Scanner.ranges`. By the engine: `laser` (n, rays) is
+    is `tpsrl.world.scan.Scanner.ranges`, `facing` (n,) the direction in the world, in radians, in
+    which the face of the handle looked when the skill began. By the engine: `laser` (n, rays) is
     `tpsrl.sim.base.Simulator.laser`.
     """
 
     way: Any = None
     scan: Any = None
+    facing: Any = None
     laser: Any = None
 
 
@@ -130,6 +132,14 @@ def _goal_reach(task: TaskState, measures: Measures, world: WorldState, readings
     return _in_base(world, task.position - world.ee_pos)
 
 
+def _start_facing(
+    task: TaskState, measures: Measures, world: WorldState, readings: Readings
+) -> Any:
+    angle = readings.facing - world.base[:, 2]
+    xp = array_namespace(angle)
+    return columns(xp.cos(angle), xp.sin(angle))
+
+
 def _in_base(world: WorldState, vector: Any) -> Any:
     """Vectors (n, 3) of the world along the axes of the base."""
     xp = array_namespace(vector)
@@ -141,6 +151,7 @@ def _in_base(world: WorldState, vector: Any) -> Any:
 WAY = "way"  # along the floor, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
+FACING = "start_facing"
 
 SENSORS: dict[str, Sensor] = {
     "arm": Sensor(7, _arm),  # joint positions
@@ -160,6 +171,8 @@ SENSORS: dict[str, Sensor] = {
     "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
     "start_reach": Sensor(3, _start_reach),  # from the end effector to there, base frame
     "goal_reach": Sensor(3, _goal_reach),
+    # Which way the face with the handle looked, from the base's heading: cosine and sine.
+    FACING: Sensor(2, _start_facing),
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
@@ -215,7 +228,7 @@ def observe(
     world: WorldState,
     readings: Readings,
 ) -> Any:
-    """The vectors (n, k) float32; `readings` by the names WAY, SCAN, LASER."""
+    """The vectors (n, k) float32; `readings` by the names WAY, SCAN, LASER, FACING."""
     xp = array_namespace(world.base)
     parts = [read(task, measures, world, readings) for read in _readers(skill, names)]
     return xp.astype(xp.concat(parts, axis=-1), xp.float32)

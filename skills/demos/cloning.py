@@ -27,7 +27,7 @@ from tpsrl.rl.imitation.cloner import Cloner
 from tpsrl.rl.imitation.dataset import Demonstration
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import curves, metrics
+from tpsrl.rl.run import curves, metrics, warm_start
 from tpsrl.rl.run.validation import MakePool, Validation
 
 _JOB = 12  # episodes that a worker is given at a time
@@ -38,16 +38,24 @@ class CloneSchedule:
     """How long, and what happens in between.
 
     The `frames` to go through are divided into `rounds` + 1 parts, and before each but the first
-    `round_episodes` episodes are recorded in which the policy acts. `validations` are spread over
-    the whole, of `validation_episodes` each.
+    `round_episodes` episodes are recorded in which the policy acts; for a policy that knows the
+    skill already (`knows`) into `rounds` parts, and before the first as well. `validations` are
+    spread over the whole, of `validation_episodes` each.
     """
 
     frames: int
     rounds: int = 0
+    knows: bool = False
     round_episodes: int = 200
     takeover: float = 0.3
     validations: int = 4
     validation_episodes: int = 100
+
+    def due(self, part: int, parts: int) -> int:
+        """How many rounds are to have been before one of so many parts."""
+        if self.knows:
+            return min(part * self.rounds // parts + 1, self.rounds)
+        return part * (self.rounds + 1) // parts
 
 
 class Cloning:
@@ -63,6 +71,10 @@ class Cloning:
         processes: workers of DAgger's rounds
         seed: of weights, order and rounds
         say: is told how it goes
+        init: what the policy's weights are taken from (`tpsrl.rl.run.warm_start`)
+
+    Raises:
+        UserError: `init` does not fit.
     """
 
     def __init__(
@@ -76,6 +88,7 @@ class Cloning:
         processes: int,
         seed: int,
         say: Callable[[str], None],
+        init: checkpoints.Checkpoint | None = None,
     ) -> None:
         self.skill, self.options, self.schedule, self.out = skill, options, schedule, out
         self._processes, self._seed = processes, seed
@@ -89,7 +102,10 @@ class Cloning:
         spec = dataclasses.replace(env.spec, initial_mean=(), initial_std=())
         env.close()
         torch.manual_seed(seed)
-        self.policy = ActorCritic(spec, preset.policy)
+        network = preset.policy if init is None else warm_start.network(preset.policy, init)
+        self.policy = ActorCritic(spec, network)
+        if init is not None:
+            warm_start.take_over(self.policy, init)
         self.cloner = Cloner(self.policy, preset.cloning, SWITCHES, seed)
         self.frames, self.best = 0, dict[str, Any]()
 
@@ -111,13 +127,15 @@ class Cloning:
         """
         schedule = self.schedule
         episodes = list(episodes)
-        parts = max(schedule.rounds + 1, schedule.validations)
+        parts = max(schedule.rounds + (not schedule.knows), schedule.validations)
         log, curve = metrics.MetricsLog(self.out), curves.Curve(self.out, [])
         begun, round_number = time.perf_counter(), 0
+        if schedule.knows:
+            self._save(checkpoints.LATEST, made, {})  # acts in the first round
         with contextlib.closing(log):
             for part in range(parts):
                 row: Json = {"update": part + 1}
-                due = (part * (schedule.rounds + 1)) // parts
+                due = schedule.due(part, parts)
                 if due > round_number:
                     round_number = due
                     row["round"] = self._round(round_number, episodes)

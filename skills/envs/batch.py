@@ -140,7 +140,7 @@ class SkillBatch:
         self._remember(env_ids, begun)
         self._keep(env_ids, world)
         layouts = [start.episode.layout for start in starts]
-        self._maps.begin(env_ids, layouts, goals.position, world)
+        self._maps.begin(env_ids, layouts, goals, world)
         return self._observe(env_ids, begun, world)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> BatchStep:

@@ -1,4 +1,4 @@
-"""What a policy senses with a map of its home: the way along the floor, and a laser scan.
+"""What a policy senses with a map of its home: the way along the floor, a scan, a handle's face.
 
 One object for training and deployment alike, so that a policy is shown the same by both. The map
 has doors and drawers where they stand when the skill begins.
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import SCAN, WAY, Readings
+from skills.core.sensors import FACING, SCAN, WAY, Readings
 from skills.core.skill import Skill
+from skills.core.state import Goals, TaskState
 from skills.envs.path_meter import PathMeter
 from tpsrl.errors import UserError
 from tpsrl.world.floor import floor_map, rounded
+from tpsrl.world.handles import handle
 from tpsrl.world.scan import Scanner
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -22,7 +24,7 @@ _SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the sc
 
 
 class MapSensors:
-    """Map, way and scan of n homes in which one skill is run.
+    """Map, way, scan and handle of n homes in which one skill is run.
 
     Args:
         skill: that is run
@@ -37,16 +39,22 @@ class MapSensors:
         self.meter = PathMeter(num_homes, reach_m or 0.0) if measured else None
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
+        self._facing = np.zeros(num_homes) if FACING in names else None
         self._shows_way, self._follows = WAY in names, skill.follows_path
 
     def begin(
-        self, homes: Sequence[int], layouts: Sequence[str], goals: np.ndarray, world: WorldState
+        self,
+        homes: Sequence[int],
+        layouts: Sequence[str],
+        goals: Goals | TaskState,
+        world: WorldState,
     ) -> None:
-        """The skill begins in homes with these layouts, goals (m, 3) and present worlds."""
+        """The skill begins in m homes with these layouts, goals and present worlds."""
         if self.meter is not None:
-            self.meter.begin(homes, layouts, goals, world)
+            self.meter.begin(homes, layouts, goals.position, world)
         for row, (home, layout) in enumerate(zip(homes, layouts, strict=True)):
             self._map(home, layout, np.asarray(world.joints[row]))
+            self._face(home, layout, int(goals.joint[row]), world.joints[row])
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
@@ -66,6 +74,8 @@ class MapSensors:
             readings.way = self.meter.ahead(homes, world.base)
         if self._scanner is not None:
             readings.scan = self._scanner.ranges(homes, world.base)
+        if self._facing is not None:
+            readings.facing = self._facing[np.asarray(homes)]
         return readings
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
@@ -73,6 +83,8 @@ class MapSensors:
         arrays = {} if self.meter is None else self.meter.to_arrays(home)
         if self._scanner is not None:
             arrays[_SCANNED] = self._scanned[home].copy()
+        if self._facing is not None:
+            arrays[FACING] = self._facing[home : home + 1].copy()
         return arrays
 
     def restore(
@@ -84,17 +96,29 @@ class MapSensors:
             UserError: an array is missing or unknown.
         """
         arrays = dict(arrays)
-        scanned = arrays.pop(_SCANNED, None)
-        if (scanned is None) != (self._scanner is None):
-            raise UserError(f"path: array {_SCANNED} missing or unknown")
+        scanned, facing = arrays.pop(_SCANNED, None), arrays.pop(FACING, None)
+        for name, array, kept in (
+            (_SCANNED, scanned, self._scanner),
+            (FACING, facing, self._facing),
+        ):
+            if (array is None) != (kept is None):
+                raise UserError(f"path: array {name} missing or unknown")
         if self.meter is not None:
             self.meter.restore(home, arrays, layout, goal)
         elif arrays:
             raise UserError(f"path: arrays {', '.join(sorted(arrays))} unknown")
         if scanned is not None:
             self._map(home, layout, scanned)
+        if facing is not None and self._facing is not None:
+            self._facing[home] = facing[0]
 
     def _map(self, home: int, layout: str, joints: np.ndarray) -> None:
         if self._scanner is not None:
             self._scanned[home] = joints
             self._scanner.set(home, floor_map(layout, joints=rounded(joints)))
+
+    def _face(self, home: int, layout: str, joint: int, joints: np.ndarray) -> None:
+        """Remembers which way the face of a joint's handle looks, if there is one."""
+        if self._facing is not None and joint >= 0:
+            normal = handle(layout, JOINTS[joint]).normal(float(joints[joint]))
+            self._facing[home] = np.arctan2(normal[1], normal[0])

@@ -1,5 +1,6 @@
 """Place by servoing: the teacher that policies are cloned from."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,8 @@ from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
 _BESIDE_M, _ABOVE_M = 0.06, 0.03  # from where it stands best, an object may be let go
+_THERE_RAD, _STUCK_M = 0.04, 0.1  # where the arm gets no farther: so near is near enough
+_LEANS_RAD = (0.35, 0.7, 1.05)  # it is put down leaning where it cannot be upright
 _DROPS_M = (0.0, 0.05, 0.1)  # it is let fall, as into a sink
 _NEARER_M = 0.1  # than the goal, towards where the robot can stand
 
@@ -34,10 +37,13 @@ class ServoPlace(Servo):
         return np.concatenate([np.asarray(self.goal.position, np.float64), scene.held.offset])
 
     def targets(self, scene: Scene, around: Stances) -> Iterator[CupTargets]:
-        """See `Servo.targets`; upright, let fall from a little above, or a little nearer."""
+        """See `Servo.targets`; upright, leaning, let fall from a little above, or nearer."""
         assert scene.held is not None
         goal = np.asarray(self.goal.position, np.float64)
-        for drop in _DROPS_M:
+        yield standing(scene, scene.held, goal, around)
+        for lean in _LEANS_RAD:
+            yield standing(scene, scene.held, goal, around, lean)
+        for drop in _DROPS_M[1:]:
             yield standing(scene, scene.held, goal, around, drop=drop)
         away = nearest_floor(scene, goal) - goal[:2]
         goal[:2] += _NEARER_M * away / max(float(np.linalg.norm(away)), 1e-9)
@@ -59,6 +65,9 @@ class ServoPlace(Servo):
         """See `Servo.finish`; lets go once it is about there and low enough."""
         off = np.asarray(world.ee_pos[0], np.float64) - tip
         beside, above = float(np.hypot(off[0], off[1])), float(off[2])
-        if beside < _BESIDE_M and above < _ABOVE_M:
+        there_now = float(np.abs(scene.arm - there).max()) < _THERE_RAD
+        if (beside < _BESIDE_M and above < _ABOVE_M) or (
+            there_now and math.hypot(beside, above) < _STUCK_M
+        ):
             action[act.GRIP] = -1.0
         return there

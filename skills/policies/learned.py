@@ -74,7 +74,7 @@ class LearnedPolicy:
         self._previous = torch.zeros(1, act.SIZE)
         self._start = torch.ones(1, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
-        self._maps.begin([0], [episode.layout], self._task.position, world)
+        self._maps.begin([0], [episode.layout], self._task, world)
         self._generator = torch.Generator().manual_seed(_seed(episode, world))
 
     def act(

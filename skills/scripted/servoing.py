@@ -23,7 +23,7 @@ from tpsrl.compiled import njit
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import BASE_RADIUS
+from tpsrl.world.fetch import BASE_RADIUS, REST_EE
 from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
 from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
 from tpsrl.world.kinematics import cup_pose, inverse, wrapped
@@ -32,7 +32,7 @@ from tpsrl.world.state import WorldState
 
 _STANDOFFS, _DIRECTIONS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95, 1.05, 1.15), 40
 # Where there are fewer than so many, as at a sink, they are looked for closer together.
-_FEW, _CLOSE_STANDOFFS, _CLOSE_DIRECTIONS = 20, tuple(np.arange(0.54, 1.22, 0.04)), 128
+_FEW, _CLOSE_STANDOFFS, _CLOSE_DIRECTIONS = 20, tuple(np.arange(0.54, 1.4, 0.04)), 128
 _STAND_M = BASE_RADIUS + 0.015
 _RAISED_M = 0.45  # before the stance, where the arm is raised if it cannot be at it
 _SAMPLE_RAD = 0.12
@@ -43,11 +43,17 @@ _RAISING_STEPS = 25.0
 _MOST_STANCES = 60
 _MOST_ALIKE, _ALIKE_RAD, _ASIDE_RAD = 2, 0.1, 0.4  # touches of a stance that are looked at
 _MOST_TOUCHES = 24
+# Where none of these will do, more of them are looked at, and postures farther from rest.
+_MORE_ALIKE, _MORE_TOUCHES, _FARTHER_RAD = 8, 120, 1.7
 _USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # steps that a radian from it counts
 _STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
+_SHORT_CUT_RAD = 0.6
+_STILL = 0.04  # of an action
+_TINY_RAD, _DAMPING = 1e-4, 1e-3
 _SOFT_STEPS = 4.0  # over which the arm slows down
 _TURN_GAIN, _DRIVE_GAIN, _FASTEST = 4.0, 3.0, 2.0
 ARRIVED_M, ARRIVED_RAD = 0.1, 0.08
+_ALMOST = 1.6  # times as far: the arm can make up for it
 
 
 _MOVED_M = 0.02  # what is aimed at has moved: ways are looked for anew
@@ -120,7 +126,9 @@ class Servo(Mover, abc.ABC):
         if not self._look_for_ways(scene):
             return action, False
         self._reach(scene, world, action)
-        return action, True
+        # Where it gets no farther, standing still is nothing to be learned.
+        moves = np.abs(np.append(action[act.ARM], action[act.BASE])).max() > _STILL
+        return action, bool(moves or action[act.GRIP] != self.grip(scene))
 
     # -- what a skill says ---------------------------------------------------------------------
 
@@ -173,6 +181,8 @@ class Servo(Mover, abc.ABC):
         for targets in self.targets(scene, around):
             self._targets = targets
             self._ways = list(ways(scene, targets, poses, self.touching()))
+            if not self._ways:
+                self._ways = list(ways(scene, targets, poses, self.touching(), True))
             if self._ways:
                 break
         self._stances = np.array([way.stance for way in self._ways]).reshape(-1, 3)
@@ -198,17 +208,21 @@ class Servo(Mover, abc.ABC):
         far = _apart(way.stance, scene.base)
         raised = float(np.abs(scene.arm - way.before).max()) < _RAISED_RAD
         end = way.stance if raised or far < ARRIVED_M else way.first
-        if not self._sees(scene, end[None])[0]:
-            end = self._corner(scene, end)
-        action[act.BASE] = drive(scene.base, end, point)
+        if self._sees(scene, end[None])[0]:
+            action[act.BASE] = drive(scene.base, end, point)
+        else:
+            corner = self._corner(scene, end)
+            action[act.BASE] = drive(scene.base, corner, corner, _CORNER_M / 4)
         facing = math.atan2(point[1] - scene.base[1], point[0] - scene.base[0])
         turned = abs(wrap(facing - scene.base[2]))
-        if far > 1.3 * ARRIVED_M or turned > 2.0 * ARRIVED_RAD:
-            near = raised or min(far, _apart(way.first, scene.base)) < _NEAR_STANCE_M
-            action[act.ARM] = self._safely(scene, way.before if near else REST)
-            return
-        there, before = solve(self._targets, way.target, scene.base, way.before)
+        there, before = None, None
+        if far < _ALMOST * ARRIVED_M and turned < 2.0 * ARRIVED_RAD:
+            there, before = solve(self._targets, way.target, scene.base, way.before)
         if there is None or before is None:
+            if far > ARRIVED_M or turned > 2.0 * ARRIVED_RAD:
+                near = raised or min(far, _apart(way.first, scene.base)) < _NEAR_STANCE_M
+                action[act.ARM] = self._safely(scene, way.before if near else REST)
+                return
             there, before = way.there, way.before
         if _from_line(scene.arm, before, there) < _TUBE_RAD or self._arrived(scene, there):
             action[act.ARM] = towards(
@@ -260,6 +274,8 @@ class Servo(Mover, abc.ABC):
         rest, still = towards(scene.arm, REST), np.zeros(7)
         back = _BACKWARDS if away < _BACK_M else 0.0
         moves = [(rest, back, 0.0), (rest, 0.0, 0.0)]
+        if float(np.abs(scene.arm - REST).max()) > _SHORT_CUT_RAD:
+            moves.insert(0, (_home(scene.arm), back, 0.0))
         lifted = self._higher(scene)
         if lifted is not None:
             moves.insert(0 if lifting else 2, (lifted, 0.0, 0.0))
@@ -320,8 +336,12 @@ def _around(
     return np.array(found).reshape(-1, 3)
 
 
-def ways(scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int) -> Iterator[Way]:
-    """At most one way for each pose, the quickest of the most usual."""
+def ways(
+    scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int, odd_ones: bool = False
+) -> Iterator[Way]:
+    """At most one way for each pose, the quickest of the most usual; or also of odd ones."""
+    farthest = _FARTHER_RAD if odd_ones else _FARTHEST_RAD
+    touches = (_MORE_ALIKE, _MORE_TOUCHES) if odd_ones else (_MOST_ALIKE, _MOST_TOUCHES)
     resting = scene.footprint(REST)
     for row, pose in enumerate(poses):
         checker = scene.checker(pose, touching=touching)
@@ -331,18 +351,20 @@ def ways(scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int) ->
             if resting.margin(*first) < _STAND_FREE_M:
                 continue
         best: Way | None = None
-        for i, odd in _most_usual(targets, row, pose):
+        for i, odd in _most_usual(targets, row, pose, *touches):
             if best is not None and odd > best.steps:
                 break
-            way = _way(targets, i, pose, first, scene, checker, odd)
+            way = _way(targets, i, pose, first, scene, checker, odd, farthest)
             if way is not None and (best is None or way.steps < best.steps):
                 best = way
         if best is not None:
             yield best
 
 
-def _most_usual(targets: CupTargets, row: int, pose: np.ndarray) -> list[tuple[int, float]]:
-    """Targets of a stance, the most usual first, each with how unusual it is, in steps.
+def _most_usual(
+    targets: CupTargets, row: int, pose: np.ndarray, most_alike: int, most: int
+) -> list[tuple[int, float]]:
+    """At most so many targets of a stance, the most usual first, each with how odd it is, in steps.
 
     Usual is a cup that points straight ahead and about 60 degrees down, on the middle: as long as
     it can be had, neighbouring stances have much the same posture.
@@ -358,7 +380,7 @@ def _most_usual(targets: CupTargets, row: int, pose: np.ndarray) -> list[tuple[i
     for k in np.argsort(odd, kind="stable").tolist():
         group = round(float(pitch[k]) / _ALIKE_RAD), round(float(aside[k]) / _ASIDE_RAD)
         alike[group] += 1
-        if alike[group] <= _MOST_ALIKE and len(chosen) < _MOST_TOUCHES:
+        if alike[group] <= most_alike and len(chosen) < most:
             chosen.append((int(mine[k]), float(odd[k])))
     return chosen
 
@@ -371,11 +393,12 @@ def _way(
     scene: Scene,
     checker: ArmChecker,
     odd: float,
+    farthest: float,
 ) -> Way | None:
     there, before = solve(targets, i, pose, REST)
     if there is None or before is None:
         return None
-    if float(np.abs(before - REST).max()) > _FARTHEST_RAD:
+    if float(np.abs(before - REST).max()) > farthest:
         return None
     if not checker.free(there, _NEAR_M) or not checker.free(before, _FREE_M):
         return None
@@ -430,6 +453,26 @@ def towards(arm: np.ndarray, posture: np.ndarray, pace: float = 1.0) -> np.ndarr
     return pace * off / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
 
 
+def _home(arm: np.ndarray) -> np.ndarray:
+    """The arm's action (7,) that brings the end effector to its resting point by a short way.
+
+    Success asks for that, not for the resting posture, which from far out is twice as many steps
+    away; there the joints go as far as leaves the end effector where it is.
+    """
+    away = np.array(REST_EE) - cup_pose(arm)[0]
+    jacobian = np.empty((3, 7))
+    for joint in range(7):
+        moved = arm.copy()
+        moved[joint] += _TINY_RAD
+        jacobian[:, joint] = (cup_pose(moved)[0] - cup_pose(arm)[0]) / _TINY_RAD
+    inverted = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + _DAMPING * np.eye(3))
+    rest = REST - arm
+    step = inverted @ away + rest - inverted @ (jacobian @ rest)
+    most = float(np.abs(step).max())
+    limited: np.ndarray = step / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
+    return limited
+
+
 def drive(
     base: np.ndarray, stance: np.ndarray, point: np.ndarray, arrived: float = ARRIVED_M
 ) -> np.ndarray:
@@ -448,7 +491,7 @@ def drive(
     sign = 1.0
     if abs(off) > math.radians(100) and far < 0.7:
         sign, off = -1.0, wrap(off + math.pi)
-    blend = min(1.0, (far - arrived) / 0.15)
+    blend = float(np.clip((far - _ALMOST * arrived) / 0.15, 0.0, 1.0))
     turn = blend * off + (1.0 - blend) * facing
     speed = sign * min(_DRIVE_GAIN * far, _FASTEST) * max(math.cos(off), 0.0) ** 3
     return _limited(speed, _TURN_GAIN * turn)

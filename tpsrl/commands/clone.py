@@ -11,6 +11,7 @@ from tpsrl.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from skills.envs.environment import EnvOptions
+    from tpsrl.rl.run.checkpoint import Checkpoint
 
 _DESCRIPTION = """Fits a policy to demonstrations (behaviour cloning), and with rounds=N lets it act
 N times in between and has the scripted expert say what it would have done there (DAgger). Writes
@@ -27,6 +28,9 @@ class CloneSettings:
 
     skill: str = config.option("", "which one")
     demos: str = config.option("", "folders of demonstrations, by commas")
+    init: str | None = config.option(
+        None, "checkpoint, or folder of a cloning, whose weights to begin with"
+    )
     left_out: str = config.option(
         "timeout,lost", "episodes of these that ended so are not learned from"
     )
@@ -125,6 +129,7 @@ def run(settings: CloneSettings) -> int:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     say(f"reading {', '.join(folders)}")
+    init = None if settings.init is None else _init(settings.init, settings.skill, names, depth)
     episodes = selecting.load(folders, settings.skill, names, depth, left_out)
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
     processes = settings.processes or machine.cores()
@@ -137,6 +142,7 @@ def run(settings: CloneSettings) -> int:
     schedule = CloneSchedule(
         settings.frames,
         settings.rounds,
+        init is not None,
         settings.round_episodes,
         settings.takeover,
         settings.validations,
@@ -160,10 +166,31 @@ def run(settings: CloneSettings) -> int:
         processes,
         settings.seed,
         say,
+        init,
     )
     cloning.run(episodes, made)
     say(f"wrote {cloning.latest.parent}")
     return 0
+
+
+def _init(
+    path: str, skill: str, names: tuple[str, ...], depth: tuple[int, int] | None
+) -> "Checkpoint":
+    """The checkpoint to begin with.
+
+    Raises:
+        UserError: there is none, or it is of another skill, sensors or camera.
+    """
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import warm_start
+
+    found = checkpoints.load(warm_start.find(path))
+    made_for = found.get("deploy", dict)
+    camera = None if depth is None else list(depth)
+    for key, value in (("skill", skill), ("sensors", list(names)), ("depth", camera)):
+        if made_for.get(key) != value:
+            raise UserError(f"init: {found.path} was made with {key} {made_for.get(key)}")
+    return found
 
 
 def _options(settings: CloneSettings, depth: tuple[int, int] | None) -> "EnvOptions":
