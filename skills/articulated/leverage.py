@@ -60,7 +60,6 @@ _STRAIGHT, _STRAIGHT_SLIDE = 1.5, 0.3  # what straight on counts beside the arm'
 # they begin, and where that is; all for doors, and for drawers.
 _TURNED, _TURNED_SLIDE = 0.4, 0.15
 _ASIDE, _ASIDE_SLIDE = 1.0, 0.6
-_MOST_HOLDS, _ODDER = 16, 0.4
 _STANDS_M = -0.27
 _DRIVES_KNOWN = 600  # ways for which the drive is looked up
 _PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
@@ -214,11 +213,6 @@ class _Search:
         ends = (ahead(drag.base, -back), ahead(drag.base, -back - _OVERSHOOT_M))
         return drag if all(folded.margin(*end) > _MARGIN_M for end in ends) else None
 
-    def opens(self, stance: np.ndarray, posture: np.ndarray) -> bool:
-        """Whether it is opened far enough from a stance (3,) with the arm in a posture (7,)."""
-        drag = self._drag(stance, posture)
-        return drag is not None and self._far_enough(drag, self._goals[1])
-
     def _far_enough(self, drag: Drag, least: float) -> bool:
         return drag.joint >= least if self._opening else drag.joint <= least
 
@@ -263,31 +257,20 @@ class _Search:
         return np.where(off > _FACING_RAD, _ASKEW_STEPS, 0.0)
 
 
-def usual_hold(scene: Scene, handle: Handle, joint: float) -> tuple[np.ndarray, np.ndarray]:
+def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, np.ndarray]:
     """The posture (7,) before a face that opens it, and the base pose (3,) with the cup on it.
 
-    The same in all homes, unless something is in its way there; then the next of a few others.
+    The same in all homes, be something in its way in some: who learns from it cannot tell.
     """
-    table = _table(handle, joint, True, scene.layout)
+    table = _table(handle, joint, True, layout)
     stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
     beside = (stance[:, :2] - handle.point(joint)[:2]) @ np.array([-normal[1], normal[0]])
     if handle.slides:
         odd = _TURNED_SLIDE * np.abs(table.inward) + _ASIDE_SLIDE * np.abs(beside)
     else:
         odd = _TURNED * np.abs(table.inward) + _ASIDE * np.abs(beside - _STANDS_M)
-    odd += np.abs(table.posture - REST).max(axis=1)
-    search = _Search(scene, handle, joint, True, True)
-    tried: list[int] = []
-    for row in np.argsort(odd, kind="stable").tolist():
-        if len(tried) == _MOST_HOLDS or odd[row] > odd.min() + _ODDER:
-            break
-        if any(_near(stance[row], stance[other], 1.0) for other in tried):
-            continue
-        tried.append(row)
-        if search.opens(stance[row], table.posture[row]):
-            return table.posture[row], stance[row]
-    usual = int(np.argmin(odd))
-    return table.posture[usual], stance[usual]
+    row = int(np.argmin(odd + np.abs(table.posture - REST).max(axis=1)))
+    return table.posture[row], stance[row]
 
 
 def _odd(table: Holds, slides: bool) -> np.ndarray:

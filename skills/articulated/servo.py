@@ -40,7 +40,7 @@ _OFF_M, _OFF_MPS = 0.06, 0.8
 _NEAR_M = 0.6  # of the handle: the hand is at the face
 _AT_REST_M = 0.125  # success asks for 0.15
 _FOLD_RAD, _FOLDED_M = 0.62, 0.09
-_SHORT, _SPARE_RAD = 0.015, 0.05  # of what is far enough, m or rad; beyond it, a door that is held
+_SHORT, _SPARE_RAD = 0.015, 0.12  # of what is far enough, m or rad; beyond it, a door that is held
 
 
 class ServoOpen(Mover):
@@ -52,7 +52,7 @@ class ServoOpen(Mover):
         self._handle = handle(episode.layout, goal.marker)
         self._plans = 1
         joint = float(world.joints[0, self._handle.index])
-        hold = leverage.usual_hold(look(episode, world), self._handle, joint)
+        hold = leverage.usual_hold(self._handle, joint, episode.layout)
         self._known: tuple[float, np.ndarray, np.ndarray] | None = (joint, *hold)
         self._rest = folded(tuple(hold[0]))
 
@@ -95,7 +95,7 @@ class ServoOpen(Mover):
         if self._known is not None and abs(self._known[0] - joint) < 0.03:
             return True
         self._plans += 1
-        hold = leverage.usual_hold(scene, self._handle, joint)
+        hold = leverage.usual_hold(self._handle, joint, scene.layout)
         self._known = (joint, *hold)
         return True
 

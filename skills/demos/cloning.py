@@ -47,7 +47,8 @@ class CloneSchedule:
     rounds: int = 0
     knows: bool = False
     round_episodes: int = 200
-    takeover: float = 0.3
+    takeover: float = 1.0
+    relabel: bool = False
     validations: int = 4
     validation_episodes: int = 100
 
@@ -158,7 +159,7 @@ class Cloning:
     def _round(self, number: int, episodes: list[Demonstration]) -> Json:
         """Records episodes of the policy as it is, which join `episodes`; how they ended."""
         count, schedule = self.schedule.round_episodes, self.schedule
-        actors = Actors(self.latest, takeover=schedule.takeover)
+        actors = Actors(self.latest, takeover=schedule.takeover, relabel=schedule.relabel)
         seed = self._seed + 1000 * number
         jobs = [
             RecordJob(tuple(range(first, min(first + _JOB, count))), actors, seed)

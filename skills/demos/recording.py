@@ -38,7 +38,8 @@ class Actors:
     lapses of a level that is drawn for each, up to `noise` (standard deviation) and `lapses` (share
     of time). It turns grip and stop up to `hesitation` steps too late. With a student, the file of
     its checkpoint, it acts in all of them as it would if it were alone, but for a share `takeover`
-    in which the teacher takes over at some step and goes on to the end.
+    in which the teacher takes over at some step and goes on to the end; what it says before that
+    counts only with `relabel`.
     """
 
     student: Path | None = None
@@ -47,6 +48,7 @@ class Actors:
     lapses: float = 0.3
     hesitation: int = 12
     takeover: float = 0.3
+    relabel: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class _Seat:
         self._valid: list[bool] = []
         self._actions: list[np.ndarray] = []
         self._lost = 0
+        self._relabel = actors.relabel
 
     @property
     def led(self) -> bool:
@@ -176,7 +179,7 @@ class _Seat:
         """What the teacher would do now (11,)."""
         label, valid = self._teacher.label(self._batch.world(self.home))
         self._labels.append(label.astype(np.float32))
-        self._valid.append(valid)
+        self._valid.append(valid and (self._relabel or not self.led))
         self._lost = 0 if valid else self._lost + 1
         for name, values in self.shown.items():
             self._seen[name].append(quantised(values) if name == "depth" else values)

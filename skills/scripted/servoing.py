@@ -48,6 +48,7 @@ _MORE_ALIKE, _MORE_TOUCHES, _FARTHER_RAD = 8, 120, 1.7
 _USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # steps that a radian from it counts
 _STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
 _SHORT_CUT_RAD = 0.6
+_OTHER_RAD = 0.3  # off the way: perhaps the arm is on another one
 _STILL = 0.04  # of an action
 _TINY_RAD, _DAMPING = 1e-4, 1e-3
 _SOFT_STEPS = 4.0  # over which the arm slows down
@@ -71,6 +72,7 @@ class Mover:
     """Moves of arm and base that touch nothing."""
 
     depth_size: tuple[int, int] | None = None
+    _field: tuple[tuple[float, float], DistanceField] | None = None  # of the last corner
 
     def freest(
         self, scene: Scene, moves: list[tuple[np.ndarray, float, float]]
@@ -90,6 +92,22 @@ class Mover:
                 best, chosen = clearance, move
         return chosen
 
+    def sees(self, scene: Scene, poses: np.ndarray) -> np.ndarray:
+        """Whether the base's disc can drive straight to poses (n, 3); bool (n,)."""
+        floor = floor_map(scene.layout, joints=scene.joints)
+        base = np.asarray(scene.base, np.float64)
+        return _straight(floor.distance, *floor.origin, base, np.asarray(poses, np.float64))
+
+    def corner(self, scene: Scene, end: np.ndarray) -> np.ndarray:
+        """The next corner of the shortest way to a pose (3,), as a pose."""
+        if self._field is None or self._field[0] != (end[0], end[1]):
+            floor = free_floor(scene.layout, scene.joints)
+            self._field = (end[0], end[1]), distance_field(floor, end[:2].tolist())
+        path = self._field[1].path(scene.base[0], scene.base[1])
+        ahead = [p for p in path if math.hypot(*(p - scene.base[:2])) > _CORNER_M]
+        x, y = ahead[0] if ahead else end[:2]
+        return np.array([x, y, end[2]])
+
 
 class Servo(Mover, abc.ABC):
     """A teacher whose labels are read off the state; see the module.
@@ -102,7 +120,7 @@ class Servo(Mover, abc.ABC):
         self.episode, self.goal = episode, goal
         self._aim: np.ndarray | None = None
         self._ways: list[Way] = []
-        self._field: tuple[tuple[float, float], DistanceField] | None = None
+        self._field = None
         self._left: np.ndarray | None = None
         self._plans = 0
 
@@ -186,7 +204,9 @@ class Servo(Mover, abc.ABC):
             if self._ways:
                 break
         self._stances = np.array([way.stance for way in self._ways]).reshape(-1, 3)
+        self._theres = np.array([way.there for way in self._ways]).reshape(-1, 7)
         self._steps = np.array([way.steps for way in self._ways])
+        self._steps -= np.abs(self._theres - REST).max(axis=1) / act.ARM_DELTA_RAD
         return len(self._ways) > 0
 
     def _choose(self, scene: Scene) -> "Way":
@@ -198,7 +218,8 @@ class Servo(Mover, abc.ABC):
         back = np.pi - off + 0.5
         turn += np.where(far > ARRIVED_M, np.minimum(off, back), 0.0)
         steps = far / _STEP_M + turn / _STEP_RAD + self._steps
-        steps += np.where(self._sees(scene, self._stances), 0.0, _DETOUR_STEPS)
+        steps += np.abs(self._theres - scene.arm).max(axis=1) / act.ARM_DELTA_RAD
+        steps += np.where(self.sees(scene, self._stances), 0.0, _DETOUR_STEPS)
         return self._ways[int(np.argmin(steps))]
 
     def _reach(self, scene: Scene, world: WorldState, action: np.ndarray) -> None:
@@ -208,10 +229,10 @@ class Servo(Mover, abc.ABC):
         far = _apart(way.stance, scene.base)
         raised = float(np.abs(scene.arm - way.before).max()) < _RAISED_RAD
         end = way.stance if raised or far < ARRIVED_M else way.first
-        if self._sees(scene, end[None])[0]:
+        if self.sees(scene, end[None])[0]:
             action[act.BASE] = drive(scene.base, end, point)
         else:
-            corner = self._corner(scene, end)
+            corner = self.corner(scene, end)
             action[act.BASE] = drive(scene.base, corner, corner, _CORNER_M / 4)
         facing = math.atan2(point[1] - scene.base[1], point[0] - scene.base[0])
         turned = abs(wrap(facing - scene.base[2]))
@@ -224,6 +245,7 @@ class Servo(Mover, abc.ABC):
                 action[act.ARM] = self._safely(scene, way.before if near else REST)
                 return
             there, before = way.there, way.before
+        there, before = self._nearer(scene, way, there, before)
         if _from_line(scene.arm, before, there) < _TUBE_RAD or self._arrived(scene, there):
             action[act.ARM] = towards(
                 scene.arm, self.finish(scene, world, self._targets.tip[way.target], there, action)
@@ -231,21 +253,28 @@ class Servo(Mover, abc.ABC):
         else:
             action[act.ARM] = towards(scene.arm, before)
 
-    def _sees(self, scene: Scene, poses: np.ndarray) -> np.ndarray:
-        """Whether the base's disc can drive straight to poses (n, 3); bool (n,)."""
-        floor = floor_map(scene.layout, joints=scene.joints)
-        base = np.asarray(scene.base, np.float64)
-        return _straight(floor.distance, *floor.origin, base, np.asarray(poses, np.float64))
+    def _nearer(
+        self, scene: Scene, way: "Way", there: np.ndarray, before: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The postures at the target and before it, or such ones as the arm is nearer to.
 
-    def _corner(self, scene: Scene, end: np.ndarray) -> np.ndarray:
-        """The next corner of the shortest way to a pose (3,), as a pose."""
-        if self._field is None or self._field[0] != (end[0], end[1]):
-            floor = free_floor(scene.layout, scene.joints)
-            self._field = (end[0], end[1]), distance_field(floor, end[:2].tolist())
-        path = self._field[1].path(scene.base[0], scene.base[1])
-        ahead = [p for p in path if math.hypot(*(p - scene.base[:2])) > _CORNER_M]
-        x, y = ahead[0] if ahead else end[:2]
-        return np.array([x, y, end[2]])
+        An arm has many postures for one pose of the cup. One that has come there by another way
+        than this teacher's goes on from where it is, if it can.
+        """
+        off = float(np.abs(scene.arm - before).max())
+        if off < _OTHER_RAD or _from_line(scene.arm, before, there) < _OTHER_RAD:
+            return there, before
+        own_there, own_before = solve(self._targets, way.target, scene.base, scene.arm)
+        if own_there is None or own_before is None:
+            return there, before
+        if float(np.abs(scene.arm - own_before).max()) > off - _OTHER_RAD:
+            return there, before
+        checker = scene.checker(scene.base, touching=self.touching())
+        if not line_free(checker, scene.arm, own_before, _NEAR_M):
+            return there, before
+        if not line_free(checker, own_before, own_there, _NEAR_M):
+            return there, before
+        return own_there, own_before
 
     def _arrived(self, scene: Scene, there: np.ndarray) -> bool:
         """Whether the arm is about at its target, be it a little past it."""

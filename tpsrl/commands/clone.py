@@ -50,7 +50,10 @@ class CloneSettings:
     rounds: int = config.option(0, "of DAgger, spread over these", minimum=0)
     round_episodes: int = config.option(200, "in which the policy acts in a round", minimum=1)
     takeover: float = config.option(
-        0.3, "share of these in which the expert takes over at some step", minimum=0, maximum=1
+        1.0, "share of these in which the expert takes over at some step", minimum=0, maximum=1
+    )
+    relabel: bool = config.option(
+        False, "learn what the expert says while the policy acts, too, not only from there on"
     )
     num_objects: int | None = config.option(
         None,
@@ -145,6 +148,7 @@ def run(settings: CloneSettings) -> int:
         init is not None,
         settings.round_episodes,
         settings.takeover,
+        settings.relabel,
         settings.validations,
         settings.validation_episodes,
     )
