@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from skills import registry
-from skills.demos.preset import SWITCHES, ClonePreset
+from skills.demos.preset import SCALES, SWITCHES, ClonePreset
 from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_sensors
 from skills.demos.selecting import select
 from skills.envs.environment import EnvOptions
@@ -107,7 +107,7 @@ class Cloning:
         self.policy = ActorCritic(spec, network)
         if init is not None:
             warm_start.take_over(self.policy, init)
-        self.cloner = Cloner(self.policy, preset.cloning, SWITCHES, seed)
+        self.cloner = Cloner(self.policy, preset.cloning, SWITCHES, seed, SCALES)
         self.frames, self.best = 0, dict[str, Any]()
 
     @property

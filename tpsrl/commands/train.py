@@ -276,7 +276,7 @@ def _imitation(settings: TrainingSettings, deploy: Mapping[str, Any]) -> Any:
     if settings.preset.ppo.imitation_coef == 0.0:
         raise UserError("demos: with preset.ppo.imitation_coef=0 nothing is made of them; try 0.1")
     from skills.demos import selecting
-    from skills.demos.preset import SWITCHES
+    from skills.demos.preset import SCALES, SWITCHES
     from tpsrl.rl.imitation.imitator import Imitator
     from tpsrl.rl.imitation.settings import CloningSettings
 
@@ -284,7 +284,7 @@ def _imitation(settings: TrainingSettings, deploy: Mapping[str, Any]) -> Any:
     size = None if depth is None else (int(depth[0]), int(depth[1]))
     folders = [folder.strip() for folder in settings.demos.split(",")]
     episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
-    return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed)
+    return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed, SCALES)
 
 
 def _objects(settings: TrainingSettings) -> int:

@@ -1,7 +1,7 @@
 """Behaviour cloning: fits a policy to demonstrations, batch after batch."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ class Cloner:
         settings: how
         switches: the parts of the action of which only the sign matters
         seed: of the order of episodes
+        scales: of parts of the action in the loss, see `cloning_loss`; 1 for the others
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Cloner:
         settings: CloningSettings,
         switches: Sequence[int] = (),
         seed: int = 0,
+        scales: Mapping[int, float] | None = None,
     ) -> None:
         self.policy, self.settings = policy, settings
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
@@ -36,6 +38,7 @@ class Cloner:
         chosen = torch.zeros_like(policy.mask)
         chosen[list(switches)] = True
         self._switches = chosen
+        self._scale = scale_of(policy, scales or {})
         self._adam = torch.optim.Adam(self._parameters, settings.learning_rate, fused=True)
         self._generator = torch.Generator().manual_seed(seed)
         self._left: Iterator[CloningBatch] = iter(())
@@ -81,7 +84,9 @@ class Cloner:
         return batches(episodes, size, memory, self._generator, self.device)
 
     def _step(self, batch: CloningBatch, rate: float) -> dict[str, torch.Tensor]:
-        loss, parts = cloning_loss(self.policy, batch, self._switches, self.settings.switch_weight)
+        loss, parts = cloning_loss(
+            self.policy, batch, self._switches, self.settings.switch_weight, self._scale
+        )
         self._adam.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
@@ -93,3 +98,11 @@ class Cloner:
     def _rate(self, progress: float) -> float:
         first, last = self.settings.learning_rate, self.settings.final_rate
         return last + (first - last) * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def scale_of(policy: ActorCritic, scales: Mapping[int, float]) -> torch.Tensor:
+    """The scales of all parts of a policy's action (A,)."""
+    scale = torch.ones(policy.mask.shape, device=policy.mask.device)
+    for part, value in scales.items():
+        scale[part] = value
+    return scale

@@ -1,9 +1,10 @@
 """The loss on demonstrations that is added to PPO's (as in DAPG, Rajeswaran et al., RSS 2018)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from tpsrl.rl.imitation.cloner import scale_of
 from tpsrl.rl.imitation.dataset import CloningBatch, Demonstration, batches
 from tpsrl.rl.imitation.loss import cloning_loss
 from tpsrl.rl.imitation.settings import CloningSettings
@@ -20,6 +21,7 @@ class Imitator:
         switches: the parts of the action of which only the sign matters
         settings: size of a batch, and the weight of the switches
         seed: of the order of episodes
+        scales: as in `tpsrl.rl.imitation.cloner.Cloner`
     """
 
     def __init__(
@@ -28,7 +30,9 @@ class Imitator:
         switches: Sequence[int],
         settings: CloningSettings,
         seed: int = 0,
+        scales: Mapping[int, float] | None = None,
     ) -> None:
+        self._scales = scales or {}
         self._episodes, self._switches, self._settings = episodes, list(switches), settings
         self._generator = torch.Generator().manual_seed(seed)
         self._left: Iterator[CloningBatch] = iter(())
@@ -38,7 +42,8 @@ class Imitator:
         switches = torch.zeros_like(policy.mask)
         switches[self._switches] = True
         batch = self._next(policy)
-        return cloning_loss(policy, batch, switches, self._settings.switch_weight)[0]
+        scale = scale_of(policy, self._scales)
+        return cloning_loss(policy, batch, switches, self._settings.switch_weight, scale)[0]
 
     def _next(self, policy: ActorCritic) -> CloningBatch:
         batch = next(self._left, None)

@@ -12,7 +12,11 @@ _SURE = 1e-4  # least probability of either side of a switch
 
 
 def cloning_loss(
-    policy: ActorCritic, batch: CloningBatch, switches: torch.Tensor, switch_weight: float = 0.2
+    policy: ActorCritic,
+    batch: CloningBatch,
+    switches: torch.Tensor,
+    switch_weight: float = 0.2,
+    scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """How far a policy's means are from what the expert would have done.
 
@@ -27,6 +31,7 @@ def cloning_loss(
         batch: whole episodes, whose previous actions count as zero
         switches: (A,) bool, the parts of the action of which only the sign matters
         switch_weight: of the cross entropy, a mean over the switches
+        scale: (A,), by which errors are multiplied first, more where little of an action is much
 
     Returns:
         The loss (), and its two parts, without gradient.
@@ -36,7 +41,12 @@ def cloning_loss(
     total = batch.weight.sum().clamp(min=1.0)
     amounts, turned = policy.mask & ~switches, policy.mask & switches
     wanted = batch.label.clamp(-1.0, 1.0)
-    off = functional.smooth_l1_loss(mean, wanted, beta=_SMOOTH, reduction="none")
+    if scale is None:
+        off = functional.smooth_l1_loss(mean, wanted, beta=_SMOOTH, reduction="none")
+    else:
+        off = functional.smooth_l1_loss(
+            scale * mean, scale * wanted, beta=_SMOOTH, reduction="none"
+        )
     distance = (off[:, amounts].mean(1) * batch.weight).sum() / total
     loss = distance
     parts = {"distance": distance.detach()}
