@@ -61,6 +61,7 @@ _STRAIGHT, _STRAIGHT_SLIDE = 1.5, 0.3  # what straight on counts beside the arm'
 _TURNED, _TURNED_SLIDE = 0.4, 0.15
 _ASIDE, _ASIDE_SLIDE = 1.0, 0.6
 _STANDS_M = -0.27
+_TURNED_PUSH, _PAST_THE_EDGE_RAD = 1.0, -0.9
 _DRIVES_KNOWN = 600  # ways for which the drive is looked up
 _PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
 _ARRIVED = 0.6  # of them: so near, the last stretch makes up for the rest
@@ -270,6 +271,24 @@ def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, n
     else:
         odd = _TURNED * np.abs(table.inward) + _ASIDE * np.abs(beside - _STANDS_M)
     row = int(np.argmin(odd + np.abs(table.posture - REST).max(axis=1)))
+    return table.posture[row], stance[row]
+
+
+def usual_push(handle: Handle, joint: float) -> tuple[np.ndarray, np.ndarray]:
+    """The posture (7,) before a face that shuts it, and the base pose (3,) with the cup on it.
+
+    The same in all homes, however far it is open: straight before a drawer; past the free edge of a
+    door, behind which there may be a wall.
+    """
+    table = holds(round(float(handle.point(joint)[2]), 2), opening=False)
+    stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
+    far = np.abs(table.posture - REST).max(axis=1)
+    if handle.slides:
+        beside = (stance[:, :2] - handle.point(joint)[:2]) @ np.array([-normal[1], normal[0]])
+        odd = _TURNED_PUSH * np.abs(table.inward) + _ASIDE * np.abs(beside)
+    else:
+        odd = _TURNED_PUSH * np.abs(table.inward - _PAST_THE_EDGE_RAD)
+    row = int(np.argmin(odd + far))
     return table.posture[row], stance[row]
 
 

@@ -1,4 +1,4 @@
-"""Opening by servoing: the teacher that policies are cloned from.
+"""Opening and closing by servoing: the teachers that policies are cloned from.
 
 The arm takes one posture, the usual one. With it the base drives before the handle; then cup and
 face, the drag, and the way back are read off where cup, joint and base are. What the scripted skill
@@ -39,6 +39,10 @@ _SLOW_DOWN, _PULL_GAIN = 2.0, 3.0
 _OFF_M, _OFF_MPS = 0.06, 0.8
 _NEAR_M = 0.6  # of the handle: the hand is at the face
 _AT_REST_M = 0.125  # success asks for 0.15
+_SHUT = 0.03
+_BEHIND_M, _AT_FACE_M, _LINED_UP_M = 0.06, 0.1, 0.15
+_CLEAR_M, _EDGE_M, _AROUND_MPS = 0.04, 0.2, 0.8
+_PUSH_MPS = 0.8
 _FOLD_RAD, _FOLDED_M = 0.62, 0.09
 _SHORT, _SPARE_RAD = 0.015, 0.12  # of what is far enough, m or rad; beyond it, a door that is held
 
@@ -215,6 +219,80 @@ class ServoOpen(Mover):
         x, y, z = REST_EE
         c, s = math.cos(scene.base[2]), math.sin(scene.base[2])
         return np.array([scene.base[0] + c * x - s * y, scene.base[1] + s * x + c * y, z])
+
+
+class ServoClose(ServoOpen):
+    """See the module; `SkillGoal.marker` is what to close, by pushing on its face."""
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.Teacher.begin`."""
+        self.episode, self.goal = episode, goal
+        self._handle = handle(episode.layout, goal.marker)
+        self._plans = 1
+        self._hold = leverage.usual_push(self._handle, float(world.joints[0, self._handle.index]))
+        self._rest = folded(tuple(self._hold[0]))
+
+    def is_done(self, joint: float, holds: bool) -> bool:
+        """Whether it is shut."""
+        return joint <= _SHUT
+
+    def _look(self, scene: Scene, joint: float) -> bool:
+        self._known = (joint, *leverage.usual_push(self._handle, joint))
+        return True
+
+    def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
+        """Leads the hand around the free edge of a door, on to its face, and pushes on."""
+        assert self._known is not None
+        posture = self._known[1]
+        posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
+        point, normal = self._handle.point(joint), self._handle.normal(joint)
+        cup = np.asarray(world.ee_pos[0], np.float64)
+        tip = cup if posed else tip_in_world(scene.base, cup_pose(posture)[0])
+        away = tip - point
+        off = float(away @ normal)
+        beside = away - off * normal
+        beside[2] = 0.0
+        outwards = self._outwards(joint)
+        past = float(beside @ outwards)
+        touches = posed and -_BEHIND_M < off < _AT_FACE_M and abs(past) < _LINED_UP_M
+        if touches:
+            wanted = -_PUSH_MPS * normal - _AIM_GAIN * beside
+        elif not self._handle.slides and off < _CLEAR_M:
+            # Behind the door: out past its edge, then around it.
+            out = float(np.clip(_AIM_GAIN * (_EDGE_M - past), -0.3, 1.0))
+            around = 1.0 if past > _EDGE_M - 0.05 else float(np.clip(-0.06 - off, -1.0, 0.0))
+            wanted = _AROUND_MPS * (out * outwards + around * normal)
+        else:
+            left = off - min(_FUNNEL * max(abs(past) - 0.04, 0.0), _BEFORE_M) + _BEHIND_M
+            if not posed:
+                left = off - _BEFORE_M
+            speed = float(np.clip(_AIM_GAIN * left, -_FASTEST, _FASTEST))
+            wanted = -speed * normal - _AIM_GAIN * beside
+        arm = towards(scene.arm, posture)
+        forward, turn = self._lead(scene, tip, _at_most(wanted, 1.2))
+        if touches or (posed and _CLEAR_M <= off < _AT_FACE_M and abs(past) < 2.0 * _LINED_UP_M):
+            action[act.ARM], action[act.BASE] = arm, (forward, turn)
+            return
+        still = np.zeros(7)
+        moves = [(arm, forward, turn), (still, forward, turn), (arm, 0.0, 0.0), (arm, -0.2, 0.0)]
+        moves += [(still, -0.2, 0.0), (still, 0.0, turn)]
+        action[act.ARM], forward, turn = self.freest(scene, moves)
+        action[act.BASE] = forward, turn
+
+    def _outwards(self, joint: float) -> np.ndarray:
+        """The direction (3,) from the hinge to the handle, along the face; none for a drawer."""
+        if self._handle.slides:
+            return np.zeros(3)
+        motion = self._handle.motion(joint, self._handle.point(joint))
+        along = np.cross(motion, self._handle.rotation @ np.array(self._handle.link.axis))
+        found: np.ndarray = along / np.linalg.norm(along)
+        return found
+
+
+def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
+    """A velocity (3,) that is at most so fast."""
+    limited: np.ndarray = wanted / max(1.0, float(np.linalg.norm(wanted)) / speed)
+    return limited
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,5 +1,6 @@
 """Behaviour cloning: fits a policy to demonstrations, batch after batch."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,6 +23,7 @@ class Cloner:
         switches: the parts of the action of which only the sign matters
         seed: of the order of episodes
         scales: of parts of the action in the loss, see `cloning_loss`; 1 for the others
+        rays: the columns of the state that are distances which a laser measures
     """
 
     def __init__(
@@ -31,8 +33,9 @@ class Cloner:
         switches: Sequence[int] = (),
         seed: int = 0,
         scales: Mapping[int, float] | None = None,
+        rays: slice = slice(0),
     ) -> None:
-        self.policy, self.settings = policy, settings
+        self.policy, self.settings, self._rays = policy, settings, rays
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self.device = self._parameters[0].device
         chosen = torch.zeros_like(policy.mask)
@@ -83,7 +86,29 @@ class Cloner:
         size, memory = self.settings.batch_frames, self.policy.memory_size
         return batches(episodes, size, memory, self._generator, self.device)
 
+    def _noisy(self, batch: CloningBatch) -> CloningBatch:
+        """The batch as sensed a little wrong.
+
+        What a room looks like tells where in it the robot is, and with few rooms to learn from that
+        is learned by heart; so what is felt in the arm and known of the target has to be relied on
+        where it will do.
+        """
+        level = self.settings.sensing_noise
+        if not level:
+            return batch
+        shown = dict(batch.observation)
+        if "depth" in shown:
+            depth = shown["depth"]
+            factor = torch.randn(len(depth), 1, 1, generator=self._generator)
+            shown["depth"] = (depth * (1.0 + level * factor.to(depth.device))).clamp(0.0, 1.0)
+        state = shown["state"].clone()
+        rays = state[:, self._rays]
+        factor = torch.randn(rays.shape, generator=self._generator).to(rays.device)
+        state[:, self._rays] = rays * (1.0 + level * factor)
+        return dataclasses.replace(batch, observation={**shown, "state": state})
+
     def _step(self, batch: CloningBatch, rate: float) -> dict[str, torch.Tensor]:
+        batch = self._noisy(batch)
         loss, parts = cloning_loss(
             self.policy, batch, self._switches, self.settings.switch_weight, self._scale
         )
