@@ -19,7 +19,7 @@ export MKL_NUM_THREADS ?= 1
 export NUMBA_NUM_THREADS ?= 1
 
 help:
-	@echo "make demo      evaluate the scripted robot on the three scenarios, a few episodes each, with videos (OUT=$(OUT))"
+	@echo "make demo      evaluate the learned robot on the three scenarios, a few episodes each, with videos (OUT=$(OUT))"
 	@echo "make test      lint, types and the test suite, with coverage"
 	@echo "make test-fast the tests but for the slow ones, in two minutes"
 	@echo "make lint      lint and types only"
@@ -55,7 +55,7 @@ $(WARM): $(STAMP)
 	@touch $@
 
 demo: $(WARM)
-	@$(BIN)/tpsrl eval all num_episodes=2 videos=1 out=$(OUT)
+	@$(BIN)/tpsrl eval all agent=pretrained num_episodes=2 videos=1 out=$(OUT)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -258,6 +258,23 @@ def test_a_teacher_takes_over_from_a_student_and_goes_on_to_the_end(
     assert len(set(steps)) > 2
 
 
+def test_what_is_said_before_a_takeover_counts_only_when_relabelled(
+    two_homes: Recorder, tmp_path: Path
+) -> None:
+    path = student(tmp_path, 2.0)
+    for relabel in (False, True):
+        found = record(two_homes, 6, Actors(path, takeover=1.0, relabel=relabel)).values()
+        shares = []
+        for recording in found:
+            shown = recording.demonstration
+            led = np.isclose(shown.action[:, act.BASE.stop - 1], np.tanh(2.0), atol=0.02)
+            own = (shown.action == shown.label)[:, act.BASE].all(1)
+            step = int(np.argmax(own & ~led)) if (own & ~led).any() else len(shown)
+            shares.append(shown.valid[:step].any())
+            assert shown.valid[step:].any() and (relabel or not shown.valid[:step].any())
+        assert any(shares) == relabel
+
+
 def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
     told = np.full(act.SIZE, 0.3)
     told[act.GRIP], told[act.STOP] = 1.0, -1.0
@@ -532,6 +549,11 @@ def test_clone_fits_a_policy_that_acts_and_that_a_training_begins_with(
     best = checkpoint.load(out / "checkpoints" / "best.safetensors")
     assert best.note["cloned"] == {"demos": [str(recorded)] * 2, "episodes": 32, "seed": 0}
     assert_acts(out)
+    again = tmp_path / "again"
+    more = ["frames=2000", "rounds=2", *rounds[1:], f"init={out}", f"out={again}"]
+    assert cli.main([*words[:-1], *more]) == 0
+    rows = [json.loads(line) for line in (again / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"]["number"] for row in rows] == [1, 2]  # who knows the skill acts at once
     trained = tmp_path / "trained"
     tuned = ["preset=fine_tune", "preset.num_envs=2", "preset.num_steps=16", "preset.steps=64"]
     few = ["preset.ppo.minibatches=2", "preset.ppo.value_warm_up=0"]
@@ -611,6 +633,7 @@ def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Pat
         (["clone", NAME, "demos={good}", "out={out}"], "depth: 64, but"),
         (["clone", NAME, "demos={poor}", "depth=32", "sensors=fetch", "out={out}"], "has no 'l"),
         (["clone", NAME, "demos={good}", "depth=32", "out={cloned}"], "holds a policy; choose"),
+        (["clone", NAME, "demos={good}", "init={tmp}/no", "out={out}"], "init: no checkpoint"),
         (
             ["clone", NAME, "demos={good}", "preset.policy.encoder=resnet19", "out={out}"],
             "preset.policy.encoder: unknown value 'resnet19'; did you mean 'resnet18'",

@@ -192,6 +192,23 @@ def test_the_loss_is_that_of_a_plain_computation() -> None:
     assert found == pytest.approx(plain_loss(mean, given, 0.3), rel=1e-4)
 
 
+def test_errors_of_a_part_with_a_scale_count_as_if_they_were_larger() -> None:
+    one = episode(1, np.random.default_rng(0))
+    one.label[:] = 0.0
+    mean = torch.zeros(1, ACTIONS)
+    mean[0, 0] = 0.5
+    scale = torch.ones(ACTIONS)
+    scale[0] = 3.0
+    batch = collate([one], 0)
+    plain, scaled = (
+        float(cloning_loss(Saying(mean), batch, switches(), 0.0, by)[0])  # type: ignore[arg-type]
+        for by in (None, scale)
+    )
+    amounts = sum(MASK[part] and part not in SWITCHES for part in range(ACTIONS))
+    assert plain == pytest.approx((0.5 - 0.05) / amounts)
+    assert scaled == pytest.approx((1.5 - 0.05) / amounts)
+
+
 def test_a_switch_that_is_to_be_turned_counts_for_more_than_one_that_is_to_stay() -> None:
     surprises = []
     for before in (1.0, -1.0):
@@ -314,6 +331,22 @@ def test_a_policy_is_fitted_to_what_an_expert_would_do_memory_included() -> None
     right = (mean[:, 2] > 0) == (batch.label[:, 2] > 0)
     assert float((mean[:, :2] - batch.label[:, :2]).abs().mean()) < 0.15
     assert float(right.float().mean()) > 0.85
+
+
+def test_noise_is_of_pictures_and_rays_alone() -> None:
+    given = collate(toy(3), 0)
+    for one in given.observation.values():
+        one += 0.5
+    settings = CloningSettings(sensing_noise=0.2)
+    cloner = Cloner(policy(), settings, SWITCHES, rays=slice(1, 3))
+    made = cloner._noisy(given).observation
+    before = given.observation
+    off = made["state"] / before["state"]
+    assert torch.equal(off[:, 0], torch.ones(len(off))) and float(off[:, 1:3].std()) > 0.1
+    factors = made["depth"] / before["depth"]
+    assert torch.equal(factors.amax((1, 2)), factors.amin((1, 2))) and float(factors.std()) > 0.1
+    plain = Cloner(policy(), CloningSettings(), SWITCHES, rays=slice(1, 3))
+    assert plain._noisy(given) is given
 
 
 def test_the_seed_decides_the_order_and_with_it_what_is_learned() -> None:

@@ -20,6 +20,7 @@ from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import floor_map
 
 SKILLS = {"pick": (0, 1), "place": (1, 2), "navigate": (1, 2)}  # starts of the training split
+DOORS = {"open_fridge": (0, 1), "close_fridge": (0,), "open_drawer": (0,)}
 BASE_EPISODES, OBJECTS = 3, 5
 FROM_NOW = (("pick", False), ("navigate", False))
 STEPS = 300
@@ -56,7 +57,7 @@ def begun(env: SkillEnv) -> Teacher:
     return teacher
 
 
-CHOSEN = [(skill, start) for skill, starts in SKILLS.items() for start in starts]
+CHOSEN = [(skill, start) for skill, starts in (SKILLS | DOORS).items() for start in starts]
 
 
 @pytest.mark.parametrize(("skill", "start"), CHOSEN)

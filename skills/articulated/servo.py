@@ -44,7 +44,7 @@ _BEHIND_M, _AT_FACE_M, _LINED_UP_M = 0.06, 0.1, 0.15
 _CLEAR_M, _EDGE_M, _AROUND_MPS = 0.04, 0.2, 0.8
 _PUSH_MPS = 0.8
 _FOLD_RAD, _FOLDED_M = 0.62, 0.09
-_SHORT, _SPARE_RAD = 0.015, 0.12  # of what is far enough, m or rad; beyond it, a door that is held
+_SHORT, _SPARE_RAD = 0.015, 0.25  # of what is far enough, m or rad; beyond it, a door that is held
 
 
 class ServoOpen(Mover):
