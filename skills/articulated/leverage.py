@@ -274,22 +274,21 @@ def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, n
     return table.posture[row], stance[row]
 
 
-def usual_push(handle: Handle, joint: float) -> tuple[np.ndarray, np.ndarray]:
-    """The posture (7,) before a face that shuts it, and the base pose (3,) with the cup on it.
+def usual_push(handle: Handle, joint: float) -> np.ndarray:
+    """The posture (7,) before a face that shuts it.
 
     The same in all homes, however far it is open: straight before a drawer; past the free edge of a
     door, behind which there may be a wall.
     """
     table = holds(round(float(handle.point(joint)[2]), 2), opening=False)
-    stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
     far = np.abs(table.posture - REST).max(axis=1)
     if handle.slides:
+        stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
         beside = (stance[:, :2] - handle.point(joint)[:2]) @ np.array([-normal[1], normal[0]])
         odd = _TURNED_PUSH * np.abs(table.inward) + _ASIDE * np.abs(beside)
     else:
         odd = _TURNED_PUSH * np.abs(table.inward - _PAST_THE_EDGE_RAD)
-    row = int(np.argmin(odd + far))
-    return table.posture[row], stance[row]
+    return table.posture[int(np.argmin(odd + far))]
 
 
 def _odd(table: Holds, slides: bool) -> np.ndarray:

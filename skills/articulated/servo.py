@@ -229,21 +229,20 @@ class ServoClose(ServoOpen):
         self.episode, self.goal = episode, goal
         self._handle = handle(episode.layout, goal.marker)
         self._plans = 1
-        self._hold = leverage.usual_push(self._handle, float(world.joints[0, self._handle.index]))
-        self._rest = folded(tuple(self._hold[0]))
+        joint = float(world.joints[0, self._handle.index])
+        self._push = leverage.usual_push(self._handle, joint)
+        self._rest = folded(tuple(self._push))
 
     def is_done(self, joint: float, holds: bool) -> bool:
         """Whether it is shut."""
         return joint <= _SHUT
 
     def _look(self, scene: Scene, joint: float) -> bool:
-        self._known = (joint, *leverage.usual_push(self._handle, joint))
         return True
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
         """Leads the hand around the free edge of a door, on to its face, and pushes on."""
-        assert self._known is not None
-        posture = self._known[1]
+        posture = self._push
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
         point, normal = self._handle.point(joint), self._handle.normal(joint)
         cup = np.asarray(world.ee_pos[0], np.float64)
