@@ -275,20 +275,13 @@ def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, n
 
 
 def usual_push(handle: Handle, joint: float) -> np.ndarray:
-    """The posture (7,) before a face that shuts it.
+    """The posture (7,) before a door's face that shuts it, past its free edge.
 
-    The same in all homes, however far it is open: straight before a drawer; past the free edge of a
-    door, behind which there may be a wall.
+    The same in all homes, however far it is open: behind a door there may be a wall.
     """
     table = holds(round(float(handle.point(joint)[2]), 2), opening=False)
-    far = np.abs(table.posture - REST).max(axis=1)
-    if handle.slides:
-        stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
-        beside = (stance[:, :2] - handle.point(joint)[:2]) @ np.array([-normal[1], normal[0]])
-        odd = _TURNED_PUSH * np.abs(table.inward) + _ASIDE * np.abs(beside)
-    else:
-        odd = _TURNED_PUSH * np.abs(table.inward - _PAST_THE_EDGE_RAD)
-    return table.posture[int(np.argmin(odd + far))]
+    odd = _TURNED_PUSH * np.abs(table.inward - _PAST_THE_EDGE_RAD)
+    return table.posture[int(np.argmin(odd + np.abs(table.posture - REST).max(axis=1)))]
 
 
 def _odd(table: Holds, slides: bool) -> np.ndarray:

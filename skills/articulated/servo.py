@@ -54,19 +54,9 @@ class ServoOpen(Mover):
         """See `skills.core.interface.Teacher.begin`."""
         self.episode, self.goal = episode, goal
         self._handle = handle(episode.layout, goal.marker)
-        self._plans = 1
-        joint = float(world.joints[0, self._handle.index])
-        hold = leverage.usual_hold(self._handle, joint, episode.layout)
-        self._known: tuple[float, np.ndarray, np.ndarray] | None = (joint, *hold)
-        self._rest = folded(tuple(hold[0]))
-
-    def diagnosis(self) -> dict[str, int]:
-        """How often a way to hold the arm was looked for."""
-        return {"plans": self._plans}
-
-    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """See `skills.core.interface.SkillPolicy.act`."""
-        return self.label(world)[0]
+        self._plans = 0
+        self._known: tuple[float, np.ndarray, np.ndarray] | None = None
+        self._rest = folded(tuple(self._hold(float(world.joints[0, self._handle.index]))[0]))
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
         """See `skills.core.interface.Teacher.label`."""
@@ -82,8 +72,6 @@ class ServoOpen(Mover):
             action[act.GRIP] = 1.0
             action[act.BASE] = self._drag(scene, world, joint)
             return action, True
-        if not self._look(scene, joint):
-            return action, False
         self._come(scene, world, joint, action)
         return action, True
 
@@ -94,14 +82,12 @@ class ServoOpen(Mover):
 
     # -- coming --------------------------------------------------------------------------------
 
-    def _look(self, scene: Scene, joint: float) -> bool:
-        """The most usual posture and stance for the joint as it is; whether there is one."""
-        if self._known is not None and abs(self._known[0] - joint) < 0.03:
-            return True
-        self._plans += 1
-        hold = leverage.usual_hold(self._handle, joint, scene.layout)
-        self._known = (joint, *hold)
-        return True
+    def _hold(self, joint: float) -> tuple[np.ndarray, np.ndarray]:
+        """Posture and stance for the joint as it is, looked up anew once it has moved."""
+        if self._known is None or abs(self._known[0] - joint) >= 0.03:
+            self._plans += 1
+            self._known = (joint, *leverage.usual_hold(self._handle, joint, self.episode.layout))
+        return self._known[1:]
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
         """Leads the cup before the face, from wherever it will be once the arm is in its posture.
@@ -109,8 +95,7 @@ class ServoOpen(Mover):
         Turning moves the cup sideways, so that the base need not: how it stands before the face is
         left to where it comes from, but for a turn of `_ASKEW_RAD` to either side.
         """
-        assert self._known is not None
-        _, posture, stance = self._known
+        posture, stance = self._hold(joint)
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
         normal = self._handle.normal(joint)
         cup = np.asarray(world.ee_pos[0], np.float64)
@@ -198,7 +183,10 @@ class ServoOpen(Mover):
         cup = np.asarray(world.ee_pos[0], np.float64)
         away, normal = cup - self._handle.point(joint), self._handle.normal(joint)
         self._known = None
-        if float(np.linalg.norm(world.ee_pos[0] - self._rest_point(scene))) < _AT_REST_M:
+        if (
+            float(np.linalg.norm(world.ee_pos[0] - tip_in_world(scene.base, np.array(REST_EE))))
+            < _AT_REST_M
+        ):
             action[act.STOP] = 0.0 if holds else 1.0
             if not holds:
                 return
@@ -214,15 +202,9 @@ class ServoOpen(Mover):
         )
         action[act.BASE] = forward, turn
 
-    def _rest_point(self, scene: Scene) -> np.ndarray:
-        """The end effector's resting point (3,) in the world."""
-        x, y, z = REST_EE
-        c, s = math.cos(scene.base[2]), math.sin(scene.base[2])
-        return np.array([scene.base[0] + c * x - s * y, scene.base[1] + s * x + c * y, z])
-
 
 class ServoClose(ServoOpen):
-    """See the module; `SkillGoal.marker` is what to close, by pushing on its face."""
+    """See the module; `SkillGoal.marker` is the door to close, by pushing on its face."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Teacher.begin`."""
@@ -236,9 +218,6 @@ class ServoClose(ServoOpen):
     def is_done(self, joint: float, holds: bool) -> bool:
         """Whether it is shut."""
         return joint <= _SHUT
-
-    def _look(self, scene: Scene, joint: float) -> bool:
-        return True
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
         """Leads the hand around the free edge of a door, on to its face, and pushes on."""
@@ -256,7 +235,7 @@ class ServoClose(ServoOpen):
         touches = posed and -_BEHIND_M < off < _AT_FACE_M and abs(past) < _LINED_UP_M
         if touches:
             wanted = -_PUSH_MPS * normal - _AIM_GAIN * beside
-        elif not self._handle.slides and off < _CLEAR_M:
+        elif off < _CLEAR_M:
             # Behind the door: out past its edge, then around it.
             out = float(np.clip(_AIM_GAIN * (_EDGE_M - past), -0.3, 1.0))
             around = 1.0 if past > _EDGE_M - 0.05 else float(np.clip(-0.06 - off, -1.0, 0.0))
@@ -279,9 +258,7 @@ class ServoClose(ServoOpen):
         action[act.BASE] = forward, turn
 
     def _outwards(self, joint: float) -> np.ndarray:
-        """The direction (3,) from the hinge to the handle, along the face; none for a drawer."""
-        if self._handle.slides:
-            return np.zeros(3)
+        """The direction (3,) from the hinge to the handle, along the face."""
         motion = self._handle.motion(joint, self._handle.point(joint))
         along = np.cross(motion, self._handle.rotation @ np.array(self._handle.link.axis))
         found: np.ndarray = along / np.linalg.norm(along)

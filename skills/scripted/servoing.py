@@ -68,11 +68,23 @@ _OUT_M, _HIGHEST_M = 0.03, 0.3  # what is nearer to something is lifted on, up t
 _DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner that is reached
 
 
-class Mover:
-    """Moves of arm and base that touch nothing."""
+class Mover(abc.ABC):
+    """A teacher that acts as it labels, with moves of arm and base that touch nothing."""
 
     depth_size: tuple[int, int] | None = None
-    _field: tuple[tuple[float, float], DistanceField] | None = None  # of the last corner
+    _plans = 0
+
+    @abc.abstractmethod
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `skills.core.interface.Teacher.label`."""
+
+    def diagnosis(self) -> dict[str, int]:
+        """How often ways were looked for."""
+        return {"plans": self._plans}
+
+    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`."""
+        return self.label(world)[0]
 
     def freest(
         self, scene: Scene, moves: list[tuple[np.ndarray, float, float]]
@@ -92,24 +104,8 @@ class Mover:
                 best, chosen = clearance, move
         return chosen
 
-    def sees(self, scene: Scene, poses: np.ndarray) -> np.ndarray:
-        """Whether the base's disc can drive straight to poses (n, 3); bool (n,)."""
-        floor = floor_map(scene.layout, joints=scene.joints)
-        base = np.asarray(scene.base, np.float64)
-        return _straight(floor.distance, *floor.origin, base, np.asarray(poses, np.float64))
 
-    def corner(self, scene: Scene, end: np.ndarray) -> np.ndarray:
-        """The next corner of the shortest way to a pose (3,), as a pose."""
-        if self._field is None or self._field[0] != (end[0], end[1]):
-            floor = free_floor(scene.layout, scene.joints)
-            self._field = (end[0], end[1]), distance_field(floor, end[:2].tolist())
-        path = self._field[1].path(scene.base[0], scene.base[1])
-        ahead = [p for p in path if math.hypot(*(p - scene.base[:2])) > _CORNER_M]
-        x, y = ahead[0] if ahead else end[:2]
-        return np.array([x, y, end[2]])
-
-
-class Servo(Mover, abc.ABC):
+class Servo(Mover):
     """A teacher whose labels are read off the state; see the module.
 
     It remembers only what was found out about where things are.
@@ -120,17 +116,9 @@ class Servo(Mover, abc.ABC):
         self.episode, self.goal = episode, goal
         self._aim: np.ndarray | None = None
         self._ways: list[Way] = []
-        self._field = None
+        self._field: tuple[tuple[float, float], DistanceField] | None = None
         self._left: np.ndarray | None = None
         self._plans = 0
-
-    def diagnosis(self) -> dict[str, int]:
-        """How often ways were looked for."""
-        return {"plans": self._plans}
-
-    def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """See `skills.core.interface.SkillPolicy.act`."""
-        return self.label(world)[0]
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
         """See `skills.core.interface.Teacher.label`."""
@@ -219,7 +207,7 @@ class Servo(Mover, abc.ABC):
         turn += np.where(far > ARRIVED_M, np.minimum(off, back), 0.0)
         steps = far / _STEP_M + turn / _STEP_RAD + self._steps
         steps += np.abs(self._theres - scene.arm).max(axis=1) / act.ARM_DELTA_RAD
-        steps += np.where(self.sees(scene, self._stances), 0.0, _DETOUR_STEPS)
+        steps += np.where(self._sees(scene, self._stances), 0.0, _DETOUR_STEPS)
         return self._ways[int(np.argmin(steps))]
 
     def _reach(self, scene: Scene, world: WorldState, action: np.ndarray) -> None:
@@ -229,10 +217,10 @@ class Servo(Mover, abc.ABC):
         far = _apart(way.stance, scene.base)
         raised = float(np.abs(scene.arm - way.before).max()) < _RAISED_RAD
         end = way.stance if raised or far < ARRIVED_M else way.first
-        if self.sees(scene, end[None])[0]:
+        if self._sees(scene, end[None])[0]:
             action[act.BASE] = drive(scene.base, end, point)
         else:
-            corner = self.corner(scene, end)
+            corner = self._corner(scene, end)
             action[act.BASE] = drive(scene.base, corner, corner, _CORNER_M / 4)
         facing = math.atan2(point[1] - scene.base[1], point[0] - scene.base[0])
         turned = abs(wrap(facing - scene.base[2]))
@@ -252,6 +240,22 @@ class Servo(Mover, abc.ABC):
             )
         else:
             action[act.ARM] = towards(scene.arm, before)
+
+    def _sees(self, scene: Scene, poses: np.ndarray) -> np.ndarray:
+        """Whether the base's disc can drive straight to poses (n, 3); bool (n,)."""
+        floor = floor_map(scene.layout, joints=scene.joints)
+        base = np.asarray(scene.base, np.float64)
+        return _straight(floor.distance, *floor.origin, base, np.asarray(poses, np.float64))
+
+    def _corner(self, scene: Scene, end: np.ndarray) -> np.ndarray:
+        """The next corner of the shortest way to a pose (3,), as a pose."""
+        if self._field is None or self._field[0] != (end[0], end[1]):
+            floor = free_floor(scene.layout, scene.joints)
+            self._field = (end[0], end[1]), distance_field(floor, end[:2].tolist())
+        path = self._field[1].path(scene.base[0], scene.base[1])
+        ahead = [p for p in path if math.hypot(*(p - scene.base[:2])) > _CORNER_M]
+        x, y = ahead[0] if ahead else end[:2]
+        return np.array([x, y, end[2]])
 
     def _nearer(
         self, scene: Scene, way: "Way", there: np.ndarray, before: np.ndarray
@@ -488,18 +492,16 @@ def _home(arm: np.ndarray) -> np.ndarray:
     Success asks for that, not for the resting posture, which from far out is twice as many steps
     away; there the joints go as far as leaves the end effector where it is.
     """
-    away = np.array(REST_EE) - cup_pose(arm)[0]
+    tip = cup_pose(arm)[0]
+    away = np.array(REST_EE) - tip
     jacobian = np.empty((3, 7))
     for joint in range(7):
         moved = arm.copy()
         moved[joint] += _TINY_RAD
-        jacobian[:, joint] = (cup_pose(moved)[0] - cup_pose(arm)[0]) / _TINY_RAD
+        jacobian[:, joint] = (cup_pose(moved)[0] - tip) / _TINY_RAD
     inverted = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + _DAMPING * np.eye(3))
     rest = REST - arm
-    step = inverted @ away + rest - inverted @ (jacobian @ rest)
-    most = float(np.abs(step).max())
-    limited: np.ndarray = step / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
-    return limited
+    return towards(arm, arm + inverted @ away + rest - inverted @ (jacobian @ rest))
 
 
 def drive(

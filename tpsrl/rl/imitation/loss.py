@@ -41,12 +41,8 @@ def cloning_loss(
     total = batch.weight.sum().clamp(min=1.0)
     amounts, turned = policy.mask & ~switches, policy.mask & switches
     wanted = batch.label.clamp(-1.0, 1.0)
-    if scale is None:
-        off = functional.smooth_l1_loss(mean, wanted, beta=_SMOOTH, reduction="none")
-    else:
-        off = functional.smooth_l1_loss(
-            scale * mean, scale * wanted, beta=_SMOOTH, reduction="none"
-        )
+    by = 1.0 if scale is None else scale
+    off = functional.smooth_l1_loss(by * mean, by * wanted, beta=_SMOOTH, reduction="none")
     distance = (off[:, amounts].mean(1) * batch.weight).sum() / total
     loss = distance
     parts = {"distance": distance.detach()}
