@@ -11,6 +11,7 @@ STAMP := $(VENV)/tpsrl-installed
 WARM := $(VENV)/tpsrl-warm
 OUT ?= out/demo
 PACKAGES := tpsrl skills planner eval
+PARALLEL := -n auto --dist worksteal
 
 # Homes run one to a process, so a numeric library that starts its own threads only gets in the way.
 export OMP_NUM_THREADS ?= 1
@@ -66,14 +67,14 @@ lint: $(STAMP)
 # Python 3.12 on it can be had for next to nothing, under 3.11 it takes up to half as long again.
 test: lint $(WARM)
 	@core=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")'); \
-	COVERAGE_CORE=$$core $(BIN)/python -m pytest --cov --cov-report=
+	COVERAGE_CORE=$$core $(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=
 	@echo "lines that the tests ran:"
 	@for package in $(PACKAGES); do \
 	    printf '  %-8s %3s%%\n' $$package $$($(BIN)/coverage report --include="$$package/*" --format=total); \
 	done
 
 test-fast: $(WARM)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -21,7 +21,7 @@ MASK = (True, True, True, False, True)  # two amounts, a switch, nothing, a swit
 ACTIONS, STATE, SIDE = len(MASK), 4, 32
 SWITCHES = (2, 4)
 LENGTHS = (3, 7, 1, 4)
-SPEC = EnvSpec({"state": (STATE,), "depth": (SIDE, SIDE)}, MASK)
+SPEC = EnvSpec({"state": (STATE,), "depth": (SIDE, SIDE)}, MASK, rays=(1, 3))
 SMALL = PolicySettings(
     encoder="state", state_width=8, lstm_layers=1, lstm_width=6, previous_action=False
 )
@@ -338,14 +338,14 @@ def test_noise_is_of_pictures_and_rays_alone() -> None:
     for one in given.observation.values():
         one += 0.5
     settings = CloningSettings(sensing_noise=0.2)
-    cloner = Cloner(policy(), settings, SWITCHES, rays=slice(1, 3))
+    cloner = Cloner(policy(), settings, SWITCHES)
     made = cloner._noisy(given).observation
     before = given.observation
     off = made["state"] / before["state"]
     assert torch.equal(off[:, 0], torch.ones(len(off))) and float(off[:, 1:3].std()) > 0.1
     factors = made["depth"] / before["depth"]
     assert torch.equal(factors.amax((1, 2)), factors.amin((1, 2))) and float(factors.std()) > 0.1
-    plain = Cloner(policy(), CloningSettings(), SWITCHES, rays=slice(1, 3))
+    plain = Cloner(policy(), CloningSettings(), SWITCHES)
     assert plain._noisy(given) is given
 
 

@@ -85,6 +85,12 @@ def test_a_mixture_reads_as_its_parts_and_their_weights() -> None:
     assert mixture.proportions(mixture.parse("own,bank:x,bank:y,bank:x:failed")) == [0.25] * 4
     [alone] = mixture.parse("bank:x:failed")
     assert (alone.folder, alone.only, alone.weight) == (Path("x"), "failed", 1.0)
+    wide = mixture.parse("own:1,near:4:2,near:0.5:1")
+    assert [(s.folder, s.within, s.weight) for s in wide] == [
+        (None, None, 1.0),
+        (None, 4.0, 2.0),
+        (None, 0.5, 1.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,11 @@ def test_a_mixture_reads_as_its_parts_and_their_weights() -> None:
         ("own:nan,bank:x:1", "'own:nan': the weight must be"),
         ("own:inf,bank:x:1", "'own:inf': the weight must be"),
         ("own:half", "'half' is no weight; such as own:0.5"),
+        ("near", "'near': metres must be above 0 and at most 50, such as near:4"),
+        ("near:far", "'near:far': metres must be"),
+        ("near:-2", "'near:-2': metres must be"),
+        ("near:4:half", "'half' is no weight; such as own:0.5, near:4:0.5"),
+        ("near:4:0.5,near:4.0:1", "a part stands there twice"),
         ("bank:x:suceeded:0.5", "unknown value 'suceeded'; did you mean 'succeeded'"),
         ("bank::0.5", "no folder is named; such as bank:DIR/SKILL"),
         ("bank:x:0.1,own:0.2,bank:x:all:0.3", "a part stands there twice"),
@@ -119,9 +130,9 @@ def test_whole_paths_mean_the_same_and_stay_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = mixture.whole_paths("own:0.3,bank:b/navigate:failed:0.3,bank:../c:0.1")
+    text = mixture.whole_paths("own:0.3,near:4:1,bank:b/navigate:failed:0.3,bank:../c:0.1")
     assert text == (
-        f"own:0.3,bank:{tmp_path}/b/navigate:failed:0.3,bank:{tmp_path.parent}/c:all:0.1"
+        f"own:0.3,near:4.0:1.0,bank:{tmp_path}/b/navigate:failed:0.3,bank:{tmp_path.parent}/c:all:0.1"
     )
     assert mixture.whole_paths(text) == text
     (tmp_path / "a,b").mkdir()

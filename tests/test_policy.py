@@ -245,6 +245,40 @@ def test_state_leaves_the_camera_alone() -> None:
     assert bare.state_dict().keys() == made.state_dict().keys()
 
 
+def test_what_is_beyond_its_sight_is_all_the_same_to_a_policy() -> None:
+    torch.manual_seed(0)
+    shapes = {"state": (STATE,), "depth": (SIDE, SIDE)}
+    spec = EnvSpec(shapes, MASK, rays=(1, 3), far=10.0)
+    made = ActorCritic(spec, dataclasses.replace(KINDS["camera"], sight=2.0, magnify_state=True))
+    observation, previous = rows(2)
+    observation["state"][:, 1:3] = torch.tensor([1.5, 2.5])
+    observation["depth"][:, :, 0], observation["depth"][:, :, 1] = 0.15, 0.25
+
+    def mean(**changed: torch.Tensor) -> torch.Tensor:
+        shown = {**observation, **changed}
+        first = torch.ones(2, dtype=torch.bool)
+        return made.act(shown, previous, made.initial_memory(2), first).mean
+
+    def moved(name: str, *where: slice | int, by: float) -> torch.Tensor:
+        values = observation[name].clone()
+        values[(slice(None), *where)] += by
+        return values
+
+    at_first = mean()
+    # A metre farther: the second ray and the second column of pixels are beyond it already.
+    assert torch.equal(mean(state=moved("state", 2, by=1.0)), at_first)
+    assert torch.equal(mean(depth=moved("depth", slice(None), 1, by=0.1)), at_first)
+    # Nearer by half a metre they are not, nor is anything else of the state a distance.
+    for changed in (
+        {"state": moved("state", 2, by=-1.0)},
+        {"state": moved("state", 1, by=-0.5)},
+        {"state": moved("state", 0, by=5.0)},
+        {"depth": moved("depth", slice(None), 0, by=-0.05)},
+        {"depth": moved("depth", slice(None), 1, by=-0.1)},
+    ):
+        assert not torch.equal(mean(**changed), at_first)
+
+
 def test_an_untrained_policy_acts_near_zero_with_the_initial_deviation() -> None:
     torch.manual_seed(0)
     spec = EnvSpec({"state": (STATE,)}, MASK)

@@ -428,7 +428,12 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
         masked = task.masked(action, skill.mask(), held, joint, skill.grip)
         state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
         # In place of the way along the floor and the scans, which these worlds do not have.
-        readings = Readings(way=world_.ee_pos, scan=world_.ee_pos, laser=world_.ee_pos)
+        readings = Readings(
+            way=world_.ee_pos,
+            scan=world_.ee_pos,
+            laser=world_.ee_pos,
+            facing=world_.ee_pos[:, 0],
+        )
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)
             seen = observation.observe(skill, sensors, state, measures, world_, readings)

@@ -11,7 +11,7 @@ from skills.core.interface import SkillGoal
 from skills.registry import get, planned
 from skills.starts import dataset
 from skills.starts.recorded import load_starts, save_starts
-from skills.starts.source import start_episodes
+from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
@@ -94,6 +94,20 @@ def test_pick_and_place_start_within_two_metres_facing_it_but_for_noise() -> Non
     # Collisions thin out the tails of the normal distribution, so its spread can only be bounded.
     assert 0.3 < np.std(errors) < 0.65
     assert abs(np.mean(errors)) < 0.2
+
+
+def test_starts_can_be_farther_or_nearer_than_the_skills_own() -> None:
+    def distances(text: str) -> list[float]:
+        source = StartSource("pick", text, split="val", num_objects=12, num_episodes=8)
+        starts = [source[index] for index in range(COUNT)]
+        return [away(s, s.episode.objects[s.goal.object].pos) for s in starts]
+
+    nearer, own, farther = (distances(text) for text in ("near:1.2", "own", "near:6"))
+    # Where nothing is free so near, the circle grows; 1.2 m suffice for most.
+    assert np.quantile(nearer, 0.8) <= 1.2 < max(own) <= 2.0
+    assert 3.0 < max(farther) <= 6.0 and np.mean(farther) > 1.5 * np.mean(own)
+    with pytest.raises(UserError, match="near:3: open_fridge has no starts near a point"):
+        StartSource("open_fridge", "near:3")
 
 
 @pytest.mark.parametrize("skill", MARKERS)

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from skills import registry
-from skills.core import sensors
 from skills.demos.preset import SCALES, SWITCHES, ClonePreset
 from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_sensors
 from skills.demos.selecting import select
@@ -108,10 +107,7 @@ class Cloning:
         self.policy = ActorCritic(spec, network)
         if init is not None:
             warm_start.take_over(self.policy, init)
-        names = tuple(self._deploy["sensors"])
-        columns = sensors.layout(registry.get(skill).definition, names)
-        rays = columns.get(sensors.LASER, slice(0))
-        self.cloner = Cloner(self.policy, preset.cloning, SWITCHES, seed, SCALES, rays)
+        self.cloner = Cloner(self.policy, preset.cloning, SWITCHES, seed, SCALES)
         self.frames, self.best = 0, dict[str, Any]()
 
     @property

@@ -22,6 +22,7 @@ from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, Step
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
 from tpsrl.world import episode as records
+from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 
 SUCCESS, TIMEOUT = "success", "timeout"
 
@@ -91,7 +92,16 @@ class TrainingVecEnv:
             shapes["critic"] = (self._batch.critic_size,)
         mean, std = _first_actions(self._batch.skill)
         mask = tuple(self._batch.mask.tolist())
-        self.spec = EnvSpec(shapes, mask, tuple(mean.tolist()), tuple(std.tolist()))
+        columns = sensors.layout(self._batch.skill, self._batch.sensors)
+        rays = columns.get(sensors.LASER, slice(0, 0))
+        self.spec = EnvSpec(
+            shapes,
+            mask,
+            tuple(mean.tolist()),
+            tuple(std.tolist()),
+            (rays.start, rays.stop),
+            HEAD_CAMERA_FAR_M,
+        )
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride
         self._avoided: frozenset[int] = frozenset()

@@ -4,18 +4,20 @@ import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.starts.dataset import DatasetStarts
-from skills.starts.room import Draw, near
+from skills.starts.room import SPAWN_M, Draw, near
 from tpsrl.world.episode import Episode
 
 
-def draw(base: Episode, rng: np.random.Generator) -> Draw:
+def draw(base: Episode, rng: np.random.Generator, within: float = SPAWN_M) -> Draw:
     target = base.targets[0]
-    return towards(base, SkillGoal(target.object, target.goal), rng)
+    return towards(base, SkillGoal(target.object, target.goal), rng, within)
 
 
-def towards(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
+def towards(
+    base: Episode, goal: SkillGoal, rng: np.random.Generator, within: float = SPAWN_M
+) -> Draw:
     assert goal.position is not None
-    return near(base, rng, goal.position, goal, held=goal.object)
+    return near(base, rng, goal.position, goal, held=goal.object, within=within)
 
 
-STARTS = DatasetStarts("rearrange_easy", draw, towards)
+STARTS = DatasetStarts("rearrange_easy", draw, towards, draw)

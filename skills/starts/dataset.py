@@ -38,11 +38,21 @@ class DatasetStarts:
     `draw(episode, rng)` is prepared once for a start and gives a `Draw`, which is tried until it
     finds a start that is free. `towards(episode, goal, rng)` does the same for a goal of any
     episode, with the door or drawer and what is in the hand as the episode has them.
+    `draw_within(episode, rng, metres)` is `draw` with starts at most so far away; None: the skill's
+    starts are not a matter of a distance.
     """
 
     dataset: str
     draw: Callable[[Episode, np.random.Generator], Draw]
     towards: Callable[[Episode, SkillGoal, np.random.Generator], Draw] | None = None
+    draw_within: Callable[[Episode, np.random.Generator, float], Draw] | None = None
+
+    def within(self, metres: float) -> "DatasetStarts | None":
+        """The same with starts at most so far away, None where that means nothing."""
+        draw = self.draw_within
+        if draw is None:
+            return None
+        return dataclasses.replace(self, draw=lambda base, rng: draw(base, rng, metres))
 
     @property
     def num_objects(self) -> int:

@@ -1,8 +1,9 @@
 """Mixtures of start states, as they are asked for: `own:0.5,bank:DIR/navigate:0.5`.
 
-Parts are separated by commas. A part is `own`, the skill's own distribution, or `bank:DIR/SKILL`,
-the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
-those in which that one had succeeded or failed. A number after another colon is the part's weight.
+Parts are separated by commas. A part is `own`, the skill's own distribution, or `near:METRES`, the
+same with the robot anywhere within that distance, or `bank:DIR/SKILL`, the exit states that a bank
+has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed` those in which that one had
+succeeded or failed. A number after another colon is the part's weight.
 """
 
 import dataclasses
@@ -15,21 +16,24 @@ from typing import Any
 from skills.starts.bank import ONLY, Only
 from tpsrl.errors import UserError, unknown
 
-OWN, BANK = "own", "bank"
+OWN, NEAR, BANK = "own", "near", "bank"
 
-_FORMS = (OWN, f"{BANK}:DIR/SKILL")
+_FORMS = (OWN, f"{NEAR}:METRES", f"{BANK}:DIR/SKILL")
+_FARTHEST_M = 50.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartShare:
     """A part of a mixture, and its weight, as it was given; 1 where none was.
 
-    `folder` is that of the exit states of a skill; None: the skill's own distribution.
+    `folder` is that of the exit states of a skill; None: the skill's own distribution, of which
+    `within` is how many metres away the robot is at most; None: what the skill has itself.
     """
 
-    folder: Path | None
-    only: Only
-    weight: float
+    folder: Path | None = None
+    only: Only = "all"
+    within: float | None = None
+    weight: float = 1.0
 
 
 def is_mixture(starts: Any) -> bool:
@@ -46,16 +50,16 @@ def parse(text: str) -> list[StartShare]:
         UserError: it does not read so, or the weights are not positive numbers of all parts.
     """
     read = [_part(part.strip()) for part in text.split(",")]
-    weights = [weight for _, _, weight in read]
+    weights = [weight for _, weight in read]
     given = [weight for weight in weights if weight is not None]
     if given and len(given) < len(read):
         raise UserError(f"start_states: '{text}': give each part a weight (PART:0.5), or none")
-    shares = [
-        StartShare(folder, only, 1.0 if weight is None else weight) for folder, only, weight in read
-    ]
-    if len({(share.folder, share.only) for share in shares}) < len(shares):
+    parts = [part for part, _ in read]
+    if len(set(parts)) < len(parts):
         raise UserError(f"start_states: '{text}': a part stands there twice; add its weights")
-    return shares
+    return [
+        dataclasses.replace(part, weight=1.0 if weight is None else weight) for part, weight in read
+    ]
 
 
 def proportions(shares: Sequence[StartShare]) -> list[float]:
@@ -70,7 +74,7 @@ def whole_paths(text: str) -> str:
     Raises:
         UserError: see `parse`; or a path has a comma or a colon, which would not read.
     """
-    return ",".join(map(_text, parse(text)))
+    return ",".join(map(text_of, parse(text)))
 
 
 def split(count: int, proportions: Sequence[float]) -> list[int]:
@@ -83,7 +87,10 @@ def split(count: int, proportions: Sequence[float]) -> list[int]:
     return numbers
 
 
-def _text(share: StartShare) -> str:
+def text_of(share: StartShare) -> str:
+    """A part as it is asked for, with its whole path."""
+    if share.within is not None:
+        return f"{NEAR}:{share.within!r}:{share.weight!r}"
     if share.folder is None:
         return f"{OWN}:{share.weight!r}"
     folder = os.path.abspath(share.folder.expanduser())
@@ -92,21 +99,24 @@ def _text(share: StartShare) -> str:
     return f"{BANK}:{folder}:{share.only}:{share.weight!r}"
 
 
-def _part(text: str) -> tuple[Path | None, Only, float | None]:
-    """Folder, choice and weight of a part; words are taken off its end while they are such."""
+def _part(text: str) -> tuple[StartShare, float | None]:
+    """A part and its weight, if it has one; words are taken off its end while they are such."""
     words = [word.strip() for word in text.split(":")]
     kind, rest = words[0], words[1:]
-    if kind not in (OWN, BANK):
+    if kind not in (OWN, NEAR, BANK):
         raise unknown("start_states", text, _FORMS)
+    within = _metres(text, rest) if kind == NEAR else None
     weight: float | None = None
     if rest and _is_number(rest[-1]):
         weight = float(rest.pop())
         if not (math.isfinite(weight) and weight > 0.0):
             raise UserError(f"start_states: '{text}': the weight must be a number above 0")
-    if kind == OWN:
+    if kind != BANK:
         if rest:
-            raise UserError(f"start_states: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5")
-        return None, "all", weight
+            raise UserError(
+                f"start_states: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
+            )
+        return StartShare(within=within), weight
     only: Only = "all"
     if len(rest) > 1:
         word = rest.pop()
@@ -116,7 +126,18 @@ def _part(text: str) -> tuple[Path | None, Only, float | None]:
     folder = ":".join(rest)
     if not folder:
         raise UserError(f"start_states: '{text}': no folder is named; such as {BANK}:DIR/SKILL")
-    return Path(folder), only, weight
+    return StartShare(Path(folder), only), weight
+
+
+def _metres(text: str, words: list[str]) -> float:
+    """The distance that stands first, which is taken away."""
+    metres = float(words.pop(0)) if words and _is_number(words[0]) else math.nan
+    if not 0.0 < metres <= _FARTHEST_M:
+        raise UserError(
+            f"start_states: '{text}': metres must be above 0 and at most {_FARTHEST_M:g}, "
+            f"such as {NEAR}:4"
+        )
+    return metres
 
 
 def _is_number(word: str) -> bool:

@@ -44,8 +44,9 @@ def near(
     point: Sequence[float],
     goal: SkillGoal,
     held: int,
+    within: float = SPAWN_M,
 ) -> Draw:
-    """Anywhere near a point (3,) of the world, facing it but for the noise in heading.
+    """Within so many metres of a point (3,) of the world, facing it but for the noise in heading.
 
     `held` is the index of the object in the hand, -1 for none.
     """
@@ -54,7 +55,7 @@ def near(
     room = Room(base, held)
 
     def draw(attempt: int) -> Start | None:
-        reach = SPAWN_M + attempt // _TRIES_EACH * SPAWN_GROWTH_M
+        reach = within + attempt // _TRIES_EACH * SPAWN_GROWTH_M
         near = cells[away <= reach]
         if not len(near):
             return None

@@ -9,7 +9,7 @@ import numpy as np
 from skills import registry
 from skills.starts import mixture
 from skills.starts.bank import Bank
-from skills.starts.dataset import BASE_EPISODES
+from skills.starts.dataset import BASE_EPISODES, DatasetStarts
 from skills.starts.recorded import load_starts
 from skills.starts.start import Start
 from tpsrl import sim
@@ -110,6 +110,7 @@ class StartSource:
                 f"must be between 1 and {BASE_EPISODES}"
             )
         self._skill = registry.get(skill)
+        self._states = self._skill.start_states()
         self._where = (split, seed, num_objects)
         self._num_episodes = num_episodes
         self._given: Sequence[Start] | None = None
@@ -134,6 +135,8 @@ class StartSource:
         self.banks = [bank for bank in states if bank is not None]
         _check_homes(self.banks, self._own_objects() if None in states else 0)
         if len(shares) == 1:
+            if shares[0].within is not None:
+                self._states = _within(self._skill, shares[0].within)
             return states[0]
         self._proportions = mixture.proportions(shares)
         self._edges = np.cumsum(self._proportions[:-1])
@@ -141,18 +144,18 @@ class StartSource:
         self._parts = [
             StartSource(
                 name,
-                given,
+                given if share.within is None else mixture.text_of(share),
                 split=split,
                 seed=seed,
                 num_objects=num_objects,
                 num_episodes=self._num_episodes,
             )
-            for given in states
+            for share, given in zip(shares, states, strict=True)
         ]
         return None
 
     def _own_objects(self) -> int:
-        own, asked = self._skill.start_states().num_objects, self._where[2]
+        own, asked = self._states.num_objects, self._where[2]
         return own if own == 0 or asked is None else asked
 
     def slots(self, engine: str) -> int | None:
@@ -174,8 +177,7 @@ class StartSource:
         for part in self._parts:
             part.prepare(processes)
         if self._given is None and not self._parts:
-            states = self._skill.start_states()
-            states.prepare(self._skill, self._num_episodes, *self._where, processes)
+            self._states.prepare(self._skill, self._num_episodes, *self._where, processes)
 
     def __getitem__(self, index: int) -> Start:
         """Start number `index`.
@@ -188,8 +190,7 @@ class StartSource:
             return self._parts[part][row]
         if self._given is None:
             # New processes cannot be started from every script that makes an environment.
-            states = self._skill.start_states()
-            return states.obtain(self._skill, [index], *self._where, processes=1)[0]
+            return self._states.obtain(self._skill, [index], *self._where, processes=1)[0]
         if not 0 <= index < len(self._given):
             raise UserError(
                 f"start: {index} is out of range, must be between 0 and {len(self._given) - 1}"
@@ -229,11 +230,19 @@ class StartSource:
             return [self._given[number] for number in range(count)]
         count = COUNT if count is None else count
         if not self._parts:
-            states = self._skill.start_states()
-            return states.obtain(self._skill, range(count), *self._where, processes=processes)
+            return self._states.obtain(self._skill, range(count), *self._where, processes=processes)
         numbers = mixture.split(count, self._proportions)
         shares = zip(self._parts, numbers, strict=True)
         return [start for part, number in shares for start in part.first(number, processes)]
+
+
+def _within(skill: "SkillSpec", metres: float) -> StartStates:
+    """The skill's own start states with the robot at most so far away."""
+    states = skill.start_states()
+    near = states.within(metres) if isinstance(states, DatasetStarts) else None
+    if near is None:
+        raise UserError(f"start_states: near:{metres:g}: {skill.name} has no starts near a point")
+    return near
 
 
 def _check_homes(banks: Sequence[Bank], own_objects: int) -> None:

@@ -18,13 +18,17 @@ class EnvSpec:
     [0, 1]. Only the parts of an action under `mask` (A,) have an effect. `initial_mean` (A,) is the
     action around which a new policy begins to try, zero where it is not given, and `initial_std`
     (A,) how widely, 0 for the policy's own `PolicySettings.initial_std`: a stop that ends the
-    episode half of the time would leave nothing to learn from.
+    episode half of the time would leave nothing to learn from. `rays` are the first column of
+    "state", and the one behind the last, that hold distances in metres; `far` is how many metres
+    off a 1 of an image is.
     """
 
     observations: dict[str, tuple[int, ...]]
     mask: tuple[bool, ...]
     initial_mean: tuple[float, ...] = ()
     initial_std: tuple[float, ...] = ()
+    rays: tuple[int, int] = (0, 0)
+    far: float = 1.0
 
     @property
     def action_size(self) -> int:

@@ -23,7 +23,6 @@ class Cloner:
         switches: the parts of the action of which only the sign matters
         seed: of the order of episodes
         scales: of parts of the action in the loss, see `cloning_loss`; 1 for the others
-        rays: the columns of the state that are distances which a laser measures
     """
 
     def __init__(
@@ -33,9 +32,9 @@ class Cloner:
         switches: Sequence[int] = (),
         seed: int = 0,
         scales: Mapping[int, float] | None = None,
-        rays: slice = slice(0),
     ) -> None:
-        self.policy, self.settings, self._rays = policy, settings, rays
+        self.policy, self.settings = policy, settings
+        self._rays = slice(*policy.spec.rays)
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self.device = self._parameters[0].device
         chosen = torch.zeros_like(policy.mask)

@@ -116,14 +116,25 @@ class ActorCritic(nn.Module):
     def _inputs(
         self, observation: TensorObservation, previous_action: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        vector = observation["state"]
+        vector, depth = observation["state"], observation.get("depth")
+        if self.settings.sight:
+            vector, depth = self._near(vector, depth)
         if self.settings.magnify_state:
             # The last centimetres of a reach are hardly seen beside metres and radians.
             vector = torch.cat((vector, *(torch.tanh(by * vector) for by in MAGNIFIED)), dim=1)
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
-        return observation.get("depth"), vector
+        return depth, vector
+
+    def _near(
+        self, vector: torch.Tensor, depth: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same with all that is beyond the policy's sight as far away as that."""
+        sight, rays = self.settings.sight, slice(*self.spec.rays)
+        vector = vector.clone()
+        vector[:, rays] = vector[:, rays].clamp(max=sight)
+        return vector, None if depth is None else depth.clamp(max=sight / self.spec.far)
 
     def _step(
         self,

@@ -10,7 +10,7 @@ from tpsrl.errors import UserError, unknown
 
 ENCODER_NAMES = ("resnet18", "se_resnet9", "nature_cnn", "state")  # in the box
 # Not in the notes of 0.1; their defaults are what was then.
-_LATER = ("previous_action", "magnify_state", "critic")
+_LATER = ("previous_action", "magnify_state", "sight", "critic")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,6 +38,12 @@ class PolicySettings:
     )
     magnify_state: bool = config.option(
         False, "the state is shown under two magnifying glasses as well, for what is near zero"
+    )
+    sight: float = config.option(
+        0.0,
+        "metres beyond which camera and laser see nothing, so that no room is learned by heart; "
+        "0: as far as they do",
+        minimum=0.0,
     )
     lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
     lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)

@@ -170,7 +170,12 @@ def save_policy(checkpoint: Checkpoint, path: Path) -> None:
 
 def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors and the note from which `load_policy` makes the same policy again."""
-    spec = {"observations": policy.spec.observations, "mask": policy.spec.mask}
+    spec = {
+        "observations": policy.spec.observations,
+        "mask": policy.spec.mask,
+        "rays": policy.spec.rays,
+        "far": policy.spec.far,
+    }
     note: dict[str, Any] = {"spec": spec, "policy": policy.settings.to_json()}
     module = encoders.encoder_module(policy.settings.encoder)
     if module is not None:
@@ -187,7 +192,9 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
             note says.
     """
     shapes, mask = policy_spec(checkpoint)
-    policy = ActorCritic(EnvSpec(shapes, mask), policy_settings(checkpoint))
+    rays, far = _ranges(checkpoint)
+    spec = EnvSpec(shapes, mask, rays=rays, far=far)
+    policy = ActorCritic(spec, policy_settings(checkpoint))
     load_weights(policy, checkpoint)
     return policy.eval()
 
@@ -203,6 +210,16 @@ def policy_spec(checkpoint: Checkpoint) -> tuple[dict[str, tuple[int, ...]], tup
         shapes = {str(name): tuple(map(int, s)) for name, s in spec["observations"].items()}
         return shapes, tuple(map(bool, spec["mask"]))
     except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
+
+
+def _ranges(checkpoint: Checkpoint) -> tuple[tuple[int, int], float]:
+    """`rays` and `far` of the observations' spec, which notes of 0.1 do not have."""
+    spec, none = checkpoint.get("spec", dict), EnvSpec({}, ())
+    try:
+        first, behind = map(int, spec.get("rays", none.rays))
+        return (first, behind), float(spec.get("far", none.far))
+    except (TypeError, ValueError):
         raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
 
 

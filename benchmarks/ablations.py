@@ -1,0 +1,162 @@
+"""What Pick's success rests on: its base, its warm start, its collector, how near it begins.
+
+    python -m benchmarks.ablations [steps=700000] [demos=700] [frames=1000000] [seeds=0,1,2]
+        [episodes=100] [variants=rl,rl_still,rl_sync,warm] [processes=0] [threads=0]
+        [out=out/ablations]
+
+The variants, each with every seed, from nothing but the training apartments:
+
+- rl: `steps` samples of PPO by VER, preset cpu_fast, sensors=fetch;
+- rl_still: the same with the base held still (`base_movement=false`), the VER paper's ablation;
+- rl_sync: the same by lock-step rollouts;
+- warm: `demos` demonstrations, and a policy cloned from them in `frames` frames.
+
+What is there already is not repeated. Then each is evaluated from validation starts by which
+nothing was chosen, within 2 m of the object, as it was trained, and within 4 and 6 m. Prints the
+table in Markdown; the minutes are of one run, with its validations left out.
+"""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tpsrl import config, files
+from tpsrl.errors import UserError, unknown
+from tpsrl.rl.run import metrics
+
+DISTANCES = (2, 4, 6)  # metres
+HORIZON = 200
+NAMES = {
+    "rl": "PPO by VER",
+    "rl_still": "PPO by VER, base held still",
+    "rl_sync": "PPO by lock-step",
+    "warm": "demonstrations, cloned",
+}
+CHANGED = {
+    "rl": ["preset.collector=ver"],
+    "rl_still": ["preset.collector=ver", "base_movement=false"],
+    "rl_sync": ["preset.collector=sync"],
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """How much of each."""
+
+    steps: int = config.option(700_000, "samples of a training", minimum=1)
+    demos: int = config.option(700, "demonstrations", minimum=1)
+    frames: int = config.option(1_000_000, "that cloning goes through", minimum=1)
+    seeds: str = config.option("0,1,2", "by commas")
+    variants: str = config.option(",".join(NAMES), "by commas")
+    episodes: int = config.option(100, "of each evaluation", minimum=1)
+    processes: int = config.option(0, "workers; 0: one for each core", minimum=0)
+    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    out: str = config.option("out/ablations", "folder of all runs")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One variant with one seed; a folder holds what is made on the way."""
+
+    variant: str
+    seed: int
+    folder: Path
+
+    @property
+    def policy(self) -> Path:
+        """Where the policy is that it ends with."""
+        return self.folder / "policy"
+
+    def make(self, settings: Settings) -> None:
+        """Trains or clones, and notes how long that took."""
+        note = self.folder / "minutes.json"
+        if note.exists():
+            return
+        begun = time.perf_counter()
+        for words in self._commands(settings):
+            _tpsrl(*words, f"seed={self.seed}", *_workers(settings))
+        minutes = (time.perf_counter() - begun) / 60.0
+        files.write_json(note, {"minutes": minutes})
+
+    def _commands(self, settings: Settings) -> list[list[str]]:
+        if self.variant != "warm":
+            words = ["train", "pick", "preset=cpu_fast", "sensors=fetch", f"task=horizon:{HORIZON}"]
+            words += [f"preset.steps={settings.steps}", "validation_episodes=0", "num_episodes=126"]
+            words += [f"threads={settings.threads}"]
+            return [[*words, *CHANGED[self.variant], f"out={self.policy}"]]
+        demos = self.folder / "demos"
+        record = ["demos", "pick", f"num={settings.demos}", f"horizon={HORIZON}", f"out={demos}"]
+        clone = ["clone", "pick", f"demos={demos}", "sensors=fetch", f"frames={settings.frames}"]
+        clone += ["validation_episodes=0", f"threads={settings.threads}", f"out={self.policy}"]
+        return [record, clone]
+
+    def minutes(self) -> float:
+        return float(json.loads((self.folder / "minutes.json").read_text())["minutes"])
+
+    def rate(self) -> float | None:
+        """Samples a second, learning included; None: it collects none."""
+        if self.variant == "warm":
+            return None
+        return float(np.median([row["samples_per_s"] for row in metrics.read(self.policy)]))
+
+    def success(self, metres: int, settings: Settings) -> float:
+        """How many runs succeed of those that begin within so many metres."""
+        out = self.folder / f"within_{metres}"
+        if not (out / "report.json").exists():
+            where = "own" if metres == DISTANCES[0] else f"near:{metres}"
+            words = ["eval", "pick", f"agent={self.policy}", f"starts={where}", "num_objects=12"]
+            _tpsrl(*words, f"num_episodes={settings.episodes}", f"out={out}", *_workers(settings))
+        return float(json.loads((out / "report.json").read_text())["success"]["mean"])
+
+
+def _workers(settings: Settings) -> list[str]:
+    return [f"processes={settings.processes}"] if settings.processes else []
+
+
+def _tpsrl(*words: str) -> None:
+    command = [sys.executable, "-m", "tpsrl", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _cells(values: Sequence[float]) -> str:
+    """Of each seed, and their mean."""
+    return f"{', '.join(f'{v:.0%}' for v in values)}; **{np.mean(values):.1%}**"
+
+
+def main(words: Sequence[str]) -> None:
+    """Runs what is missing and prints the table."""
+    settings = config.load(Settings, words)
+    variants = settings.variants.split(",")
+    for variant in variants:
+        if variant not in NAMES:
+            raise unknown("variants", variant, NAMES)
+    seeds = [int(word) for word in settings.seeds.split(",")]
+    out = Path(settings.out)
+    runs = {v: [Run(v, s, out / f"{v}_{s}") for s in seeds] for v in variants}
+    for row in runs.values():
+        for run in row:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            run.make(settings)
+    within = " | ".join(f"within {metres} m" for metres in DISTANCES)
+    print(f"| | minutes | samples/s | {within} |")
+    print("|---|---|---|" + "---|" * len(DISTANCES))
+    for variant, row in runs.items():
+        rates = [run.rate() for run in row]
+        speed = "" if None in rates else f"{np.mean([r for r in rates if r is not None]):,.0f}"
+        found = [_cells([run.success(m, settings) for run in row]) for m in DISTANCES]
+        minutes = np.mean([run.minutes() for run in row])
+        print(f"| {NAMES[variant]} | {minutes:.1f} | {speed} | {' | '.join(found)} |", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"ablations: {error}", file=sys.stderr)
+        sys.exit(2)
