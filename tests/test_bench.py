@@ -104,3 +104,15 @@ def test_bad_settings_are_refused_in_one_line(
     error = capsys.readouterr().err
     assert message in error and len(error.splitlines()) == 1
     assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skill(
+    tmp_path: Path,
+) -> None:
+    words = "task=open_fridge preset=cpu_fast preset.num_envs=2 preset.num_steps=8"
+    words += " preset.min_batch=1 preset.ppo.minibatches=1 collector=sync depth=32"
+    words += " num_episodes=1 processes=0 threads=1 rollouts=1 turns=1 warm_up=1"
+    assert cli.main(["bench", "train", *words.split(), f"out={tmp_path}"]) == 0
+    report = json.loads((tmp_path / "train.json").read_text())
+    assert report["collectors"]["sync"]["samples"] == 16

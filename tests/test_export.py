@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,8 @@ def test_a_card_comes_back_from_json() -> None:
     page = markdown(made)
     assert "| camera | head depth, 64 x 64 |" in page and "| machine | a\\|b |" in page
     assert "takes the mean of its actions, one step after what it has seen" in page
+    near = markdown(dataclasses.replace(made, sight=1.5))
+    assert "64 x 64; beyond 1.5 m neither it nor the laser sees anything |" in near
 
 
 def test_weights_are_read_as_single_precision(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ class Card:
     """The facts of a shipped policy; None and () for what nobody has recorded.
 
     `privileged` are those of its sensors that a robot does not have, `difference` by how much half
-    precision changes its mean actions at most, `hours` what the training took on `machine`.
+    precision changes its mean actions at most, `sight` how many metres its camera and laser see (0:
+    as far as they do), `hours` what the training took on `machine`.
     """
 
     skill: str
@@ -53,6 +54,7 @@ class Card:
     difference: float
     steps: int
     version: str
+    sight: float = 0.0
     apartments: str | None = None
     demonstrations: str | None = None
     machine: str | None = None
@@ -95,13 +97,16 @@ def markdown(card: Card) -> str:
 
 def _facts(card: Card) -> list[tuple[str, str]]:
     depth = "none" if card.depth is None else f"head depth, {card.depth[0]} x {card.depth[1]}"
+    sight = (
+        f"; beyond {card.sight:g} m neither it nor the laser sees anything" if card.sight else ""
+    )
     acts = "draws its actions, as in training" if card.sample else "takes the mean of its actions"
     delay = ", one step after what it has seen" if card.delay else ""
     half = f"half precision, mean actions within {card.difference:.1g} of full precision's"
     return [
         ("sensors", ", ".join(card.sensors)),
         ("of these privileged, which a robot does not have", ", ".join(card.privileged) or "none"),
-        ("camera", depth),
+        ("camera", depth + sight),
         ("acting", acts + delay),
         ("network", f"{card.encoder}, {card.parameters:,} parameters, {half}"),
         ("trained in", card.apartments or UNKNOWN),

@@ -75,6 +75,7 @@ def make(
         "difference": difference,
         "steps": network.steps,
         "version": tpsrl.__version__,
+        "sight": half.settings.sight,
     }
     digest = halving.digest(network.policy, deploy)
     earlier = whole.note.get(_CARD)

@@ -133,6 +133,7 @@ def _factory(settings: BenchTrainSettings) -> Any:
     camera = settings.preset.policy.encoder != "state"
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
+        critic=settings.preset.policy.critic,
         num_objects=settings.num_objects,
         num_episodes=settings.num_episodes,
     )
