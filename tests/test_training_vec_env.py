@@ -79,6 +79,20 @@ def test_a_home_goes_through_the_episodes_of_its_generator(
             np.testing.assert_array_equal(shown[name][home], values)
 
 
+def test_a_limit_may_end_an_episode_and_its_value_knows_how_near_it_is(options: Options) -> None:
+    told = EnvOptions.of({**options, "critic": True})
+    homes = TrainingVecEnvFactory("pick", told, seed=5, limit_ends=True)(range(N))
+    left = [homes.reset(range(N))["critic"][:, -1]]
+    for turn in range(6):
+        done = homes.step(range(N), action(turn))
+        assert not done.truncated.any() and done.final is None
+        left.append(done.observation["critic"][:, -1])
+    assert done.terminated.all()
+    assert [over.ended_by for over in done.episodes] == ["timeout"] * N
+    expected = np.repeat(1.0 - np.array([0, 1, 2, 3, 4, 5, 0])[:, None] / 6, N, axis=1)
+    np.testing.assert_allclose(np.array(left), expected, atol=1e-6)
+
+
 def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
     homes: TrainingVecEnv, options: Options
 ) -> None:

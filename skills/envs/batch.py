@@ -115,7 +115,7 @@ class SkillBatch:
     @property
     def critic_size(self) -> int:
         """Length of the true state that the homes show beside it, 0 where they do not."""
-        return self._size(self.critic)
+        return self._size(self.critic) + 1 if self.critic else 0
 
     def _size(self, names: Sequence[str]) -> int:
         known = sensors.known(self.skill)
@@ -282,7 +282,9 @@ class SkillBatch:
         shown = {"state": self.sense(env_ids, state, measures, world)}
         if self.critic:
             maps = self._maps.read(env_ids, world)
-            shown["critic"] = sensors.observe(self.skill, self.critic, state, measures, world, maps)
+            seen = sensors.observe(self.skill, self.critic, state, measures, world, maps)
+            left = 1.0 - state.steps / self.settings.horizon
+            shown["critic"] = np.column_stack((seen, left)).astype(np.float32)
         if self.options.depth is not None:
             begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)

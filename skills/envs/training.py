@@ -45,7 +45,9 @@ class TrainingVecEnvFactory:
 
     With an `order` starts are taken by these indices and not at random: of n homes (`stride`) home
     i of the whole takes those at the places i, i + n, i + 2 n, ..., and after the last comes the
-    first; of a file, list or bank those come round again that it has.
+    first; of a file, list or bank those come round again that it has. With `limit_ends` the horizon
+    ends an episode as a failure does, with no return behind it; without it the episode is cut off,
+    as if it went on (Pardo et al., ICML 2018, have both).
     """
 
     skill: str
@@ -53,6 +55,7 @@ class TrainingVecEnvFactory:
     seed: int = 0
     order: Sequence[int] = ()
     stride: int = 1
+    limit_ends: bool = False
 
     def prepare(self, processes: int | None = None) -> None:
         """Makes the episodes that starts are drawn from, before several workers do it at once.
@@ -104,6 +107,7 @@ class TrainingVecEnv:
         )
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride
+        self._limit_ends = factory.limit_ends
         self._avoided: frozenset[int] = frozenset()
         self._rngs = [generator(Stream.STARTS, factory.seed, env) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
@@ -147,6 +151,8 @@ class TrainingVecEnv:
                 self._terms[name] = np.zeros(self.num_envs)
             self._terms[name][rows] += term
         terminated, truncated = outcome.terminated, outcome.truncated
+        if self._limit_ends:
+            terminated, truncated = terminated | truncated, np.zeros_like(truncated)
         result = StepBatch(shown, reward.astype(np.float32), terminated, truncated)
         over = np.flatnonzero(terminated | truncated)
         if len(over):

@@ -48,6 +48,11 @@ class TrainingSettings:
         "changes of the skill's settings while it is trained, KEY:VALUE by commas, such as "
         "horizon:200,force:0.0003",
     )
+    limit_ends: bool = config.option(
+        False,
+        "the horizon ends an episode as a failure does; false: it is cut off, and the rest of its "
+        "return is estimated",
+    )
     delay: bool = config.option(False, "act on the observation before, as the VER paper does")
     start_states: str | None = config.option(
         None,
@@ -373,7 +378,9 @@ def _task(settings: TrainingSettings) -> Any:
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )
-    factory = TrainingVecEnvFactory(settings.skill, options, settings.seed)
+    factory = TrainingVecEnvFactory(
+        settings.skill, options, settings.seed, limit_ends=settings.limit_ends
+    )
     making = None if settings.processes is None else max(settings.processes, 1)
     factory.prepare(making)
     deploy = deployment(factory, settings.delay)

@@ -86,11 +86,17 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
         trunk = [name for name in weights if name.startswith(_TRUNK)]
         weights |= {f"value_{name}": weights[name] for name in trunk}
         anew += [name for name in own if name.startswith(_VALUE_HEAD)]
-    if policy.critic is not None and not checkpoint.optional("policy.critic"):
+    if policy.critic is not None and not _has_critic(own, weights):
         anew += [name for name in own if name.startswith((*_CRITIC, _VALUE_HEAD))]
         weights = {k: v for k, v in weights.items() if not k.startswith(_VALUE_TRUNK)}
     checkpoints.put_weights(policy, weights | {name: own[name] for name in anew}, checkpoint.path)
     _set_std(policy)
+
+
+def _has_critic(own: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) -> bool:
+    """Whether there are weights for a value off the true state, and of as many numbers of it."""
+    names = [name for name in own if name.startswith(_CRITIC)]
+    return all(name in weights and weights[name].shape == own[name].shape for name in names)
 
 
 def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
