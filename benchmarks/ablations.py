@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from skills import registry
 from tpsrl import config, files
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.run import metrics
@@ -105,6 +106,14 @@ class Run:
             return None
         return float(np.median([row["samples_per_s"] for row in metrics.read(self.policy)]))
 
+    def picked(self) -> float | None:
+        """Share of the episodes in the last quarter of a training in which it took the object."""
+        if self.variant == "warm":
+            return None
+        rows = [row for row in metrics.read(self.policy) if row["terms"]]
+        once = registry.get("pick").load_settings().pick
+        return float(np.mean([row["terms"]["pick"] / once for row in rows[-len(rows) // 4 :]]))
+
     def success(self, metres: int, settings: Settings) -> float:
         """How many runs succeed of those that begin within so many metres."""
         out = self.folder / f"within_{metres}"
@@ -144,14 +153,16 @@ def main(words: Sequence[str]) -> None:
             run.folder.mkdir(parents=True, exist_ok=True)
             run.make(settings)
     within = " | ".join(f"within {metres} m" for metres in DISTANCES)
-    print(f"| | minutes | samples/s | {within} |")
-    print("|---|---|---|" + "---|" * len(DISTANCES))
+    print(f"| | minutes | samples/s | picks it up, last quarter | {within} |")
+    print("|---|---|---|---|" + "---|" * len(DISTANCES))
     for variant, row in runs.items():
         rates = [run.rate() for run in row]
         speed = "" if None in rates else f"{np.mean([r for r in rates if r is not None]):,.0f}"
         found = [_cells([run.success(m, settings) for run in row]) for m in DISTANCES]
         minutes = np.mean([run.minutes() for run in row])
-        print(f"| {NAMES[variant]} | {minutes:.1f} | {speed} | {' | '.join(found)} |", flush=True)
+        picked = [share for share in (run.picked() for run in row) if share is not None]
+        shown = [NAMES[variant], f"{minutes:.1f}", speed, _cells(picked) if picked else "", *found]
+        print(f"| {' | '.join(shown)} |", flush=True)
 
 
 if __name__ == "__main__":
