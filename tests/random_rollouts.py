@@ -220,9 +220,11 @@ def make_rollout(policy: Any, num_envs: int = 5, size: int = 60) -> Rollout:
     return Rollout(SPEC, num_envs, size, policy.memory_size)
 
 
-def collected(seed: int = 0, num_envs: int = 5, size: int = 60, rollouts: int = 1):
+def collected(
+    seed: int = 0, num_envs: int = 5, size: int = 60, rollouts: int = 1, policy: Any = None
+):
     """A finished rollout, its policy and driver; the last of several."""
-    policy = TinyPolicy(seed=seed)
+    policy = TinyPolicy(seed=seed) if policy is None else policy
     rollout, driver = make_rollout(policy, num_envs, size), Driver(policy, num_envs, seed)
     for _ in range(rollouts):
         rollout.begin()

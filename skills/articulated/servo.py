@@ -183,10 +183,8 @@ class ServoOpen(Mover):
         cup = np.asarray(world.ee_pos[0], np.float64)
         away, normal = cup - self._handle.point(joint), self._handle.normal(joint)
         self._known = None
-        if (
-            float(np.linalg.norm(world.ee_pos[0] - tip_in_world(scene.base, np.array(REST_EE))))
-            < _AT_REST_M
-        ):
+        rest = tip_in_world(scene.base, np.array(REST_EE))
+        if float(np.linalg.norm(world.ee_pos[0] - rest)) < _AT_REST_M:
             action[act.STOP] = 0.0 if holds else 1.0
             if not holds:
                 return

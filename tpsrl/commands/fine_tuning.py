@@ -86,8 +86,7 @@ def _made_for(settings: "TrainingSettings", checkpoint: "Checkpoint") -> dict[st
         raise UserError(f"depth: that of {where} is no square, {deploy['depth']}")
     found["depth"] = depth[0] if depth else None
     if bool(np.any(definition.mask()[act.BASE])):
-        _, mask = checkpoints.policy_spec(checkpoint)
-        found["base_movement"] = any(mask[act.BASE])
+        found["base_movement"] = any(checkpoints.policy_spec(checkpoint).mask[act.BASE])
     return found
 
 

@@ -18,6 +18,7 @@ from tpsrl.rl.learning.rates import adapted, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.learning.value_fit import fit_value
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import VALUE_PARTS, ActorCritic
 
@@ -85,6 +86,8 @@ class PPO:
         settings.check()
         if settings.imitation_coef > 0.0 and imitation is None:
             raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
+        if settings.value_epochs and policy.critic is None:
+            raise UserError("value_epochs: the value has no network of its own; policy.critic=true")
         self.policy, self.settings, self._imitation = policy, settings, imitation
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
         self._policy_parameters = [
@@ -146,6 +149,10 @@ class PPO:
                 kl = float(total[_KL] - before) / settings.minibatches
                 over |= settings.target_kl is not None and not kl <= settings.target_kl
                 self._adapt(kl, over, value_only)
+        if settings.value_epochs:
+            limit = settings.max_grad_norm or math.inf
+            args = (target.weight, self.optimizer, settings.value_epochs, limit, self.generator)
+            fit_value(self.policy, rollout, *args)
         self.optimizer.zero_grad()
         mean = (total / (epochs * settings.minibatches)).tolist()
         if bool(self.optimizer.tripped):

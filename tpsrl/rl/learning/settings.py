@@ -31,6 +31,9 @@ class PPOSettings:
     value_warm_up: int = config.option(
         0, "steps of experience at first from which only the value is learned", minimum=0
     )
+    value_epochs: int = config.option(
+        0, "further passes over a rollout for a value with a network of its own (critic)", minimum=0
+    )
     adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=0)
     epochs: int = config.option(3, "passes over a rollout", minimum=1)
     minibatches: int = config.option(2, "equal parts of a rollout, a gradient step each", minimum=1)

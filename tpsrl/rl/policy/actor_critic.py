@@ -109,6 +109,12 @@ class ActorCritic(nn.Module):
             ]
         return self._step(observation, features, None)
 
+    def value(self, true_state: torch.Tensor) -> torch.Tensor:
+        """The value (n,) of true states (n, c), of a policy that has a critic."""
+        assert self.critic is not None
+        value: torch.Tensor = self.value_head(self.critic(true_state)).squeeze(1)
+        return value
+
     def _trunks(self) -> list["Trunk"]:
         """The one for the action first, the one for the value last."""
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
@@ -146,7 +152,7 @@ class ActorCritic(nn.Module):
         if self.critic is None:
             value = self.value_head(features[-1].float()).squeeze(1)
         elif CRITIC in observation:
-            value = self.value_head(self.critic(observation[CRITIC])).squeeze(1)
+            value = self.value(observation[CRITIC])
         else:  # it acts, and nobody knows the true state
             value = torch.zeros(len(mean), device=mean.device)
         return PolicyStep(torch.where(self.mask, mean, 0.0), std, value, memory)

@@ -191,16 +191,13 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
             imported, since reading a checkpoint runs no code), or the tensors do not fit what the
             note says.
     """
-    shapes, mask = policy_spec(checkpoint)
-    rays, far = _ranges(checkpoint)
-    spec = EnvSpec(shapes, mask, rays=rays, far=far)
-    policy = ActorCritic(spec, policy_settings(checkpoint))
+    policy = ActorCritic(policy_spec(checkpoint), policy_settings(checkpoint))
     load_weights(policy, checkpoint)
     return policy.eval()
 
 
-def policy_spec(checkpoint: Checkpoint) -> tuple[dict[str, tuple[int, ...]], tuple[bool, ...]]:
-    """The shapes of the observations that a checkpoint's policy sees, and its action mask.
+def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
+    """What a checkpoint's policy sees, and its action mask; notes of 0.1 have no `rays` and `far`.
 
     Raises:
         UserError: the checkpoint does not say.
@@ -208,18 +205,10 @@ def policy_spec(checkpoint: Checkpoint) -> tuple[dict[str, tuple[int, ...]], tup
     spec = checkpoint.get("spec", dict)
     try:
         shapes = {str(name): tuple(map(int, s)) for name, s in spec["observations"].items()}
-        return shapes, tuple(map(bool, spec["mask"]))
+        first, behind = map(int, spec.get("rays", (0, 0)))
+        far = float(spec.get("far", 1.0))
+        return EnvSpec(shapes, tuple(map(bool, spec["mask"])), rays=(first, behind), far=far)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
-
-
-def _ranges(checkpoint: Checkpoint) -> tuple[tuple[int, int], float]:
-    """`rays` and `far` of the observations' spec, which notes of 0.1 do not have."""
-    spec, none = checkpoint.get("spec", dict), EnvSpec({}, ())
-    try:
-        first, behind = map(int, spec.get("rays", none.rays))
-        return (first, behind), float(spec.get("far", none.far))
-    except (TypeError, ValueError):
         raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
 
 

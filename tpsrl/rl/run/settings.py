@@ -32,6 +32,11 @@ class TrainSettings:
     max_failures: int = config.option(
         10, "workers that may be replaced within ten minutes", minimum=0
     )
+    average_steps: int = config.option(
+        0,
+        "steps of experience that the weights are averaged over, to act by; 0: those of the end",
+        minimum=0,
+    )
     policy: PolicySettings = config.part(PolicySettings, "the network")
     ppo: PPOSettings = config.part(PPOSettings, "the learner")
 

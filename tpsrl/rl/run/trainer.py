@@ -18,9 +18,11 @@ from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
 from tpsrl.rl.learning.ppo import Imitation
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run import averaging, curves, loggers, metrics, warm_start
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import curves, loggers, metrics, warm_start
 from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.averaging import WeightAverage
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.metrics import MetricsLog
 from tpsrl.rl.run.settings import TrainSettings
@@ -129,12 +131,20 @@ class Trainer:
         )
         self.collector, self._rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
+        self._average: WeightAverage | None = None
+        if settings.average_steps:
+            self._average = WeightAverage(self.policy, settings.average_steps)
         self.rollout = self._rollouts[0]  # the last that was collected
 
     @property
     def latest(self) -> Path:
         """The file to resume from."""
         return self.out / checkpoints.FOLDER / checkpoints.LATEST
+
+    @property
+    def acting(self) -> ActorCritic:
+        """The policy that is validated and kept: of averaged weights, if they are averaged."""
+        return self.policy if self._average is None else self._average.policy
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Goes on exactly where a checkpoint was saved.
@@ -148,6 +158,8 @@ class Trainer:
         if saved != self.settings.num_envs:
             raise UserError(f"num_envs: {self.settings.num_envs}, but the checkpoint has {saved}")
         checkpoints.load_weights(self.policy, checkpoint)
+        if self._average is not None:
+            self._average.restore(checkpoint)
         self.ppo.load_state_dict(checkpoint.part("ppo"), checkpoint.get("ppo", dict))
         self.rollout.load_state_dict(checkpoint.part("rollout"), checkpoint.get("rollout", dict))
         arrays = {name: t.numpy() for name, t in checkpoint.part("collector").items()}
@@ -224,6 +236,8 @@ class Trainer:
             "collector": self.collector.snapshot(),
             "rollout": self.rollout.state_dict(),
         }
+        if self._average is not None:
+            parts[averaging.PART] = self._average.state_dict()
         for name, (arrays, about) in parts.items():
             tensors |= checkpoints.named(name, arrays)
             notes[name] = about
@@ -247,7 +261,7 @@ class Trainer:
 
     def _save_policy(self, result: Json) -> None:
         """The best checkpoint: no more than is needed to act by it."""
-        tensors, note = checkpoints.policy_part(self.policy)
+        tensors, note = checkpoints.policy_part(self.acting)
         path = self.latest.with_name(checkpoints.BEST)
         checkpoints.save(path, tensors, {**self._about(), **note, "validation": result})
 
@@ -263,6 +277,8 @@ class Trainer:
         progress = self.steps / self.settings.steps
         value_only = self.steps < self.settings.ppo.value_warm_up
         learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
+        if self._average is not None:
+            self._average.add(self.policy, self.rollout.num_fresh)
         learning = time.perf_counter() - collected
         total = time.perf_counter() - begun
         self.updates += 1
@@ -305,7 +321,7 @@ class Trainer:
     def _validate(self, validation: Validation) -> Json:
         """Validates, and keeps the policy if it is the best so far; what the record has of it."""
         begun = time.perf_counter()
-        found = validation.run(self.policy)
+        found = validation.run(self.acting)
         result = found.to_json()
         if found.given_up:
             return {"validation_given_up": result}

@@ -101,19 +101,18 @@ def _has_critic(own: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) 
 
 def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Refuses a checkpoint for other observations or other parts of the action."""
-    shapes, mask = checkpoints.policy_spec(checkpoint)
-    own = policy.spec
-    for name in sorted((shapes.keys() | own.observations.keys()) - {CRITIC}):
-        theirs, ours = shapes.get(name), own.observations.get(name)
+    spec, own = checkpoints.policy_spec(checkpoint), policy.spec
+    for name in sorted((spec.observations.keys() | own.observations.keys()) - {CRITIC}):
+        theirs, ours = spec.observations.get(name), own.observations.get(name)
         if theirs != ours:
             raise UserError(
                 f"init: observation {name} is {_shape(theirs)} in {checkpoint.path}, "
                 f"{_shape(ours)} here"
             )
-    if mask != own.mask:
+    if spec.mask != own.mask:
         raise UserError(
-            f"init: the action mask has {_parts(mask)} in {checkpoint.path}, {_parts(own.mask)} "
-            "here"
+            f"init: the action mask has {_parts(spec.mask)} in {checkpoint.path}, "
+            f"{_parts(own.mask)} here"
         )
 
 

@@ -1,0 +1,55 @@
+"""More passes over a rollout for a value with a network of its own.
+
+A value that follows the policy late makes what the policy used to do look better than what it does
+now, and the policy drifts. One that is read off the true state takes no memory to run: rows may be
+shuffled one by one, and a pass costs next to nothing beside one through the policy (phasic policy
+gradient trains its value more often as well: Cobbe et al., ICML 2021).
+"""
+
+import torch
+from torch import nn
+
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.learning.guarded_adam import GuardedAdam
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
+
+_BATCH = 1024  # rows of a gradient step
+
+
+def fit_value(
+    policy: ActorCritic,
+    rollout: Rollout,
+    weight: torch.Tensor,
+    optimizer: GuardedAdam,
+    epochs: int,
+    max_norm: float,
+    generator: torch.Generator,
+) -> None:
+    """Fits the critic to the returns of a rollout; nothing else of the policy is changed.
+
+    Args:
+        policy: with a critic
+        rollout: with returns
+        weight: (capacity,) of each row's squared error
+        optimizer: of all parameters; those without a gradient it leaves as they are
+        epochs: passes
+        max_norm: longer gradients are cut to it
+        generator: of the order of rows
+    """
+    rows = torch.as_tensor(rollout.rows, device=rollout.device)
+    parameters = [*_critic(policy).parameters(), *policy.value_head.parameters()]
+    for _ in range(epochs):
+        order = torch.randperm(len(rows), generator=generator).to(rows.device)
+        for part in rows[order].split(_BATCH):
+            error = policy.value(rollout.observation[CRITIC][part]) - rollout.returns[part]
+            loss = 0.5 * (weight[part] * error.square()).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+            optimizer.watch(loss, norm)
+            optimizer.step()
+
+
+def _critic(policy: ActorCritic) -> nn.Module:
+    assert policy.critic is not None
+    return policy.critic
