@@ -95,6 +95,15 @@ def test_navigate_ends_with_stop_in_success_or_failure():
     assert not silent.success[0] and not silent.terminated[0]
 
 
+def test_navigate_pays_for_pushing_drawers_and_doors_about_if_told_to():
+    worlds = [opened(DRAWER, value) for value in (0.45, 0.44, 0.4405, 0.46)]
+    for weight in (0.0, 10.0):
+        _, outcome = run("navigate", AHEAD, *worlds, joints=weight)
+        assert outcome.reward_terms["joints"][0] == pytest.approx(-weight * 0.0195)
+        _, trembles = run("navigate", AHEAD, *worlds[:3], joints=weight)
+        assert trembles.reward_terms["joints"][0] == 0.0
+
+
 # -- Pick --------------------------------------------------------------------------------------
 
 

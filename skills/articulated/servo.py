@@ -31,7 +31,7 @@ from tpsrl.world.state import WorldState
 _BEFORE_M = 0.15  # the face the arm is brought into its posture, and the cup is aimed
 _POSED_RAD = 0.15
 _AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 2.0, 0.8, 0.4
-_ASKEW_RAD, _TURN_GAIN = 0.35, 4.0
+_ASKEW_RAD, _TURN_GAIN = 1.1, 4.0
 _FUNNEL = 3.0  # metres off the face for each beside the handle
 _GRIP_M = 0.12  # from the face, from where on the cup sucks
 _PULL, _LAST = 1.0, 0.25  # m/s of the handle
