@@ -19,7 +19,6 @@ from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
 
-
 _PUSHED = 0.002  # in a step; a joint at rest trembles by less
 
 
