@@ -18,6 +18,7 @@ from skills.core.interface import SkillGoal
 from skills.scripted.leading import tip_in_world
 from skills.scripted.scene import Scene, look
 from skills.scripted.servoing import Mover, towards, wrap
+from skills.scripted.stances import ahead
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST
 from tpsrl.world.episode import Episode
@@ -31,7 +32,10 @@ from tpsrl.world.state import WorldState
 _BEFORE_M = 0.15  # the face the arm is brought into its posture, and the cup is aimed
 _POSED_RAD = 0.15
 _AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 2.0, 0.8, 0.4
-_ASKEW_RAD, _TURN_GAIN = 1.1, 4.0
+_ASKEW_RAD, _TURN_GAIN = 0.35, 4.0
+# Farther askew or aside than that it first drives to a pose from which it is straight ahead.
+_ASIDE_M, _THERE_M = 0.12, 0.1
+_DRIVE_MPS = 0.8
 _FUNNEL = 3.0  # metres off the face for each beside the handle
 _GRIP_M = 0.12  # from the face, from where on the cup sucks
 _PULL, _LAST = 1.0, 0.25  # m/s of the handle
@@ -90,10 +94,9 @@ class ServoOpen(Mover):
         return self._known[1:]
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
-        """Leads the cup before the face, from wherever it will be once the arm is in its posture.
+        """Drives before the face while the arm goes into its posture, then leads the cup to it.
 
-        Turning moves the cup sideways, so that the base need not: how it stands before the face is
-        left to where it comes from, but for a turn of `_ASKEW_RAD` to either side.
+        Turning moves the cup sideways, so that the base need not, unless it is far off.
         """
         posture, stance = self._hold(joint)
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
@@ -113,11 +116,9 @@ class ServoOpen(Mover):
         braked = math.copysign(math.sqrt(2.0 * _BRAKE * abs(left)), left)
         speed = float(np.clip(braked, -_FASTEST, _FASTEST)) + slowest
         forward, turn = self._lead(scene, tip, -speed * normal - _AIM_GAIN * beside)
-        excess = abs(turned) - _ASKEW_RAD
-        if excess > 0.0:
-            share = min(excess / _ASKEW_RAD, 1.0)
-            straight = float(np.clip(_TURN_GAIN * turned / act.BASE_ANGULAR_RPS, -1.0, 1.0))
-            forward, turn = (1.0 - share) * forward, (1.0 - share) * turn + share * straight
+        if not posed or abs(turned) > _ASKEW_RAD or aside > _ASIDE_M:
+            before = ahead(stance, -_BEFORE_M - self._apart(world, normal))
+            forward, turn = _drive(scene.base, before)
         arm = towards(scene.arm, posture)
         if posed and off < 1.6 * _BEFORE_M and aside < 0.1:
             action[act.ARM] = arm
@@ -267,6 +268,20 @@ def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
     """A velocity (3,) that is at most so fast."""
     limited: np.ndarray = wanted / max(1.0, float(np.linalg.norm(wanted)) / speed)
     return limited
+
+
+def _drive(base: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
+    """The base's action that takes it to a pose: turn, drive on or back, turn again."""
+    x, y, _ = to_base(base, np.array([goal[0] - base[0], goal[1] - base[1], 0.0]))
+    left, forward, turned = math.hypot(x, y), 0.0, wrap(goal[2] - base[2])
+    if left > _THERE_M:
+        final = turned
+        ways = [(math.atan2(sign * y, sign * x), sign) for sign in (1.0, -1.0)]
+        turned, sign = min(ways, key=lambda way: abs(way[0]) + abs(wrap(final - way[0])))
+        speed = min(_DRIVE_MPS, math.sqrt(2.0 * _BRAKE * left))
+        forward = sign * speed * max(math.cos(turned), 0.0) ** 4 / act.BASE_LINEAR_MPS
+    turn = _TURN_GAIN * turned / act.BASE_ANGULAR_RPS
+    return forward, float(np.clip(turn, -1.0, 1.0))
 
 
 @functools.lru_cache(maxsize=16)
