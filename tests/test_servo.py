@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from skills import registry
+from skills.articulated.servo import drive_to
 from skills.core.interface import Teacher
 from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
@@ -130,6 +131,20 @@ def test_what_is_out_of_reach_has_no_label(envs: Envs) -> None:
     label, valid = teacher.label(type(world)(**{**fields, "object_pos": places}))
     assert not valid and not np.any(label[act.ARM]) and not np.any(label[act.BASE])
     assert teacher.label(world)[1]
+
+
+@pytest.mark.parametrize("yaw", [-2.5, -0.8, 0.0, 1.2, 3.0])
+@pytest.mark.parametrize("at", [(-0.6, 0.3), (-0.2, -0.3), (0.3, 0.1)])
+def test_a_drive_to_a_pose_ends_there(at: tuple[float, float], yaw: float) -> None:
+    base, goal = np.array([*at, yaw]), np.array([0.1, 0.05, 0.4])
+    for _ in range(120):
+        speed, turn = drive_to(base, goal)
+        assert max(abs(speed), abs(turn)) <= 1.0
+        base[:2] += act.STEP_M * speed * np.array([np.cos(base[2]), np.sin(base[2])])
+        base[2] += act.STEP_RAD * turn
+    assert np.linalg.norm(base[:2] - goal[:2]) < 0.11
+    off = base[2] - goal[2]
+    assert abs(np.arctan2(np.sin(off), np.cos(off))) < 0.02
 
 
 # -- of what ways are made ---------------------------------------------------------------------

@@ -118,7 +118,7 @@ class ServoOpen(Mover):
         forward, turn = self._lead(scene, tip, -speed * normal - _AIM_GAIN * beside)
         if not posed or abs(turned) > _ASKEW_RAD or aside > _ASIDE_M:
             before = ahead(stance, -_BEFORE_M - self._apart(world, normal))
-            forward, turn = _drive(scene.base, before)
+            forward, turn = drive_to(scene.base, before)
         arm = towards(scene.arm, posture)
         if posed and off < 1.6 * _BEFORE_M and aside < 0.1:
             action[act.ARM] = arm
@@ -270,7 +270,7 @@ def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
     return limited
 
 
-def _drive(base: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
+def drive_to(base: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
     """The base's action that takes it to a pose: turn, drive on or back, turn again."""
     x, y, _ = to_base(base, np.array([goal[0] - base[0], goal[1] - base[1], 0.0]))
     left, forward, turned = math.hypot(x, y), 0.0, wrap(goal[2] - base[2])
