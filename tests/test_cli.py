@@ -125,7 +125,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["train", "pick", "preset.collector=synk"], "did you mean 'sync'?"),
         (
             ["train", "pick", "preset=fine_tune", "preset.ppo.learning_rate=1e-3"],
-            "preset.ppo.learning_rate: 0.001 is not between 1e-06 and 5e-05",
+            "preset.ppo.learning_rate: 0.001 is not between 1e-06 and 0.0002",
         ),
         (["train", "pick", "preset.ppo.entropy_coef=2"], "preset.ppo.entropy_coef: 2.0 is not"),
         (["train", "pick", "init=/nowhere"], "init: no checkpoint /nowhere"),
