@@ -12,9 +12,10 @@ from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.learning.ppo import PPO, clipped_loss, squared_errors
+from tpsrl.rl.learning.ppo import PPO, clipped_loss
 from tpsrl.rl.learning.rates import rate_factor
 from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.learning.value_fit import squared_errors
 from tpsrl.rl.policy import gaussian
 
 # One gradient step of a whole rollout, whose gradient Adam's first moment then tells.
@@ -142,14 +143,12 @@ def test_clipped_loss_moves_the_ratio_no_further_than_the_clip_range(
 
 def test_value_loss_is_half_the_squared_error_and_clipped_the_larger_one():
     value, returns, old = torch.tensor([3.0, 1.05]), torch.tensor([1.0, 2.0]), torch.ones(2)
-    assert squared_errors(value, returns, old).tolist() == pytest.approx([2.0, 0.5 * 0.95**2])
-    assert squared_errors(value, returns, old, clip=0.2).tolist() == pytest.approx(
-        [2.0, 0.5 * 0.95**2]
-    )
+    assert squared_errors(value, returns).tolist() == pytest.approx([2.0, 0.5 * 0.95**2])
+    clipped = squared_errors(value, returns, (old, 0.2))
+    assert clipped.tolist() == pytest.approx([2.0, 0.5 * 0.95**2])
     far = torch.tensor([1.0, 1.9])
-    assert squared_errors(far, returns, old, clip=0.2).tolist() == pytest.approx(
-        [0.0, 0.5 * 0.8**2]
-    )
+    clipped = squared_errors(far, returns, (old, 0.2))
+    assert clipped.tolist() == pytest.approx([0.0, 0.5 * 0.8**2])
 
 
 def test_masked_action_parts_change_nothing():

@@ -35,7 +35,6 @@ _AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 2.0, 0.8, 0.4
 _ASKEW_RAD, _TURN_GAIN = 0.35, 4.0
 # Farther askew or aside than that it first drives to a pose from which it is straight ahead.
 _ASIDE_M, _THERE_M = 0.12, 0.1
-_DRIVE_MPS = 0.8
 _FUNNEL = 3.0  # metres off the face for each beside the handle
 _GRIP_M = 0.12  # from the face, from where on the cup sucks
 _PULL, _LAST = 1.0, 0.25  # m/s of the handle
@@ -102,23 +101,18 @@ class ServoOpen(Mover):
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
         normal = self._handle.normal(joint)
         cup = np.asarray(world.ee_pos[0], np.float64)
-        tip = cup if posed else tip_in_world(scene.base, cup_pose(posture)[0])
-        away = tip - self._handle.point(joint)
+        away = cup - self._handle.point(joint)
         off = float(away @ normal) - self._apart(world, normal)
         beside = away - (away @ normal) * normal
         beside[2] = 0.0
         aside = float(np.linalg.norm(beside))
-        turned = wrap(stance[2] - scene.base[2])
-        left = max(off, 0.0) - min(_FUNNEL * max(aside - 0.01, 0.0), _BEFORE_M)
-        slowest = _SLOWEST
-        if not posed:
-            left, slowest = off - _BEFORE_M, 0.0
-        braked = math.copysign(math.sqrt(2.0 * _BRAKE * abs(left)), left)
-        speed = float(np.clip(braked, -_FASTEST, _FASTEST)) + slowest
-        forward, turn = self._lead(scene, tip, -speed * normal - _AIM_GAIN * beside)
-        if not posed or abs(turned) > _ASKEW_RAD or aside > _ASIDE_M:
+        if not posed or abs(wrap(stance[2] - scene.base[2])) > _ASKEW_RAD or aside > _ASIDE_M:
             before = ahead(stance, -_BEFORE_M - self._apart(world, normal))
             forward, turn = drive_to(scene.base, before)
+        else:
+            left = max(off, 0.0) - min(_FUNNEL * max(aside - 0.01, 0.0), _BEFORE_M)
+            speed = _SLOWEST + float(np.clip(_braked(left), -_FASTEST, _FASTEST))
+            forward, turn = self._lead(scene, cup, -speed * normal - _AIM_GAIN * beside)
         arm = towards(scene.arm, posture)
         if posed and off < 1.6 * _BEFORE_M and aside < 0.1:
             action[act.ARM] = arm
@@ -264,6 +258,11 @@ class ServoClose(ServoOpen):
         return found
 
 
+def _braked(left: float) -> float:
+    """The speed (m/s) from which it can still brake within so many metres, backwards if below 0."""
+    return math.copysign(math.sqrt(2.0 * _BRAKE * abs(left)), left)
+
+
 def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
     """A velocity (3,) that is at most so fast."""
     limited: np.ndarray = wanted / max(1.0, float(np.linalg.norm(wanted)) / speed)
@@ -272,13 +271,13 @@ def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
 
 def drive_to(base: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
     """The base's action that takes it to a pose: turn, drive on or back, turn again."""
-    x, y, _ = to_base(base, np.array([goal[0] - base[0], goal[1] - base[1], 0.0]))
+    x, y, _ = point_to_base(base, np.array([goal[0], goal[1], 0.0]))
     left, forward, turned = math.hypot(x, y), 0.0, wrap(goal[2] - base[2])
     if left > _THERE_M:
         final = turned
         ways = [(math.atan2(sign * y, sign * x), sign) for sign in (1.0, -1.0)]
         turned, sign = min(ways, key=lambda way: abs(way[0]) + abs(wrap(final - way[0])))
-        speed = min(_DRIVE_MPS, math.sqrt(2.0 * _BRAKE * left))
+        speed = min(_FASTEST, _braked(left))
         forward = sign * speed * max(math.cos(turned), 0.0) ** 4 / act.BASE_LINEAR_MPS
     turn = _TURN_GAIN * turned / act.BASE_ANGULAR_RPS
     return forward, float(np.clip(turn, -1.0, 1.0))

@@ -1,7 +1,6 @@
 """Proximal policy optimisation of a recurrent policy (Schulman et al. 2017; VER, section 4)."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from tpsrl.rl.learning.rates import adapted, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
-from tpsrl.rl.learning.value_fit import fit_value
+from tpsrl.rl.learning.value_fit import fit_value, squared_errors
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import VALUE_PARTS, ActorCritic
 
@@ -150,9 +149,8 @@ class PPO:
                 over |= settings.target_kl is not None and not kl <= settings.target_kl
                 self._adapt(kl, over, value_only)
         if settings.value_epochs:
-            limit = settings.max_grad_norm or math.inf
-            args = (target.weight, self.optimizer, settings.value_epochs, limit, self.generator)
-            fit_value(self.policy, rollout, *args)
+            args = (target.weight, self.optimizer, settings.value_epochs)
+            fit_value(self.policy, rollout, *args, settings.norm_limit, self.generator)
         self.optimizer.zero_grad()
         mean = (total / (epochs * settings.minibatches)).tolist()
         if bool(self.optimizer.tripped):
@@ -294,12 +292,8 @@ class PPO:
         ratio, correction = log_ratio.exp(), target.correction[rows]
         surrogate = clipped_loss(ratio, target.advantage[rows], settings.clip)
         policy_loss = (weights * correction * surrogate).mean()
-        errors = squared_errors(
-            value,
-            rollout.returns[rows],
-            rollout.value[rows],
-            settings.clip if settings.clip_value_loss else None,
-        )
+        held = (rollout.value[rows], settings.clip) if settings.clip_value_loss else None
+        errors = squared_errors(value, rollout.returns[rows], held)
         value_loss = (weights * errors).mean()
         bonus = (weights * entropy).mean()
         loss = settings.value_coef * value_loss
@@ -315,8 +309,7 @@ class PPO:
         if target.value_only:
             for parameter in self._policy_parameters:
                 parameter.grad = None
-        limit = settings.max_grad_norm or math.inf
-        norm = nn.utils.clip_grad_norm_(self._parameters.values(), limit)
+        norm = nn.utils.clip_grad_norm_(self._parameters.values(), settings.norm_limit)
         self.optimizer.watch(loss, norm)
         self.optimizer.step()
         if not target.value_only:
@@ -334,21 +327,6 @@ def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> t
     """PPO's loss (k,) for ratios (k,) of new to old probability (Schulman et al. 2017, eq. 7)."""
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return -torch.minimum(ratio * advantage, clipped * advantage)
-
-
-def squared_errors(
-    value: torch.Tensor, returns: torch.Tensor, old_value: torch.Tensor, clip: float | None = None
-) -> torch.Tensor:
-    """Half the squared error (k,) of values.
-
-    With `clip` the larger one of it and of the error of the value held within `clip` of the old
-    one, so that nothing is to be gained from moving further.
-    """
-    error = (value - returns).square()
-    if clip is not None:
-        held = old_value + (value - old_value).clamp(-clip, clip)
-        error = torch.maximum(error, (held - returns).square())
-    return 0.5 * error
 
 
 def _newest(rollout: Rollout) -> int:

@@ -1,6 +1,7 @@
 """What the learner can be told; imports no torch, so that help and errors come at once."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from tpsrl import config
@@ -72,6 +73,11 @@ class PPOSettings:
     imitation_until: float = config.option(
         0.5, "share of the training at which this weight has fallen to 0", minimum=0, maximum=1
     )
+
+    @property
+    def norm_limit(self) -> float:
+        """To which longer gradients are cut, infinite for none."""
+        return self.max_grad_norm or math.inf
 
     def check(self, prefix: str = "") -> None:
         """Refuses what does not fit together; `prefix` stands before the names of fields.

@@ -11,7 +11,7 @@ from torch import nn
 
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
-from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, VALUE_PARTS, ActorCritic
 
 _BATCH = 1024  # rows of a gradient step
 
@@ -37,12 +37,12 @@ def fit_value(
         generator: of the order of rows
     """
     rows = torch.as_tensor(rollout.rows, device=rollout.device)
-    parameters = [*_critic(policy).parameters(), *policy.value_head.parameters()]
+    parameters = [p for name, p in policy.named_parameters() if name.startswith(VALUE_PARTS)]
     for _ in range(epochs):
         order = torch.randperm(len(rows), generator=generator).to(rows.device)
         for part in rows[order].split(_BATCH):
-            error = policy.value(rollout.observation[CRITIC][part]) - rollout.returns[part]
-            loss = 0.5 * (weight[part] * error.square()).mean()
+            value = policy.value(rollout.observation[CRITIC][part])
+            loss = (weight[part] * squared_errors(value, rollout.returns[part])).mean()
             optimizer.zero_grad()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(parameters, max_norm)
@@ -50,6 +50,18 @@ def fit_value(
             optimizer.step()
 
 
-def _critic(policy: ActorCritic) -> nn.Module:
-    assert policy.critic is not None
-    return policy.critic
+def squared_errors(
+    value: torch.Tensor,
+    returns: torch.Tensor,
+    held: tuple[torch.Tensor, float] | None = None,
+) -> torch.Tensor:
+    """Half the squared error (k,) of values.
+
+    With `held`, old values (k,) and a distance, the larger one of it and of the error of the value
+    held within that distance of the old one, so that nothing is to be gained from moving further.
+    """
+    error = (value - returns).square()
+    if held is not None:
+        old, clip = held
+        error = torch.maximum(error, (old + (value - old).clamp(-clip, clip) - returns).square())
+    return 0.5 * error
