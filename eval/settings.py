@@ -148,8 +148,8 @@ class SkillSettings(SkillsSettings):
     skill: str = config.option("", "which one")
     starts: str | None = config.option(
         None,
-        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, or a mixture "
-        "such as own:0.5,bank:DIR/SKILL:0.5",
+        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, rearranged, "
+        "or a mixture such as own:0.5,bank:DIR/SKILL:0.5",
     )
 
 

@@ -35,6 +35,7 @@ _AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 2.0, 0.8, 0.4
 _ASKEW_RAD, _TURN_GAIN = 0.35, 4.0
 # Farther askew or aside than that it first drives to a pose from which it is straight ahead.
 _ASIDE_M, _THERE_M = 0.12, 0.1
+_SWEEP, _BLOCKED_RAD, _SAFE_M = (0.0, 0.33, 0.67), math.pi, 0.02
 _FUNNEL = 3.0  # metres off the face for each beside the handle
 _GRIP_M = 0.12  # from the face, from where on the cup sucks
 _PULL, _LAST = 1.0, 0.25  # m/s of the handle
@@ -108,7 +109,7 @@ class ServoOpen(Mover):
         aside = float(np.linalg.norm(beside))
         if not posed or abs(wrap(stance[2] - scene.base[2])) > _ASKEW_RAD or aside > _ASIDE_M:
             before = ahead(stance, -_BEFORE_M - self._apart(world, normal))
-            forward, turn = drive_to(scene.base, before)
+            forward, turn = drive_to(scene, posture, before)
         else:
             left = max(off, 0.0) - min(_FUNNEL * max(aside - 0.01, 0.0), _BEFORE_M)
             speed = _SLOWEST + float(np.clip(_braked(left), -_FASTEST, _FASTEST))
@@ -269,14 +270,26 @@ def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
     return limited
 
 
-def drive_to(base: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
-    """The base's action that takes it to a pose: turn, drive on or back, turn again."""
+def drive_to(scene: Scene, posture: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
+    """The base's action that takes it to a pose (3,): turn, drive on or back, turn again.
+
+    On or back is what takes less turning there and with the arm in `posture` (7,) touches nothing.
+    """
+    base = scene.base
     x, y, _ = point_to_base(base, np.array([goal[0], goal[1], 0.0]))
     left, forward, turned = math.hypot(x, y), 0.0, wrap(goal[2] - base[2])
     if left > _THERE_M:
         final = turned
         ways = [(math.atan2(sign * y, sign * x), sign) for sign in (1.0, -1.0)]
-        turned, sign = min(ways, key=lambda way: abs(way[0]) + abs(wrap(final - way[0])))
+
+        def cost(way: tuple[float, float]) -> float:
+            after = wrap(final - way[0])
+            heading = base[2] + way[0]
+            swept = [np.array([*goal[:2], heading + share * after]) for share in _SWEEP]
+            free = all(scene.checker(pose).clearance(posture, _SAFE_M) >= _SAFE_M for pose in swept)
+            return abs(way[0]) + abs(after) + (0.0 if free else _BLOCKED_RAD)
+
+        turned, sign = min(ways, key=cost)
         speed = min(_FASTEST, _braked(left))
         forward = sign * speed * max(math.cos(turned), 0.0) ** 4 / act.BASE_LINEAR_MPS
     turn = _TURN_GAIN * turned / act.BASE_ANGULAR_RPS

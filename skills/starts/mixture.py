@@ -1,9 +1,10 @@
 """Mixtures of start states, as they are asked for: `own:0.5,bank:DIR/navigate:0.5`.
 
-Parts are separated by commas. A part is `own`, the skill's own distribution, or `near:METRES`, the
-same with the robot anywhere within that distance, or `bank:DIR/SKILL`, the exit states that a bank
-has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed` those in which that one had
-succeeded or failed. A number after another colon is the part's weight.
+Parts are separated by commas. A part is `own`, the skill's own distribution, or `rearranged`, the
+same in apartments of training with the fridge elsewhere (`tpsrl.world.rearranging`), or
+`near:METRES`, the skill's own with the robot anywhere within that distance, or `bank:DIR/SKILL`,
+the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
+those in which that one had succeeded or failed. A number after another colon is the part's weight.
 """
 
 import dataclasses
@@ -16,9 +17,9 @@ from typing import Any
 from skills.starts.bank import ONLY, Only
 from tpsrl.errors import UserError, unknown
 
-OWN, NEAR, BANK = "own", "near", "bank"
+OWN, REARRANGED, NEAR, BANK = "own", "rearranged", "near", "bank"
 
-_FORMS = (OWN, f"{NEAR}:METRES", f"{BANK}:DIR/SKILL")
+_FORMS = (OWN, REARRANGED, f"{NEAR}:METRES", f"{BANK}:DIR/SKILL")
 _FARTHEST_M = 50.0
 
 
@@ -28,11 +29,13 @@ class StartShare:
 
     `folder` is that of the exit states of a skill; None: the skill's own distribution, of which
     `within` is how many metres away the robot is at most; None: what the skill has itself.
+    `rearranged` is that distribution in rearranged apartments.
     """
 
     folder: Path | None = None
     only: Only = "all"
     within: float | None = None
+    rearranged: bool = False
     weight: float = 1.0
 
 
@@ -40,7 +43,7 @@ def is_mixture(starts: Any) -> bool:
     """Whether an option `starts` is meant as a mixture, which has one part or several."""
     if not isinstance(starts, str) or Path(starts).exists():
         return False
-    return starts == OWN or ":" in starts or "," in starts
+    return starts in (OWN, REARRANGED) or ":" in starts or "," in starts
 
 
 def parse(text: str) -> list[StartShare]:
@@ -92,7 +95,7 @@ def text_of(share: StartShare) -> str:
     if share.within is not None:
         return f"{NEAR}:{share.within!r}:{share.weight!r}"
     if share.folder is None:
-        return f"{OWN}:{share.weight!r}"
+        return f"{REARRANGED if share.rearranged else OWN}:{share.weight!r}"
     folder = os.path.abspath(share.folder.expanduser())
     if set(",:") & set(folder):
         raise UserError(f"start_states: the path {folder} has a comma or a colon; move the bank")
@@ -103,7 +106,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
     """A part and its weight, if it has one; words are taken off its end while they are such."""
     words = [word.strip() for word in text.split(":")]
     kind, rest = words[0], words[1:]
-    if kind not in (OWN, NEAR, BANK):
+    if kind not in (OWN, REARRANGED, NEAR, BANK):
         raise unknown("start_states", text, _FORMS)
     within = _metres(text, rest) if kind == NEAR else None
     weight: float | None = None
@@ -116,7 +119,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
             raise UserError(
                 f"start_states: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
             )
-        return StartShare(within=within), weight
+        return StartShare(within=within, rearranged=kind == REARRANGED), weight
     only: Only = "all"
     if len(rest) > 1:
         word = rest.pop()

@@ -14,6 +14,7 @@ from skills.starts.recorded import load_starts
 from skills.starts.start import Start
 from tpsrl import sim
 from tpsrl.errors import UserError
+from tpsrl.world import rearranging
 
 if TYPE_CHECKING:
     from skills.spec import SkillSpec
@@ -137,6 +138,8 @@ class StartSource:
         if len(shares) == 1:
             if shares[0].within is not None:
                 self._states = _within(self._skill, shares[0].within)
+            if shares[0].rearranged:
+                self._where = (rearranging.SPLIT, *self._where[1:])
             return states[0]
         self._proportions = mixture.proportions(shares)
         self._edges = np.cumsum(self._proportions[:-1])
@@ -144,7 +147,7 @@ class StartSource:
         self._parts = [
             StartSource(
                 name,
-                given if share.within is None else mixture.text_of(share),
+                mixture.text_of(share) if given is None else given,
                 split=split,
                 seed=seed,
                 num_objects=num_objects,

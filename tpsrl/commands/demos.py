@@ -30,7 +30,7 @@ class DemosSettings:
     depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
     start_states: str | None = config.option(
         None,
-        "instead of the skill's own: bank:DIR/SKILL, or a mixture such as "
+        "instead of the skill's own: bank:DIR/SKILL, rearranged, or a mixture such as "
         "own:0.5,bank:DIR/SKILL:0.5",
     )
     disturbed: float = config.option(

@@ -56,7 +56,7 @@ class TrainingSettings:
     delay: bool = config.option(False, "act on the observation before, as the VER paper does")
     start_states: str | None = config.option(
         None,
-        "instead of the skill's own: bank:DIR/SKILL, a mixture such as "
+        "instead of the skill's own: bank:DIR/SKILL, rearranged, a mixture such as "
         "own:0.5,bank:DIR/SKILL:0.5, or a file of recorded ones",
     )
     starts: str | None = config.option(None, "the same as start_states")

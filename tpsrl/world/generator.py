@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tpsrl.errors import RunError, UserError, unknown
+from tpsrl.world import rearranging
 from tpsrl.world.access import blocked, cup_point, in_reach, layout_suits
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.doors import joints_at, moved_receptacles
@@ -37,7 +38,7 @@ _ARM_MARGIN_M = 0.02  # of the rest arm from furniture at the robot's start
 _PLACEMENTS, _PAIRINGS = 50, 100
 _ROBOT_TRIES = 300
 _EPISODE_TRIES = 60
-_SPLITS = {"train": 0, "val": 1}
+_SPLITS = {"train": 0, "val": 1, rearranging.SPLIT: 2}
 
 
 # Lets a draft come to rest in a simulator: the settled episode, or why it is no good.
@@ -111,13 +112,21 @@ def _layout(source: Source, index: int) -> str:
     Raises:
         RunError: the split has none.
     """
-    layouts = load_layout_set(source.layout_set).split(source.split)
+    layouts = _names(source.layout_set, source.split)
     for turn in range(len(layouts)):
-        name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)].name}"
+        name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)]}"
         if not source.scenario.reachable or layout_suits(source.scenario, name):
             return name
     where = f"scenario {source.scenario.name}"
     raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
+
+
+def _names(layout_set: str, split: str) -> list[str]:
+    """Of a split's layouts, in the order in which it is their turn."""
+    every = load_layout_set(layout_set)
+    if split == rearranging.SPLIT:
+        return rearranging.names(every)
+    return [layout.name for layout in every.split(split)]
 
 
 class _Draft:

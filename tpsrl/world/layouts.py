@@ -19,6 +19,8 @@ import numpy as np
 from tpsrl.errors import unknown
 from tpsrl.world.geometry import quat_matrix, yaw_quat
 
+VARIANT = "~"
+
 Vec3 = tuple[float, float, float]
 Quat = tuple[float, float, float, float]
 
@@ -111,11 +113,15 @@ class LayoutSet:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of receptacles elsewhere
 
     def layout(self, name: str) -> Layout:
-        """The layout called `name` (without the set's name).
+        """The layout called `name` (without the set's name), or one that was made of it.
 
         Raises:
             UserError: there is none; names the nearest.
         """
+        if is_variant(name):
+            from tpsrl.world.rearranging import rearranged  # which asks for layouts itself
+
+            return rearranged(self.name, name)
         if name not in self.layouts:
             raise unknown("layout", name, self.layouts)
         return self.layouts[name]
@@ -171,6 +177,11 @@ def link_pose(link: Link, joint: float) -> tuple[np.ndarray, np.ndarray]:
     x, y, z = link.axis
     cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])  # Rodrigues' formula
     return pos, np.eye(3) + math.sin(joint) * cross + (1.0 - math.cos(joint)) * (cross @ cross)
+
+
+def is_variant(name: str) -> bool:
+    """Whether a layout's name, NAME~K, is that of a rearranged one (`tpsrl.world.rearranging`)."""
+    return VARIANT in name
 
 
 def resolve(layout: str) -> tuple[LayoutSet, Layout]:

@@ -1,0 +1,98 @@
+"""Training apartments with the fridge elsewhere."""
+
+import math
+
+import numpy as np
+import pytest
+
+from skills.starts import mixture
+from skills.starts.source import StartSource
+from tpsrl.errors import UserError
+from tpsrl.world import rearranging
+from tpsrl.world.floor import layout_obstacles
+from tpsrl.world.layouts import load_layout_set, resolve
+from tpsrl.world.placement import box_prism, furniture
+from tpsrl.world.scenarios import FRIDGE
+
+SET = load_layout_set("replica_cad")
+NAMES = rearranging.names(SET)
+HELD_OUT = {layout.poses["fridge"].pos[:2] for layout in SET.split("val")}
+
+
+def test_each_training_apartment_has_two_and_no_other_has() -> None:
+    plain = [layout.name for layout in SET.split("train")]
+    assert [name[:-2] for name in NAMES] == plain + plain
+    assert {name[-2:] for name in NAMES} == {"~1", "~2"}
+    with pytest.raises(UserError, match="unknown value 'v3_sc0_staging_00~3'; did you mean"):
+        SET.layout("v3_sc0_staging_00~3")
+    with pytest.raises(UserError, match="layout: unknown value 'v3_sc3_staging_00~1'"):
+        resolve("replica_cad/v3_sc3_staging_00~1")
+
+
+def test_nothing_but_the_fridge_has_moved_and_it_stands_free_at_a_wall() -> None:
+    places = set()
+    for name in NAMES:
+        found, plain = SET.layout(name), SET.layout(name[:-2])
+        moved = [body for body, pose in found.poses.items() if pose != plain.poses[body]]
+        assert (moved, found.split, found.family) == (["fridge"], "rearranged", plain.family)
+        x, y, z = found.poses["fridge"].pos
+        assert z == plain.poses["fridge"].pos[2]
+        assert min(math.dist((x, y), other) for other in HELD_OUT) >= 0.6
+        places.add((round(x, 1), round(y, 1)))
+    assert len(places) > 60
+
+
+@pytest.mark.parametrize("name", NAMES[::9])
+def test_the_fridge_is_in_nothing(name: str) -> None:
+    layout = f"replica_cad/{name}"
+    every, others = layout_obstacles(layout), furniture(layout, without="fridge")
+    own = [i for i, body in enumerate(every.names) if body.partition("/")[0] == "fridge"]
+    assert own
+    for i in own:
+        assert others.fits(box_prism(every.centre[i], every.rotation[i], every.half[i]), 0.0)
+
+
+def test_every_other_one_has_something_beside_its_hinge() -> None:
+    def beside(name: str) -> bool:
+        pose = SET.layout(name).poses["fridge"]
+        yaw = 2.0 * math.atan2(pose.quat[3], pose.quat[0])
+        hinge = SET.link(FRIDGE)[1].pos
+        assert hinge[1] < 0.0
+        turn = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
+        low, high = (
+            np.array([hinge[0] + 0.05, hinge[1] - 0.5]),
+            np.array([hinge[0] + 0.2, hinge[1]]),
+        )
+        centre = np.append(np.array(pose.pos[:2]) + turn @ (low + high) / 2, 1.0)
+        rotation = np.eye(3)
+        rotation[:2, :2] = turn
+        space = box_prism(centre, rotation, np.append((high - low) / 2, 0.9))
+        return not furniture(f"replica_cad/{name}", without="fridge").fits(space, 0.0)
+
+    share = np.mean([beside(name) for name in NAMES])
+    assert 0.45 < share < 0.95
+    plain = [layout.name for layout in SET.split("train")]
+    assert share > np.mean([beside(name) for name in plain])
+
+
+def test_starts_in_them_are_a_part_of_a_mixture() -> None:
+    part, own = mixture.parse("rearranged:0.7,own:0.3")
+    assert (part.rearranged, part.weight, own.rearranged) == (True, 0.7, False)
+    text = mixture.whole_paths("rearranged:0.7,own:0.3")
+    assert text == "rearranged:0.7,own:0.3"
+    assert mixture.is_mixture("rearranged")
+    with pytest.raises(UserError, match="did you mean 'rearranged'"):
+        mixture.parse("rearange")
+    with pytest.raises(UserError, match="'half' is no weight"):
+        mixture.parse("rearranged:half")
+
+
+def test_starts_of_a_skill_are_in_rearranged_apartments_only_where_asked_for() -> None:
+    source = StartSource("close_fridge", "rearranged", num_objects=1, num_episodes=2)
+    mixed = StartSource("close_fridge", "own:0.5,rearranged:0.5", num_objects=1, num_episodes=2)
+    for row in (0, 1):
+        start = source[row]
+        assert start.episode.layout == f"replica_cad/{NAMES[row]}"
+        assert start.episode.split == rearranging.SPLIT
+        assert mixed[2 * row + 1].episode == start.episode
+        assert mixed[2 * row].episode.layout == f"replica_cad/{NAMES[row][:-2]}"

@@ -1,0 +1,119 @@
+"""Apartments of the training split with the fridge somewhere else, for more variety in training.
+
+HAB's 63 training apartments are three rooms furnished in many ways: their fridge stands in three
+places in all, and in the validation apartments in a fourth, its hinge beside a wall. Who opens or
+closes it learns the three by heart. Here it stands anywhere along the walls, every other time with
+a wall or something else beside its hinge, and never near the place that validation has it in.
+
+NAME~1 and NAME~2 are what becomes of apartment NAME, always the same.
+"""
+
+import functools
+import math
+import zlib
+from dataclasses import replace
+
+import numpy as np
+
+from tpsrl.errors import RunError, unknown
+from tpsrl.world.floor import CELL_M, floor_map, main_floor
+from tpsrl.world.geometry import yaw_quat
+from tpsrl.world.layouts import VARIANT, Layout, LayoutSet, Pose, load_layout_set
+from tpsrl.world.placement import box_prism, furniture
+from tpsrl.world.scenarios import FRIDGE
+
+SPLIT = "rearranged"
+_VARIANTS = 2  # of each apartment
+_TRIES = 4000
+_OFF_M = 0.02  # the wall
+_STAND_M = (0.55, 0.75, 0.95)  # before its front the base has to be free
+_BESIDE_M, _FRONT_M = 0.5, 0.2  # of the hinge, and how far before the front something may begin
+_UNLIKE_M = 0.6  # from where another split's apartments have it
+
+
+def names(layout_set: LayoutSet) -> list[str]:
+    """All of a set, the first of each apartment before the second ones."""
+    plain = [layout.name for layout in layout_set.split("train")]
+    return [f"{name}{VARIANT}{k + 1}" for k in range(_VARIANTS) for name in plain]
+
+
+@functools.cache
+def rearranged(set_name: str, name: str) -> Layout:
+    """The layout NAME~K of a set.
+
+    Raises:
+        UserError: there is none; names the nearest.
+        RunError: there is no room for the fridge.
+    """
+    layout_set = load_layout_set(set_name)
+    if name not in (known := names(layout_set)):
+        raise unknown("layout", name, known)
+    plain = layout_set.layouts[name.partition(VARIANT)[0]]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    fridge = _Fridge(layout_set, plain)
+    beside = bool(rng.random() < 0.5)
+    for _ in range(_TRIES):
+        pose = fridge.along_a_wall(rng)
+        if fridge.fits(pose, beside):
+            poses = {**plain.poses, fridge.body: pose}
+            return replace(plain, name=name, split=SPLIT, poses=poses)
+    raise RunError(f"layout {name}: there is no room for the fridge")
+
+
+class _Fridge:
+    """The fridge's box, front towards x, hinge at -y, and what may be in its way in a layout."""
+
+    def __init__(self, layout_set: LayoutSet, plain: Layout) -> None:
+        self.body, _ = layout_set.link(FRIDGE)
+        layout = f"{layout_set.name}/{plain.name}"
+        boxes = layout_set.bodies[self.body].boxes
+        self._low = np.min([np.subtract(b.pos, b.half) for b in boxes], axis=0)
+        self._high = np.max([np.add(b.pos, b.half) for b in boxes], axis=0)
+        self._z = plain.poses[self.body].pos[2]
+        self._corners = np.array(layout_set.room)
+        self._walls = np.roll(self._corners, -1, axis=0) - self._corners
+        self._others = furniture(layout, without=self.body)
+        self._origin = np.array(floor_map(layout).origin)
+        self._free = main_floor(layout)
+        self._held_out = {
+            other.poses[self.body].pos[:2]
+            for other in layout_set.layouts.values()
+            if other.split != plain.split
+        }
+
+    def along_a_wall(self, rng: np.random.Generator) -> Pose:
+        """With its back to any point of the walls."""
+        length = np.linalg.norm(self._walls, axis=1)
+        wall = int(rng.choice(len(length), p=length / length.sum()))
+        x, y = self._walls[wall] / length[wall]
+        inwards = np.array([-y, x])  # the outline is counter-clockwise
+        point = self._corners[wall] + rng.random() * self._walls[wall]
+        x, y = point + (_OFF_M - self._low[0]) * inwards
+        yaw = math.atan2(inwards[1], inwards[0])
+        return Pose((float(x), float(y), self._z), yaw_quat(yaw), present=True)
+
+    def fits(self, pose: Pose, beside: bool) -> bool:
+        """Whether it and the robot can stand there; `beside`: with something beside its hinge."""
+        if any(math.dist(pose.pos[:2], other) < _UNLIKE_M for other in self._held_out):
+            return False
+        yaw = 2.0 * math.atan2(pose.quat[3], pose.quat[0])
+        c, s = math.cos(yaw), math.sin(yaw)
+        turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+
+        def is_free(low: np.ndarray, high: np.ndarray) -> bool:
+            centre = np.array(pose.pos) + turn @ ((low + high) / 2)
+            return self._others.fits(box_prism(centre, turn, (high - low) / 2), _OFF_M / 2)
+
+        front, hinge = self._high[0], self._low[1]
+        stands = [
+            np.array(pose.pos) + turn @ np.array([front + away, 0.0, 0.0]) for away in _STAND_M
+        ]
+        if not all(map(self._is_floor, stands)) or not is_free(self._low, self._high):
+            return False
+        low = np.array([front, hinge - _BESIDE_M, self._low[2]])
+        return not beside or not is_free(low, np.array([front + _FRONT_M, hinge, self._high[2]]))
+
+    def _is_floor(self, point: np.ndarray) -> bool:
+        ix, iy = ((point[:2] - self._origin) / CELL_M).astype(int)
+        rows, columns = self._free.shape
+        return bool(0 <= iy < rows and 0 <= ix < columns and self._free[iy, ix])
