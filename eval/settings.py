@@ -23,7 +23,9 @@ class RunSettings:
         minimum=0,
     )
     engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
-    split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
+    split: Literal["train", "val", "rearranged"] = config.option(
+        "val", "apartments: of training, validation, or of training with the fridge elsewhere"
+    )
     num_episodes: int | None = config.option(
         None, "how many, from the first (default: 20, or all of the file)", minimum=1
     )
@@ -166,7 +168,9 @@ class BankSettings(_CarriesOutPlans):
         minimum=0,
     )
     engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
-    split: Literal["train", "val"] = config.option("train", "apartments of training or validation")
+    split: Literal["train", "val", "rearranged"] = config.option(
+        "train", "apartments: of training, validation, or of training with the fridge elsewhere"
+    )
     num_episodes: int | None = config.option(
         None, "how many, from the first (default: 20, or all of the file)", minimum=1
     )

@@ -16,7 +16,7 @@ def coefficient(
 
 def fed(alpha: EntropyCoefficient, entropy: float, steps: int = 1) -> float:
     for _ in range(steps):
-        alpha.update(torch.full((8,), entropy), torch.ones(8))
+        alpha.update(torch.tensor(entropy - alpha.target))
     return float(alpha.value)
 
 
@@ -49,7 +49,7 @@ def test_updates_equal_adam_written_by_hand():
     for step in range(1, 60):
         entropy = torch.randn(16, generator=generator, dtype=torch.float64) + 0.2
         weight = torch.rand(16, generator=generator, dtype=torch.float64)
-        alpha.update(entropy, weight)
+        alpha.update((weight * (entropy - alpha.target)).mean())
         pairs = zip(weight.tolist(), entropy.tolist(), strict=True)
         gradient = sum(w * (h - 0.3) for w, h in pairs) / 16
         first = 0.9 * first + 0.1 * gradient
@@ -127,7 +127,7 @@ def test_a_skipped_update_changes_nothing():
     alpha = coefficient()
     fed(alpha, 0.7)
     before = alpha.state_dict()
-    alpha.update(torch.full((8,), math.nan), torch.ones(8), skip=torch.ones(()))
+    alpha.update(torch.tensor(math.nan), skip=torch.ones(()))
     after = alpha.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 

@@ -25,7 +25,9 @@ class EpisodesSettings:
     """Which episodes, how many, and where to."""
 
     scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
-    split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
+    split: Literal["train", "val", "rearranged"] = config.option(
+        "val", "apartments: of training, validation, or of training with the fridge elsewhere"
+    )
     num: int = config.option(100, "how many episodes", minimum=1)
     seed: int = config.option(0, "of the generator", minimum=0)
     num_objects: int | None = config.option(

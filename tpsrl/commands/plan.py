@@ -37,7 +37,9 @@ class PlanSettings:
         minimum=0,
     )
     episode: int = config.option(0, "number of the episode, from 0", minimum=0)
-    split: Literal["train", "val"] = config.option("val", "apartments of training or validation")
+    split: Literal["train", "val", "rearranged"] = config.option(
+        "val", "apartments: of training, validation, or of training with the fridge elsewhere"
+    )
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
     domain: str = config.option(

@@ -69,7 +69,8 @@ class Collector:
         self._device = torch.device(settings.device)
         # For the log-probability, which is computed when the actions have been sent.
         self._mask = torch.tensor(self.spec.mask, device=self._device)
-        self._noise = Noise(self.num_envs, self.spec.action_size, settings.seed)
+        first = settings.first_env
+        self._noise = Noise(self.num_envs, self.spec.action_size, settings.seed, first)
         self._min, self._max = settings.min_batch, settings.max_batch or self.num_envs
         threads = settings.inference_workers - 1
         self._threads = InferenceThreads(threads, self.num_envs, pool.wake)

@@ -16,10 +16,11 @@ _BLOCK = 64  # draws of an environment that are made at once
 
 
 class Noise:
-    """Standard normal numbers for actions of length A in n environments."""
+    """Standard normal numbers for actions of length A in n environments, `first` and following."""
 
-    def __init__(self, num_envs: int, size: int, seed: int = 0) -> None:
-        self._rngs = [generator(Stream.NOISE, seed, env) for env in range(num_envs)]
+    def __init__(self, num_envs: int, size: int, seed: int = 0, first: int = 0) -> None:
+        numbers = range(first, first + num_envs)
+        self._rngs = [generator(Stream.NOISE, seed, env) for env in numbers]
         self._block = np.zeros((num_envs, _BLOCK, size), np.float32)
         self._at = np.full(num_envs, _BLOCK)
 

@@ -9,6 +9,8 @@ COLLECTORS = ("sync", "nover", "ver", "overlap")
 class CollectorSettings:
     """How `num_envs` environments are spread and how their actions are chosen.
 
+    They have the numbers from `first_env` on among those of all ranks, which seed their actions.
+
     With `processes` 0 environments are in the calling process, and are ready in an order that is
     random and always the same. `seed` is of the actions that are drawn, `device` of the policy.
     Inference waits for `min_batch` environments and takes `max_batch` at once, 0: all. Of the
@@ -18,6 +20,7 @@ class CollectorSettings:
 
     name: str
     num_envs: int
+    first_env: int = 0
     processes: int = 0
     seed: int = 0
     device: str = "cpu"

@@ -52,19 +52,16 @@ class EntropyCoefficient:
         """alpha (), float32, without gradient."""
         return self.log_alpha.exp().float()
 
-    def update(
-        self, entropy: torch.Tensor, weight: torch.Tensor, skip: torch.Tensor | None = None
-    ) -> None:
-        """One step on the mean of weight * log(alpha) * (entropy - target).
+    def update(self, slack: torch.Tensor, skip: torch.Tensor | None = None) -> None:
+        """One step on log(alpha) * slack.
 
         Args:
-            entropy: (k,) of the policy, without gradient
-            weight: (k,) of the steps
+            slack: () mean of weight * (entropy - target), without gradient
             skip: () float, nothing changes where it is 1
         """
         if self._fixed:
             return
-        self.log_alpha.grad = (weight * (entropy - self.target)).mean().double()
+        self.log_alpha.grad = slack.double()
         self._optimizer.step(skip)
         self.log_alpha.clamp_(*self._bounds)
 

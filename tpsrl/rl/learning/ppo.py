@@ -10,6 +10,7 @@ from torch import nn
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.group import Alone, Group, average_gradients
 from tpsrl.rl.learning.entropy import coefficient_of
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.proximal import proximal_log_prob
@@ -47,7 +48,7 @@ class _Target:
 
     `log_prob` is that of the policy at the start of the update, `weight` stands against the bias of
     sampling, `correction` is proximal / behaviour where a former policy has collected. With
-    `value_only` nothing but the value is learned.
+    `value_only` nothing but the value is learned. `share` is how much this rank counts.
     """
 
     advantage: torch.Tensor
@@ -56,6 +57,7 @@ class _Target:
     correction: torch.Tensor
     imitation_coef: float
     value_only: bool
+    share: float
 
 
 class PPO:
@@ -70,6 +72,8 @@ class PPO:
         seed: of the order of sequences
         imitation: loss on demonstrations that is added in each mini-batch, `imitation_coef` times
             at first and linearly less until `imitation_until`
+        group: who learns the same policy together, each from rollouts of its own; all have to
+            begin with the same policy and make as many updates
 
     Raises:
         UserError: settings do not fit together.
@@ -81,6 +85,7 @@ class PPO:
         settings: PPOSettings,
         seed: int = 0,
         imitation: Imitation | None = None,
+        group: Group | None = None,
     ) -> None:
         settings.check()
         if settings.imitation_coef > 0.0 and imitation is None:
@@ -88,6 +93,7 @@ class PPO:
         if settings.value_epochs and policy.critic is None:
             raise UserError("value_epochs: the value has no network of its own; policy.critic=true")
         self.policy, self.settings, self._imitation = policy, settings, imitation
+        self.group: Group = group or Alone()
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
         self._policy_parameters = [
             p for name, p in self._parameters.items() if not name.startswith(VALUE_PARTS)
@@ -145,13 +151,16 @@ class PPO:
             epochs += 1
             over = epochs == settings.epochs
             if settings.target_kl is not None or self._adaptive:
-                kl = float(total[_KL] - before) / settings.minibatches
+                moved = total[_KL] - before
+                self.group.average([moved], target.share)
+                kl = float(moved) / settings.minibatches
                 over |= settings.target_kl is not None and not kl <= settings.target_kl
                 self._adapt(kl, over, value_only)
         if settings.value_epochs:
-            args = (target.weight, self.optimizer, settings.value_epochs)
-            fit_value(self.policy, rollout, *args, settings.norm_limit, self.generator)
+            args = (target.weight, self.optimizer, settings.value_epochs, settings.norm_limit)
+            fit_value(self.policy, rollout, *args, self.generator, self.group, target.share)
         self.optimizer.zero_grad()
+        self.group.average([total], target.share)
         mean = (total / (epochs * settings.minibatches)).tolist()
         if bool(self.optimizer.tripped):
             raise RunError(_complaint(self.policy, rollout))
@@ -191,9 +200,18 @@ class PPO:
             bounds = settings.rate_min, settings.rate_max
             self.rate = adapted(self.rate, kl, settings.desired_kl, bounds, may_rise=last)
 
+    @property
+    def shuffle(self) -> torch.Tensor:
+        """The state of the order of mini-batches, the one thing that ranks do not share."""
+        return self.generator.get_state()
+
+    @shuffle.setter
+    def shuffle(self, state: torch.Tensor) -> None:
+        self.generator.set_state(state.cpu())
+
     def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """All that an exact continuation needs besides the policy: tensors, and JSON types."""
-        tensors = {"shuffle": self.generator.get_state()}
+        tensors = {"shuffle": self.shuffle}
         tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
         tensors |= {f"adam.{k}": v for k, v in self.optimizer.state_dict().items()}
         note = {"parameters": len(self._parameters)}
@@ -216,7 +234,7 @@ class PPO:
                     f"learner: {name} is of shape {tuple(tensors[name].shape)} in the checkpoint, "
                     f"{tuple(tensor.shape)} here"
                 )
-        self.generator.set_state(tensors["shuffle"].cpu())
+        self.shuffle = tensors["shuffle"]
         self.entropy.load_state_dict(_under("entropy.", tensors))
         self.optimizer.load_state_dict(_under("adam.", tensors))
         if self._adaptive:
@@ -231,7 +249,8 @@ class PPO:
         log_prob = proximal_log_prob(self.policy, rollout, version, batch)
         correction = (log_prob - rollout.log_prob).exp().clamp(max=self.settings.correction_max)
         advantage, weight = self._advantage(rollout), self._weight(rollout)
-        return _Target(advantage, weight, log_prob, correction, imitation_coef, value_only)
+        share = 1.0 if self.settings.equal_ranks else float(rollout.num_fresh)
+        return _Target(advantage, weight, log_prob, correction, imitation_coef, value_only, share)
 
     def _estimate(self, rollout: Rollout) -> float:
         """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
@@ -258,17 +277,21 @@ class PPO:
         """The advantage column as the loss takes it."""
         if not self.settings.normalise_advantage:
             return rollout.advantage
-        chosen = rollout.advantage[torch.as_tensor(rollout.rows, device=rollout.device)]
-        deviation, mean = torch.std_mean(chosen, correction=0)
-        return (rollout.advantage - mean) / (deviation + 1e-8)
+        chosen = rollout.advantage[torch.as_tensor(rollout.rows, device=rollout.device)].double()
+        mean = chosen.mean()
+        self.group.average([mean], len(chosen))
+        variance = (chosen - mean).square().mean()
+        self.group.average([variance], len(chosen))
+        return (rollout.advantage - mean.float()) / (variance.sqrt().float() + 1e-8)
 
     def _weight(self, rollout: Rollout) -> torch.Tensor:
         """A column of importance weights; stale rows have none, that is 1."""
         rows = rollout.rows[: rollout.num_fresh]
         weight = np.ones(rollout.capacity, np.float32)
+        steps, envs = self.group.totals([len(rows), rollout.num_envs])
         weight[rows] = importance_weights(
             rollout.env[rows],
-            rollout.num_envs,
+            steps / envs,
             self.settings.importance_max,
             self.settings.importance_renormalise,
         )
@@ -309,11 +332,15 @@ class PPO:
         if target.value_only:
             for parameter in self._policy_parameters:
                 parameter.grad = None
-        norm = nn.utils.clip_grad_norm_(self._parameters.values(), settings.norm_limit)
-        self.optimizer.watch(loss, norm)
+        parameters = self._parameters.values()
+        mean_loss = average_gradients(self.group, parameters, target.share, loss)
+        norm = nn.utils.clip_grad_norm_(parameters, settings.norm_limit)
+        self.optimizer.watch(mean_loss, norm)
         self.optimizer.step()
         if not target.value_only:
-            self.entropy.update(entropy.detach(), weights, self.optimizer.tripped)
+            slack = (weights * (entropy.detach() - self.entropy.target)).mean()
+            self.group.average([slack], target.share)
+            self.entropy.update(slack, self.optimizer.tripped)
 
         with torch.no_grad():
             kl = (ratio - 1.0 - log_ratio).mean()

@@ -53,7 +53,7 @@ def gae(
 
 
 def importance_weights(
-    env: np.ndarray, num_envs: int, maximum: float = 1.0, renormalise: bool = False
+    env: np.ndarray, even: float, maximum: float = 1.0, renormalise: bool = False
 ) -> np.ndarray:
     """Weight (k,) float32 of each row against the sampling bias of variable rollouts.
 
@@ -62,15 +62,14 @@ def importance_weights(
 
     Args:
         env: (k,) int, environments of the fresh rows, and of no others
-        num_envs: N
+        even: n / N, over all ranks that learn together
         maximum: 0 turns the weights off, all are 1
         renormalise: divides by the mean weight. As in the paper it is less than 1 wherever the
             shares are unequal, which acts like a lower learning rate.
     """
     if maximum == 0.0 or len(env) == 0:
         return np.ones(len(env), np.float32)
-    counts = np.bincount(env, minlength=num_envs)
-    weights = np.minimum(maximum, len(env) / num_envs / counts[env])
+    weights = np.minimum(maximum, even / np.bincount(env)[env])
     return (weights / weights.mean() if renormalise else weights).astype(np.float32)
 
 

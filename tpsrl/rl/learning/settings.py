@@ -64,6 +64,9 @@ class PPOSettings:
     correction_max: float = config.option(
         2.0, "largest weight of a step by a former policy, its probability now / then", minimum=0
     )
+    equal_ranks: bool = config.option(
+        False, "ranks count alike, as in DD-PPO; false: by their fresh steps"
+    )
     target_kl: float | None = config.option(
         None, "an epoch that moves the policy further is the last", minimum=0
     )

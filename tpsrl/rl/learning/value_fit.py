@@ -6,10 +6,13 @@ shuffled one by one, and a pass costs next to nothing beside one through the pol
 gradient trains its value more often as well: Cobbe et al., ICML 2021).
 """
 
+import math
+
 import torch
 from torch import nn
 
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.group import Group, average_gradients
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.policy.actor_critic import CRITIC, VALUE_PARTS, ActorCritic
 
@@ -24,6 +27,8 @@ def fit_value(
     epochs: int,
     max_norm: float,
     generator: torch.Generator,
+    group: Group,
+    share: float,
 ) -> None:
     """Fits the critic to the returns of a rollout; nothing else of the policy is changed.
 
@@ -35,18 +40,23 @@ def fit_value(
         epochs: passes
         max_norm: longer gradients are cut to it
         generator: of the order of rows
+        group: who fits the same critic together, each to rollouts of one size
+        share: how much this rank counts
     """
     rows = torch.as_tensor(rollout.rows, device=rollout.device)
     parameters = [p for name, p in policy.named_parameters() if name.startswith(VALUE_PARTS)]
+    parts = math.ceil(rollout.size / _BATCH)
     for _ in range(epochs):
         order = torch.randperm(len(rows), generator=generator).to(rows.device)
-        for part in rows[order].split(_BATCH):
+        # As many parts on every rank, whatever was lost or preempted there.
+        for part in rows[order].tensor_split(parts):
             value = policy.value(rollout.observation[CRITIC][part])
             loss = (weight[part] * squared_errors(value, rollout.returns[part])).mean()
             optimizer.zero_grad()
             loss.backward()
+            mean_loss = average_gradients(group, parameters, share, loss)
             norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-            optimizer.watch(loss, norm)
+            optimizer.watch(mean_loss, norm)
             optimizer.step()
 
 

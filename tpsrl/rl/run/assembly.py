@@ -7,13 +7,17 @@ import torch
 
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.envs.numbered import NumberedFactory
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import VecEnvFactory
+from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.learning.ppo import PPO, Imitation
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import warm_start
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.settings import TrainSettings
+
+_APART = 1_000_003  # between the seeds of ranks
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,6 +40,7 @@ def assemble(
     say: Callable[[str], None] = lambda text: None,
     init: Checkpoint | None = None,
     imitation: Imitation | None = None,
+    group: Group | None = None,
 ) -> Assembly:
     """A new policy, and all that it takes to train it; the caller closes the collector.
 
@@ -49,13 +54,17 @@ def assemble(
         say: is told what goes wrong and who waits for whom
         init: what the policy's weights are taken from (`tpsrl.rl.run.warm_start`)
         imitation: see `PPO`
+        group: who trains the policy together; ranks differ in environments, actions and the order
+            of mini-batches
 
     Raises:
         UserError: a setting is out of range, or `init` does not fit.
         RunError: a worker could not be launched.
     """
-    collection = settings.collector_settings(processes, seed, str(device))
-    collector = collectors.make(collection, factory, tolerance, say)
+    group = group or Alone()
+    collection = settings.collector_settings(processes, seed, str(device), group.rank)
+    own = NumberedFactory(factory, collection.first_env)
+    collector = collectors.make(collection, own, tolerance, say)
     try:
         torch.manual_seed(seed)
         policy = ActorCritic(collector.spec, settings.policy).to(device)
@@ -66,7 +75,8 @@ def assemble(
             Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
             for _ in range(collector.rollouts)
         ]
-        return Assembly(collector, made, policy, PPO(policy, settings.ppo, seed, imitation))
+        ppo = PPO(policy, settings.ppo, seed + _APART * group.rank, imitation, group)
+        return Assembly(collector, made, policy, ppo)
     except BaseException:
         collector.close()
         raise

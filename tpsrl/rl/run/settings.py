@@ -40,11 +40,14 @@ class TrainSettings:
     policy: PolicySettings = config.part(PolicySettings, "the network")
     ppo: PPOSettings = config.part(PPOSettings, "the learner")
 
-    def collector_settings(self, processes: int, seed: int, device: str) -> CollectorSettings:
-        """What of these the collector is told, with what the machine has to offer."""
+    def collector_settings(
+        self, processes: int, seed: int, device: str, rank: int = 0
+    ) -> CollectorSettings:
+        """What of these a rank's collector is told, with what the machine has to offer."""
         return CollectorSettings(
             name=self.collector,
             num_envs=self.num_envs,
+            first_env=rank * self.num_envs,
             processes=processes,
             seed=seed,
             device=device,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -17,17 +17,19 @@ from tpsrl.errors import UserError
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
+from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.policy.actor_critic import ActorCritic
-from tpsrl.rl.run import averaging, curves, loggers, metrics, warm_start
+from tpsrl.rl.run import averaging, loggers, warm_start
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.averaging import WeightAverage
 from tpsrl.rl.run.checkpoint import Checkpoint
-from tpsrl.rl.run.metrics import MetricsLog
+from tpsrl.rl.run.records import NoRecords, Records, Watcher
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.validation import MakePool, Validation
 
+_RANK_FILES = "latest.rank{}.{}.safetensors"  # number of the rank, updates
 _WINDOW = 100  # finished episodes that success and return are means of
 
 
@@ -57,16 +59,13 @@ class TrainTask:
     deploy: Json = dataclasses.field(default_factory=dict)
 
 
-class Watcher(Protocol):
-    """Is told of a training's course: the progress bar, or lines of text."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Collected:
+    """What a rank tells the others of its rollout."""
 
-    def update(self, row: Json) -> None:
-        """A record of the metrics."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Something that happens now and then."""
-        ...
+    fresh: int
+    episodes: list[EpisodeStats]
+    lost: list[Json]
 
 
 class Trainer:
@@ -84,6 +83,8 @@ class Trainer:
         init: what the policy's weights are taken from; not needed for what is resumed
         imitation: loss on demonstrations, see `tpsrl.rl.learning.ppo.PPO`
         logger: where numbers go besides metrics.jsonl, see `tpsrl.rl.run.loggers.parse`
+        group: who trains the policy together. Steps and episodes are those of all ranks; rank 0
+            alone validates, logs, draws and tells the watcher.
 
     Raises:
         UserError: a setting is out of range, `init` does not fit, or the folder cannot be written.
@@ -103,19 +104,23 @@ class Trainer:
         init: Checkpoint | None = None,
         imitation: Imitation | None = None,
         logger: str = loggers.DEFAULT,
+        group: Group | None = None,
     ) -> None:
         self.settings, self.schedule, self.out = settings, schedule, out
+        self.group: Group = group or Alone()
         self.steps = self.updates = self.episodes = 0
         self.seconds = 0.0
         self.best: Json = {}
         self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
         self._deploy, self._watcher = task.deploy, watcher
+        self._saved = time.monotonic()
         self._validation: Validation | None = None
         if task.validation is not None:
             count = schedule.validation_episodes
             self._validation = Validation(task.validation, count, watcher.say)
         self._logger = logger
-        self._asked = ""  # name of the signal that asked to save
+        self._signalled = ""  # name of the signal that came to this process
+        self._asked = ""  # of one that came to any rank, on all of them at the same update
         tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
         self._origin = {} if init is None else warm_start.origin(init)
         made = assemble(
@@ -128,6 +133,7 @@ class Trainer:
             watcher.say,
             init,
             imitation,
+            self.group,
         )
         self.collector, self._rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
@@ -161,9 +167,11 @@ class Trainer:
         if self._average is not None:
             self._average.restore(checkpoint)
         self.ppo.load_state_dict(checkpoint.part("ppo"), checkpoint.get("ppo", dict))
-        self.rollout.load_state_dict(checkpoint.part("rollout"), checkpoint.get("rollout", dict))
-        arrays = {name: t.numpy() for name, t in checkpoint.part("collector").items()}
-        self.collector.restore(arrays, checkpoint.get("collector", dict))
+        own = checkpoint if self.group.rank == 0 else self._of_rank(checkpoint)
+        if own is not None:
+            self.rollout.load_state_dict(own.part("rollout"), own.get("rollout", dict))
+            arrays = {name: t.numpy() for name, t in own.part("collector").items()}
+            self.collector.restore(arrays, own.get("collector", dict))
         self.steps, self.updates = checkpoint.get("steps", int), checkpoint.get("updates", int)
         self.episodes = checkpoint.get("episodes", int)
         self.seconds = float(checkpoint.get("seconds", float))
@@ -186,38 +194,52 @@ class Trainer:
             RunError: an environment or worker failed, or a loss is not finite. The latest
                 checkpoint is from before.
         """
-        told = config.flat(self.settings)
-        log = MetricsLog(self.out, self.updates, self.steps, self._logger, told)
-        curve = curves.Curve(self.out, metrics.read(self.out))
+        records = self._records()
         self._watcher.say(
-            f"collecting the first {self.rollout.size:,} steps; code that is not compiled yet is "
+            f"collecting the first {self._whole:,} steps; code that is not compiled yet is "
             "compiled now, once"
         )
-        saved = time.monotonic()
+        self._saved = time.monotonic()
         wanted = False
-        with contextlib.closing(log), self._signals():
+        with contextlib.closing(records), self._signals():
             while self.steps < self.settings.steps:
-                last = self.steps + self.rollout.size >= self.settings.steps
+                last = self.steps + self._whole >= self.settings.steps
+                before = self.steps
                 row = self._update(ahead=not (last or wanted))
-                before = row["steps"] - self.rollout.num_fresh
                 if self._validation is not None and self._due(before):
                     row |= self._validate(self._validation)
-                log.write(row)
-                self._watcher.update(row)
                 last = self.steps >= self.settings.steps
-                curve.add(row, now="validation" in row or last or bool(self._asked))
-                overdue = time.monotonic() - saved > 60.0 * self.schedule.checkpoint_minutes
-                wanted = last or overdue or bool(self._asked)
+                records.add(row, now="validation" in row or last or bool(self._signalled))
+                wanted = self._is_time_to_save() or last
                 if not wanted or self.collector.running:
                     continue  # Of one that runs ahead nothing can be saved before it has paused.
                 self.save()
-                saved, wanted = time.monotonic(), False
+                self._saved, wanted = time.monotonic(), False
                 asked, self._asked = self._asked, ""
                 if asked == "SIGUSR1":
                     self._watcher.say(f"saved {self.latest}")
                 elif asked:
                     return asked
         return ""
+
+    @property
+    def _whole(self) -> int:
+        """Steps of a rollout of all ranks, if none is cut short."""
+        return self.rollout.size * self.group.size
+
+    def _records(self) -> Records | NoRecords:
+        if self.group.rank > 0:
+            return NoRecords()
+        told = config.flat(self.settings)
+        return Records(self.out, self._watcher, self.updates, self.steps, self._logger, told)
+
+    def _is_time_to_save(self) -> bool:
+        """Whether rank 0 has waited long enough, or any rank was asked to."""
+        overdue = time.monotonic() - self._saved > 60.0 * self.schedule.checkpoint_minutes
+        told = self.group.gather((self._signalled, overdue))
+        self._signalled = ""
+        self._asked = next((name for name, _ in told if name), self._asked)
+        return bool(told[0][1] or self._asked)
 
     def close(self) -> None:
         """Ends the environments; safe to call twice."""
@@ -226,22 +248,34 @@ class Trainer:
     def save(self) -> None:
         """Writes the latest checkpoint, and the best one if no validation chose one.
 
+        What a rank has for itself, environments and steps in flight, is in a file of its own; that
+        of rank 0 is in the checkpoint, which is written when all others are there.
+
         Raises:
             UserError: it cannot be written.
         """
-        policy, note = checkpoints.policy_part(self.policy)
-        tensors, notes = dict(policy), {}
-        parts: dict[str, tuple[Mapping[str, Any], Json]] = {
-            "ppo": self.ppo.state_dict(),
+        own: dict[str, tuple[Mapping[str, Any], Json]] = {
             "collector": self.collector.snapshot(),
             "rollout": self.rollout.state_dict(),
         }
+        if self.group.rank > 0:
+            tensors, notes = _named(own | {"shuffle": ({"state": self.ppo.shuffle}, {})})
+            checkpoints.save(self._rank_file(self.updates, self.group.rank), tensors, notes)
+        self.group.gather(None)
+        if self.group.rank == 0:
+            self._save_whole(own)
+        self.group.gather(None)
+
+    def _save_whole(self, own: dict[str, tuple[Mapping[str, Any], Json]]) -> None:
+        """The checkpoint, with what rank 0 has for itself."""
+        policy, note = checkpoints.policy_part(self.policy)
+        parts = {"ppo": self.ppo.state_dict(), **own}
         if self._average is not None:
             parts[averaging.PART] = self._average.state_dict()
-        for name, (arrays, about) in parts.items():
-            tensors |= checkpoints.named(name, arrays)
-            notes[name] = about
+        tensors, notes = _named(parts)
+        tensors |= policy
         state = {
+            "ranks": self.group.size,
             "num_envs": self.settings.num_envs,
             "updates": self.updates,
             "episodes": self.episodes,
@@ -252,8 +286,24 @@ class Trainer:
         if self._validation is not None:
             state["validation_lost"] = sorted(self._validation.lost.items())
         checkpoints.save(self.latest, tensors, {**self._about(), **note, **notes, **state})
+        kept = {self._rank_file(self.updates, rank) for rank in range(1, self.group.size)}
+        for path in set(self.latest.parent.glob(_RANK_FILES.format("*", "*"))) - kept:
+            path.unlink(missing_ok=True)
         if not self.best:
             self._save_policy({})
+
+    def _rank_file(self, updates: int, rank: int) -> Path:
+        return self.latest.with_name(_RANK_FILES.format(rank, updates))
+
+    def _of_rank(self, checkpoint: Checkpoint) -> Checkpoint | None:
+        """What this rank has for itself; None where it was not there when that was saved."""
+        path = self._rank_file(checkpoint.get("updates", int), self.group.rank)
+        if self.group.rank >= checkpoint.note.get("ranks", 1) or not path.is_file():
+            self._watcher.say("not among the ranks that saved: its episodes begin anew")
+            return None
+        own = checkpoints.load(path)
+        self.ppo.shuffle = own.part("shuffle")["state"]
+        return own
 
     def _about(self) -> Json:
         begun = {"init": self._origin} if self._origin else {}
@@ -277,28 +327,32 @@ class Trainer:
         progress = self.steps / self.settings.steps
         value_only = self.steps < self.settings.ppo.value_warm_up
         learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
-        if self._average is not None:
-            self._average.add(self.policy, self.rollout.num_fresh)
         learning = time.perf_counter() - collected
         total = time.perf_counter() - begun
+        lost = [
+            {"envs": lost.envs.tolist(), "starts": list(lost.starts), "cause": lost.cause}
+            for lost in collection.lost
+        ]
+        told = self.group.gather(_Collected(self.rollout.num_fresh, collection.episodes, lost))
+        fresh = sum(rank.fresh for rank in told)
+        episodes = [episode for rank in told for episode in rank.episodes]
         self.updates += 1
-        self.steps += self.rollout.num_fresh
+        self.steps += fresh
         self.seconds += total
-        self.episodes += len(collection.episodes)
-        self._window.extend((e.success, e.reward, e.steps) for e in collection.episodes)
+        self.episodes += len(episodes)
+        self._window.extend((e.success, e.reward, e.steps) for e in episodes)
+        if self._average is not None:
+            self._average.add(self.policy, fresh)
         return {
             "update": self.updates,
             "steps": self.steps,
             "episodes": self.episodes,
             **self._recent(),
-            **_ends(collection.episodes),
-            "lost": [
-                {"envs": lost.envs.tolist(), "starts": list(lost.starts), "cause": lost.cause}
-                for lost in collection.lost
-            ],
+            **_ends(episodes),
+            "lost": [lost for rank in told for lost in rank.lost],
             "learner": learned,
             "seconds": round(self.seconds, 3),
-            "samples_per_s": round(self.rollout.num_fresh / total, 1),
+            "samples_per_s": round(fresh / total, 1),
             "time": _shares(collection, learning, total),
             "waits": {cause: round(s, 4) for cause, s in collection.waits.items()},
         }
@@ -321,14 +375,15 @@ class Trainer:
     def _validate(self, validation: Validation) -> Json:
         """Validates, and keeps the policy if it is the best so far; what the record has of it."""
         begun = time.perf_counter()
-        found = validation.run(self.acting)
-        result = found.to_json()
-        if found.given_up:
+        found = validation.run(self.acting) if self.group.rank == 0 else None
+        result, given_up = self.group.share(found and (found.to_json(), found.given_up))
+        if given_up:
             return {"validation_given_up": result}
         quality = (result["success"], result["return"])
         if not self.best or quality >= (self.best["success"], self.best["return"]):
             self.best = {"steps": self.steps, **result}
-            self._save_policy(result)
+            if self.group.rank == 0:
+                self._save_policy(result)
         self._watcher.say(
             f"{self.steps:,} steps: validation success {100 * result['success']:.1f}% "
             f"({result['episodes']} episodes, {time.perf_counter() - begun:.0f} s), "
@@ -342,9 +397,9 @@ class Trainer:
 
         def note(number: int, frame: FrameType | None) -> None:
             name = signal.Signals(number).name
-            if name == "SIGINT" and self._asked == "SIGINT":
+            if name == "SIGINT" and "SIGINT" in (self._signalled, self._asked):
                 raise KeyboardInterrupt
-            self._asked = name
+            self._signalled = name
 
         names = [n for n in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, n)]
         before = {n: signal.signal(getattr(signal, n), note) for n in names}
@@ -367,6 +422,16 @@ def load_latest(folder: Path) -> Checkpoint:
     checkpoint = checkpoints.load(path)
     checkpoint.check_resumable()
     return checkpoint
+
+
+def _named(
+    parts: Mapping[str, tuple[Mapping[str, Any], Json]],
+) -> tuple[dict[str, torch.Tensor], Json]:
+    """Parts of a checkpoint, each tensors and a note, as `checkpoint.save` takes them."""
+    tensors = {
+        n: t for name, (t_of, _) in parts.items() for n, t in checkpoints.named(name, t_of).items()
+    }
+    return tensors, {name: note for name, (_, note) in parts.items()}
 
 
 def _ends(episodes: list[EpisodeStats]) -> Json:

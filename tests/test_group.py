@@ -1,0 +1,179 @@
+"""Ranks that learn together."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks
+import torch
+from toy_vec_env import ToyVecEnvFactory
+
+from tpsrl.errors import UserError
+from tpsrl.rl import group as groups
+from tpsrl.rl.group import Alone, Group
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.settings import TrainSettings
+
+ENVS, STEPS = 4, 12
+TINY = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
+# A single step along the whole gradient, whose first moment is then a tenth of it.
+ONCE = PPOSettings(
+    epochs=1,
+    minibatches=1,
+    max_grad_norm=0.0,
+    normalise_advantage=True,
+    importance_max=2.0,
+    entropy_coef=0.01,
+    entropy_target=0.5,
+)
+
+
+def settings(envs: int = ENVS, **changes: Any) -> TrainSettings:
+    ppo = dataclasses.replace(ONCE, **changes)
+    return TrainSettings(num_envs=envs, num_steps=STEPS, policy=TINY, ppo=ppo)
+
+
+def primitives(group: Group) -> dict[str, Any]:
+    """What each call gives on a rank, from what differs between ranks."""
+    pair = [torch.full((2, 2), float(group.rank)), torch.tensor([1.0 + group.rank])]
+    group.average(pair, 1.0 + 2.0 * group.rank)
+    return {
+        "totals": group.totals([1.0, 10.0 * group.rank]),
+        "average": [t.tolist() for t in pair],
+        "any": (group.any(group.rank == 1), group.any(False)),
+        "gather": group.gather({"rank": group.rank}),
+        "share": group.share(f"of {group.rank}"),
+        "is": (group.rank, group.size),
+    }
+
+
+def test_ranks_tell_each_other_sums_means_and_things(tmp_path: Path) -> None:
+    for rank, found in enumerate(ranks.run(3, primitives, tmp_path)):
+        weight = 1.0 + 3.0 + 5.0
+        mean = (0.0 * 1.0 + 1.0 * 3.0 + 2.0 * 5.0) / weight
+        assert found["totals"] == [3.0, 30.0]
+        first, second = found["average"]
+        assert first == [[pytest.approx(mean)] * 2] * 2
+        assert second == [pytest.approx(1.0 + mean)]
+        assert found["any"] == (True, False)
+        assert found["gather"] == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
+        assert found["share"] == "of 0"
+        assert found["is"] == (rank, 3)
+
+
+def test_alone_it_is_the_same_with_one() -> None:
+    alone, kept = Alone(), torch.tensor([1.0, 2.0])
+    alone.average([kept], 7.0)
+    assert kept.tolist() == [1.0, 2.0]
+    assert alone.totals([3.0]) == [3.0] and alone.any(True) and not alone.any(False)
+    assert alone.gather(5) == [5] and alone.share(5) == 5
+
+
+def learned(group: Group, own: TrainSettings, lost: int = 0) -> dict[str, Any]:
+    """One update from a rollout of this rank, of which the first so many steps do not count."""
+    made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
+    rollout = made.collector.collect(made.policy, made.rollouts).rollout
+    if lost:
+        rollout._rows, rollout.num_fresh = rollout.rows[lost:], rollout.num_fresh - lost
+    metrics = made.ppo.update(rollout)
+    made.collector.close()
+    state, _ = made.ppo.state_dict()
+    return {
+        "gradient": {k: v for k, v in state.items() if k.startswith("adam.exp_avg.")},
+        "entropy": state["entropy.exp_avg"],
+        "metrics": metrics,
+        "rewards": rollout.reward[rollout.rows].sum(),
+        "policy": {k: v.clone() for k, v in made.policy.state_dict().items()},
+    }
+
+
+def test_ranks_make_the_gradient_of_one_with_all_their_experience(tmp_path: Path) -> None:
+    two = ranks.run(2, learned, tmp_path, settings())
+    one = learned(Alone(), settings(2 * ENVS))
+    assert two[0]["rewards"] != two[1]["rewards"]
+    assert two[0]["rewards"] + two[1]["rewards"] == pytest.approx(one["rewards"])
+    for found in two:
+        for name, expected in one["gradient"].items():
+            torch.testing.assert_close(found["gradient"][name], expected, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(found["entropy"], one["entropy"], rtol=1e-4, atol=1e-7)
+        for name in ("policy_loss", "value_loss", "entropy", "grad_norm"):
+            assert found["metrics"][name] == pytest.approx(one["metrics"][name], rel=1e-3, abs=1e-5)
+
+
+def unequal(group: Group, own: TrainSettings) -> dict[str, Any]:
+    """As `learned`, where rank 1 has a third of the fresh steps that rank 0 has."""
+    return learned(group, own, lost=group.rank * 2 * ENVS * STEPS // 3)
+
+
+def gradients_of(group: Group, own: TrainSettings) -> dict[str, Any]:
+    """What each rank's own gradient would be, by itself."""
+    return learned(_Muted(group), own, lost=group.rank * 2 * ENVS * STEPS // 3)
+
+
+class _Muted(Alone):
+    """Has a rank's environments, and learns by itself."""
+
+    def __init__(self, group: Group) -> None:
+        self.rank, self.size = group.rank, group.size
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_ranks_count_by_their_fresh_steps_or_alike(tmp_path: Path, equal: bool) -> None:
+    plain = settings(
+        equal_ranks=equal, normalise_advantage=False, importance_max=0.0, entropy_coef=0.0
+    )
+    for name in ("together", "apart"):
+        (tmp_path / name).mkdir()
+    together = ranks.run(2, unequal, tmp_path / "together", plain)
+    apart = ranks.run(2, gradients_of, tmp_path / "apart", plain)
+    share = 0.5 if equal else 0.75
+    for name, found in together[0]["gradient"].items():
+        first, second = (rank["gradient"][name] for rank in apart)
+        expected = share * first + (1.0 - share) * second
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+        assert torch.equal(found, together[1]["gradient"][name])
+
+
+def poisoned(group: Group, own: TrainSettings) -> tuple[str, bool]:
+    """An update in which rank 1 has seen something that is not finite."""
+    made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
+    rollout = made.collector.collect(made.policy, made.rollouts).rollout
+    before = {k: v.clone() for k, v in made.policy.state_dict().items()}
+    if group.rank == 1:
+        rollout.returns[:] = float("nan")
+        rollout.reward[:] = float("nan")
+    try:
+        made.ppo.update(rollout)
+        message = ""
+    except Exception as error:
+        message = str(error)
+    made.collector.close()
+    after = made.policy.state_dict()
+    return message, all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_what_is_not_finite_on_one_rank_stops_all(tmp_path: Path) -> None:
+    for message, kept in ranks.run(2, poisoned, tmp_path, settings()):
+        assert "not finite" in message and kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"RANK": "two"}, "RANK: 'two' is no whole number; start it by torchrun"),
+        ({"RANK": "2"}, "RANK: 2 is out of range, must be between 0 and 1"),
+        ({"MASTER_PORT": ""}, "MASTER_PORT: not set, but WORLD_SIZE is 2"),
+        ({"WORLD_SIZE": "many"}, "WORLD_SIZE: 'many' is no whole number"),
+    ],
+)
+def test_a_job_that_does_not_fit_together_is_refused(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
+) -> None:
+    job = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in (job | changes).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=message):
+        groups.join(torch.device("cpu"))
