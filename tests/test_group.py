@@ -33,7 +33,7 @@ ONCE = PPOSettings(
 
 def settings(envs: int = ENVS, **changes: Any) -> TrainSettings:
     ppo = dataclasses.replace(ONCE, **changes)
-    return TrainSettings(num_envs=envs, num_steps=STEPS, policy=TINY, ppo=ppo)
+    return TrainSettings(num_envs=envs, num_steps=STEPS, preempt="none", policy=TINY, ppo=ppo)
 
 
 def primitives(group: Group) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tpsrl.errors import RunError
 from tpsrl.rl.collection.accounting import Accounting
 from tpsrl.rl.collection.inference import Batch, Choice, InferenceThreads, choose
 from tpsrl.rl.collection.noise import Noise
+from tpsrl.rl.collection.preemption import NoPreemption, Preemption
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.schedules import Schedule
 from tpsrl.rl.collection.settings import CollectorSettings
@@ -59,12 +60,21 @@ class Collector:
         pool: all environments
         schedule: which of them act when
         settings: how actions are chosen
+        preemption: when to stop before a rollout is full
     """
 
     rollouts = 1
 
-    def __init__(self, pool: EnvPool, schedule: Schedule, settings: CollectorSettings) -> None:
+    def __init__(
+        self,
+        pool: EnvPool,
+        schedule: Schedule,
+        settings: CollectorSettings,
+        preemption: Preemption | None = None,
+    ) -> None:
         self.pool, self._schedule = pool, schedule
+        self._preemption = preemption or NoPreemption()
+        self._refill = settings.refill
         self.num_envs, self.spec = pool.num_envs, pool.spec
         self._device = torch.device(settings.device)
         # For the log-probability, which is computed when the actions have been sent.
@@ -106,6 +116,7 @@ class Collector:
         """Collects a rollout that was begun; see `collect`."""
         accounting, schedule = self._accounting, self._schedule
         accounting.begin()
+        self._preemption.begin()
         self._begin()
         episodes: list[EpisodeStats] = []
         lost: list[LostEnvs] = []
@@ -117,7 +128,7 @@ class Collector:
                 envs = np.sort(ready[: rollout.room])
                 episodes += self._receive(rollout, envs)
                 steps.append((envs, self.pool.took_s(envs), self.pool.ready_at(envs)))
-            if rollout.full:
+            if self._preemption.stops(rollout.size - rollout.room) or rollout.full:
                 break
             self._send_chosen(rollout, version)
             under_way = len(rollout.in_flight) > 0 or bool(self._threads.held.any())
@@ -129,7 +140,9 @@ class Collector:
         self._send_chosen(rollout, version, wait=True)
         with accounting.inference:
             shown = self.pool.observation
-            rollout.finish(policy, lambda envs: {name: v[envs] for name, v in shown.items()})
+            rollout.finish(
+                policy, lambda envs: {name: v[envs] for name, v in shown.items()}, self._refill
+            )
         seconds, waits = accounting.end()
         env, took, when = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         return Collection(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.collection.collector import Collector
 from tpsrl.rl.collection.overlap import OverlapCollector
+from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.schedules import NoVerSchedule, Schedule, SyncSchedule, VerSchedule
 from tpsrl.rl.collection.settings import COLLECTORS, CollectorSettings
 from tpsrl.rl.envs.pool import EnvPool
@@ -21,6 +22,7 @@ def make(
     factory: VecEnvFactory,
     tolerance: FaultTolerance | None = None,
     say: Callable[[str], None] = lambda text: None,
+    preemption: Preemption | None = None,
 ) -> AnyCollector:
     """A collector with environments of its own.
 
@@ -29,6 +31,7 @@ def make(
         factory: of the environments
         tolerance: of workers that fail; None: the first failure ends the run
         say: is told what goes wrong and who waits for whom
+        preemption: when to stop before a rollout is full; None: never
 
     Raises:
         UserError: the name is unknown (names the nearest), a number is out of range, or one that
@@ -41,7 +44,7 @@ def make(
         pool = SerialEnvPool(factory, settings.num_envs, settings.seed)
     else:
         pool = WorkerEnvPool(factory, settings.num_envs, settings.processes, tolerance, say)
-    collector = Collector(pool, _schedule(settings), settings)
+    collector = Collector(pool, _schedule(settings), settings, preemption)
     return OverlapCollector(collector) if settings.name == OverlapCollector.name else collector
 
 

@@ -15,7 +15,8 @@ class CollectorSettings:
     random and always the same. `seed` is of the actions that are drawn, `device` of the policy.
     Inference waits for `min_batch` environments and takes `max_batch` at once, 0: all. Of the
     `inference_workers`, threads that choose actions, the one that collects is one; there may be
-    more only where the environments are in processes of their own.
+    more only where the environments are in processes of their own. With `refill` a rollout that is
+    cut short is filled up with the youngest steps of those before.
     """
 
     name: str
@@ -27,3 +28,4 @@ class CollectorSettings:
     min_batch: int = 1
     max_batch: int = 0
     inference_workers: int = 1
+    refill: bool = False

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from tpsrl.rl.collection import collectors
+from tpsrl.rl.collection import collectors, preemption
+from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.numbered import NumberedFactory
 from tpsrl.rl.envs.supervision import FaultTolerance
@@ -28,6 +29,7 @@ class Assembly:
     rollouts: list[Rollout]
     policy: ActorCritic
     ppo: PPO
+    preemption: Preemption
 
 
 def assemble(
@@ -64,19 +66,20 @@ def assemble(
     group = group or Alone()
     collection = settings.collector_settings(processes, seed, str(device), group.rank)
     own = NumberedFactory(factory, collection.first_env)
-    collector = collectors.make(collection, own, tolerance, say)
+    size = settings.num_envs * settings.num_steps
+    stops = preemption.make(group, settings.preemption_settings(), size)
+    collector = collectors.make(collection, own, tolerance, say, stops)
     try:
         torch.manual_seed(seed)
         policy = ActorCritic(collector.spec, settings.policy).to(device)
         if init is not None:
             warm_start.take_over(policy, init)
-        size = settings.num_envs * settings.num_steps
         made = [
             Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
             for _ in range(collector.rollouts)
         ]
         ppo = PPO(policy, settings.ppo, seed + _APART * group.rank, imitation, group)
-        return Assembly(collector, made, policy, ppo)
+        return Assembly(collector, made, policy, ppo, stops)
     except BaseException:
         collector.close()
         raise

@@ -3,6 +3,7 @@
 import dataclasses
 
 from tpsrl import config
+from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
@@ -32,6 +33,18 @@ class TrainSettings:
     max_failures: int = config.option(
         10, "workers that may be replaced within ten minutes", minimum=0
     )
+    preempt: str = config.option(
+        "optimal", "when ranks that collect slowly stop: none, share (DD-PPO) or optimal (VER)"
+    )
+    preempt_share: float = config.option(
+        0.6, "of the ranks that have whole rollouts then, of preempt=share", minimum=0, maximum=1
+    )
+    preempt_least: float = config.option(
+        0.25, "of a rollout that every rank collects before", minimum=0, maximum=1
+    )
+    refill: bool = config.option(
+        True, "a rollout that was cut short is filled up with the youngest steps of those before"
+    )
     average_steps: int = config.option(
         0,
         "steps of experience that the weights are averaged over, to act by; 0: those of the end",
@@ -54,4 +67,9 @@ class TrainSettings:
             min_batch=self.min_batch,
             max_batch=self.max_batch,
             inference_workers=self.inference_workers,
+            refill=self.refill,
         )
+
+    def preemption_settings(self) -> PreemptionSettings:
+        """What of these is about ranks that collect slowly."""
+        return PreemptionSettings(self.preempt, self.preempt_share, self.preempt_least)

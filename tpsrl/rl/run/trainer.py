@@ -15,6 +15,7 @@ import torch
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.collection.preemption import Pace
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
 from tpsrl.rl.group import Alone, Group
@@ -136,7 +137,7 @@ class Trainer:
             self.group,
         )
         self.collector, self._rollouts = made.collector, made.rollouts
-        self.policy, self.ppo = made.policy, made.ppo
+        self.policy, self.ppo, self._preemption = made.policy, made.ppo, made.preemption
         self._average: WeightAverage | None = None
         if settings.average_steps:
             self._average = WeightAverage(self.policy, settings.average_steps)
@@ -328,6 +329,9 @@ class Trainer:
         value_only = self.steps < self.settings.ppo.value_warm_up
         learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
         learning = time.perf_counter() - collected
+        num_envs, size = self.settings.num_envs, self.rollout.size
+        pace = Pace.of(collection.env, collection.took_s, collection.ready_at, num_envs, size)
+        self._preemption.plan(pace, learning)
         total = time.perf_counter() - begun
         lost = [
             {"envs": lost.envs.tolist(), "starts": list(lost.starts), "cause": lost.cause}

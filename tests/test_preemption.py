@@ -1,0 +1,135 @@
+"""When ranks that collect slowly stop."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ranks
+from test_group import ENVS, STEPS, settings
+from toy_vec_env import ToyVecEnvFactory
+
+from tpsrl.errors import UserError
+from tpsrl.rl.collection import preemption
+from tpsrl.rl.collection.preemption import NoPreemption, Pace, best_steps
+from tpsrl.rl.collection.preemption_settings import PreemptionSettings
+from tpsrl.rl.envs.vec_env import StepBatch, VecEnv
+from tpsrl.rl.group import Alone, Group
+from tpsrl.rl.run.assembly import assemble
+
+SIZE = ENVS * STEPS
+
+
+def test_a_pace_is_of_steps_with_what_they_waited_for() -> None:
+    env = np.array([0, 1, 0, 0])
+    took = np.array([0.1, 0.5, 0.1, 0.2])
+    ready = np.array([10.1, 10.5, 10.4, 10.9])
+    pace = Pace.of(env, took, ready, 3, 8)
+    # Environment 0 took 0.1 s, then came 0.3 and 0.5 s later; 2 gave nothing in 0.9 s.
+    assert pace.seconds.tolist() == pytest.approx([0.3, 0.5, 0.9])
+    assert pace.most == 8
+    nothing = Pace.of(np.array([], int), np.array([]), np.array([]), 2, 8)
+    assert nothing.seconds.tolist() == [1.0, 1.0]
+
+
+def test_steps_arrive_by_their_paces_until_there_are_enough() -> None:
+    assert Pace(np.array([0.5, 0.2]), 6).arrivals().tolist() == pytest.approx(
+        [0.2, 0.4, 0.5, 0.6, 0.8, 1.0]
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_number_of_steps_is_the_best_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    seconds = 10.0 ** rng.uniform(-3.0, 0.0, rng.integers(1, 7))
+    most, learning_s = int(rng.integers(1, 40)), float(rng.uniform(0.0, 5.0))
+    paces = [Pace(np.array([s]), most) for s in seconds]
+
+    def speed(steps: int) -> float:
+        """Steps a second, where the fastest way to so many is waited for."""
+        when = sorted(s * k for s in seconds for k in range(1, most + 1))
+        return steps / (when[steps - 1] + learning_s)
+
+    found = best_steps(paces, learning_s)
+    best = max(speed(steps) for steps in range(1, most * len(seconds) + 1))
+    assert speed(found) == pytest.approx(best, rel=1e-6)
+
+
+def test_who_is_as_fast_as_the_others_is_not_stopped() -> None:
+    alike = [Pace(np.full(4, 0.01), 64) for _ in range(5)]
+    assert best_steps(alike, 0.2) == 5 * 64
+    slower = [*alike[:4], Pace(np.full(4, 0.04), 64)]
+    assert 4 * 64 <= best_steps(slower, 0.2) < 4 * 64 + 20
+    assert best_steps(slower, 60.0) == 5 * 64  # while so long is learned, waiting costs little
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rule": "optimum"}, "preset.preempt: unknown value 'optimum'; did you mean 'optimal'"),
+        ({"share": 0.0}, "preset.preempt_share: must be above 0 and at most 1, got 0.0"),
+        ({"least": 1.5}, "preset.preempt_least: must be above 0 and at most 1, got 1.5"),
+    ],
+)
+def test_settings_that_are_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(PreemptionSettings(), **changes).check("preset.")
+
+
+def test_a_single_rank_is_never_stopped() -> None:
+    made = preemption.make(Alone(), PreemptionSettings("optimal"), SIZE)
+    assert isinstance(made, NoPreemption) and not made.stops(SIZE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slow:
+    """Environments that take so many seconds for a step of all."""
+
+    seconds: float
+
+    def __call__(self, env_ids: Sequence[int]) -> VecEnv:
+        made = ToyVecEnvFactory()(env_ids)
+        step = made.step
+
+        def slowly(envs: Sequence[int], actions: np.ndarray) -> StepBatch:
+            time.sleep(self.seconds)
+            return step(envs, actions)
+
+        made.step = slowly  # type: ignore[method-assign]
+        return made
+
+
+def collected(group: Group, rule: str, refill: bool) -> list[dict[str, Any]]:
+    """Four updates of two ranks, one of which is slow."""
+    own = dataclasses.replace(settings(), preempt=rule, preempt_share=0.5, refill=refill)
+    factory = Slow(0.05 if group.rank == 1 else 0.001)
+    made = assemble(own, factory, group=group)
+    told = []
+    for version in range(4):
+        found = made.collector.collect(made.policy, made.rollouts, version)
+        rollout = found.rollout
+        metrics = made.ppo.update(rollout, version=version)
+        pace = Pace.of(found.env, found.took_s, found.ready_at, ENVS, SIZE)
+        made.preemption.plan(pace, 0.01)
+        told.append({"fresh": rollout.num_fresh, "rows": len(rollout.rows), "kl": metrics["kl"]})
+    made.collector.close()
+    return told
+
+
+@pytest.mark.parametrize(("rule", "refill"), [("share", True), ("optimal", True), ("share", False)])
+def test_the_slower_rank_stops_early(tmp_path: Path, rule: str, refill: bool) -> None:
+    fast, slow = ranks.run(2, collected, tmp_path, rule, refill)
+    assert [told["fresh"] for told in fast] == [SIZE] * 4
+    first = 0 if rule == "share" else 1  # before the first there is nothing to plan by
+    assert [told["fresh"] for told in slow[:first]] == [SIZE] * first
+    for told in slow[first:]:
+        assert SIZE / 4 <= told["fresh"] < SIZE
+    for before, told in zip(slow, slow[1:], strict=False):
+        most = SIZE if refill else told["fresh"]
+        assert told["rows"] <= most
+        if refill and before["rows"] == SIZE:
+            assert told["rows"] >= SIZE - ENVS
+    assert [told["kl"] for told in fast] == [told["kl"] for told in slow]
