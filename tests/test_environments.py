@@ -24,7 +24,7 @@ from skills.registry import get, names, planned
 from skills.starts.recorded import load_starts, save_starts
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl.commands import train
+from tpsrl.commands import train, training_task
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
@@ -548,7 +548,7 @@ def test_homes_have_the_slots_that_the_skills_own_objects_need():
 
 def test_a_training_has_at_most_12_objects_unless_asked_for_more():
     def objects(*words: str) -> int:
-        return train._objects(train.load(words))
+        return training_task._objects(train.load(words))
 
     assert objects("skill=pick") == 12 and objects("skill=pick", "num_objects=30") == 30
     assert objects("skill=open_drawer") == 1 and objects("skill=open_drawer", "num_objects=5") == 5

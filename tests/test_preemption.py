@@ -1,6 +1,7 @@
 """When ranks that collect slowly stop."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_the_slower_rank_stops_early(tmp_path: Path, rule: str, refill: bool) ->
     assert [told["fresh"] for told in slow[:first]] == [SIZE] * first
     for told in slow[first:]:
         assert SIZE / 4 <= told["fresh"] < SIZE
-    for before, told in zip(slow, slow[1:], strict=False):
+    for before, told in itertools.pairwise(slow):
         most = SIZE if refill else told["fresh"]
         assert told["rows"] <= most
         if refill and before["rows"] == SIZE:

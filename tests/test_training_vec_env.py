@@ -18,7 +18,7 @@ from skills.starts import dataset
 from skills.starts.source import StartSource, start_episodes
 from tpsrl import config
 from tpsrl.cli import main
-from tpsrl.commands import train
+from tpsrl.commands import training_task
 from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.noise import Noise
@@ -261,7 +261,7 @@ def test_validations_and_evaluations_start_in_different_homes(
     monkeypatch.setattr(dataset, "_BLOCK", 1)
     few = ["num_objects=4", "processes=0"]
     chosen = ["skill=pick", *few, "num_episodes=1", "validation_episodes=1", "preset=cpu_state"]
-    task = train._task(config.load(TrainingSettings, chosen))
+    task = training_task.make(config.load(TrainingSettings, chosen))
     assert task.validation is not None
     homes = task.validation([0])
     homes.reset()

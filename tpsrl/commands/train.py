@@ -3,13 +3,16 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
-from tpsrl.commands import Command
+from tpsrl.commands import Command, ranks, training_task
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.run.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from tpsrl.rl.group import Group
 
 _DESCRIPTION = """Trains a skill by PPO on apartments of the training split, validates it on others
 now and then, and writes checkpoints/latest.safetensors (to resume from) and
@@ -21,8 +24,8 @@ is for that.
 
 SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
 a training was stopped or killed, with its own settings; others given beside it change them."""
-_CONFIG = "config.yaml"
-_FEW_OBJECTS = 12
+_CONFIG, _LATEST = "config.yaml", "checkpoints/latest.safetensors"
+_AUTO = "auto"  # of `resume`
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
 
@@ -81,6 +84,12 @@ class TrainingSettings:
         None, "workers for the homes, 0: in this process (default: one for each core)", minimum=0
     )
     threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    ranks: int = config.option(
+        1, "processes on this machine that train the policy together", minimum=1, maximum=1024
+    )
+    device: Literal["auto", "cpu", "cuda"] = config.option(
+        "auto", "of the network; auto: a GPU where there is one"
+    )
     validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
     validation_starts: str | None = config.option(
         None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
@@ -104,7 +113,9 @@ class TrainingSettings:
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
     )
-    resume: str | None = config.option(None, "folder of a training to go on with")
+    resume: str | None = config.option(
+        None, "folder of a training to go on with; auto: `out`, if there is one in it"
+    )
     out: str | None = config.option(None, "folder of the results (default: out/train/SKILL)")
 
 
@@ -132,6 +143,7 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
         UserError: a setting is not valid, the folder is none of a training, or of another skill,
             or what it is to begin with does not fit.
     """
+    overrides = _found(overrides)
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     folder = given.get("resume")
     if folder is None:
@@ -155,15 +167,39 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     return dataclasses.replace(settings, out=folder)
 
 
+def _found(overrides: Sequence[str]) -> list[str]:
+    """What was asked for, where `resume=auto` is the folder, or nothing if that has no training.
+
+    Ranks that were started anew go on with what they have saved, whatever they were told at first.
+    """
+    given = dict(o.split("=", 1) for o in overrides if "=" in o)
+    if given.get("resume") != _AUTO and not ("resume" not in given and ranks.is_restart()):
+        return list(overrides)
+    out = given.get("out") or f"out/train/{given.get('skill', '')}"
+    rest = [o for o in overrides if not o.startswith("resume=")]
+    if not (Path(out).expanduser() / _LATEST).is_file():
+        return rest
+    return [f"resume={out}", *(o for o in rest if o.partition("=")[0] not in ("out", "init"))]
+
+
 def run(settings: TrainingSettings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
+    settings = _checked(settings)
+    if settings.ranks > 1 and not ranks.in_job():
+        ranks.begin(settings.ranks, settings, settings.skill)
+    with ranks.joined(ranks.device_of(settings.device)) as group:
+        return _train(settings, group)
+
+
+def _train(settings: TrainingSettings, group: "Group") -> int:
+    """What one rank does of it."""
     import signal
 
     from rich.console import Console
 
-    settings = _checked(settings)
     console, out = Console(), Path(str(settings.out))
-    console.print(_heading(settings), highlight=False, markup=False, soft_wrap=True)
+    if group.rank == 0:
+        console.print(_heading(settings), highlight=False, markup=False, soft_wrap=True)
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
@@ -174,17 +210,17 @@ def run(settings: TrainingSettings) -> int:
     checkpoint = None if settings.resume is None else load_latest(out)
     begins_with = settings.init if checkpoint is None else None
     init = None if begins_with is None else checkpoints.load(begins_with)
-    processes, _ = set_up(settings.preset, settings.processes, settings.threads)
+    processes, _ = set_up(settings.preset, settings.processes, settings.threads, group.local_size)
     settings = dataclasses.replace(settings, resume=None, processes=processes)
     schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
     )
-    with Watch(settings.skill, settings.preset.steps, console) as watch:
+    shown = Watch(settings.skill, settings.preset.steps, console)
+    with shown if group.rank == 0 else ranks.RankWatch(group.rank) as watch:
         with datasets.telling(watch.prepare):
-            task = _task(settings)
-        where = f"in {processes} workers" if processes > 1 else "in one worker"
-        where = where if processes else "in this process"
-        watch.say(f"starting {settings.preset.num_envs} environments {where}")
+            task = ranks.in_turn(group, lambda: training_task.make(settings))
+        if group.rank == 0:
+            watch.say(_start(settings.preset.num_envs, processes, group.size))
         trainer = Trainer(
             settings.preset,
             schedule,
@@ -193,23 +229,36 @@ def run(settings: TrainingSettings) -> int:
             watch,
             processes,
             settings.seed,
+            ranks.device_of(settings.device),
             init=init,
-            imitation=_imitation(settings, task.deploy),
+            imitation=training_task.imitation(settings, task.deploy, group.rank),
             logger=settings.logger,
+            group=group,
         )
         try:
             if checkpoint is not None:
                 _check_banks(checkpoint.get("deploy", dict), task.deploy)
                 trainer.resume(checkpoint)
-            files.write_text(out / _CONFIG, config.to_yaml(settings))
+            if group.rank == 0:
+                files.write_text(out / _CONFIG, config.to_yaml(settings))
             stopped = trainer.train()
         finally:
             trainer.close()
-        watch.say(f"wrote {trainer.latest.parent}")
+        if group.rank == 0:
+            watch.say(f"wrote {trainer.latest.parent}")
     if not stopped:
         return 0
-    print(f"stopped; `tpsrl train resume={out}` goes on")
+    if group.rank == 0:
+        print(f"stopped; `tpsrl train resume={out}` goes on")
     return 128 + signal.Signals[stopped]
+
+
+def _start(num_envs: int, processes: int, count: int) -> str:
+    """What is started, for people."""
+    where = f"in {processes} workers" if processes > 1 else "in one worker"
+    where = where if processes else "in this process"
+    each = f" on each of {count} ranks" if count > 1 else ""
+    return f"starting {num_envs} environments {where}{each}"
 
 
 def _checked(settings: TrainingSettings) -> TrainingSettings:
@@ -252,52 +301,29 @@ def check(preset: TrainSettings) -> None:
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
     preset.ppo.check("preset.ppo.")
+    preset.preemption_settings().check("preset.")
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 
         check_encoder(preset.policy.encoder, "preset.policy.encoder")
 
 
-def set_up(preset: TrainSettings, processes: int | None, threads: int) -> tuple[int, int]:
-    """Makes this process ready to learn; the workers and threads that it has."""
+def set_up(
+    preset: TrainSettings, processes: int | None, threads: int, ranks: int = 1
+) -> tuple[int, int]:
+    """Makes this process ready to learn; the workers and threads that it has.
+
+    It shares the cores with the others of so many `ranks` on this machine.
+    """
     import torch
 
     from tpsrl import machine
 
-    threads = threads or machine.cores()
+    cores = max(machine.cores() // ranks, 1)
+    threads = threads or cores
     torch.set_num_threads(threads)
     machine.keep_memory()
-    return min(machine.cores() if processes is None else processes, preset.num_envs), threads
-
-
-def _imitation(settings: TrainingSettings, deploy: Mapping[str, Any]) -> Any:
-    """The loss on demonstrations, None where there are none.
-
-    Raises:
-        UserError: they are of another skill or lack a sensor, or nothing is to be made of them.
-    """
-    if not settings.demos:
-        return None
-    if settings.preset.ppo.imitation_coef == 0.0:
-        raise UserError("demos: with preset.ppo.imitation_coef=0 nothing is made of them; try 0.1")
-    from skills.demos import selecting
-    from skills.demos.preset import SCALES, SWITCHES
-    from tpsrl.rl.imitation.imitator import Imitator
-    from tpsrl.rl.imitation.settings import CloningSettings
-
-    depth = deploy["depth"]
-    size = None if depth is None else (int(depth[0]), int(depth[1]))
-    folders = [folder.strip() for folder in settings.demos.split(",")]
-    episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
-    return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed, SCALES)
-
-
-def _objects(settings: TrainingSettings) -> int:
-    """Fewer objects simulate faster, so that no more than 12 are taken unless asked for."""
-    from skills import registry
-
-    own = registry.get(settings.skill).start_states().num_objects
-    return min(own, _FEW_OBJECTS) if settings.num_objects is None else settings.num_objects
+    return min(cores if processes is None else processes, preset.num_envs), threads
 
 
 def _start_states(settings: TrainingSettings) -> str | None:
@@ -316,24 +342,6 @@ def _validation_starts(settings: TrainingSettings) -> str | None:
     if text is not None and is_mixture(text) and len(parse(text)) > 1:
         raise UserError(f"validation_starts: '{text}' has several parts; choose one of them")
     return None if text is None else _whole_paths(text)
-
-
-def task_changes(text: str | None) -> dict[str, float | None]:
-    """The entries of a skill's settings that `task` changes.
-
-    Raises:
-        UserError: it does not read so.
-    """
-    found: dict[str, float | None] = {}
-    for pair in filter(None, (text or "").split(",")):
-        key, _, value = (part.strip() for part in pair.partition(":"))
-        try:
-            number = None if value == "null" else float(value)
-        except ValueError:
-            raise UserError(f"task: '{pair}' does not read KEY:NUMBER") from None
-        whole = number is not None and number == int(number)
-        found[key] = int(number) if whole and number is not None else number
-    return found
 
 
 def _whole_paths(text: str) -> str:
@@ -356,48 +364,3 @@ def _check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 f"start_states: bank:{folder} is not the one that the training began with "
                 f"({digest}, it was {before[folder]})"
             )
-
-
-def _task(settings: TrainingSettings) -> Any:
-    """The environments to learn in, those of a validation, and what checkpoints say of them."""
-    from skills.envs.environment import EnvOptions
-    from skills.envs.held_out import HeldOut, validation_pools
-    from skills.envs.training import TrainingVecEnvFactory, deployment
-    from tpsrl.rl.envs.delay import DelayedVecEnvFactory
-    from tpsrl.rl.run.trainer import TrainTask
-
-    camera = settings.preset.policy.encoder != "state"
-    options = EnvOptions(
-        depth=(settings.depth, settings.depth) if camera else None,
-        critic=settings.preset.policy.critic,
-        sensors=settings.sensors,
-        base_movement=settings.base_movement,
-        settings=task_changes(settings.task),
-        starts=settings.start_states,
-        num_objects=_objects(settings),
-        num_episodes=settings.num_episodes,
-        engine=settings.engine,
-    )
-    factory = TrainingVecEnvFactory(
-        settings.skill, options, settings.seed, limit_ends=settings.limit_ends
-    )
-    making = None if settings.processes is None else max(settings.processes, 1)
-    factory.prepare(making)
-    deploy = deployment(factory, settings.delay)
-    banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
-    if banks:
-        deploy["banks"] = banks
-    shown = DelayedVecEnvFactory(factory) if settings.delay else factory
-    if not settings.validation_episodes:
-        return TrainTask(shown, None, deploy)
-    how = HeldOut(
-        settings.validation_episodes,
-        settings.validation_seed,
-        settings.preset.num_envs,
-        settings.validation_starts,
-        settings.processes or 0,
-        settings.delay,
-        settings.preset.hang_s,
-    )
-    validation = validation_pools(settings.skill, options, how)
-    return TrainTask(shown, validation, deploy)

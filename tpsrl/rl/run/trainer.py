@@ -196,7 +196,7 @@ class Trainer:
                 checkpoint is from before.
         """
         records = self._records()
-        self._watcher.say(
+        self._tell(
             f"collecting the first {self._whole:,} steps; code that is not compiled yet is "
             "compiled now, once"
         )
@@ -218,7 +218,7 @@ class Trainer:
                 self._saved, wanted = time.monotonic(), False
                 asked, self._asked = self._asked, ""
                 if asked == "SIGUSR1":
-                    self._watcher.say(f"saved {self.latest}")
+                    self._tell(f"saved {self.latest}")
                 elif asked:
                     return asked
         return ""
@@ -227,6 +227,11 @@ class Trainer:
     def _whole(self) -> int:
         """Steps of a rollout of all ranks, if none is cut short."""
         return self.rollout.size * self.group.size
+
+    def _tell(self, text: str) -> None:
+        """Says something that all ranks know, once."""
+        if self.group.rank == 0:
+            self._watcher.say(text)
 
     def _records(self) -> Records | NoRecords:
         if self.group.rank > 0:
@@ -388,7 +393,7 @@ class Trainer:
             self.best = {"steps": self.steps, **result}
             if self.group.rank == 0:
                 self._save_policy(result)
-        self._watcher.say(
+        self._tell(
             f"{self.steps:,} steps: validation success {100 * result['success']:.1f}% "
             f"({result['episodes']} episodes, {time.perf_counter() - begun:.0f} s), "
             f"best {100 * self.best['success']:.1f}%"

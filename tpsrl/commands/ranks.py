@@ -1,0 +1,106 @@
+"""The ranks of a training: the job that this process is part of, and how one is begun."""
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tpsrl.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from tpsrl.rl.envs.vec_env import Json
+    from tpsrl.rl.group import Group
+
+_RESTARTS = 3  # of all ranks after one has died, of a job that is begun here
+
+Prepared = TypeVar("Prepared")
+
+
+class RankWatch(contextlib.AbstractContextManager["RankWatch"]):
+    """Of a rank beside rank 0, which shows the training's course: only what it says itself."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def prepare(self, what: str, done: int, count: int) -> None:
+        """See `tpsrl.rl.run.watch.Watch.prepare`."""
+
+    def update(self, row: "Json") -> None:
+        """See `tpsrl.rl.run.records.Watcher.update`."""
+
+    def say(self, text: str) -> None:
+        """See `tpsrl.rl.run.records.Watcher.say`."""
+        print(f"rank {self._rank}: {text}", flush=True)
+
+
+def in_job() -> bool:
+    """Whether torchrun or the like has started this process as one of several."""
+    return "WORLD_SIZE" in os.environ
+
+
+def is_restart() -> bool:
+    """Whether torchrun has started the ranks anew, after one of them had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0) > 0
+
+
+def begin(count: int, settings: Any, skill: str) -> None:
+    """Goes on as the launcher of so many ranks on this machine; does not return."""
+    from eval.running.command import command_line
+
+    words = shlex.split(command_line(("tpsrl", "train", skill), settings, ("skill",)))
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    launcher += [f"--max-restarts={_RESTARTS}", "-m", *words]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *launcher])
+
+
+@contextlib.contextmanager
+def joined(device: "torch.device") -> Iterator["Group"]:
+    """The group that this process is in, which it leaves at the end.
+
+    Raises:
+        UserError, RunError: see `tpsrl.rl.group.join`.
+    """
+    from tpsrl.rl import group as groups
+
+    group = groups.join(device)
+    try:
+        yield group
+    finally:
+        groups.leave()
+
+
+def device_of(choice: str) -> "torch.device":
+    """The device of this rank: `auto` is a GPU where there is one.
+
+    Raises:
+        UserError: there is no GPU, or not one for each rank on this machine.
+    """
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if choice == "cpu" or (choice == "auto" and count == 0):
+        return torch.device("cpu")
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if count < ranks:
+        there = f"{count} GPUs for {ranks} ranks" if count else "no GPU"
+        raise UserError(f"device: {there} on this machine; nearest: cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def in_turn(group: "Group", make: Callable[[], Prepared]) -> Prepared:
+    """What rank 0 makes first, then the others, who find what it has put into the cache."""
+    if group.rank > 0:
+        group.gather(None)
+    made = make()
+    if group.rank == 0:
+        group.gather(None)
+    return made

@@ -1,0 +1,104 @@
+"""What a training is in: environments, held-out ones, and demonstrations."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tpsrl.errors import UserError
+
+if TYPE_CHECKING:
+    from tpsrl.commands.train import TrainingSettings
+
+_FEW_OBJECTS = 12
+
+
+def make(settings: "TrainingSettings") -> Any:
+    """The environments to learn in, those of a validation, and what checkpoints say of them."""
+    from skills.envs.environment import EnvOptions
+    from skills.envs.held_out import HeldOut, validation_pools
+    from skills.envs.training import TrainingVecEnvFactory, deployment
+    from tpsrl.rl.envs.delay import DelayedVecEnvFactory
+    from tpsrl.rl.run.trainer import TrainTask
+
+    camera = settings.preset.policy.encoder != "state"
+    options = EnvOptions(
+        depth=(settings.depth, settings.depth) if camera else None,
+        critic=settings.preset.policy.critic,
+        sensors=settings.sensors,
+        base_movement=settings.base_movement,
+        settings=task_changes(settings.task),
+        starts=settings.start_states,
+        num_objects=_objects(settings),
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+    )
+    factory = TrainingVecEnvFactory(
+        settings.skill, options, settings.seed, limit_ends=settings.limit_ends
+    )
+    making = None if settings.processes is None else max(settings.processes, 1)
+    factory.prepare(making)
+    deploy = deployment(factory, settings.delay)
+    banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
+    if banks:
+        deploy["banks"] = banks
+    shown = DelayedVecEnvFactory(factory) if settings.delay else factory
+    if not settings.validation_episodes:
+        return TrainTask(shown, None, deploy)
+    how = HeldOut(
+        settings.validation_episodes,
+        settings.validation_seed,
+        settings.preset.num_envs,
+        settings.validation_starts,
+        settings.processes or 0,
+        settings.delay,
+        settings.preset.hang_s,
+    )
+    validation = validation_pools(settings.skill, options, how)
+    return TrainTask(shown, validation, deploy)
+
+
+def imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: int = 0) -> Any:
+    """The loss on demonstrations, None where there are none.
+
+    Raises:
+        UserError: they are of another skill or lack a sensor, or nothing is to be made of them.
+    """
+    if not settings.demos:
+        return None
+    if settings.preset.ppo.imitation_coef == 0.0:
+        raise UserError("demos: with preset.ppo.imitation_coef=0 nothing is made of them; try 0.1")
+    from skills.demos import selecting
+    from skills.demos.preset import SCALES, SWITCHES
+    from tpsrl.rl.imitation.imitator import Imitator
+    from tpsrl.rl.imitation.settings import CloningSettings
+
+    depth = deploy["depth"]
+    size = None if depth is None else (int(depth[0]), int(depth[1]))
+    folders = [folder.strip() for folder in settings.demos.split(",")]
+    episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
+    return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed + rank, SCALES)
+
+
+def task_changes(text: str | None) -> dict[str, float | None]:
+    """The entries of a skill's settings that `task` changes.
+
+    Raises:
+        UserError: it does not read so.
+    """
+    found: dict[str, float | None] = {}
+    for pair in filter(None, (text or "").split(",")):
+        key, _, value = (part.strip() for part in pair.partition(":"))
+        try:
+            number = None if value == "null" else float(value)
+        except ValueError:
+            raise UserError(f"task: '{pair}' does not read KEY:NUMBER") from None
+        whole = number is not None and number == int(number)
+        found[key] = int(number) if whole and number is not None else number
+    return found
+
+
+def _objects(settings: "TrainingSettings") -> int:
+    """Fewer objects simulate faster, so that no more than 12 are taken unless asked for."""
+    from skills import registry
+
+    own = registry.get(settings.skill).start_states().num_objects
+    return min(own, _FEW_OBJECTS) if settings.num_objects is None else settings.num_objects
