@@ -78,8 +78,14 @@ def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
     card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
     assert card.hours == 1.5 and card.apartments is not None
     assert card.apartments.startswith("5 apartments of split train (families sc0")
+    assert "elsewhere" not in card.apartments
     command = "tpsrl train pick preset=cpu_state preset.steps=2000000 num_episodes=5 seed=3"
     assert card.commands == (command,)
+    words.append("start_states=own:0.5,rearranged:0.5")
+    (source / "config.yaml").write_text(config.to_yaml(config.load(TrainingSettings, words)))
+    assert export(tmp_path, f"agent={source}") == 0
+    card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
+    assert card.apartments and card.apartments.endswith("126 of these with the fridge elsewhere")
 
 
 def test_success_comes_from_an_evaluation_of_this_policy(

@@ -1,5 +1,6 @@
 """`tpsrl export`: makes of a trained policy a small file to ship, with its model card."""
 
+import contextlib
 import dataclasses
 import subprocess
 from collections.abc import Sequence
@@ -176,24 +177,39 @@ def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, 
 
 def _demonstrations(training: Any) -> str:
     """What a policy was cloned from, as far as the folders are still there."""
-    from skills.demos import store
-
-    folders = [folder.strip() for folder in training.demos.split(",")]
-    try:
-        notes = [store.read_note(folder) for folder in folders]
-    except UserError:
+    folders, notes = training.demos.split(","), _notes(training)
+    if len(notes) < len(folders):
         return f"of the scripted expert, in {len(folders)} folders that are there no more"
     episodes, frames = sum(n.episodes for n in notes), sum(n.frames for n in notes)
     return f"{episodes:,} episodes of the scripted expert, {frames:,} frames"
 
 
 def _apartments(training: Any) -> str:
+    """Where a policy was trained; with the apartments of its demonstrations, if these are there."""
+    from skills.starts import mixture
+    from tpsrl.world import rearranging
     from tpsrl.world.layouts import load_layout_set
 
-    layouts = load_layout_set("replica_cad").split("train")
-    used = layouts[: training.num_episodes]
+    layout_set = load_layout_set("replica_cad")
+    used = layout_set.split("train")[: training.num_episodes]
     families = ", ".join(sorted({layout.family for layout in used}))
-    return f"{len(used)} apartments of split train (families {families})"
+    text = f"{len(used)} apartments of split train (families {families})"
+    starts = [training.start_states, *(note.made.get("start_states") for note in _notes(training))]
+    parts = [p for given in starts if mixture.is_mixture(given) for p in mixture.parse(given)]
+    if any(part.rearranged for part in parts):
+        text += f" and {len(rearranging.names(layout_set))} of these with the fridge elsewhere"
+    return text
+
+
+def _notes(training: Any) -> list[Any]:
+    """Of the folders of demonstrations that are still there."""
+    from skills.demos import store
+
+    found = []
+    for folder in filter(None, (training.demos or "").split(",")):
+        with contextlib.suppress(UserError):
+            found.append(store.read_note(folder.strip()))
+    return found
 
 
 def _hours(settings: ExportSettings, steps: int) -> float | None:
