@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -196,9 +197,17 @@ def _apartments(training: Any) -> str:
     text = f"{len(used)} apartments of split train (families {families})"
     starts = [training.start_states, *(note.made.get("start_states") for note in _notes(training))]
     parts = [p for given in starts if mixture.is_mixture(given) for p in mixture.parse(given)]
-    if any(part.rearranged for part in parts):
+    if any(part.rearranged or _split_of(part.folder) == rearranging.SPLIT for part in parts):
         text += f" and {len(rearranging.names(layout_set))} of these with the fridge elsewhere"
     return text
+
+
+def _split_of(bank: Path | None) -> str | None:
+    """The split that a bank was made in, if it is still there."""
+    try:
+        return str(json.loads((bank / "index.json").read_text())["split"]) if bank else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _notes(training: Any) -> list[Any]:
