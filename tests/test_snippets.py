@@ -201,6 +201,13 @@ def check_tool(words: list[str]) -> None:
     """A tool that is installed beside this Python; what it is told is not looked at."""
 
 
+def check_torchrun(words: list[str]) -> None:
+    """Its own options are taken as they are; what it runs is a command of tpsrl's."""
+    what = words.index("-m")
+    assert all(word.startswith("--") for word in words[:what]) and words[what + 1] == "tpsrl"
+    check_tpsrl(words[what + 2 :])
+
+
 CHECKS: dict[str, Callable[[list[str]], None]] = {
     "tpsrl": check_tpsrl,
     "make": check_make,
@@ -211,6 +218,7 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
     "jupyter": check_tool,
     "tensorboard": check_tool,
     "git": check_tool,
+    "torchrun": check_torchrun,
     "cd": check_tool,
 }
 
