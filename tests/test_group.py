@@ -9,6 +9,7 @@ import ranks
 import torch
 from toy_vec_env import ToyVecEnvFactory
 
+from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl import group as groups
 from tpsrl.rl.group import Alone, Group
@@ -177,3 +178,22 @@ def test_a_job_that_does_not_fit_together_is_refused(
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=message):
         groups.join(torch.device("cpu"))
+
+
+def test_what_is_started_anew_goes_on_from_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out/train/pick"
+    monkeypatch.chdir(tmp_path)
+    words = ["skill=pick", "init=policy.safetensors", "preset.steps=10"]
+    assert train.resumed([*words, "resume=auto"]) == words
+    assert train.resumed(words) == words
+    (out / "checkpoints").mkdir(parents=True)
+    (out / "checkpoints/latest.safetensors").touch()
+    assert train.resumed(words) == words
+    going_on = ["resume=out/train/pick", "skill=pick", "preset.steps=10"]
+    assert train.resumed([*words, "resume=auto"]) == going_on
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert train.resumed(words) == going_on
+    assert train.resumed(["skill=pick", f"out={out}"]) == [f"resume={out}", "skill=pick"]
+    assert train.resumed(["skill=pick", "resume=elsewhere"]) == ["skill=pick", "resume=elsewhere"]

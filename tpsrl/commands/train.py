@@ -143,7 +143,7 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
         UserError: a setting is not valid, the folder is none of a training, or of another skill,
             or what it is to begin with does not fit.
     """
-    overrides = _found(overrides)
+    overrides = resumed(overrides)
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     folder = given.get("resume")
     if folder is None:
@@ -167,7 +167,7 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     return dataclasses.replace(settings, out=folder)
 
 
-def _found(overrides: Sequence[str]) -> list[str]:
+def resumed(overrides: Sequence[str]) -> list[str]:
     """What was asked for, where `resume=auto` is the folder, or nothing if that has no training.
 
     Ranks that were started anew go on with what they have saved, whatever they were told at first.
