@@ -6,8 +6,9 @@ import pytest
 import tpsrl.rl
 
 ROOT = Path(tpsrl.rl.__file__).parent
-# A folder imports from itself and from those before it.
+# A folder imports from itself and from those before it, and any of them from the one module beside.
 ROOMS = ("envs", "policy", "collection", "learning", "imitation", "run", "bench")
+BESIDE = {"group"}
 
 
 def imports(path: Path) -> set[str]:
@@ -28,6 +29,12 @@ def test_every_folder_has_its_place() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_folder_imports_from_those_before_it(room: str) -> None:
-    allowed = set(ROOMS[: ROOMS.index(room) + 1])
+    allowed = set(ROOMS[: ROOMS.index(room) + 1]) | BESIDE
     for path in (ROOT / room).rglob("*.py"):
         assert imports(path) <= allowed, path
+
+
+def test_the_module_beside_the_folders_needs_none_of_them() -> None:
+    assert {path.stem for path in ROOT.glob("*.py")} == BESIDE | {"__init__"}
+    for name in BESIDE:
+        assert not imports(ROOT / f"{name}.py")

@@ -1,7 +1,8 @@
 """Teachers by servoing: they succeed, and what they say is read off the state."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,8 +12,16 @@ from skills.articulated.servo import drive_to
 from skills.core.interface import Teacher
 from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
-from skills.scripted.scene import look
-from skills.scripted.servoing import ARRIVED_M, ARRIVED_RAD, drive, line_free, stances, towards
+from skills.scripted.scene import Scene, look
+from skills.scripted.servoing import (
+    ARRIVED_M,
+    ARRIVED_RAD,
+    drive,
+    line_free,
+    stances,
+    towards,
+    wrap,
+)
 from skills.starts import dataset
 from skills.starts.source import start_episodes
 from tpsrl.world import action as act
@@ -133,18 +142,49 @@ def test_what_is_out_of_reach_has_no_label(envs: Envs) -> None:
     assert teacher.label(world)[1]
 
 
+class Floor:
+    """A scene of nothing but a floor, on which the arm may be held in some headings only."""
+
+    def __init__(self, base: np.ndarray, blocked: Callable[[float], bool] = lambda yaw: False):
+        self.base, self._blocked = base, blocked
+
+    def checker(self, pose: np.ndarray) -> "Floor":
+        return Floor(pose, self._blocked)
+
+    def clearance(self, posture: np.ndarray, at_most: float) -> float:
+        return 0.0 if self._blocked(float(wrap(self.base[2]))) else at_most
+
+
+def driven(scene: Floor, goal: np.ndarray) -> Iterator[tuple[float, float]]:
+    """The actions of 120 steps of a drive, each followed as if there were no inertia."""
+    for _ in range(120):
+        speed, turn = drive_to(cast(Scene, scene), REST, goal)
+        yield speed, turn
+        yaw = scene.base[2]
+        scene.base[:2] += act.STEP_M * speed * np.array([np.cos(yaw), np.sin(yaw)])
+        scene.base[2] += act.STEP_RAD * turn
+
+
 @pytest.mark.parametrize("yaw", [-2.5, -0.8, 0.0, 1.2, 3.0])
 @pytest.mark.parametrize("at", [(-0.6, 0.3), (-0.2, -0.3), (0.3, 0.1)])
 def test_a_drive_to_a_pose_ends_there(at: tuple[float, float], yaw: float) -> None:
-    base, goal = np.array([*at, yaw]), np.array([0.1, 0.05, 0.4])
-    for _ in range(120):
-        speed, turn = drive_to(base, goal)
+    scene, goal = Floor(np.array([*at, yaw])), np.array([0.1, 0.05, 0.4])
+    for speed, turn in driven(scene, goal):
         assert max(abs(speed), abs(turn)) <= 1.0
-        base[:2] += act.STEP_M * speed * np.array([np.cos(base[2]), np.sin(base[2])])
-        base[2] += act.STEP_RAD * turn
-    assert np.linalg.norm(base[:2] - goal[:2]) < 0.11
-    off = base[2] - goal[2]
-    assert abs(np.arctan2(np.sin(off), np.cos(off))) < 0.02
+    assert np.linalg.norm(scene.base[:2] - goal[:2]) < 0.11
+    assert abs(wrap(scene.base[2] - goal[2])) < 0.02
+
+
+@pytest.mark.parametrize(("wall", "sign"), [(0.0, -1.0), (np.pi, 1.0)])
+def test_a_drive_goes_backwards_where_the_arm_faces_a_wall_on_the_way(
+    wall: float, sign: float
+) -> None:
+    """The way is along x; with the arm towards the wall, the robot cannot stand at its end."""
+    goal = np.array([1.0, 0.0, 0.5 * np.pi])
+    scene = Floor(np.array([0.0, 0.0, 0.5 * np.pi]), lambda yaw: abs(wrap(yaw - wall)) < 0.5)
+    moved = [speed for speed, _ in driven(scene, goal) if abs(speed) > 0.05]
+    assert len(moved) > 3 and all(np.sign(speed) == sign for speed in moved)
+    assert np.linalg.norm(scene.base[:2] - goal[:2]) < 0.11
 
 
 # -- of what ways are made ---------------------------------------------------------------------
