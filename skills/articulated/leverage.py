@@ -60,6 +60,7 @@ _STRAIGHT, _STRAIGHT_SLIDE = 1.5, 0.3  # what straight on counts beside the arm'
 # they begin, and where that is; all for doors, and for drawers.
 _TURNED, _TURNED_SLIDE = 0.4, 0.15
 _ASIDE, _ASIDE_SLIDE = 1.0, 0.6
+_FAR_SLIDE = 0.5  # a metre off a drawer's face: there may be a wall behind, and it backs off so far
 _STANDS_M = -0.27
 _TURNED_PUSH, _PAST_THE_EDGE_RAD = 1.0, -0.9
 _DRIVES_KNOWN = 600  # ways for which the drive is looked up
@@ -267,7 +268,9 @@ def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, n
     stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
     beside = (stance[:, :2] - handle.point(joint)[:2]) @ np.array([-normal[1], normal[0]])
     if handle.slides:
+        far = (stance[:, :2] - handle.point(joint)[:2]) @ normal
         odd = _TURNED_SLIDE * np.abs(table.inward) + _ASIDE_SLIDE * np.abs(beside)
+        odd += _FAR_SLIDE * far
     else:
         odd = _TURNED * np.abs(table.inward) + _ASIDE * np.abs(beside - _STANDS_M)
     row = int(np.argmin(odd + np.abs(table.posture - REST).max(axis=1)))
