@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 import ranks
 from test_group import ENVS, STEPS, settings
+from torch import distributed
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
 from tpsrl.rl.collection import preemption
-from tpsrl.rl.collection.preemption import NoPreemption, Pace, best_steps
+from tpsrl.rl.collection.preemption import (
+    NoPreemption,
+    Pace,
+    Preempted,
+    best_steps,
+    outweighs,
+)
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.envs.vec_env import StepBatch, VecEnv
 from tpsrl.rl.group import Alone, Group
@@ -65,6 +72,54 @@ def test_who_is_as_fast_as_the_others_is_not_stopped() -> None:
     slower = [*alike[:4], Pace(np.full(4, 0.04), 64)]
     assert 4 * 64 <= best_steps(slower, 0.2) < 4 * 64 + 20
     assert best_steps(slower, 60.0) == 5 * 64  # while so long is learned, waiting costs little
+
+
+def test_the_quarter_of_the_slowest_is_waited_for_anyway() -> None:
+    """So the others had better go on until then, and S is no less than what they collect."""
+    paces = [Pace(np.full(4, seconds), 64) for seconds in (0.01, 0.02, 0.03, 0.04, 0.2)]
+    least = 16  # 0.8 s of the last, while the others have all of theirs after 0.64 s
+    early, late = best_steps(paces, 0.0), best_steps(paces, 0.0, least)
+    assert early < 4 * 64 and late == 4 * 64 + least
+    assert best_steps([Pace(np.full(4, 0.01), 64)] * 5, 0.2, least) == 5 * 64
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_at_a_steady_pace_the_margin_is_where_the_best_number_of_steps_is(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    most, learning_s = 400, float(rng.uniform(0.05, 2.0))
+    paces = [Pace(np.full(4, s), most) for s in 10.0 ** rng.uniform(-3.0, -1.0, 6)]
+    arrivals = [pace.arrivals() for pace in paces]
+    when = np.sort(np.concatenate(arrivals))
+    steps = np.arange(1, len(when) + 1)
+    whole = most * sum((when >= each[-1]).astype(int) for each in arrivals)
+    stops = outweighs(steps, whole, when, learning_s)
+    at = int(np.argmax(stops)) if stops.any() else len(when) - 1
+    speed = steps / (when + learning_s)
+    assert speed[at] >= 0.98 * speed.max()  # steps come one by one, not at a rate
+
+
+class Gathers(Alone):
+    """Two ranks, of which the other one says the same about its pace, but learned as long."""
+
+    size = 2
+
+    def __init__(self, learned_s: float) -> None:
+        self._learned_s = learned_s
+
+    def gather(self, thing: Any) -> list[Any]:
+        return [thing, (thing[0], self._learned_s)]
+
+
+@pytest.mark.parametrize("rule", ["optimal", "marginal"])
+def test_who_waits_for_the_others_does_not_learn_for_longer(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemption, "_store", lambda group: distributed.HashStore())
+    made = preemption.make(Gathers(0.25), PreemptionSettings(rule), SIZE)
+    assert isinstance(made, Preempted)
+    made.begin()
+    made.plan(Pace(np.full(ENVS, 0.01), SIZE), 7.0)
+    assert made._learning_s == 0.25
 
 
 @pytest.mark.parametrize(
@@ -120,7 +175,9 @@ def collected(group: Group, rule: str, refill: bool) -> list[dict[str, Any]]:
     return told
 
 
-@pytest.mark.parametrize(("rule", "refill"), [("share", True), ("optimal", True), ("share", False)])
+@pytest.mark.parametrize(
+    ("rule", "refill"), [("share", True), ("optimal", True), ("marginal", True), ("share", False)]
+)
 def test_the_slower_rank_stops_early(tmp_path: Path, rule: str, refill: bool) -> None:
     fast, slow = ranks.run(2, collected, tmp_path, rule, refill)
     assert [told["fresh"] for told in fast] == [SIZE] * 4

@@ -87,6 +87,11 @@ COMMANDS = {
         "[key=value ...]",
         "measure how fast this machine trains",
     ),
+    "bench scale": (
+        "tpsrl.commands.bench_scale",
+        "[key=value ...]",
+        "measure and simulate training on several ranks",
+    ),
     "warmup": (
         "tpsrl.commands.warmup",
         "",

@@ -22,11 +22,13 @@ _MOST_ENVS = 10_000  # whose starts are numbered apart
 class SyntheticVecEnvFactory:
     """Environments whose durations and content follow from `seed` and their numbers in the whole.
 
-    `variant` is "waiting", "busy" or "none", see `tpsrl.rl.bench.synthetic_env.SyntheticEnv`.
+    `variant` is "waiting", "busy" or "none", and `slowness` what all durations are multiplied by,
+    see `tpsrl.rl.bench.synthetic_env.SyntheticEnv`.
     """
 
     variant: str = "waiting"
     seed: int = 0
+    slowness: float = 1.0
 
     def __call__(self, env_ids: Sequence[int]) -> "SyntheticVecEnv":
         """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
@@ -97,8 +99,11 @@ class SyntheticVecEnv:
 
     def reseed(self, restarts: int) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.reseed`."""
-        seed, variant = self._factory.seed, self._factory.variant
-        self._envs = [core.SyntheticEnv(env, seed, variant, restarts) for env in self._names]
+        own = self._factory
+        self._envs = [
+            core.SyntheticEnv(env, own.seed, own.variant, restarts, own.slowness)
+            for env in self._names
+        ]
 
     def avoid(self, starts: Sequence[int]) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""

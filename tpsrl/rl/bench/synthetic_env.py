@@ -103,7 +103,8 @@ class SyntheticEnv:
 
     `variant` is what a step does with its time: "waiting" sleeps, as with a simulator on an
     accelerator; "busy" uses so much of a core, longer where it has to share it; "none" takes no
-    time. `drawn_s` is how long all steps and resets so far were to take.
+    time. What was drawn is multiplied by `slowness`. `drawn_s` is how long all steps and resets so
+    far were to take.
 
     The reward is 1 less the mean squared distance between the action, clipped to [-1, 1], and the
     first ten entries of the state, which are drawn anew in each step.
@@ -116,11 +117,17 @@ class SyntheticEnv:
     """
 
     def __init__(
-        self, number: int, seed: int = 0, variant: str = "waiting", restarts: int = 0
+        self,
+        number: int,
+        seed: int = 0,
+        variant: str = "waiting",
+        restarts: int = 0,
+        slowness: float = 1.0,
     ) -> None:
         if variant not in VARIANTS:
             raise ValueError(f"variant: unknown value '{variant}' (valid: {', '.join(VARIANTS)})")
         self.number, self.seed, self.variant = number, seed, variant
+        self._slowness = slowness
         self.timing = Timing(number, seed, restarts)
         self.episode = EPISODES * restarts - 1
         self.steps = 0  # of the present episode
@@ -220,6 +227,7 @@ class SyntheticEnv:
 
     def _spend(self, seconds: float, begun: float) -> None:
         """Lets so much time pass since `begun`, in the way of the variant."""
+        seconds *= self._slowness
         self.drawn_s += seconds
         until = begun + seconds
         if self.variant == "waiting":

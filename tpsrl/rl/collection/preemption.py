@@ -1,12 +1,17 @@
 """Preemption of stragglers: ranks that collect slowly stop early, so that the others need not wait.
 
-Gradients are averaged over ranks, so the slowest one holds up all. Two rules say when it stops:
+Gradients are averaged over ranks, so the slowest one holds up all. Three rules say when it stops:
 
 - `share`, DD-PPO's (Wijmans et al., ICLR 2020, section 3): once so many of the ranks have a whole
   rollout, at least a quarter of one collected.
 - `optimal`, VER's (section 2.3): once all ranks together have S steps, where S maximises
   S / (Time(S) + LT) for the times that steps took in the rollout before, and for the time that was
-  then learned.
+  then learned; the quarter of the slowest is waited for here too, and counts in Time(S).
+- `marginal`, our own: as soon as waiting on brings fewer steps a second than all have had so far,
+  learning included. After t seconds S steps have come, S' of them from ranks that have whole
+  rollouts by now. The others go on with (S - S') / t, and the mean is S / (t + LT), so that is when
+  S' / S exceeds LT / (t + LT). It has the same optimum as `optimal` where all keep their pace, and
+  needs no forecast.
 
 Ranks count by a store of torch.distributed's, apart from the group: nobody waits there.
 """
@@ -16,7 +21,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import distributed
@@ -25,6 +30,7 @@ from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.group import Group
 
 _LOOK_S = 0.003  # between two looks at what the others have; one costs some 0.1 ms
+_APART = 2**31  # two counts in one number of the store, so that they are read at once
 
 
 class Preemption(Protocol):
@@ -87,11 +93,31 @@ class Pace:
         return found
 
 
-def best_steps(paces: Sequence[Pace], learning_s: float) -> int:
-    """S, the steps of all ranks after which to stop: the argmax of S / (Time(S) + learning_s)."""
-    when = np.sort(np.concatenate([pace.arrivals() for pace in paces]))
-    steps = np.arange(1, len(when) + 1)
-    return int(steps[np.argmax(steps / (when + learning_s))])
+def best_steps(paces: Sequence[Pace], learning_s: float, least: int = 0) -> int:
+    """S, the steps of all ranks after which to stop: the argmax of S / (Time(S) + learning_s).
+
+    Time(S) is at least what the slowest rank takes for the `least` steps that each collects: while
+    all wait for it, the others may as well go on.
+    """
+    arrivals = [pace.arrivals() for pace in paces]
+    soonest = max(when[least - 1] for when in arrivals) if least else 0.0
+    when = np.maximum(np.sort(np.concatenate(arrivals)), soonest)
+    speed = np.arange(1, len(when) + 1) / (when + learning_s)
+    return len(when) - int(np.argmax(speed[::-1]))  # of equally good ones the most
+
+
+def outweighs(steps: Any, of_whole: Any, elapsed_s: Any, learning_s: float) -> Any:
+    """Whether time is better spent on a rollout anew than on waiting on; the rule `marginal`.
+
+    Numbers, or arrays of them (k,), and so is the answer.
+
+    Args:
+        steps: of all ranks, S
+        of_whole: of those that have whole rollouts, S'
+        elapsed_s: since collecting began
+        learning_s: LT
+    """
+    return of_whole * (elapsed_s + learning_s) > steps * learning_s
 
 
 class NoPreemption:
@@ -123,12 +149,15 @@ class Preempted:
         self._least = math.ceil(settings.least * size)
         self._enough = math.ceil(settings.share * group.size)
         self._wanted: int | None = None  # steps of all ranks, once that is known
+        self._learning_s: float | None = None  # of the last rollout
         self._rollout, self._told, self._looked = 0, 0, 0.0
+        self._begun, self._has_least = 0.0, False
 
     def begin(self) -> None:
         """See `Preemption.begin`."""
         self._rollout += 1
         self._told, self._looked = 0, 0.0
+        self._begun, self._has_least = time.monotonic(), False
 
     def stops(self, complete: int) -> bool:
         """See `Preemption.stops`."""
@@ -144,19 +173,42 @@ class Preempted:
             if complete < self._least:
                 return False
             return int(self._store.add(f"{self._rollout}/whole", 0)) >= self._enough
+        if self._settings.rule == "marginal":
+            return self._costs_more(complete, now - self._begun)
         if self._wanted is None:
             return False
         total = int(self._store.add(f"{self._rollout}/steps", complete - self._told))
         self._told = complete
         return not whole and complete >= self._least and total >= self._wanted
 
+    def _costs_more(self, complete: int, elapsed_s: float) -> bool:
+        """Whether to wait on costs more than it brings; see `marginal` above."""
+        whole = complete >= self._size
+        counted = (complete - self._told) + (self._size * _APART if whole else 0)
+        both = int(self._store.add(f"{self._rollout}/steps", counted))
+        self._told = complete
+        if complete >= self._least and not self._has_least:
+            self._has_least = True
+            self._store.add(f"{self._rollout}/least", 1)
+        if whole or not self._has_least or self._learning_s is None:
+            return False
+        of_whole, total = divmod(both, _APART)
+        if not outweighs(total, of_whole, elapsed_s, self._learning_s):
+            return False
+        # All learn when the slowest has its least, until when the others may as well go on.
+        return int(self._store.add(f"{self._rollout}/least", 0)) == self._group.size
+
     def plan(self, pace: Pace, learning_s: float) -> None:
         """See `Preemption.plan`."""
-        if self._settings.rule == "optimal":
+        if self._settings.rule in ("optimal", "marginal"):
             told = self._group.gather((pace, learning_s))
-            self._wanted = best_steps([p for p, _ in told], max(s for _, s in told))
+            # Who is first to learn waits for the others then; the last one's time is all learning.
+            last_s = min(s for _, s in told)
+            self._learning_s = last_s
+            if self._settings.rule == "optimal":
+                self._wanted = best_steps([p for p, _ in told], last_s, self._least)
         if self._group.rank == 0:
-            for name in ("whole", "steps"):
+            for name in ("whole", "steps", "least"):
                 self._store.delete_key(f"{self._rollout - 1}/{name}")
 
 

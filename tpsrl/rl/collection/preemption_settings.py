@@ -4,7 +4,7 @@ import dataclasses
 
 from tpsrl.errors import UserError, unknown
 
-RULES = ("none", "share", "optimal")
+RULES = ("none", "share", "optimal", "marginal")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ def assemble(
     init: Checkpoint | None = None,
     imitation: Imitation | None = None,
     group: Group | None = None,
+    stops: Preemption | None = None,
 ) -> Assembly:
     """A new policy, and all that it takes to train it; the caller closes the collector.
 
@@ -58,6 +59,7 @@ def assemble(
         imitation: see `PPO`
         group: who trains the policy together; ranks differ in environments, actions and the order
             of mini-batches
+        stops: when a rank that collects slowly stops; None: as the settings say
 
     Raises:
         UserError: a setting is out of range, or `init` does not fit.
@@ -67,7 +69,7 @@ def assemble(
     collection = settings.collector_settings(processes, seed, str(device), group.rank)
     own = NumberedFactory(factory, collection.first_env)
     size = settings.num_envs * settings.num_steps
-    stops = preemption.make(group, settings.preemption_settings(), size)
+    stops = stops or preemption.make(group, settings.preemption_settings(), size)
     collector = collectors.make(collection, own, tolerance, say, stops)
     try:
         torch.manual_seed(seed)

@@ -34,7 +34,8 @@ class TrainSettings:
         10, "workers that may be replaced within ten minutes", minimum=0
     )
     preempt: str = config.option(
-        "optimal", "when ranks that collect slowly stop: none, share (DD-PPO) or optimal (VER)"
+        "optimal",
+        "when ranks that collect slowly stop: none, share (DD-PPO), optimal (VER) or marginal",
     )
     preempt_share: float = config.option(
         0.6, "of the ranks that have whole rollouts then, of preempt=share", minimum=0, maximum=1

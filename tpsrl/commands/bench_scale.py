@@ -1,0 +1,182 @@
+"""`tpsrl bench scale`: measures and simulates training on several ranks."""
+
+import dataclasses
+from typing import Any
+
+from tpsrl import config, files
+from tpsrl.commands import Command
+from tpsrl.errors import UserError, unknown
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run.settings import TrainSettings
+
+DESCRIPTION = """Has several ranks collect and learn together on this machine, the last of them
+slowly, in environments that only wait, under one rule of preemption after the other, and prints
+fresh samples per second. Simulates the same ranks by discrete events, and holds that against what
+was measured. Then simulates up to 256 GPUs: such ranks, and the benchmarks of the DD-PPO and VER
+papers beside their figures. Writes scale.json and scale.png."""
+_TINY = PolicySettings(encoder="state", lstm_layers=1, lstm_width=32, state_width=32)
+_MINIBATCHES = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BenchScaleSettings:
+    """Which ranks to measure, and how many to simulate."""
+
+    ranks: int = config.option(5, "on this machine; 0: only simulate", minimum=0)
+    slow: float = config.option(4.0, "times as long take the last rank's steps", minimum=1)
+    rules: str = config.option("none,80%,60%,optimal,marginal", "of preemption, by commas")
+    collector: str = config.option("ver", "of the ranks: sync, nover or ver")
+    num_envs: int = config.option(4, "environments of a rank", minimum=1)
+    num_steps: int = config.option(32, "steps of each in a rollout", minimum=1)
+    rollouts: int = config.option(6, "of each turn that are measured", minimum=1)
+    turns: int = config.option(2, "that each rule has", minimum=1)
+    warm_up: int = config.option(2, "rollouts before these", minimum=0)
+    simulate: int = config.option(256, "up to so many GPUs; 0: none", minimum=0)
+    seeds: int = config.option(3, "of each simulation", minimum=1)
+    seed: int = config.option(0, "of environments, weights and actions", minimum=0)
+    out: str = config.option("out/bench", "folder for scale.json and scale.png")
+
+
+def run(settings: BenchScaleSettings) -> int:
+    """Measures, simulates, prints and writes."""
+    from rich.console import Console
+
+    from tpsrl import machine
+    from tpsrl.rl.bench import cluster, pictures, ranks, scaling
+
+    names = settings.rules.split(",")
+    for name in names:
+        if name not in scaling.RULES:
+            raise unknown("rules", name, scaling.RULES)
+    if settings.collector not in cluster.COLLECTORS:
+        raise unknown("collector", settings.collector, cluster.COLLECTORS)
+    if settings.ranks == 1:
+        raise UserError("ranks: one alone is never preempted; must be 0 or at least 2, got 1")
+    folder = files.check_writable(settings.out)
+    rules = {name: scaling.RULES[name] for name in names}
+    report: dict[str, Any] = {"settings": config.flat(settings) | {"cores": machine.cores()}}
+    console = Console()
+    with console.status("measuring") as status:
+        if settings.ranks:
+            plan = ranks.RankPlan(
+                settings.ranks,
+                settings.slow,
+                settings.rollouts,
+                settings.turns,
+                settings.warm_up,
+                seed=settings.seed,
+            )
+            say = lambda line: status.update(f"measuring: {line}")  # noqa: E731
+            report["measured"] = ranks.measure(_train(settings), rules, plan, say)
+            status.update("simulating the same ranks")
+            report["simulated"] = scaling.of_ranks(
+                report["measured"], _train(settings), rules, settings.seeds, settings.simulate
+            )
+        if settings.simulate:
+            say = lambda line: status.update(f"simulating: {line}")  # noqa: E731
+            report["papers"] = scaling.of_papers(settings.simulate, settings.seeds, say)
+    for table in _tables(report):
+        console.print(table)
+    files.write_json(folder / "scale.json", report)
+    print(folder / "scale.json")
+    if settings.simulate:
+        pictures.draw_scaling(report, folder / "scale.png")
+        print(folder / "scale.png")
+    return 0
+
+
+def _train(settings: BenchScaleSettings) -> TrainSettings:
+    """Small enough that a few cores serve many ranks."""
+    base = TrainSettings()
+    return dataclasses.replace(
+        base,
+        num_envs=settings.num_envs,
+        num_steps=settings.num_steps,
+        collector=settings.collector,
+        policy=_TINY,
+        ppo=dataclasses.replace(base.ppo, epochs=1, minibatches=_MINIBATCHES),
+    )
+
+
+def _tables(report: dict[str, Any]) -> list[Any]:
+    tables = []
+    if "measured" in report:
+        tables.append(_measured(report))
+    if "papers" in report:
+        if "growing" in report.get("simulated", {}):
+            tables.append(_sweeps("such ranks, simulated", report["simulated"]["growing"]))
+        papers = report["papers"]["ddppo"]
+        for name in ("homogeneous", "heterogeneous"):
+            paper = papers["paper"] if name == "homogeneous" else {}
+            tables.append(_sweeps(f"DD-PPO's benchmark, {name}, simulated", papers[name], paper))
+        tables.append(_ver(report["papers"]["ver"]))
+    return tables
+
+
+def _table(title: str, *columns: str) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _measured(report: dict[str, Any]) -> Any:
+    """Ranks of this machine: measured and simulated."""
+    measured, simulated = report["measured"], report["simulated"]["rates"]
+    title = (
+        f"{measured['ranks']} ranks on {report['settings']['cores']} cores, the last "
+        f"{measured['slow']:g} times slower"
+    )
+    table = _table(
+        title, "fresh\nsamples/s", "to the\nfirst", "simulated", "to the\nfirst",
+        "whole rollouts\nof the last", "of the others",
+    )  # fmt: skip
+    first = next(iter(measured["rules"]))
+    for name, row in measured["rules"].items():
+        others = row["shares"][:-1]
+        table.add_row(
+            name,
+            f"{row['samples_per_s']:,.0f}",
+            f"{row['samples_per_s'] / measured['rules'][first]['samples_per_s']:.2f}",
+            f"{simulated[name]:,.0f}",
+            f"{simulated[name] / simulated[first]:.2f}",
+            f"{row['shares'][-1]:.0%}",
+            f"{sum(others) / len(others):.0%}",
+        )
+    return table
+
+
+def _sweeps(title: str, rows: dict[str, Any], paper: dict[str, float] | None = None) -> Any:
+    """Times the speed of one rank."""
+    sizes = next(iter(rows.values()))["ranks"]
+    table = _table(title, *(str(size) for size in sizes))
+    for name, row in rows.items():
+        table.add_row(name, *(f"{speed:.1f}" for speed in row["speedup"]))
+    if paper:
+        cells = (f"{paper[str(size)]:g}" if str(size) in paper else "" for size in sizes)
+        table.add_row("the paper", *cells)
+    return table
+
+
+def _ver(rows: dict[str, Any]) -> Any:
+    """Table 1 of the VER paper beside the simulation: times the speed of one GPU."""
+    sizes = next(iter(rows.values()))["ranks"]
+    heads = (f"{who}\n{size}" for size in sizes for who in ("simulated", "paper"))
+    table = _table("VER's table 1: samples/s on one GPU, then times that", *heads)
+    for name, row in rows.items():
+        cells = []
+        paper = row["paper"]
+        for size, speed in zip(row["ranks"], row["speedup"], strict=True):
+            if size == 1:
+                cells += [f"{row['alone']:,.0f}", f"{paper['1']}"]
+            else:
+                cells += [f"{speed:.1f}", f"{paper[str(size)] / paper['1']:.1f}"]
+        table.add_row(name, *cells)
+    return table
+
+
+COMMAND = Command(DESCRIPTION, BenchScaleSettings, run)
