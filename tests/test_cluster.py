@@ -56,8 +56,8 @@ def test_choosing_actions_takes_time_and_is_done_for_all_that_are_ready() -> Non
 def test_steps_that_are_under_way_go_on_while_there_is_learning() -> None:
     own = work(constant(1.0, 3.5), num_steps=2, minibatch_s=0.25)
     course = Cluster(own, 1, NONE).run(2)
-    # Three steps of the first by 3 s, and one of the second at 3.5 s; learning lasts until 4 s, when
-    # the fourth of the first is there. Three more, and the second's, at 3.5 s, is late.
+    # Three steps of the first by 3 s, and one of the second at 3.5 s; learning lasts until 4 s,
+    # when the fourth of the first is there. Three more, and the second's, at 3.5 s, is late.
     assert course.collecting_s.tolist() == pytest.approx([3.5, 3.0])
     assert course.learning_s.tolist() == pytest.approx([0.5, 0.5])
 
