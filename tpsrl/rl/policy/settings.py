@@ -8,7 +8,15 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
-ENCODER_NAMES = ("resnet18", "se_resnet9", "nature_cnn", "state")  # in the box
+ENCODER_NAMES = (  # in the box
+    "resnet18",
+    "se_resnet9",
+    "nature_cnn",
+    "resnet50",
+    "se_resnext50",
+    "se_resnext101",
+    "state",
+)
 # Not in the notes of 0.1; their defaults are what was then.
 _LATER = ("previous_action", "magnify_state", "sight", "critic")
 
@@ -23,7 +31,7 @@ class PolicySettings:
 
     encoder: str = config.option(
         "resnet18",
-        "what looks at depth: resnet18, se_resnet9, nature_cnn, state, or one of your own",
+        f"what looks at depth: {', '.join(ENCODER_NAMES)}, or one of your own",
     )
     encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
     visual_width: int = config.option(
