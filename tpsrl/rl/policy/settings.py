@@ -18,7 +18,7 @@ ENCODER_NAMES = (  # in the box
     "state",
 )
 # Not in the notes of 0.1; their defaults are what was then.
-_LATER = ("previous_action", "magnify_state", "sight", "critic")
+_LATER = ("previous_action", "magnify_state", "sight", "critic", "frozen_encoder")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class PolicySettings:
     encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
     visual_width: int = config.option(
         512, "numbers that the encoder sums an image up in", minimum=1
+    )
+    frozen_encoder: bool = config.option(
+        False, "the encoder stays as it begins; `frozen=true` of a training"
     )
     state_width: int = config.option(
         64, "width of the layers that read state and action", minimum=1
