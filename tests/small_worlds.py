@@ -154,7 +154,10 @@ def mapped(struct: Any, change: Callable[[Any], Any]) -> Any:
     """Any struct of arrays, or of structs of such, with every array changed."""
     values = (getattr(struct, field.name) for field in dataclasses.fields(struct))
     return type(struct)(
-        *(mapped(v, change) if dataclasses.is_dataclass(v) else change(v) for v in values)
+        *(
+            v if v is None else mapped(v, change) if dataclasses.is_dataclass(v) else change(v)
+            for v in values
+        )
     )
 
 
