@@ -141,12 +141,15 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
 
 
 def random_path(rng: np.random.Generator, count: int) -> PathProgress:
-    """Ways along the floor of which a part is at its end."""
+    """Ways along the floor of which a part is at its end, or as far from it as one gets."""
+    floor = np.random.default_rng(count)
     return PathProgress(
         shortest=rng.uniform(1, 8, count),
         left=rng.uniform(0, 0.5, count),
         gained=rng.normal(size=count),
         driven=rng.uniform(1, 9, count),
+        farthest=floor.uniform(0.3, 1.0, count),
+        squares=floor.integers(1, 4, count).astype(float),
     )
 
 

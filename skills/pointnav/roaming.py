@@ -54,9 +54,9 @@ class ExploreSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExploreThresholds:
-    """When everything is explored: squares of the free floor that may be left."""
+    """When everything is explored: fewer squares of the free floor are left than these."""
 
-    left: int = 0
+    squares_left: int = 1
 
 
 @dataclasses.dataclass(slots=True)
@@ -183,7 +183,7 @@ class Explore(Roaming):
         """Squares of the free floor less those visited, which may lie beside it."""
         assert isinstance(goals, TaskState)
         left = measures.way().squares - _count(_visited(goals, world))
-        return {"left": Condition.at_most(left, thresholds.left, "squares")}
+        return {"left": Condition.below(left, thresholds.squares_left, "squares")}
 
     def evaluate(
         self,
