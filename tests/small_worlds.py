@@ -141,12 +141,15 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
 
 
 def random_path(rng: np.random.Generator, count: int) -> PathProgress:
-    """Ways along the floor of which a part is at its end."""
+    """Ways along the floor of which a part is at its end, or as far from it as one gets."""
+    floor = np.random.default_rng(count)
     return PathProgress(
         shortest=rng.uniform(1, 8, count),
         left=rng.uniform(0, 0.5, count),
         gained=rng.normal(size=count),
         driven=rng.uniform(1, 9, count),
+        farthest=floor.uniform(0.3, 1.0, count),
+        squares=floor.integers(1, 4, count).astype(float),
     )
 
 
@@ -154,7 +157,10 @@ def mapped(struct: Any, change: Callable[[Any], Any]) -> Any:
     """Any struct of arrays, or of structs of such, with every array changed."""
     values = (getattr(struct, field.name) for field in dataclasses.fields(struct))
     return type(struct)(
-        *(mapped(v, change) if dataclasses.is_dataclass(v) else change(v) for v in values)
+        *(
+            v if v is None else mapped(v, change) if dataclasses.is_dataclass(v) else change(v)
+            for v in values
+        )
     )
 
 

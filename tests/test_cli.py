@@ -121,7 +121,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["train", "pick", "preset=cpu_smal"], "did you mean 'cpu_small'?"),
         (["train", "pick", "preset.ppo.clip=-1"], "preset.ppo.clip: -1.0 is out of range"),
         (["train", "pick", "preset.ppo.clap=1"], "did you mean 'preset.ppo.clip'?"),
-        (["train", "pick", "preset.policy.encoder=resnet"], "did you mean 'resnet18'?"),
+        (["train", "pick", "preset.policy.encoder=resnet81"], "did you mean 'resnet18'?"),
         (["train", "pick", "preset.collector=synk"], "did you mean 'sync'?"),
         (
             ["train", "pick", "preset=fine_tune", "preset.ppo.learning_rate=1e-3"],

@@ -16,14 +16,14 @@ from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.encoder_registry import encoder_names, make_encoder, register_encoder
-from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.policy.settings import ENCODER_NAMES, PolicySettings
 from tpsrl.rl.run import checkpoint
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "examples" / "encoder" / "coord_cnn.py"
 NAME = "coord_cnn"
 KNOWN = f"encoder_modules={FILE}"
-IN_THE_BOX = ("resnet18", "se_resnet9", "nature_cnn", "state")
+IN_THE_BOX = ENCODER_NAMES
 STEPS = 128
 TINY = [
     f"preset.policy.encoder={NAME}", "preset.policy.encoder_width=4",

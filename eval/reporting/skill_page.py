@@ -34,8 +34,10 @@ def render(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
 
 def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     success, count = report["success"], report["num_episodes"]
-    path = report["path"]
-    driving = [] if path is None else [(f"{path['spl']:.2f}", "SPL, mean")]
+    driving = []
+    if report["path"] is not None:
+        name, figure = words.driving(report["path"])
+        driving = [(figure, f"{name}, mean")]
     return [
         (percent(success["mean"]), f"success, 95% interval {words.interval(success)}"),
         (f"{round(success['mean'] * count)} of {count}", "runs"),

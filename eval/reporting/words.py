@@ -86,6 +86,12 @@ def signed(margin: float | None, unit: str) -> str:
     return "" if margin is None or unit == "bool" else f"{margin:+.3g} {unit}"
 
 
+def driving(path: dict[str, float]) -> tuple[str, str]:
+    """What the means of path metrics come to: its name and figure, of most skills SPL."""
+    name = "spl" if "spl" in path else next(iter(path))
+    return ("SPL" if name == "spl" else plain(name)), f"{path[name]:.2f}"
+
+
 def plain(name: str) -> str:
     """An identifier as words: "open_fridge" -> "open fridge"."""
     return name.replace("_", " ")

@@ -47,9 +47,14 @@ def step_length(before: Any, after: Any) -> Any:
 
 @dataclasses.dataclass(slots=True)
 class PathProgress:
-    """Where n homes are on their ways along the floor; metres (n,)."""
+    """Where n homes are on their ways along the floor; metres (n,).
+
+    The last two are None unless the skill has `surveys_floor`.
+    """
 
     shortest: Any  # from the start
     left: Any  # from where the base is now
     gained: Any  # by how much less that is than a step before
     driven: Any
+    farthest: Any = None  # the longest way that there is to the goal
+    squares: Any = None  # of 1 m, in which there is free floor: how many

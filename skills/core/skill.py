@@ -86,10 +86,18 @@ class Skill(abc.ABC):
     own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # that only this skill knows, by name
     failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill's own come after these
     follows_path: ClassVar[bool] = False  # whether it is judged by the way along the floor
+    surveys_floor: ClassVar[bool] = False  # whether it is judged by how much floor there is, too
     begins_holding: ClassVar[bool] = False  # whether it starts with its object in the hand
 
     def reach_m(self, thresholds: Any) -> float | None:
         """For a skill that drives to a position, how near to it in metres the way ends."""
+        return None
+
+    def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any] | None:
+        """What a report says of ways that end, (n,) by name, for a skill that drives somewhere.
+
+        None is what it says of most: `skills.envs.path_meter.PathMeter.metrics`.
+        """
         return None
 
     def line(self, thresholds: Any) -> Line | None:

@@ -223,13 +223,18 @@ class SkillBatch:
         return margins(self.skill.conditions(goals, measures, world, stopped, self.thresholds))
 
     def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
-        """How well a home drove, as `PathMeter.metrics` says; None for skills that go nowhere.
+        """How well a home drove, as `Skill.driving` says; None for skills that go nowhere.
 
         Raises:
             UserError: no free floor is near the goal.
         """
         meter = self._maps.meter
-        return None if meter is None else meter.metrics(env_id, success)
+        if meter is None:
+            return None
+        found = self.skill.driving(self.task_state([env_id]), meter.path([env_id]))
+        if found is None:
+            return meter.metrics(env_id, success)
+        return {name: float(values[0]) for name, values in found.items()}
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
         """A home and its task, frozen."""

@@ -127,7 +127,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
     `reset(options={"start": 3})` takes that start instead of a random one. An `info` has "success",
     "failure" (one of `Skill.failures`), "reward_terms" and, when the episode is over,
     "results": each condition of success with whether it holds, its margin and unit, and of skills
-    that drive somewhere "path": how well it drove (`skills.envs.path_meter.PathMeter.metrics`).
+    that drive somewhere "path": how well it drove (`skills.core.skill.Skill.driving`).
 
     Raises:
         UserError: an option is unknown or out of range.

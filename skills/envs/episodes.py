@@ -22,7 +22,7 @@ class SkillEpisode:
     the policy called stop twice running in a skill whose action has no stop. `reward_terms` are
     sums over the episode, `results` as of its end; forces in newtons, `force_sum_n` as
     `skills.core.task.step` counts. `path` is how well a skill drove that drives somewhere, see
-    `skills.envs.path_meter.PathMeter.metrics`.
+    `skills.core.skill.Skill.driving`.
     """
 
     start: int

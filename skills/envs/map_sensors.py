@@ -36,7 +36,7 @@ class MapSensors:
     def __init__(self, skill: Skill, names: Sequence[str], num_homes: int, thresholds: Any) -> None:
         reach_m = skill.reach_m(thresholds)
         measured = reach_m is not None or WAY in names
-        self.meter = PathMeter(num_homes, reach_m or 0.0) if measured else None
+        self.meter = PathMeter(num_homes, reach_m or 0.0, skill.surveys_floor) if measured else None
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None

@@ -7,6 +7,7 @@ import numpy as np
 
 from skills.core.path_metrics import PathProgress, soft_spl, spl, step_length
 from tpsrl.errors import UserError
+from tpsrl.world import survey
 from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.geodesic import DistanceField, DistanceFields, distance_field, free_floor
 from tpsrl.world.state import JOINTS, WorldState
@@ -18,16 +19,27 @@ def _field(layout: str, joints: Joints, x: float, y: float, reach_m: float) -> D
     return distance_field(free_floor(layout, joints), (x, y), reach_m)
 
 
+@functools.lru_cache(maxsize=128)
+def _surveyed(
+    layout: str, joints: Joints, x: float, y: float, reach_m: float
+) -> tuple[float, float]:
+    """The longest way to a goal in metres, and the squares of the floor."""
+    floor = free_floor(layout, joints)
+    return survey.farthest(_field(layout, joints, x, y, reach_m), floor)[2], survey.squares(floor)
+
+
 class PathMeter:
     """Measures the paths of n homes, each to a goal of its own.
 
     Distances are geodesic, for the base's disc on the floor as doors and drawers leave it when the
     way begins. With `reach_m` the way ends where the goal is that near as the crow flies. A home's
-    map of distances is made when it is first asked for.
+    map of distances is made when it is first asked for. With `surveys` it says how much floor there
+    is as well.
     """
 
-    def __init__(self, num_homes: int, reach_m: float = 0.0) -> None:
-        self._reach_m = reach_m
+    def __init__(self, num_homes: int, reach_m: float = 0.0, surveys: bool = False) -> None:
+        self._reach_m, self._surveys = reach_m, surveys
+        self._floor = np.zeros((2, num_homes))  # longest way, squares
         self._fields = DistanceFields(num_homes)
         self._unmapped: dict[int, tuple[str, np.ndarray]] = {}  # layout and goal
         self._joints = np.zeros((num_homes, len(JOINTS)))
@@ -73,7 +85,10 @@ class PathMeter:
         left = np.where(np.isfinite(left), left, before)
         self._left[rows] = left
         gained = np.where(np.isfinite(before), before - left, 0.0)
-        return PathProgress(shortest, left, gained, self._driven[rows])
+        progress = PathProgress(shortest, left, gained, self._driven[rows])
+        if self._surveys:
+            progress.farthest, progress.squares = self._floor[:, rows]
+        return progress
 
     def ahead(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
         """What is left from base poses (n, 3) and the next corner of the way, (n, 3).
@@ -93,8 +108,10 @@ class PathMeter:
         for home in self._unmapped.keys() & set(homes):
             layout, goal = self._unmapped.pop(home)
             x, y = map(float, goal[:2])
-            field = _field(layout, rounded(self._joints[home]), x, y, self._reach_m)
-            self._fields.set(home, field)
+            where = layout, rounded(self._joints[home]), x, y, self._reach_m
+            self._fields.set(home, _field(*where))
+            if self._surveys:
+                self._floor[:, home] = _surveyed(*where)
 
     def metrics(self, home: int, success: bool) -> dict[str, float]:
         """What a report says of an episode that ends now."""

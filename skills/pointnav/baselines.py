@@ -21,6 +21,7 @@ from tpsrl.world.floor import rounded
 from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.state import WorldState
+from tpsrl.world.survey import farthest
 
 _STOP_M = 0.2
 _TURN_RAD = math.radians(15.0)  # the goal-follower drives when it faces the goal as well as this
@@ -32,6 +33,7 @@ class PointNavAgent(abc.ABC):
     """Stops when the compass says that the goal is near, and moves until then."""
 
     depth_size: tuple[int, int] | None = None
+    stops = True
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`.
@@ -48,7 +50,7 @@ class PointNavAgent(abc.ABC):
         distance, angle = polar(world.base[0], self.goal)
         action = np.zeros(act.SIZE)
         action[act.GRIP] = action[act.STOP] = -1.0
-        if distance < _STOP_M:
+        if self.stops and distance < _STOP_M:
             action[act.STOP] = 1.0
         else:
             action[act.BASE] = self.move(world, distance, angle)
@@ -117,6 +119,31 @@ class ShortestPathFollower(PointNavAgent):
         # Slower where the path bends, or the base would be carried into what it goes around.
         speed = _speed(to) * max(0.0, math.cos(min(3.0 * abs(turn), math.pi / 2)))
         return speed, _turn(turn)
+
+
+class RandomRoamer(RandomDriver):
+    """`RandomDriver` for tasks without a goal and without a stop."""
+
+    stops = False
+
+
+class ForwardOnlyRoamer(ForwardOnlyAgent):
+    """`ForwardOnlyAgent` for tasks without a goal and without a stop."""
+
+    stops = False
+
+
+class FarthestPathFollower(ShortestPathFollower):
+    """Knows the apartment and follows the shortest path to the place farthest from the start."""
+
+    stops = False
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.SkillPolicy.begin`."""
+        floor = free_floor(episode.layout, rounded(world.joints[0]))
+        x, y = (float(value) for value in world.base[0, :2])
+        away = farthest(distance_field(floor, (x, y)), floor)
+        super().begin(episode, SkillGoal(position=(*away[:2], 0.0)), world)
 
 
 def polar(base: np.ndarray, point: np.ndarray) -> tuple[float, float]:

@@ -124,4 +124,28 @@ class PointNavStarts:
         return [pointnav_start(index, split, seed) for index in indices]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RoamingStarts(PointNavStarts):
+    """PointNav's episodes with the goal discarded: in its place is where the robot starts."""
+
+    def obtain(
+        self,
+        skill: SkillSpec,
+        indices: Iterable[int],
+        split: str,
+        seed: int = 0,
+        num_objects: int | None = None,
+        processes: int | None = None,
+    ) -> list[Start]:
+        """See `pointnav_start`."""
+        starts = [pointnav_start(index, split, seed) for index in indices]
+        return [dataclasses.replace(start, goal=_at_start(start)) for start in starts]
+
+
+def _at_start(start: Start) -> SkillGoal:
+    x, y, _ = start.episode.robot_start
+    return SkillGoal(position=(x, y, 0.0))
+
+
 STARTS = PointNavStarts()
+ROAMING = RoamingStarts()

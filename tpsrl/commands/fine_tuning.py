@@ -1,4 +1,4 @@
-"""What a training takes over from the checkpoint that it begins with (`init=`)."""
+"""What a training takes over from a checkpoint: the policy (`init=`), or what sees (`encoder=`)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,6 +10,35 @@ from tpsrl.errors import UserError
 if TYPE_CHECKING:
     from tpsrl.commands.train import TrainingSettings
     from tpsrl.rl.run.checkpoint import Checkpoint
+
+
+def begun(settings: "TrainingSettings", given: Mapping[str, str]) -> "TrainingSettings":
+    """The settings of a new training, with what the checkpoint that it begins with says.
+
+    Args:
+        settings: of the training
+        given: by the user, key to text
+
+    Raises:
+        UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or neither
+            and `frozen`.
+    """
+    if settings.init is None and settings.encoder is None:
+        if settings.frozen:
+            raise UserError("frozen: encoder=CHECKPOINT, or init=CHECKPOINT, says whose encoder")
+        return settings
+    if settings.init is not None and settings.encoder is not None:
+        raise UserError("encoder: init brings one already; leave one of them out")
+    if settings.frozen:
+        policy = dataclasses.replace(settings.preset.policy, frozen_encoder=True)
+        preset = dataclasses.replace(settings.preset, policy=policy)
+        settings = dataclasses.replace(settings, preset=preset)
+    if settings.encoder is not None:
+        return see_with(settings, settings.encoder, given)
+    settings = begin_with(settings, str(settings.init), given)
+    if settings.frozen and settings.preset.policy.encoder == "state":
+        raise UserError(f"frozen: {settings.init} has no encoder, it acts without camera")
+    return settings
 
 
 def begin_with(
@@ -46,6 +75,50 @@ def begin_with(
         _agree(key, getattr(own, field.name), getattr(policy, field.name), given, where)
     preset = dataclasses.replace(settings.preset, policy=policy)
     return dataclasses.replace(settings, preset=preset, init=str(where), **made_for)
+
+
+def see_with(
+    settings: "TrainingSettings", path: str, given: Mapping[str, str]
+) -> "TrainingSettings":
+    """The settings of a training that takes the encoder of a checkpoint, of whatever skill.
+
+    What looks at the camera's pictures, and their size, are the checkpoint's; all else is the
+    training's own.
+
+    Args:
+        settings: of the training
+        path: of the checkpoint, or of a training's folder
+        given: by the user, key to text
+
+    Raises:
+        UserError: there is no such checkpoint, it has no encoder, or the user has asked for another
+            one or for pictures of another size; names the field.
+    """
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import warm_start
+
+    where = warm_start.find(path, "encoder")
+    checkpoint = checkpoints.load(where)
+    own = settings.preset.policy
+    policy = warm_start.encoder_of(own, checkpoint)
+    shape = checkpoints.policy_spec(checkpoint).observations.get("depth", ())
+    if len(set(shape)) != 1:
+        sides = " x ".join(map(str, shape)) or "none"
+        raise UserError(f"encoder: the pictures of {where} are no squares, {sides}")
+    for name in ("encoder", "encoder_width", "visual_width"):
+        theirs, asked = getattr(policy, name), getattr(own, name)
+        if f"preset.policy.{name}" in given and theirs != asked:
+            raise UserError(
+                f"encoder: preset.policy.{name} is {theirs} in {where}, not {asked}; leave it out"
+            )
+    side = shape[0]
+    if "depth" in given and settings.depth != side:
+        raise UserError(
+            f"encoder: {where} looks at pictures of {side} x {side}, not of {settings.depth} x "
+            f"{settings.depth}; leave depth out"
+        )
+    preset = dataclasses.replace(settings.preset, policy=policy)
+    return dataclasses.replace(settings, preset=preset, encoder=str(where), depth=side)
 
 
 def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, str], where: Path) -> None:

@@ -9,22 +9,29 @@ from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
 from tpsrl.commands import Command, ranks, training_task
 from tpsrl.errors import UserError, unknown
+from tpsrl.rl.policy.settings import ENCODER_NAMES
 from tpsrl.rl.run.settings import TrainSettings
 
 if TYPE_CHECKING:
     from tpsrl.rl.group import Group
+    from tpsrl.rl.run.checkpoint import Checkpoint
 
-_DESCRIPTION = """Trains a skill by PPO on apartments of the training split, validates it on others
+_DESCRIPTION = f"""Trains a skill by PPO on apartments of the training split, validates it on others
 now and then, and writes checkpoints/latest.safetensors (to resume from) and
 checkpoints/best.safetensors (to act by), metrics.jsonl, curve.png, TensorBoard events and
 config.yaml into the output folder.
 
 init=CHECKPOINT begins with the weights of a policy that knows the skill already; preset=fine_tune
-is for that.
+is for that. encoder=CHECKPOINT begins with what looks at the camera of a policy of any skill, and
+frozen=true leaves that as it is.
+
+preset.policy.encoder=NAME chooses what looks at the camera:
+{", ".join(ENCODER_NAMES)}.
 
 SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
 a training was stopped or killed, with its own settings; others given beside it change them."""
 _CONFIG, _LATEST = "config.yaml", "checkpoints/latest.safetensors"
+_ONCE = ("out", "init", "encoder")  # what a training is told only when it begins
 _AUTO = "auto"  # of `resume`
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
@@ -113,6 +120,10 @@ class TrainingSettings:
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
     )
+    encoder: str | None = config.option(
+        None, "checkpoint, or folder of a training, of any skill, whose encoder to begin with"
+    )
+    frozen: bool = config.option(False, "what looks at the camera is not trained")
     resume: str | None = config.option(
         None, "folder of a training to go on with; auto: `out`, if there is one in it"
     )
@@ -150,20 +161,22 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
         settings = config.load(TrainingSettings, overrides)
         if not settings.skill:
             raise UserError("skill: say which one to train")
-        if settings.init is None:
-            return settings
         from tpsrl.commands import fine_tuning
 
-        return fine_tuning.begin_with(settings, settings.init, given)
+        return fine_tuning.begun(settings, given)
     path = Path(folder).expanduser() / _CONFIG
     if not path.is_file():
         raise UserError(f"resume: {folder} is no folder of a training (no {_CONFIG})")
-    if "init" in given:
-        raise UserError(f"init: {folder} has weights of its own; leave init out, or resume")
+    for name in ("init", "encoder"):
+        if name in given:
+            raise UserError(f"{name}: {folder} has weights of its own; leave {name} out, or resume")
     settings = config.load(TrainingSettings, overrides, path)
     own = config.load(TrainingSettings, [], path)
     if settings.skill != own.skill:
         raise UserError(f"resume: {folder} trains {own.skill}, not {settings.skill}")
+    if settings.frozen != own.frozen:
+        state = "frozen" if own.frozen else "trained"
+        raise UserError(f"frozen: the encoder of {folder} is {state}; leave frozen out, or resume")
     return dataclasses.replace(settings, out=folder)
 
 
@@ -179,7 +192,7 @@ def resumed(overrides: Sequence[str]) -> list[str]:
     rest = [o for o in overrides if not o.startswith("resume=")]
     if not (Path(out).expanduser() / _LATEST).is_file():
         return rest
-    return [f"resume={out}", *(o for o in rest if o.partition("=")[0] not in ("out", "init"))]
+    return [f"resume={out}", *(o for o in rest if o.partition("=")[0] not in _ONCE)]
 
 
 def run(settings: TrainingSettings) -> int:
@@ -208,8 +221,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     if settings.resume is None and (out / checkpoints.FOLDER).exists():
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
-    begins_with = settings.init if checkpoint is None else None
-    init = None if begins_with is None else checkpoints.load(begins_with)
+    init = _weights(settings) if checkpoint is None else None
     processes, _ = set_up(settings.preset, settings.processes, settings.threads, group.local_size)
     settings = dataclasses.replace(settings, resume=None, processes=processes)
     schedule = TrainSchedule(
@@ -251,6 +263,19 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     if group.rank == 0:
         print(f"stopped; `tpsrl train resume={out}` goes on")
     return 128 + signal.Signals[stopped]
+
+
+def _weights(settings: TrainingSettings) -> "Checkpoint | None":
+    """What a new training's weights are taken from."""
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import warm_start
+
+    if settings.init is not None:
+        return checkpoints.load(settings.init)
+    if settings.encoder is None:
+        return None
+    whole = checkpoints.load(settings.encoder)
+    return warm_start.EncoderOnly(whole.path, whole.tensors, whole.note)
 
 
 def _start(num_envs: int, processes: int, count: int) -> str:

@@ -174,6 +174,9 @@ class Trunk(nn.Module):
         inputs = spec.observations["state"][0]
         inputs *= 1 + len(MAGNIFIED) if settings.magnify_state else 1
         inputs += spec.action_size if settings.previous_action else 0
+        if self.encoder is not None and settings.frozen_encoder:
+            self.encoder.requires_grad_(False)
+        self._frozen = settings.frozen_encoder
         self.embed = _mlp(inputs, settings.state_width, settings.state_layers)
         self.size = settings.state_width + (settings.visual_width if self.encoder else 0)
         self.recurrent: Recurrent | None = None
@@ -196,7 +199,12 @@ class Trunk(nn.Module):
 
     def _look(self, depth: torch.Tensor | None, vector: torch.Tensor) -> torch.Tensor:
         embedded = self.embed(vector)
-        return embedded if self.encoder is None else torch.cat((self.encoder(depth), embedded), 1)
+        if self.encoder is None:
+            return embedded
+        # Without gradients nothing is kept for a backward pass, and running statistics stay.
+        with torch.no_grad() if self._frozen else contextlib.nullcontext():
+            seen = self.encoder(depth)
+        return torch.cat((seen, embedded), 1)
 
 
 class GaussianHead(nn.Module):

@@ -13,6 +13,7 @@ from torch import nn
 
 from tpsrl.errors import UserError, unknown
 from tpsrl.plugins import UserModules
+from tpsrl.rl.policy.bottleneck import ResNet50, SeResNeXt50, SeResNeXt101
 from tpsrl.rl.policy.encoders import SMALLEST, NatureCNN, ResNet18, SeResNet9
 
 VARIABLE = "TPSRL_ENCODER_MODULES"
@@ -22,6 +23,9 @@ ENCODERS: Mapping[str, Callable[[int, tuple[int, int], int], nn.Module] | None] 
     "resnet18": ResNet18,
     "se_resnet9": SeResNet9,
     "nature_cnn": NatureCNN,
+    "resnet50": ResNet50,
+    "se_resnext50": SeResNeXt50,
+    "se_resnext101": SeResNeXt101,
     "state": None,
 }
 

@@ -12,12 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-SMALLEST = 32  # pixels a side; the residual encoders halve the resolution five times
+from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead
 
-# DD-PPO's compression layer brings a feature map down to so many numbers.
-_COMPRESSED = 2048
-_SQUEEZE = 16  # BPS: r of squeeze-and-excite
-_LEAST_SQUEEZED = 8  # of the one unit that r = 16 leaves of a narrow stage, ReLU may leave none
+SMALLEST = 32  # pixels a side; the residual encoders halve the resolution five times
 _FEW = 4  # images that are few enough for `NatureCNN._few` to be quicker
 _LAYER_SCALE = 0.1  # CaiT's for networks of up to 18 layers
 
@@ -48,7 +45,7 @@ class ResNet18(nn.Module):
             dilation = min(2, min(_sides(shape)) // (4 << stage) - 1)
             layers += [_DilatedBlock(count, groups, max(1, dilation)) for _ in range(2)]
         self.body = nn.Sequential(*layers)
-        self.head = _Head(planes[-1], shape, size, normalise=True)
+        self.head = VectorHead(planes[-1], _extent(shape), size, normalise=True)
         for module in self.body.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -73,7 +70,7 @@ class SeResNet9(nn.Module):
         self.body = nn.Sequential(
             *[_FixupBlock(planes[i], planes[i + 1], 1 if i == 0 else 2) for i in range(4)]
         )
-        self.head = _Head(planes[-1], shape, size, normalise=False)
+        self.head = VectorHead(planes[-1], _extent(shape), size, normalise=False)
         nn.init.kaiming_normal_(self.stem.weight, nonlinearity="relu")
         nn.init.zeros_(self.stem.bias)  # type: ignore[arg-type]
         for block in self.body:
@@ -190,10 +187,10 @@ class _FixupBlock(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(before, planes, 3, stride, 1)
         self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1)
-        self.excite = _Excite(planes)
+        self.excite = SqueezeExcite(planes)
         self.scale = nn.Parameter(torch.ones(()))
         same = stride == 1 and before == planes
-        self.shortcut = nn.Identity() if same else _Pointwise(before, planes, stride)
+        self.shortcut = nn.Identity() if same else StridedPointwise(before, planes, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         branch = self.conv2(functional.relu(self.conv1(x), inplace=True))
@@ -215,68 +212,15 @@ class _FixupBlock(nn.Module):
             self.conv2.weight.zero_()
 
 
-class _Pointwise(nn.Conv2d):
-    """A 1 x 1 convolution of every `stride`-th row and column.
-
-    They are picked out first: of few channels, channels last, on a processor without AVX-512,
-    oneDNN's strided one writes past the end of the gradient (torch 2.13).
-    """
-
-    def __init__(self, before: int, planes: int, stride: int) -> None:
-        super().__init__(before, planes, 1)
-        self._stride = stride
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x[:, :, :: self._stride, :: self._stride])
-
-
-class _Excite(nn.Module):
-    """A factor in (0, 1) for each channel of an image, from the means of all its channels."""
-
-    def __init__(self, planes: int) -> None:
-        super().__init__()
-        hidden = max(_LEAST_SQUEEZED, planes // _SQUEEZE)
-        self.squeeze = nn.Linear(planes, hidden)
-        self.excite = nn.Linear(hidden, planes)
-        nn.init.kaiming_normal_(self.squeeze.weight, nonlinearity="relu")
-        nn.init.zeros_(self.squeeze.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = functional.relu(self.squeeze(x.mean((2, 3))))
-        return torch.sigmoid(self.excite(hidden))[:, :, None, None]
-
-
-class _Head(nn.Module):
-    """Feature map to vector, as in DD-PPO: compression, flattening, linear layer.
-
-    The compression is a 3 x 3 convolution to as many channels as make 2,048 numbers; a map that has
-    no more than these goes without.
-    """
-
-    def __init__(self, planes: int, shape: tuple[int, int], size: int, normalise: bool) -> None:
-        super().__init__()
-        pixels = math.prod(side // SMALLEST for side in _sides(shape))
-        channels = min(planes, max(1, _COMPRESSED // pixels))
-        layers: list[nn.Module] = []
-        if channels < planes:
-            conv = nn.Conv2d(planes, channels, 3, 1, 1, bias=not normalise)
-            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
-            layers.append(conv)
-            if normalise:
-                layers.append(nn.GroupNorm(1, channels))
-            layers.append(nn.ReLU(inplace=True))
-        self.compress = nn.Sequential(*layers)
-        self.linear = nn.Linear(channels * pixels, size)
-        nn.init.orthogonal_(self.linear.weight, math.sqrt(2))
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.relu(self.linear(self.compress(x).flatten(1)))
-
-
 def _sides(shape: tuple[int, int]) -> tuple[int, int]:
     """Height and width rounded up to multiples of 32."""
     height, width = (-(-side // SMALLEST) * SMALLEST for side in shape)
+    return height, width
+
+
+def _extent(shape: tuple[int, int]) -> tuple[int, int]:
+    """Height and width of what five halvings leave."""
+    height, width = (side // SMALLEST for side in _sides(shape))
     return height, width
 
 

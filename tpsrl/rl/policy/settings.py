@@ -8,9 +8,17 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
-ENCODER_NAMES = ("resnet18", "se_resnet9", "nature_cnn", "state")  # in the box
+ENCODER_NAMES = (  # in the box
+    "resnet18",
+    "se_resnet9",
+    "nature_cnn",
+    "resnet50",
+    "se_resnext50",
+    "se_resnext101",
+    "state",
+)
 # Not in the notes of 0.1; their defaults are what was then.
-_LATER = ("previous_action", "magnify_state", "sight", "critic")
+_LATER = ("previous_action", "magnify_state", "sight", "critic", "frozen_encoder")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,11 +31,14 @@ class PolicySettings:
 
     encoder: str = config.option(
         "resnet18",
-        "what looks at depth: resnet18, se_resnet9, nature_cnn, state, or one of your own",
+        f"what looks at depth: {', '.join(ENCODER_NAMES)}, or one of your own",
     )
     encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
     visual_width: int = config.option(
         512, "numbers that the encoder sums an image up in", minimum=1
+    )
+    frozen_encoder: bool = config.option(
+        False, "the encoder stays as it begins; `frozen=true` of a training"
     )
     state_width: int = config.option(
         64, "width of the layers that read state and action", minimum=1

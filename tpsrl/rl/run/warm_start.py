@@ -5,6 +5,9 @@ training's own `initial_std` in every part of the action and within its own boun
 the checkpoint: a clone has none that was learned, and the one that a training has arrived at may be
 too small to find anything new. A value network that the checkpoint lacks begins as a copy of the
 network that acts, with a new layer on top; one read off the true state (`critic`) begins anew.
+
+Of an `EncoderOnly` nothing but the encoder of the camera is taken over, into a policy that may be
+for another skill with other sensors and another memory: DD-PPO's transfer (section 6).
 """
 
 import dataclasses
@@ -24,15 +27,26 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 
 # Settings of the training's own; the others are the checkpoint's.
-_OWN = ("initial_std", "min_std", "max_std", "dtype")
+_OWN = ("initial_std", "min_std", "max_std", "dtype", "frozen_encoder")
+_OF_ENCODER = ("encoder", "encoder_width", "visual_width")  # settings that shape an encoder
 _TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
 _CRITIC = ("critic.",)
 _LOG_STD, _STD = "action_head.log_std", "action_head.std."
 _NAMED = 16  # hexadecimal digits of a digest
+_BLIND = "state"  # the encoder that looks at nothing
+_ENCODER = "trunk.encoder."
 
 
-def find(path: str) -> Path:
+class EncoderOnly(Checkpoint):
+    """A checkpoint of whose weights only those of the encoder are to be taken."""
+
+    __slots__ = ()
+
+
+def find(path: str, field: str = "init") -> Path:
     """The checkpoint that a path means: itself, or the best one of a training's folder.
+
+    `field` is where the path was given.
 
     Raises:
         UserError: there is none.
@@ -41,8 +55,20 @@ def find(path: str) -> Path:
     if where.is_dir():
         where = where / checkpoints.FOLDER / checkpoints.BEST
     if not where.is_file():
-        raise UserError(f"init: no checkpoint {where}")
+        raise UserError(f"{field}: no checkpoint {where}")
     return where
+
+
+def encoder_of(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
+    """The network of a training with these settings that takes a checkpoint's encoder.
+
+    Raises:
+        UserError: the checkpoint has none, does not say what it is, or it is not known.
+    """
+    theirs = checkpoints.policy_settings(checkpoint)
+    if theirs.encoder == _BLIND:
+        raise UserError(f"encoder: {checkpoint.path} has none to take, it acts without camera")
+    return dataclasses.replace(own, **{name: getattr(theirs, name) for name in _OF_ENCODER})
 
 
 def network(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
@@ -68,16 +94,22 @@ def origin(checkpoint: Checkpoint) -> Json:
         digest = hashlib.sha256(checkpoint.path.read_bytes()).hexdigest()[:_NAMED]
     except OSError as error:
         raise UserError(f"init: cannot read {checkpoint.path} ({error.strerror})") from None
-    return {"file": checkpoint.path.name, "digest": digest}
+    part = {"part": "encoder"} if isinstance(checkpoint, EncoderOnly) else {}
+    return {"file": checkpoint.path.name, "digest": digest, **part}
 
 
 def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Puts a checkpoint's weights into a new policy, whose settings are those of `network`.
 
+    Of an `EncoderOnly` those of the encoder, into a policy whose settings are of `encoder_of`.
+
     Raises:
         UserError: it was made for other observations or actions (names them), is of another
             network, or a weight is not finite.
     """
+    if isinstance(checkpoint, EncoderOnly):
+        _take_encoder(policy, checkpoint)
+        return
     _check_spec(policy, checkpoint)
     weights = checkpoint.part("policy")
     own = policy.state_dict()
@@ -91,6 +123,27 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
         weights = {k: v for k, v in weights.items() if not k.startswith(_VALUE_TRUNK)}
     checkpoints.put_weights(policy, weights | {name: own[name] for name in anew}, checkpoint.path)
     _set_std(policy)
+
+
+def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
+    """Puts a checkpoint's encoder in the place of each that a policy has."""
+    settings = encoder_of(policy.settings, checkpoint)
+    for name in _OF_ENCODER:
+        theirs, ours = getattr(settings, name), getattr(policy.settings, name)
+        if theirs != ours:
+            raise UserError(f"encoder: {name} is {theirs} in {checkpoint.path}, {ours} here")
+    pictures = checkpoints.policy_spec(checkpoint).observations.get("depth")
+    own = policy.spec.observations.get("depth")
+    if pictures != own:
+        raise UserError(
+            f"encoder: pictures are {_shape(pictures)} in {checkpoint.path}, {_shape(own)} here"
+        )
+    weights = checkpoint.part("policy")
+    taken = {name: t for name, t in weights.items() if name.startswith(_ENCODER)}
+    if policy.value_trunk is not None:
+        taken |= {f"value_{name}": tensor for name, tensor in taken.items()}
+    whole = {n: t for n, t in policy.state_dict().items() if _ENCODER not in n}
+    checkpoints.put_weights(policy, whole | taken, checkpoint.path)
 
 
 def _has_critic(own: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) -> bool:
