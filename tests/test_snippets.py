@@ -31,6 +31,7 @@ from tpsrl import cli, config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import encoder_registry as encoders
+from tpsrl.rl.policy.settings import PolicySettings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -99,8 +100,14 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
 
 def cloned(folder: Path, skill: str) -> None:
     """What a cloning of a skill leaves in a folder, as far as a training begins with it."""
-    path = folder / "out" / "clone" / skill / "checkpoints" / "best.safetensors"
-    tiny_policies.save(path, *tiny_policies.policy(skill, "fetch"))
+    tiny_policies.trained(folder / "out" / "clone" / skill, skill, "fetch")
+
+
+def seeing(folder: Path, skill: str) -> None:
+    """What a training with a camera leaves, as far as a training takes its encoder."""
+    network = PolicySettings("nature_cnn", encoder_width=4, visual_width=8)
+    out = folder / "out" / "train" / skill
+    tiny_policies.trained(out, skill, network=network, depth=(64, 64))
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +135,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     for skill in ("navigate", "pick"):
         trained(tmp_path, skill)
     cloned(tmp_path, "pick")
+    seeing(tmp_path, "pointnav")
     shutil.copy(ROOT / "planner" / "domain.pddl", tmp_path / "FILE.pddl")
     page = request.node.callspec.params["page"]
     if page.startswith("examples/"):
