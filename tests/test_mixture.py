@@ -22,6 +22,7 @@ from skills.envs.training import TrainingVecEnvFactory
 from skills.starts import dataset, mixture
 from skills.starts.bank import Bank, BankWriter, ExitState
 from skills.starts.source import StartSource, start_episodes
+from skills.starts.start import receptacle
 from tpsrl import config
 from tpsrl.cli import main
 from tpsrl.errors import UserError
@@ -93,6 +94,19 @@ def test_a_mixture_reads_as_its_parts_and_their_weights() -> None:
     ]
 
 
+def test_a_part_may_be_what_is_about_a_receptacle() -> None:
+    text = "own@fridge:0.5,own:0.1,near:4@sink:0.1,rearranged@fridge:0.2,bank:x:failed@sofa:0.1"
+    shares = mixture.parse(text)
+    assert [share.receptacle for share in shares] == ["fridge", "", "sink", "fridge", "sofa"]
+    assert [share.weight for share in shares] == [0.5, 0.1, 0.1, 0.2, 0.1]
+    assert shares[2].within == 4.0 and shares[3].rearranged and shares[4].only == "failed"
+    whole = mixture.whole_paths(text)
+    assert [dataclasses.replace(s, folder=None) for s in mixture.parse(whole)] == [
+        dataclasses.replace(s, folder=None) for s in shares
+    ]
+    assert mixture.is_mixture("own@fridge") and mixture.parse("own@fridge")[0].weight == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -108,6 +122,10 @@ def test_a_mixture_reads_as_its_parts_and_their_weights() -> None:
         ("near:-2", "'near:-2': metres must be"),
         ("near:4:half", "'half' is no weight; such as own:0.5, near:4:0.5"),
         ("near:4:0.5,near:4.0:1", "a part stands there twice"),
+        ("own@:0.5", "'own@:0.5': no receptacle is named; such as own@fridge"),
+        ("own@fridge:much", "'much' is no weight; such as own:0.5"),
+        ("own@fridge,own@fridge:0.5", "give each part a weight"),
+        ("own@fridge:0.2,own@fridge:0.5", "a part stands there twice"),
         ("bank:x:suceeded:0.5", "unknown value 'suceeded'; did you mean 'succeeded'"),
         ("bank::0.5", "no folder is named; such as bank:DIR/SKILL"),
         ("bank:x:0.1,own:0.2,bank:x:all:0.3", "a part stands there twice"),
@@ -137,7 +155,7 @@ def test_whole_paths_mean_the_same_and_stay_as_they_are(
     assert mixture.whole_paths(text) == text
     (tmp_path / "a,b").mkdir()
     monkeypatch.chdir(tmp_path / "a,b")
-    with pytest.raises(UserError, match="a,b/x has a comma or a colon; move the bank"):
+    with pytest.raises(UserError, match="a,b/x has one of , : @; move the bank"):
         mixture.whole_paths("own,bank:x")
 
 
@@ -160,6 +178,17 @@ def test_a_bank_alone_is_drawn_from_like_a_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="6 is out of range, must be between 0 and 5"):
         source[6]
     assert numbers([source.in_turn(8)]) == [2]
+
+
+def test_of_a_bank_may_be_drawn_what_is_about_a_receptacle(tmp_path: Path) -> None:
+    folder = written(tmp_path, 6)
+    every = Bank(folder, "pick")
+    names = [receptacle(start) for start in every]
+    source = StartSource("pick", f"bank:{folder}@{names[2]}")
+    kept = [row for row, name in enumerate(names) if name == names[2]]
+    assert numbers(source.first(None)) == numbers([every[row] for row in kept])
+    with pytest.raises(UserError, match="starts about a receptacle: unknown value 'nowhere'"):
+        StartSource("pick", f"bank:{folder}@nowhere")
 
 
 def test_parts_of_a_mixture_are_drawn_by_their_weights(tmp_path: Path) -> None:

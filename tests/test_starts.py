@@ -12,7 +12,7 @@ from skills.registry import get, planned
 from skills.starts import dataset
 from skills.starts.recorded import load_starts, save_starts
 from skills.starts.source import StartSource, start_episodes
-from skills.starts.start import Start
+from skills.starts.start import Start, receptacle
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.snapshots import save_snapshots
@@ -108,6 +108,23 @@ def test_starts_can_be_farther_or_nearer_than_the_skills_own() -> None:
     assert 3.0 < max(farther) <= 6.0 and np.mean(farther) > 1.5 * np.mean(own)
     with pytest.raises(UserError, match="near:3: open_fridge has no starts near a point"):
         StartSource("open_fridge", "near:3")
+
+
+@pytest.mark.parametrize("skill", ["pick", "place"])
+def test_starts_may_be_those_about_one_receptacle(skill: str) -> None:
+    where = {"split": "val", "num_objects": 12, "num_episodes": 8}
+    own = StartSource(skill, "own", **where)
+    rows = [row for row in range(8) if receptacle(own[row]) == receptacle(own[3])]
+    source = StartSource(skill, f"own@{receptacle(own[3])}", **where)
+    assert 0 < len(rows) < 8
+    assert [source[row].episode.id for row in range(len(rows))] == [own[r].episode.id for r in rows]
+    assert [start.goal for start in source.first(len(rows))] == [own[row].goal for row in rows]
+    rng = np.random.default_rng(0)
+    for index, start in (source.draw(rng) for _ in range(5)):
+        assert receptacle(start) == receptacle(own[3])
+        assert source[index].episode == start.episode
+    with pytest.raises(UserError, match="unknown value 'frige'; did you mean"):
+        StartSource(skill, "own@frige", **where).first(1)
 
 
 @pytest.mark.parametrize("skill", MARKERS)

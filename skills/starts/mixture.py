@@ -5,6 +5,9 @@ same in apartments of training with the fridge elsewhere (`tpsrl.world.rearrangi
 `near:METRES`, the skill's own with the robot anywhere within that distance, or `bank:DIR/SKILL`,
 the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
 those in which that one had succeeded or failed. A number after another colon is the part's weight.
+
+`PART@RECEPTACLE`, such as `own@fridge`, is what of a part is about that receptacle: the one where
+the object lies, or the one that it is to be put on or into.
 """
 
 import dataclasses
@@ -29,7 +32,8 @@ class StartShare:
 
     `folder` is that of the exit states of a skill; None: the skill's own distribution, of which
     `within` is how many metres away the robot is at most; None: what the skill has itself.
-    `rearranged` is that distribution in rearranged apartments.
+    `rearranged` is that distribution in rearranged apartments. `receptacle` is the one that starts
+    are about, "": any.
     """
 
     folder: Path | None = None
@@ -37,13 +41,14 @@ class StartShare:
     within: float | None = None
     rearranged: bool = False
     weight: float = 1.0
+    receptacle: str = ""
 
 
 def is_mixture(starts: Any) -> bool:
     """Whether an option `starts` is meant as a mixture, which has one part or several."""
     if not isinstance(starts, str) or Path(starts).exists():
         return False
-    return starts in (OWN, REARRANGED) or ":" in starts or "," in starts
+    return starts in (OWN, REARRANGED) or bool(set(":,@") & set(starts))
 
 
 def parse(text: str) -> list[StartShare]:
@@ -92,19 +97,27 @@ def split(count: int, proportions: Sequence[float]) -> list[int]:
 
 def text_of(share: StartShare) -> str:
     """A part as it is asked for, with its whole path."""
+    about = f"@{share.receptacle}" if share.receptacle else ""
     if share.within is not None:
-        return f"{NEAR}:{share.within!r}:{share.weight!r}"
+        return f"{NEAR}:{share.within!r}{about}:{share.weight!r}"
     if share.folder is None:
-        return f"{REARRANGED if share.rearranged else OWN}:{share.weight!r}"
+        return f"{REARRANGED if share.rearranged else OWN}{about}:{share.weight!r}"
     folder = os.path.abspath(share.folder.expanduser())
-    if set(",:") & set(folder):
-        raise UserError(f"start_states: the path {folder} has a comma or a colon; move the bank")
-    return f"{BANK}:{folder}:{share.only}:{share.weight!r}"
+    if set(",:@") & set(folder):
+        raise UserError(f"start_states: the path {folder} has one of , : @; move the bank")
+    return f"{BANK}:{folder}:{share.only}{about}:{share.weight!r}"
 
 
 def _part(text: str) -> tuple[StartShare, float | None]:
     """A part and its weight, if it has one; words are taken off its end while they are such."""
-    words = [word.strip() for word in text.split(":")]
+    about, receptacle = text, ""
+    if "@" in text:
+        about, _, end = text.partition("@")
+        receptacle, colon, weight_of = (word.strip() for word in end.partition(":"))
+        if not receptacle:
+            raise UserError(f"start_states: '{text}': no receptacle is named; such as {OWN}@fridge")
+        about += colon + weight_of
+    words = [word.strip() for word in about.split(":")]
     kind, rest = words[0], words[1:]
     if kind not in (OWN, REARRANGED, NEAR, BANK):
         raise unknown("start_states", text, _FORMS)
@@ -119,7 +132,8 @@ def _part(text: str) -> tuple[StartShare, float | None]:
             raise UserError(
                 f"start_states: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
             )
-        return StartShare(within=within, rearranged=kind == REARRANGED), weight
+        rearranged = kind == REARRANGED
+        return StartShare(within=within, rearranged=rearranged, receptacle=receptacle), weight
     only: Only = "all"
     if len(rest) > 1:
         word = rest.pop()
@@ -129,7 +143,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
     folder = ":".join(rest)
     if not folder:
         raise UserError(f"start_states: '{text}': no folder is named; such as {BANK}:DIR/SKILL")
-    return StartShare(Path(folder), only), weight
+    return StartShare(Path(folder), only, receptacle=receptacle), weight
 
 
 def _metres(text: str, words: list[str]) -> float:

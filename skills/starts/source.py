@@ -1,8 +1,9 @@
 """Where an environment's episodes start: a skill's own distribution, banks, a file, or a list."""
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from skills.starts import mixture
 from skills.starts.bank import Bank
 from skills.starts.dataset import BASE_EPISODES, DatasetStarts
 from skills.starts.recorded import load_starts
-from skills.starts.start import Start
+from skills.starts.start import Start, receptacle
 from tpsrl import sim
-from tpsrl.errors import UserError
+from tpsrl.errors import UserError, unknown
 from tpsrl.world import rearranging
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class StartSource:
         self._where = (split, seed, num_objects)
         self._num_episodes = num_episodes
         self._given: Sequence[Start] | None = None
+        self._receptacle = ""
         self._parts: list[StartSource] = []
         self.banks: list[Bank] = []
         if mixture.is_mixture(starts):
@@ -129,17 +131,22 @@ class StartSource:
     def _mix(self, shares: Sequence[mixture.StartShare]) -> Sequence[Start] | None:
         """Takes on the parts of a mixture; that of a single one is what the starts are given by."""
         name = self._skill.name
-        states = [
+        banks = [
             None if share.folder is None else Bank(share.folder, name, share.only)
             for share in shares
         ]
-        self.banks = [bank for bank in states if bank is not None]
-        _check_homes(self.banks, self._own_objects() if None in states else 0)
+        self.banks = [bank for bank in banks if bank is not None]
+        _check_homes(self.banks, self._own_objects() if None in banks else 0)
+        states = [
+            bank if bank is None or not share.receptacle else _About(bank, share.receptacle)
+            for share, bank in zip(shares, banks, strict=True)
+        ]
         if len(shares) == 1:
             if shares[0].within is not None:
                 self._states = _within(self._skill, shares[0].within)
             if shares[0].rearranged:
                 self._where = (rearranging.SPLIT, *self._where[1:])
+            self._receptacle = shares[0].receptacle
             return states[0]
         self._proportions = mixture.proportions(shares)
         self._edges = np.cumsum(self._proportions[:-1])
@@ -193,7 +200,7 @@ class StartSource:
             return self._parts[part][row]
         if self._given is None:
             # New processes cannot be started from every script that makes an environment.
-            return self._states.obtain(self._skill, [index], *self._where, processes=1)[0]
+            return self._obtain([index], processes=1)[0]
         if not 0 <= index < len(self._given):
             raise UserError(
                 f"start: {index} is out of range, must be between 0 and {len(self._given) - 1}"
@@ -213,8 +220,10 @@ class StartSource:
         if self._given is not None:
             index = int(rng.integers(len(self._given)))
         else:
-            base, variant = rng.integers([self._num_episodes, _VARIANTS])
-            index = int(base + BASE_EPISODES * variant)
+            period = len(self._rows) if self._receptacle else BASE_EPISODES
+            count = len(self._rows) if self._receptacle else self._num_episodes
+            base, variant = rng.integers([count, _VARIANTS])
+            index = int(base + period * variant)
         return index, self[index]
 
     def first(self, count: int | None, processes: int | None = None) -> list[Start]:
@@ -233,10 +242,52 @@ class StartSource:
             return [self._given[number] for number in range(count)]
         count = COUNT if count is None else count
         if not self._parts:
-            return self._states.obtain(self._skill, range(count), *self._where, processes=processes)
+            return self._obtain(range(count), processes)
         numbers = mixture.split(count, self._proportions)
         shares = zip(self._parts, numbers, strict=True)
         return [start for part, number in shares for start in part.first(number, processes)]
+
+    @functools.cached_property
+    def _rows(self) -> list[int]:
+        """The base episodes that are about the receptacle that was asked for."""
+        count = range(self._num_episodes)
+        starts = self._states.obtain(self._skill, count, *self._where, processes=1)
+        return _rows_about(starts, self._receptacle)
+
+    def _obtain(self, indices: Iterable[int], processes: int | None) -> list[Start]:
+        """Starts of the skill's own by their indices among those that are asked for."""
+        if self._receptacle:
+            # Another start of the same base episode is about the same receptacle.
+            pairs = [divmod(index, len(self._rows)) for index in indices]
+            indices = [self._rows[row] + BASE_EPISODES * variant for variant, row in pairs]
+        return self._states.obtain(self._skill, indices, *self._where, processes=processes)
+
+
+class _About(Sequence[Start]):
+    """Those of a bank's starts that are about a receptacle."""
+
+    def __init__(self, bank: Bank, about: str) -> None:
+        self._bank, self._rows = bank, _rows_about(bank, about)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self._bank[row] for row in self._rows[number]]
+        return self._bank[self._rows[number]]
+
+
+def _rows_about(starts: Sequence[Start], about: str) -> list[int]:
+    """Which of the starts are about a receptacle.
+
+    Raises:
+        UserError: none is.
+    """
+    found = [receptacle(start) for start in starts]
+    if about not in found:
+        raise unknown("start_states: starts about a receptacle", about, sorted({*found} - {""}))
+    return [row for row, name in enumerate(found) if name == about]
 
 
 def _within(skill: "SkillSpec", metres: float) -> StartStates:

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import numpy as np
+
 from skills.core.interface import SkillGoal
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
@@ -18,3 +20,20 @@ class Start:
     episode: Episode
     goal: SkillGoal
     snapshot: Snapshot | None = None
+
+
+def receptacle(start: Start) -> str:
+    """The receptacle that a start is about, "": it is about none.
+
+    That is the one that the goal's position is on, or else the one where the object lies.
+    """
+    goal, episode = start.goal, start.episode
+    if goal.position is not None:
+        for target in episode.targets:
+            if np.allclose(target.goal, goal.position):
+                return target.receptacle
+        for placed in episode.objects:
+            if np.allclose(placed.pos, goal.position):
+                return placed.receptacle
+        return ""
+    return episode.objects[goal.object].receptacle if goal.object >= 0 else ""
