@@ -1,5 +1,6 @@
 """Teachers by servoing: they succeed, and what they say is read off the state."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -9,14 +10,16 @@ import pytest
 
 from skills import registry
 from skills.articulated.servo import drive_to
-from skills.core.interface import Teacher
+from skills.core.interface import SkillGoal, Teacher
 from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
+from skills.place.starts import STARTS
 from skills.scripted.scene import Scene, look
 from skills.scripted.servoing import (
     ARRIVED_M,
     ARRIVED_RAD,
     drive,
+    is_covered,
     line_free,
     stances,
     towards,
@@ -24,10 +27,12 @@ from skills.scripted.servoing import (
 )
 from skills.starts import dataset
 from skills.starts.source import start_episodes
+from tpsrl.sim import datasets
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import floor_map
+from tpsrl.world.scenarios import load_scenario
 
 SKILLS = {"pick": (0, 1), "place": (1, 2), "navigate": (1, 2)}  # starts of the training split
 DOORS = {"open_fridge": (0, 1), "close_fridge": (0,), "open_drawer": (0,)}
@@ -127,6 +132,32 @@ def test_a_teacher_that_was_asked_before_forgets_the_episode(envs: Envs) -> None
     label, _ = teacher.label(env.world)
     np.testing.assert_allclose(label, expected, atol=1e-9)
     assert np.abs(other - expected).max() > 0.1
+
+
+def test_an_object_is_put_on_a_shelf_from_before_it(envs: Envs) -> None:
+    base = datasets.load(load_scenario("in_fridge"), "train", 5, 0, 1, 1)[4]
+    shelf = base.objects[0].pos
+    opened = dataclasses.replace(base, articulation={"fridge_push_point": 1.5})
+    assert STARTS.towards is not None
+    draw = STARTS.towards(opened, SkillGoal(0, shelf), np.random.default_rng(0))
+    start = next(start for start in map(draw, range(200)) if start is not None)
+    env = SkillEnv("place", starts=[start], num_objects=1, num_episodes=1)
+    env.reset(options={"start": 0})
+    scene = look(env.episode, env.world)
+    assert is_covered(scene, np.array(shelf))
+    assert not is_covered(scene, np.array([*scene.base[:2], 0.5]))
+    assert not is_covered(scene, np.array([*shelf[:2], 2.5]))  # above the fridge
+    teacher, objects = begun(env), []
+    for _ in range(STEPS):
+        objects.append(np.array(env.world.object_pos[0, 0]))
+        *_, terminated, _, info = env.step(teacher.label(env.world)[0])
+        if terminated:
+            break
+    env.close()
+    assert info["success"], info["failure"]
+    # When it comes over its place it is hardly higher than where it is left.
+    near = [at for at in objects if np.linalg.norm(at[:2] - objects[-1][:2]) < 0.1]
+    assert near[0][2] < objects[-1][2] + 0.06
 
 
 def test_what_is_out_of_reach_has_no_label(envs: Envs) -> None:

@@ -1,5 +1,6 @@
 """Place by servoing: the teacher that policies are cloned from."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from skills.scripted.putting import standing
 from skills.scripted.scene import Scene
-from skills.scripted.servoing import Servo
+from skills.scripted.servoing import Servo, is_covered
 from skills.scripted.stances import Stances, nearest_floor
 from skills.scripted.targets import CupTargets
 from tpsrl.world import action as act
@@ -18,6 +19,8 @@ _THERE_RAD, _STUCK_M = 0.04, 0.1  # where the arm gets no farther: so near is ne
 _LEANS_RAD = (0.35, 0.7, 1.05)  # it is put down leaning where it cannot be upright
 _DROPS_M = (0.0, 0.05, 0.1)  # it is let fall, as into a sink
 _NEARER_M = 0.1  # than the goal, towards where the robot can stand
+# On a shelf it is brought in from before it, leaning so that the arm stays clear of what is above.
+_BEFORE_M, _OVER_M, _LEANS_IN_RAD = 0.2, 0.02, (0.35, 0.0, 0.7, 1.05, 1.3)
 
 
 class ServoPlace(Servo):
@@ -40,6 +43,9 @@ class ServoPlace(Servo):
         """See `Servo.targets`; upright, leaning, let fall from a little above, or nearer."""
         assert scene.held is not None
         goal = np.asarray(self.goal.position, np.float64)
+        if is_covered(scene, goal):
+            for lean in _LEANS_IN_RAD:
+                yield _from_before(standing(scene, scene.held, goal, around, lean), around)
         yield standing(scene, scene.held, goal, around)
         for lean in _LEANS_RAD:
             yield standing(scene, scene.held, goal, around, lean)
@@ -71,3 +77,11 @@ class ServoPlace(Servo):
         ):
             action[act.GRIP] = -1.0
         return there
+
+
+def _from_before(targets: CupTargets, around: Stances) -> CupTargets:
+    """The same places, come to from where the robot stands, not from above."""
+    back = around.stance[targets.row, :2] - targets.point[:, :2]
+    back *= _BEFORE_M / np.linalg.norm(back, axis=1, keepdims=True)
+    shift = np.column_stack([back, np.full(len(back), _OVER_M)])
+    return dataclasses.replace(targets, shift=shift)

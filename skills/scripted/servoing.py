@@ -27,7 +27,7 @@ from tpsrl.world.fetch import BASE_RADIUS, REST_EE
 from tpsrl.world.floor import CELL_M, clearance_gradient, floor_map, main_floor
 from tpsrl.world.geodesic import DistanceField, distance_field, free_floor
 from tpsrl.world.kinematics import cup_pose, inverse, wrapped
-from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
+from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, static_bodies
 from tpsrl.world.state import WorldState
 
 _STANDOFFS, _DIRECTIONS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95, 1.05, 1.15), 40
@@ -63,6 +63,8 @@ _SAFE_M = 0.015  # that the arm keeps from everything on its way
 _TUBE_RAD, _RAISED_RAD = 0.07, 0.2  # of the straight line; of the posture before
 _LIFT_M, _ASIDE_M, _BACK_M = 0.08, 0.12, 0.3
 _BACKWARDS = -0.3
+_OFF_M, _OUTWARDS = 0.015, -0.8  # up and then out from a shelf
+_COVER_M = 0.6  # what is so far above a point covers it
 _LOOK_STEPS, _NO_LESS_M = 3.0, 0.0005  # of a move that is looked ahead
 _OUT_M, _HIGHEST_M = 0.03, 0.3  # what is nearer to something is lifted on, up to so much
 _DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner that is reached
@@ -305,10 +307,14 @@ class Servo(Mover):
         tight = scene.checker(scene.base).clearance(scene.arm, _OUT_M) < _OUT_M
         lifting = (risen < _LIFT_M and away < _ASIDE_M) or (tight and risen < _HIGHEST_M)
         rest, still = towards(scene.arm, REST), np.zeros(7)
+        inside = is_covered(scene, cup)
+        lifting = lifting and not (inside and risen > _OFF_M)
         back = _BACKWARDS if away < _BACK_M else 0.0
         moves = [(rest, back, 0.0), (rest, 0.0, 0.0)]
         if float(np.abs(scene.arm - REST).max()) > _SHORT_CUT_RAD:
             moves.insert(0, (_home(scene.arm), back, 0.0))
+        if inside:
+            moves.insert(0, (still, _OUTWARDS, 0.0))
         lifted = self._higher(scene)
         if lifted is not None:
             moves.insert(0 if lifting else 2, (lifted, 0.0, 0.0))
@@ -325,6 +331,16 @@ class Servo(Mover):
         axis = turn[:, 0].copy()
         ok, lifted = inverse(scene.arm, higher, CUP_AXIS, axis, scene.arm, NO_OFFSET, 60, 0.3)
         return towards(scene.arm, lifted) if ok else None
+
+
+def is_covered(scene: Scene, point: np.ndarray) -> bool:
+    """Whether furniture is above a point (3,) in the world, as in a fridge."""
+    bodies = static_bodies(scene.layout, scene.joints)
+    bottom = bodies.centre[:, 2] - bodies.half[:, 2]
+    off = point[:2] - bodies.centre[:, :2]
+    turned = np.einsum("nij,ni->nj", bodies.rotation[:, :2, :2], off)
+    over = (np.abs(turned) < bodies.half[:, :2]).all(axis=1)
+    return bool((over & (bottom > point[2]) & (bottom < point[2] + _COVER_M)).any())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
