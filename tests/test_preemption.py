@@ -14,6 +14,7 @@ from test_group import ENVS, STEPS, settings
 from torch import distributed
 from toy_vec_env import ToyVecEnvFactory
 
+from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl.collection import preemption
 from tpsrl.rl.collection.preemption import (
@@ -191,3 +192,13 @@ def test_the_slower_rank_stops_early(tmp_path: Path, rule: str, refill: bool) ->
         if refill and before["rows"] == SIZE:
             assert told["rows"] >= SIZE - ENVS
     assert [told["kl"] for told in fast] == [told["kl"] for told in slow]
+
+
+def test_the_preset_of_the_dd_ppo_paper_is_as_it_says() -> None:
+    preset = train.load(["skill=pointnav", "preset=ddppo_paper", "depth=128"]).preset
+    assert (preset.preempt, preset.preempt_share, preset.preempt_least) == ("share", 0.6, 0.25)
+    assert preset.ppo.equal_ranks and not preset.refill  # section 3: ranks count alike
+    assert (preset.num_envs, preset.num_steps) == (4, 128)
+    assert (preset.ppo.epochs, preset.ppo.minibatches) == (2, 2)
+    assert not preset.ppo.normalise_advantage
+    assert preset.policy.encoder == "resnet50"
