@@ -1,23 +1,19 @@
 """The training loop: collect, learn, log, validate, save, resume."""
 
-import collections
 import contextlib
 import dataclasses
-import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
 from tpsrl import config
 from tpsrl.errors import UserError
-from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.collection.preemption import Pace
 from tpsrl.rl.envs.supervision import FaultTolerance
-from tpsrl.rl.envs.vec_env import EpisodeStats, Json, VecEnvFactory
+from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.policy.actor_critic import ActorCritic
@@ -28,10 +24,11 @@ from tpsrl.rl.run.averaging import WeightAverage
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.rl.run.records import NoRecords, Records, Watcher
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.rl.run.signals import SignalsNoted
+from tpsrl.rl.run.tally import Collected, RecentEpisodes, ends, spent
 from tpsrl.rl.run.validation import MakePool, Validation
 
 _RANK_FILES = "latest.rank{}.{}.safetensors"  # number of the rank, updates
-_WINDOW = 100  # finished episodes that success and return are means of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,15 +55,6 @@ class TrainTask:
     factory: VecEnvFactory
     validation: MakePool | None = None
     deploy: Json = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Collected:
-    """What a rank tells the others of its rollout."""
-
-    fresh: int
-    episodes: list[EpisodeStats]
-    lost: list[Json]
 
 
 class Trainer:
@@ -112,7 +100,7 @@ class Trainer:
         self.steps = self.updates = self.episodes = 0
         self.seconds = 0.0
         self.best: Json = {}
-        self._window: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
+        self._recent = RecentEpisodes()
         self._deploy, self._watcher = task.deploy, watcher
         self._saved = time.monotonic()
         self._validation: Validation | None = None
@@ -120,8 +108,8 @@ class Trainer:
             count = schedule.validation_episodes
             self._validation = Validation(task.validation, count, watcher.say)
         self._logger = logger
-        self._signalled = ""  # name of the signal that came to this process
-        self._asked = ""  # of one that came to any rank, on all of them at the same update
+        self._signals = SignalsNoted()
+        self._asked = ""  # the signal that came to any rank, on all of them at the same update
         tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
         self._origin = {} if init is None else warm_start.origin(init)
         made = assemble(
@@ -178,9 +166,7 @@ class Trainer:
         self.seconds = float(checkpoint.get("seconds", float))
         self.best = checkpoint.get("best", dict)
         self._origin = checkpoint.note.get("init", {})
-        self._window.extend(
-            (bool(s), float(r), int(n)) for s, r, n in checkpoint.get("window", list)
-        )
+        self._recent.restore(checkpoint.get("window", list))
         if self._validation is not None:
             lost = checkpoint.note.get("validation_lost", [])
             self._validation.lost = {int(start): str(cause) for start, cause in lost}
@@ -202,7 +188,7 @@ class Trainer:
         )
         self._saved = time.monotonic()
         wanted = False
-        with contextlib.closing(records), self._signals():
+        with contextlib.closing(records), self._signals:
             while self.steps < self.settings.steps:
                 last = self.steps + self._whole >= self.settings.steps
                 before = self.steps
@@ -210,7 +196,7 @@ class Trainer:
                 if self._validation is not None and self._due(before):
                     row |= self._validate(self._validation)
                 last = self.steps >= self.settings.steps
-                records.add(row, now="validation" in row or last or bool(self._signalled))
+                records.add(row, now="validation" in row or last or bool(self._signals.noted))
                 wanted = self._is_time_to_save() or last
                 if not wanted or self.collector.running:
                     continue  # Of one that runs ahead nothing can be saved before it has paused.
@@ -242,8 +228,7 @@ class Trainer:
     def _is_time_to_save(self) -> bool:
         """Whether rank 0 has waited long enough, or any rank was asked to."""
         overdue = time.monotonic() - self._saved > 60.0 * self.schedule.checkpoint_minutes
-        told = self.group.gather((self._signalled, overdue))
-        self._signalled = ""
+        told = self.group.gather((self._signals.take(), overdue))
         self._asked = next((name for name, _ in told if name), self._asked)
         return bool(told[0][1] or self._asked)
 
@@ -286,7 +271,7 @@ class Trainer:
             "updates": self.updates,
             "episodes": self.episodes,
             "seconds": self.seconds,
-            "window": list(self._window),
+            "window": self._recent.state(),
             "best": self.best,
         }
         if self._validation is not None:
@@ -338,43 +323,29 @@ class Trainer:
         pace = Pace.of(collection.env, collection.took_s, collection.ready_at, num_envs, size)
         self._preemption.plan(pace, learning)
         total = time.perf_counter() - begun
-        lost = [
-            {"envs": lost.envs.tolist(), "starts": list(lost.starts), "cause": lost.cause}
-            for lost in collection.lost
-        ]
-        told = self.group.gather(_Collected(self.rollout.num_fresh, collection.episodes, lost))
+        told = self.group.gather(Collected.of(collection))
         fresh = sum(rank.fresh for rank in told)
         episodes = [episode for rank in told for episode in rank.episodes]
         self.updates += 1
         self.steps += fresh
         self.seconds += total
         self.episodes += len(episodes)
-        self._window.extend((e.success, e.reward, e.steps) for e in episodes)
+        self._recent.add(episodes)
         if self._average is not None:
             self._average.add(self.policy, fresh)
         return {
             "update": self.updates,
             "steps": self.steps,
             "episodes": self.episodes,
-            **self._recent(),
-            **_ends(episodes),
+            **self._recent.means(),
+            **ends(episodes),
             "lost": [lost for rank in told for lost in rank.lost],
             "learner": learned,
             "seconds": round(self.seconds, 3),
             "samples_per_s": round(fresh / total, 1),
-            "time": _shares(collection, learning, total),
+            "time": spent(collection, learning, total),
             "waits": {cause: round(s, 4) for cause, s in collection.waits.items()},
         }
-
-    def _recent(self) -> Json:
-        """Means over the last episodes, None before the first."""
-        if not self._window:
-            return {"success": None, "return": None, "length": None}
-        columns = [
-            sum(map(float, column)) / len(self._window)
-            for column in zip(*self._window, strict=True)
-        ]
-        return dict(zip(("success", "return", "length"), columns, strict=True))
 
     def _due(self, before: int) -> bool:
         """Whether the update from so many steps has come by a validation, or is the last."""
@@ -400,24 +371,6 @@ class Trainer:
         )
         return {"validation": result}
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Notes signals, to be acted upon after the present rollout; a second SIGINT interrupts."""
-
-        def note(number: int, frame: FrameType | None) -> None:
-            name = signal.Signals(number).name
-            if name == "SIGINT" and "SIGINT" in (self._signalled, self._asked):
-                raise KeyboardInterrupt
-            self._signalled = name
-
-        names = [n for n in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, n)]
-        before = {n: signal.signal(getattr(signal, n), note) for n in names}
-        try:
-            yield
-        finally:
-            for name, handler in before.items():
-                signal.signal(getattr(signal, name), handler)
-
 
 def load_latest(folder: Path) -> Checkpoint:
     """The checkpoint to resume from in a training's folder.
@@ -441,25 +394,3 @@ def _named(
         n: t for name, (t_of, _) in parts.items() for n, t in checkpoints.named(name, t_of).items()
     }
     return tensors, {name: note for name, (_, note) in parts.items()}
-
-
-def _ends(episodes: list[EpisodeStats]) -> Json:
-    """How the episodes of a rollout ended, and the mean sums of the reward's terms."""
-    if not episodes:
-        return {"ended": {}, "terms": {}}
-    ends = collections.Counter(episode.ended_by for episode in episodes)
-    terms: collections.Counter[str] = collections.Counter()
-    for episode in episodes:
-        terms.update(episode.terms)
-    return {
-        "ended": dict(sorted(ends.items())),
-        "terms": {name: value / len(episodes) for name, value in terms.items()},
-    }
-
-
-def _shares(collection: Collection, learning: float, total: float) -> Json:
-    """Seconds of an update by what they went into."""
-    rest = total - learning - sum(collection.seconds.values())
-    spent = {**collection.seconds, "learning": learning}
-    spent["other"] = spent.get("other", 0.0) + rest
-    return {name: round(seconds, 4) for name, seconds in spent.items()}

@@ -1,0 +1,38 @@
+"""Signals that ask a training to save or to stop."""
+
+import contextlib
+import signal
+from types import FrameType
+from typing import Any
+
+_NAMES = ("SIGTERM", "SIGINT", "SIGUSR1")
+
+
+class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
+    """Notes signals while it is entered, to be acted upon later; a second SIGINT interrupts."""
+
+    def __init__(self) -> None:
+        self.noted = ""  # name of the last one, "" for none
+        self._interrupted = False
+        self._before: dict[str, Any] = {}
+
+    def __enter__(self) -> "SignalsNoted":
+        names = [name for name in _NAMES if hasattr(signal, name)]
+        self._before = {n: signal.signal(getattr(signal, n), self._note) for n in names}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name, handler in self._before.items():
+            signal.signal(getattr(signal, name), handler)
+
+    def take(self) -> str:
+        """The name of the last one that came since this was asked before."""
+        name, self.noted = self.noted, ""
+        return name
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if name == "SIGINT" and self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted |= name == "SIGINT"
+        self.noted = name
