@@ -48,10 +48,9 @@ def small(words: list[str], machines: int, port: int) -> list[str]:
 
 def overrides(words: list[str], out: str) -> list[str]:
     """What makes the training a small one; one that goes on has all that from its folder."""
-    given = [word for word in TINY[1:] if not word.startswith("preset.preempt")]
     if any(word.startswith("resume=out/") for word in words):
         return [f"preset.steps={2 * STEPS}"]
-    return [*given, f"preset.steps={STEPS}", f"out={out}"]
+    return [*TINY[1:], f"preset.steps={STEPS}", f"out={out}"]
 
 
 def run(words: list[str], out: str, folder: Path, env: Mapping[str, str]) -> None:

@@ -29,10 +29,10 @@ STEP = {
     "SLURM_NTASKS": "8",
 }
 SHELL = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE")
-ROLLOUT = 2 * 8 * 2  # steps of all ranks
+ROLLOUT = 2 * 8 * 2  # steps of all ranks, if none of them is stopped early
 TINY = (
     "navigate", "preset=cpu_state", "preset.num_envs=2", "preset.num_steps=8",
-    "preset.preempt=none", "preset.ppo.epochs=1", "preset.ppo.minibatches=1",
+    "preset.ppo.epochs=1", "preset.ppo.minibatches=1",
     "preset.policy.state_width=8", "preset.policy.lstm_width=8", "num_objects=1", "num_episodes=1",
     "processes=0", "threads=1", "device=cpu", "validation_episodes=0", "logger=none",
 )  # fmt: skip
@@ -79,7 +79,7 @@ def test_the_first_of_a_list_of_hosts_is_found(hosts: str, first: str) -> None:
      "node[1--2]", "node[-2]"],
 )  # fmt: skip
 def test_what_is_no_list_of_hosts_is_refused(hosts: str) -> None:
-    with pytest.raises(UserError, match="HOSTS: '.*' is no list of hosts such as node"):
+    with pytest.raises(UserError, match=r"HOSTS: '.*' is no list of hosts such as node"):
         slurm.first_host(hosts, "HOSTS")
 
 
@@ -252,9 +252,10 @@ def test_a_job_near_its_time_limit_saves_is_put_back_and_goes_on(
         assert fake_slurm.processes(Path(env["FAKE_SLURM"])) == []
         assert fake_slurm.requeues(env) == 1
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    assert [row["steps"] for row in rows] == list(range(ROLLOUT, planned + 1, ROLLOUT))
+    assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[-2]["steps"] < planned <= rows[-1]["steps"]
     assert said.count("training navigate for") == 1
-    assert said.count("going on with navigate for") >= 1  # torchrun may have started it once more
+    assert "going on with navigate for" in said
     assert "stopped; `tpsrl train resume=" in said
 
 
