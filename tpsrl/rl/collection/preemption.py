@@ -26,8 +26,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import distributed
 
-from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl import slurm
+from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.group import Group
 
 _LOOK_S = 0.003  # between two looks at what the others have; one costs some 0.1 ms
