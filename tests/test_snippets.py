@@ -216,6 +216,13 @@ def check_torchrun(words: list[str]) -> None:
     check_tpsrl(words[what + 2 :])
 
 
+def check_sbatch(words: list[str]) -> None:
+    """As `check_torchrun`, of a script that comes with tpsrl and passes on what `train` is told."""
+    script = next(i for i, word in enumerate(words) if not word.startswith("--"))
+    assert (ROOT / words[script]).is_file(), words[script]
+    check_tpsrl(["train", *words[script + 1 :]])
+
+
 CHECKS: dict[str, Callable[[list[str]], None]] = {
     "tpsrl": check_tpsrl,
     "make": check_make,
@@ -227,6 +234,7 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
     "tensorboard": check_tool,
     "git": check_tool,
     "torchrun": check_torchrun,
+    "sbatch": check_sbatch,
     "cd": check_tool,
 }
 

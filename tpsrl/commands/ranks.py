@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsrl.errors import UserError
+from tpsrl.rl import slurm
 
 if TYPE_CHECKING:
     import torch
@@ -40,13 +41,24 @@ class RankWatch(contextlib.AbstractContextManager["RankWatch"]):
 
 
 def in_job() -> bool:
-    """Whether torchrun or the like has started this process as one of several."""
-    return "WORLD_SIZE" in os.environ
+    """Whether torchrun or srun has started this process as one of several.
+
+    Raises:
+        UserError: see `tpsrl.rl.slurm.variables`.
+    """
+    return "WORLD_SIZE" in slurm.variables(os.environ)
 
 
 def is_restart() -> bool:
-    """Whether torchrun has started the ranks anew, after one of them had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") or 0) > 0
+    """Whether this was begun before: by torchrun, until a rank died, or by a job put back by SLURM.
+
+    Raises:
+        UserError: a variable that says so is no number.
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    if not restarts.isdigit():
+        raise UserError(f"TORCHELASTIC_RESTART_COUNT: '{restarts}' is no whole number")
+    return int(restarts) > 0 or slurm.is_requeued(os.environ)
 
 
 def begin(count: int, settings: Any, skill: str) -> None:
@@ -80,18 +92,22 @@ def device_of(choice: str) -> "torch.device":
     """The device of this rank: `auto` is a GPU where there is one.
 
     Raises:
-        UserError: there is no GPU, or not one for each rank on this machine.
+        UserError: there is no GPU, or not one for each rank on this machine, or what the
+            environment says of the ranks does not fit together.
     """
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if choice == "cpu" or (choice == "auto" and count == 0):
         return torch.device("cpu")
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    job = slurm.variables(os.environ)
+    ranks, number = int(job.get("LOCAL_WORLD_SIZE", "1")), int(job.get("LOCAL_RANK", "0"))
+    if count < ranks and count > 0 and slurm.has_own_gpus(os.environ):
+        ranks, number = 1, 0
     if count < ranks:
         there = f"{count} GPUs for {ranks} ranks" if count else "no GPU"
         raise UserError(f"device: {there} on this machine; nearest: cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    device = torch.device("cuda", number)
     torch.cuda.set_device(device)
     return device
 

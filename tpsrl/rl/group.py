@@ -7,13 +7,14 @@ in the same order: what one rank does by itself, whatever the others do, must no
 
 import datetime
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import distributed
 
 from tpsrl.errors import RunError, UserError
+from tpsrl.rl import slurm
 
 _WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation of rank 0 included
 
@@ -81,11 +82,12 @@ class Ranks:
 
     Args:
         device: of the tensors that `average` is given
+        local_size: how many of them are on this machine; None: all
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, local_size: int | None = None) -> None:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
-        self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        self.local_size = local_size or self.size
         self._device = device
         on_cpu = distributed.get_backend() == distributed.Backend.GLOO
         self._objects = None if on_cpu else distributed.new_group(backend="gloo", timeout=_WAIT)
@@ -129,30 +131,40 @@ class Ranks:
 
 
 def join(device: torch.device) -> Group:
-    """The group that this process was started in, by torchrun or the like; alone without.
+    """The group that this process was started in, by torchrun or srun; alone without.
 
     Raises:
         UserError: what the environment says of it does not fit together.
         RunError: the other ranks are not to be reached.
     """
-    size = _number("WORLD_SIZE", 1)
+    job = slurm.variables(os.environ)
+    size = _number(job, "WORLD_SIZE", 1)
     if size == 1:
         return Alone()
-    rank = _number("RANK", None)
+    rank = _number(job, "RANK", None)
     if not 0 <= rank < size:
         raise UserError(f"RANK: {rank} is out of range, must be between 0 and {size - 1}")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        if not os.environ.get(name):
+        if not job.get(name):
             raise UserError(f"{name}: not set, but WORLD_SIZE is {size}; start it by torchrun")
     if not distributed.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        try:
+        _begin(job, "nccl" if device.type == "cuda" else "gloo", rank, size)
+    return Ranks(device, _number(job, "LOCAL_WORLD_SIZE", size))
+
+
+def _begin(job: Mapping[str, str], backend: str, rank: int, size: int) -> None:
+    """Meets the other ranks."""
+    try:
+        if "WORLD_SIZE" in os.environ:
+            # torchrun says more of the meeting than is in `job`, and torch looks for it there.
             distributed.init_process_group(backend, timeout=_WAIT)
-        except (RuntimeError, ValueError) as error:
-            raise RunError(
-                f"ranks: could not join the others: {str(error).splitlines()[0]}"
-            ) from None
-    return Ranks(device)
+            return
+        place = f"tcp://{job['MASTER_ADDR']}:{_number(job, 'MASTER_PORT', None)}"
+        distributed.init_process_group(
+            backend, init_method=place, rank=rank, world_size=size, timeout=_WAIT
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"ranks: could not join the others: {str(error).splitlines()[0]}") from None
 
 
 def leave() -> None:
@@ -180,8 +192,8 @@ def average_gradients(
     return mean
 
 
-def _number(name: str, default: int | None) -> int:
-    text = os.environ.get(name)
+def _number(job: Mapping[str, str], name: str, default: int | None) -> int:
+    text = job.get(name)
     if text is None and default is not None:
         return default
     try:

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import distributed
 
+from tpsrl.rl import slurm
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.group import Group
 
@@ -221,7 +222,7 @@ def make(group: Group, settings: PreemptionSettings, size: int) -> Preemption:
 
 def _store(group: Group) -> distributed.Store:
     """A store of the group, at a port that is free on the machine of rank 0."""
-    host = os.environ["MASTER_ADDR"]
+    host = slurm.variables(os.environ)["MASTER_ADDR"]
     own = None
     if group.rank == 0:
         own = distributed.TCPStore(host, 0, None, is_master=True, wait_for_workers=False)
