@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tpsrl.errors import UserError
 from tpsrl.rl import slurm
@@ -86,6 +86,17 @@ def joined(device: "torch.device") -> Iterator["Group"]:
         yield group
     finally:
         groups.leave()
+
+
+def end(code: int) -> NoReturn:
+    """Ends the process of a rank that has left its group and closed all that it had open.
+
+    In the usual way of ending, threads of torch.distributed that are still there now and then abort
+    the process, which a launcher takes for a rank that has died.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def device_of(choice: str) -> "torch.device":

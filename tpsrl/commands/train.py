@@ -201,7 +201,10 @@ def run(settings: TrainingSettings) -> int:
     if settings.ranks > 1 and not ranks.in_job():
         ranks.begin(settings.ranks, settings, settings.skill)
     with ranks.joined(ranks.device_of(settings.device)) as group:
-        return _train(settings, group)
+        code = _train(settings, group)
+    if group.size > 1:
+        ranks.end(code)
+    return code
 
 
 def _train(settings: TrainingSettings, group: "Group") -> int:
