@@ -8,7 +8,7 @@ import tpsrl.rl
 ROOT = Path(tpsrl.rl.__file__).parent
 # A folder imports from itself and from those before it, and any of them from the modules beside.
 ROOMS = ("envs", "policy", "collection", "learning", "imitation", "run", "bench")
-BESIDE = {"group", "slurm"}
+BESIDE = {"group", "meeting", "slurm"}
 
 
 def imports(path: Path) -> set[str]:

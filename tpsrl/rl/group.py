@@ -5,24 +5,43 @@
 in the same order: what one rank does by itself, whatever the others do, must not come by here.
 """
 
+import contextlib
 import datetime
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import distributed
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.rl import slurm
+from tpsrl.rl import meeting, slurm
 
 _WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation of rank 0 included
+_TALK = "lost another rank"
+
+
+@contextlib.contextmanager
+def reaching_others(what: str) -> Iterator[None]:
+    """Says in a line what torch.distributed says in pages when ranks are not to be reached.
+
+    Args:
+        what: "could not join the others", say
+
+    Raises:
+        RunError: they are not.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        cause = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RunError(f"ranks: {what}: {cause}") from None
 
 
 class Group(Protocol):
     """A process among those that learn together: number `rank` of `size`.
 
-    `local_size` of them are on this machine.
+    `local_size` of them are on this machine. All calls raise `RunError` when another is lost.
     """
 
     rank: int
@@ -95,7 +114,8 @@ class Ranks:
     def totals(self, values: Sequence[float]) -> list[float]:
         """See `Group.totals`."""
         summed = torch.tensor(list(values), dtype=torch.float64)
-        distributed.all_reduce(summed, group=self._objects)
+        with reaching_others(_TALK):
+            distributed.all_reduce(summed, group=self._objects)
         found: list[float] = summed.tolist()
         return found
 
@@ -107,7 +127,8 @@ class Ranks:
         kind = tensors[0].dtype
         weight = torch.full((1,), share, dtype=kind, device=self._device)
         flat = torch.cat([share * t.reshape(-1) for t in tensors] + [weight])
-        distributed.all_reduce(flat)
+        with reaching_others(_TALK):
+            distributed.all_reduce(flat)
         flat /= flat[-1].clone()
         parts = flat[:-1].split([t.numel() for t in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
@@ -120,13 +141,15 @@ class Ranks:
     def gather(self, thing: Any) -> list[Any]:
         """See `Group.gather`."""
         every: list[Any] = [None] * self.size
-        distributed.all_gather_object(every, thing, group=self._objects)
+        with reaching_others(_TALK):
+            distributed.all_gather_object(every, thing, group=self._objects)
         return every
 
     def share(self, thing: Any) -> Any:
         """See `Group.share`."""
         box = [thing]
-        distributed.broadcast_object_list(box, src=0, group=self._objects)
+        with reaching_others(_TALK):
+            distributed.broadcast_object_list(box, src=0, group=self._objects)
         return box[0]
 
 
@@ -147,24 +170,12 @@ def join(device: torch.device) -> Group:
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not job.get(name):
             raise UserError(f"{name}: not set, but WORLD_SIZE is {size}; start it by torchrun")
+    address = job["MASTER_ADDR"], _number(job, "MASTER_PORT", None)
     if not distributed.is_initialized():
-        _begin(job, "nccl" if device.type == "cuda" else "gloo", rank, size)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        with reaching_others("could not join them"):
+            meeting.begin(backend, rank, size, address, _WAIT)
     return Ranks(device, _number(job, "LOCAL_WORLD_SIZE", size))
-
-
-def _begin(job: Mapping[str, str], backend: str, rank: int, size: int) -> None:
-    """Meets the other ranks."""
-    try:
-        if "WORLD_SIZE" in os.environ:
-            # torchrun says more of the meeting than is in `job`, and torch looks for it there.
-            distributed.init_process_group(backend, timeout=_WAIT)
-            return
-        place = f"tcp://{job['MASTER_ADDR']}:{_number(job, 'MASTER_PORT', None)}"
-        distributed.init_process_group(
-            backend, init_method=place, rank=rank, world_size=size, timeout=_WAIT
-        )
-    except (RuntimeError, ValueError) as error:
-        raise RunError(f"ranks: could not join the others: {str(error).splitlines()[0]}") from None
 
 
 def leave() -> None:

@@ -28,9 +28,10 @@ from torch import distributed
 
 from tpsrl.rl import slurm
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
-from tpsrl.rl.group import Group
+from tpsrl.rl.group import Group, reaching_others
 
 _LOOK_S = 0.003  # between two looks at what the others have; one costs some 0.1 ms
+_LOST = "lost rank 0, where they count"
 _APART = 2**31  # two counts in one number of the store, so that they are read at once
 
 
@@ -169,16 +170,16 @@ class Preempted:
         self._looked = now
         if self._settings.rule == "share":
             if whole:
-                self._store.add(f"{self._rollout}/whole", 1)
+                self._count(f"{self._rollout}/whole", 1)
                 return False
             if complete < self._least:
                 return False
-            return int(self._store.add(f"{self._rollout}/whole", 0)) >= self._enough
+            return self._count(f"{self._rollout}/whole", 0) >= self._enough
         if self._settings.rule == "marginal":
             return self._costs_more(complete, now - self._begun)
         if self._wanted is None:
             return False
-        total = int(self._store.add(f"{self._rollout}/steps", complete - self._told))
+        total = self._count(f"{self._rollout}/steps", complete - self._told)
         self._told = complete
         return not whole and complete >= self._least and total >= self._wanted
 
@@ -186,18 +187,18 @@ class Preempted:
         """Whether to wait on costs more than it brings; see `marginal` above."""
         whole = complete >= self._size
         counted = (complete - self._told) + (self._size * _APART if whole else 0)
-        both = int(self._store.add(f"{self._rollout}/steps", counted))
+        both = self._count(f"{self._rollout}/steps", counted)
         self._told = complete
         if complete >= self._least and not self._has_least:
             self._has_least = True
-            self._store.add(f"{self._rollout}/least", 1)
+            self._count(f"{self._rollout}/least", 1)
         if whole or not self._has_least or self._learning_s is None:
             return False
         of_whole, total = divmod(both, _APART)
         if not outweighs(total, of_whole, elapsed_s, self._learning_s):
             return False
         # All learn when the slowest has its least, until when the others may as well go on.
-        return int(self._store.add(f"{self._rollout}/least", 0)) == self._group.size
+        return self._count(f"{self._rollout}/least", 0) == self._group.size
 
     def plan(self, pace: Pace, learning_s: float) -> None:
         """See `Preemption.plan`."""
@@ -210,7 +211,13 @@ class Preempted:
                 self._wanted = best_steps([p for p, _ in told], last_s, self._least)
         if self._group.rank == 0:
             for name in ("whole", "steps", "least"):
-                self._store.delete_key(f"{self._rollout - 1}/{name}")
+                with reaching_others(_LOST):
+                    self._store.delete_key(f"{self._rollout - 1}/{name}")
+
+    def _count(self, name: str, more: int) -> int:
+        """Adds to a number that all ranks see; what it is then."""
+        with reaching_others(_LOST):
+            return int(self._store.add(name, more))
 
 
 def make(group: Group, settings: PreemptionSettings, size: int) -> Preemption:
@@ -225,8 +232,10 @@ def _store(group: Group) -> distributed.Store:
     host = slurm.variables(os.environ)["MASTER_ADDR"]
     own = None
     if group.rank == 0:
-        own = distributed.TCPStore(host, 0, None, is_master=True, wait_for_workers=False)
+        with reaching_others("no store for what they count"):
+            own = distributed.TCPStore(host, 0, None, is_master=True, wait_for_workers=False)
     port = group.share(None if own is None else own.port)
     if own is not None:
         return own
-    return distributed.TCPStore(host, port, None, is_master=False, wait_for_workers=False)
+    with reaching_others(_LOST):
+        return distributed.TCPStore(host, port, None, is_master=False, wait_for_workers=False)

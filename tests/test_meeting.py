@@ -1,0 +1,45 @@
+"""Ranks agree upon a part of the store that those before them have not written."""
+
+import concurrent.futures
+import re
+import time
+
+import pytest
+from torch import distributed
+
+from tpsrl.errors import RunError
+from tpsrl.rl import meeting
+
+LIMIT_S = 30.0
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_ranks_that_are_started_anew_meet_each_other(first: int) -> None:
+    store, found = distributed.HashStore(), []
+    for _ in range(3):  # whoever is first finds what those before it have left
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            order = [first, *(n for n in range(3) if n != first)]
+            came = []
+            for rank in order:
+                came.append(pool.submit(meeting.agree, store, rank, 3, LIMIT_S))
+                time.sleep(0.05)
+            (prefix,) = {c.result() for c in came}
+        found.append(prefix)
+    assert len(set(found)) == 3
+
+
+def test_a_rank_that_stayed_from_before_is_not_taken_for_its_successor() -> None:
+    store = distributed.HashStore()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        stale = pool.submit(meeting.agree, store, 0, 2, 0.2)  # whose rank 1 never comes
+        with pytest.raises(RunError, match=re.escape("ranks: 1 did not come within 0.2 s")):
+            stale.result()
+        late = pool.submit(meeting.agree, store, 1, 2, LIMIT_S)  # greets who has gone
+        time.sleep(0.1)
+        assert late.running()
+        assert meeting.agree(store, 0, 2, LIMIT_S) == late.result()
+
+
+def test_without_rank_0_nobody_meets() -> None:
+    with pytest.raises(RunError, match=re.escape("ranks: rank 0 did not come within 0.1 s")):
+        meeting.agree(distributed.HashStore(), 1, 2, 0.1)
