@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpsrl import locks
+from tpsrl.cli import main
 from tpsrl.errors import UserError
 
 DYING = """
@@ -83,3 +84,23 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"out: cannot lock .*file"), locks.hold(tmp_path / "file"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("command", "held"),
+    [
+        (("train", "navigate", "preset=cpu_state"), "out"),
+        (("clone", "navigate", "demos=none"), "out"),
+        (("demos", "navigate", "num=1"), ".out.lock"),
+    ],
+)
+def test_a_folder_that_another_command_fills_is_refused(
+    command: tuple[str, ...], held: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    with locks.hold(tmp_path / held):
+        assert main([*command, f"out={out}"]) == 2
+        said = capfd.readouterr().err
+        assert said.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
+        assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tpsrl import locks
 from tpsrl.errors import UserError
 
 
@@ -44,20 +45,21 @@ def unfinished(folder: Path) -> Iterator[Path]:
     When the block raises, nothing is left; what a killed process has left is removed first.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: it cannot be written, or another process is filling it.
     """
     beside = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        beside.mkdir(parents=True)
-        yield beside
-        if folder.is_dir():
-            folder.rmdir()  # an empty one
-        beside.replace(folder)
-    except OSError as error:
-        raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
-    finally:
+    with locks.hold(folder.with_name(f".{folder.name}.lock"), shown=folder):
         shutil.rmtree(beside, ignore_errors=True)
+        try:
+            beside.mkdir(parents=True)
+            yield beside
+            if folder.is_dir():
+                folder.rmdir()  # an empty one
+            beside.replace(folder)
+        except OSError as error:
+            raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:

@@ -15,11 +15,16 @@ _TRIES = 100  # how often the one before may remove the file just as it is opene
 
 
 @contextlib.contextmanager
-def hold(folder: Path, field: str = "out") -> Iterator[Path]:
+def hold(folder: Path, field: str = "out", shown: Path | None = None) -> Iterator[Path]:
     """Keeps others that ask for the same folder out of it, in this process or another one.
 
     Yields `folder/.running`, where what is not finished may be kept. Folders are made if need be,
     and those that were made go again at the end when nothing is in them.
+
+    Args:
+        folder: that is held
+        field: what messages call it
+        shown: the folder that messages name, where this one only stands for it
 
     Raises:
         UserError: somebody else holds it, or it cannot be written; the message names the field.
@@ -31,11 +36,13 @@ def hold(folder: Path, field: str = "out") -> Iterator[Path]:
             descriptor = _acquire(running / _LOCK)
         except BlockingIOError:
             raise UserError(
-                f"{field}: {folder} is in use by {_holder(running / _LOCK)}; "
+                f"{field}: {shown or folder} is in use by {_holder(running / _LOCK)}; "
                 f"wait until it has ended, or choose another {field}"
             ) from None
         except OSError as error:
-            raise UserError(f"{field}: cannot lock '{folder}' ({error.strerror})") from None
+            raise UserError(
+                f"{field}: cannot lock '{shown or folder}' ({error.strerror})"
+            ) from None
         try:
             yield running
         finally:

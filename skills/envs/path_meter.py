@@ -9,23 +9,17 @@ from skills.core.path_metrics import PathProgress, soft_spl, spl, step_length
 from tpsrl.errors import UserError
 from tpsrl.world import survey
 from tpsrl.world.floor import Joints, rounded
-from tpsrl.world.geodesic import DistanceField, DistanceFields, distance_field, free_floor
+from tpsrl.world.geodesic import DistanceFields, field_of, free_floor
 from tpsrl.world.state import JOINTS, WorldState
-
-
-# Training comes back to the same goals, and a field takes 25 ms to make and half a megabyte.
-@functools.lru_cache(maxsize=128)
-def _field(layout: str, joints: Joints, x: float, y: float, reach_m: float) -> DistanceField:
-    return distance_field(free_floor(layout, joints), (x, y), reach_m)
 
 
 @functools.lru_cache(maxsize=128)
 def _surveyed(
-    layout: str, joints: Joints, x: float, y: float, reach_m: float
+    layout: str, x: float, y: float, joints: Joints, reach_m: float
 ) -> tuple[float, float]:
     """The longest way to a goal in metres, and the squares of the floor."""
     floor = free_floor(layout, joints)
-    return survey.farthest(_field(layout, joints, x, y, reach_m), floor)[2], survey.squares(floor)
+    return survey.farthest(field_of(layout, x, y, joints, reach_m), floor)[2], survey.squares(floor)
 
 
 class PathMeter:
@@ -108,8 +102,8 @@ class PathMeter:
         for home in self._unmapped.keys() & set(homes):
             layout, goal = self._unmapped.pop(home)
             x, y = map(float, goal[:2])
-            where = layout, rounded(self._joints[home]), x, y, self._reach_m
-            self._fields.set(home, _field(*where))
+            where = layout, x, y, rounded(self._joints[home]), self._reach_m
+            self._fields.set(home, field_of(*where))
             if self._surveys:
                 self._floor[:, home] = _surveyed(*where)
 

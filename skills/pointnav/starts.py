@@ -18,8 +18,8 @@ from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError, unknown
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker
 from tpsrl.world.episode import Episode
-from tpsrl.world.floor import random_base_pose
-from tpsrl.world.geodesic import distance_field, free_floor
+from tpsrl.world.floor import CLOSED, random_base_pose
+from tpsrl.world.geodesic import field_of
 from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.reach import static_bodies
 
@@ -71,7 +71,7 @@ def _draw(
     """A start (x, y, yaw) and a goal (x, y)."""
     for _ in range(_GOALS):
         goal = random_base_pose(layout, rng)[:2]
-        field = distance_field(free_floor(layout), goal)
+        field = field_of(layout, *goal, CLOSED, 0.0)  # the same one that the way is measured by
         for _ in range(_STARTS_PER_GOAL):
             start = random_base_pose(layout, rng)
             euclid = math.dist(start[:2], goal)

@@ -1,11 +1,12 @@
 """`tpsrl clone`: fits a policy to demonstrations of a skill."""
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files
+from tpsrl import config, files, locks
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
@@ -102,6 +103,13 @@ def choose(word: str | None) -> Command:
 
 def run(settings: CloneSettings) -> int:
     """Clones; 0 when all frames were gone through."""
+    out = files.check_writable(settings.out or f"out/clone/{settings.skill}")
+    with locks.hold(out):
+        return _clone(settings, out)
+
+
+def _clone(settings: CloneSettings, out: Path) -> int:
+    """Clones into a folder that is held."""
     from rich.console import Console
 
     from skills import registry
@@ -118,7 +126,6 @@ def run(settings: CloneSettings) -> int:
     spec.make_teacher()  # refuses a skill that has none
     if not settings.demos:
         raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
-    out = files.check_writable(settings.out or f"out/clone/{settings.skill}")
     if (out / FOLDER).exists():
         raise UserError(f"out: {out} holds a policy; choose another out")
     camera = settings.preset.policy.encoder != "state"

@@ -1,12 +1,13 @@
 """`tpsrl train`: trains a skill."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files
+from tpsrl import config, files, locks
 from tpsrl.commands import Command, ranks, training_task
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.policy.settings import ENCODER_NAMES
@@ -200,7 +201,10 @@ def run(settings: TrainingSettings) -> int:
     settings = _checked(settings)
     if settings.ranks > 1 and not ranks.in_job():
         ranks.begin(settings.ranks, settings, settings.skill)
-    with ranks.joined(ranks.device_of(settings.device)) as group:
+    with contextlib.ExitStack() as stack:
+        group = stack.enter_context(ranks.joined(ranks.device_of(settings.device)))
+        if group.rank == 0:
+            stack.enter_context(locks.hold(Path(str(settings.out))))
         code = _train(settings, group)
     if group.size > 1:
         ranks.end(code)

@@ -322,12 +322,19 @@ def main_floor(layout: str, joints: Joints = CLOSED) -> np.ndarray:
     return labels == 1 + int(np.argmax(sizes))
 
 
+@functools.lru_cache(maxsize=128)
+def _main_cells(layout: str, joints: Joints) -> tuple[np.ndarray, int]:
+    """Flat indices (k,) of the main floor's cells, and how many cells a row has."""
+    floor = main_floor(layout, joints)
+    return np.flatnonzero(floor).astype(np.int32), floor.shape[1]
+
+
 def random_base_pose(
     layout: str, rng: np.random.Generator, joints: Joints = CLOSED
 ) -> tuple[float, float, float]:
     """A base pose (x, y, yaw) drawn uniformly from the main floor."""
-    cells = np.argwhere(main_floor(layout, joints))
-    iy, ix = cells[rng.integers(len(cells))]
+    cells, width = _main_cells(layout, joints)
+    iy, ix = divmod(int(cells[rng.integers(len(cells))]), width)
     x0, y0 = floor_map(layout).origin
     yaw = rng.uniform(-math.pi, math.pi)
     return (x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M, float(yaw))
