@@ -17,9 +17,12 @@ from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import metrics
+from tpsrl.rl.run import trainer as trainers
+from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
 
@@ -85,6 +88,21 @@ def test_every_rollout_has_a_record(uninterrupted: list[dict[str, Any]]) -> None
         assert isinstance(last["learner"][name], float)
     rates = [row["learner"]["learning_rate"] for row in uninterrupted]
     assert rates == sorted(rates, reverse=True) and rates[0] == 2.5e-4
+
+
+def test_what_is_tolerated_is_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    def noting(*args: Any) -> Any:
+        told.extend(a for a in args if isinstance(a, FaultTolerance))
+        return assemble(*args)
+
+    monkeypatch.setattr(trainers, "assemble", noting)
+    trainer(tmp_path, settings=dataclasses.replace(SETTINGS, hang_s=7.0, max_failures=3)).close()
+    assert told == [FaultTolerance(hang_s=7.0, max_failures=3)]
+    assert told[0].launch_s == 300.0
 
 
 def test_what_is_collected_ahead_is_one_update_old(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def validation_pools(skill: str, options: EnvOptions, how: HeldOut) -> MakePool:
         processes = min(how.processes, count)
         if not processes:
             return SerialEnvPool(shown, count)
-        tolerance = FaultTolerance(how.hang_s, max_failures=0)
+        tolerance = FaultTolerance(hang_s=how.hang_s, max_failures=0)
         return WorkerEnvPool(shown, count, processes, tolerance)
 
     return make

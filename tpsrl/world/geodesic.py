@@ -114,9 +114,7 @@ def distance_field(floor: FreeFloor, goal: Sequence[float], radius_m: float = 0.
 
 # Training comes back to the same goals, and a field takes 15 ms to make and half a megabyte.
 @functools.lru_cache(maxsize=128)
-def field_of(
-    layout: str, x: float, y: float, joints: Joints, radius_m: float
-) -> DistanceField:
+def field_of(layout: str, x: float, y: float, joints: Joints, radius_m: float) -> DistanceField:
     """See `distance_field`, of the free floor of "SET/NAME" with doors and drawers at `joints`."""
     return distance_field(free_floor(layout, joints), (x, y), radius_m)
 

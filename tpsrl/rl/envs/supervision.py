@@ -16,7 +16,7 @@ from tpsrl.rl.envs.worker_group import WorkerFailed, WorkerGroup, some
 from tpsrl.rl.envs.worker_processes import Worker
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTolerance:
     """What is done about workers that fail.
 

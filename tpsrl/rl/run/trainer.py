@@ -110,7 +110,7 @@ class Trainer:
         self._logger = logger
         self._signals = SignalsNoted()
         self._asked = ""  # the signal that came to any rank, on all of them at the same update
-        tolerance = FaultTolerance(settings.hang_s, settings.max_failures)
+        tolerance = FaultTolerance(hang_s=settings.hang_s, max_failures=settings.max_failures)
         self._origin = {} if init is None else warm_start.origin(init)
         made = assemble(
             settings,
