@@ -76,3 +76,24 @@ def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert files.check_writable(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
     files.check_writable(tmp_path / "old")
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("~nosuchuser/x", "out: '~nosuchuser' is nobody's home"),
+        ("a/" + "b" * 256, f"out: '{'b' * 20}...' has 256 bytes, a name has 255 at most"),
+        ("é" * 128, f"out: '{'é' * 20}...' has 256 bytes, a name has 255 at most"),
+        ("a\0b", r"out: a path has no zero bytes, 'a\x00b' has"),
+    ],
+)
+def test_a_path_that_cannot_be_is_refused(path: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        files.user_path(path)
+    assert str(refused.value) == message
+
+
+def test_a_path_may_begin_with_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert files.user_path("~/x") == tmp_path / "x"
+    assert files.user_path("b" * 255) == Path("b" * 255)

@@ -7,11 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import tpsrl
-from tpsrl import siblings
+from tpsrl import files, siblings
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, unknown
 
@@ -206,7 +205,7 @@ def _with_user_modules(arguments: list[str]) -> list[str]:
         if named is None and "resume" in given:
             from tpsrl.config import entry_of
 
-            named = entry_of(Path(given["resume"]).expanduser() / "config.yaml", key)
+            named = entry_of(files.user_path(given["resume"], "resume") / "config.yaml", key)
         if named:
             loaded = importlib.import_module(registry).load_modules(named)
             arguments = [f"{key}={loaded}" if a.startswith(f"{key}=") else a for a in arguments]

@@ -11,6 +11,8 @@ from typing import Any
 from tpsrl import locks
 from tpsrl.errors import UserError
 
+_LONGEST_NAME = 255  # bytes, of most file systems
+
 
 @contextlib.contextmanager
 def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
@@ -62,13 +64,35 @@ def unfinished(folder: Path) -> Iterator[Path]:
             shutil.rmtree(beside, ignore_errors=True)
 
 
+def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
+    """A path that a user gave, `~` and `~USER` replaced by the home that they stand for.
+
+    Raises:
+        UserError: there is no such user, a name is longer than file systems take, or it has a zero
+            byte; the message names the field.
+    """
+    try:
+        found = Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"{field}: '{Path(path).parts[0]}' is nobody's home") from None
+    for part in found.parts:
+        if "\0" in part:
+            raise UserError(f"{field}: a path has no zero bytes, {str(path)!r} has")
+        size = len(os.fsencode(part))
+        if size > _LONGEST_NAME:
+            raise UserError(
+                f"{field}: '{part[:20]}...' has {size} bytes, a name has {_LONGEST_NAME} at most"
+            )
+    return found
+
+
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     """Proves that files can be written into a folder, and leaves nothing behind.
 
     Raises:
         UserError: they cannot; the message names the field.
     """
-    folder = Path(out).expanduser()
+    folder = user_path(out, field)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     probe = folder / f".probe.{os.getpid()}"
     try:

@@ -80,7 +80,7 @@ def make_bank(
         RunError: a worker failed or died, or no state was to be kept.
     """
     console = console or Console()
-    out = Path(settings.out or f"out/bank/{settings.scenario.name}").expanduser()
+    out = files.user_path(settings.out or f"out/bank/{settings.scenario.name}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"out: {out} is there already; delete it, or choose another out")
     files.check_writable(out.parent)

@@ -1,7 +1,6 @@
 """What an evaluation of a skill by itself has found of a policy, for the policy's card."""
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from eval.reporting.words import reason
@@ -11,7 +10,7 @@ from eval.settings import SkillSettings
 from skills.policies import pretrained
 from skills.policies.card import MeasuredSuccess
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config
+from tpsrl import config, files
 from tpsrl.errors import UserError
 
 # What has no part in what came of it, or stands in the call already.
@@ -33,7 +32,7 @@ def measured(
         UserError: it is no such folder, of another policy, in apartments of the training, or from
             start states by which checkpoints are chosen.
     """
-    path = Path(folder).expanduser()
+    path = files.user_path(folder, "evaluation")
     report = read_report(path)
     if report.get("skill") != skill:
         raise UserError(f"evaluation: {folder} is not of {skill} by itself")

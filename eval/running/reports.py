@@ -25,7 +25,7 @@ def rebuild(folder: str, console: Console | None = None) -> None:
     Raises:
         UserError: it is no such folder, or a file in it cannot be read or written.
     """
-    console, path = console or Console(), Path(folder).expanduser()
+    console, path = console or Console(), files.user_path(folder, "report")
     report = read_report(path)
     if "runs" in report:
         for run in report["runs"]:
@@ -51,7 +51,7 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
             or the output folder cannot be written.
     """
     console, target = console or Console(), files.check_writable(out)
-    places = [Path(folder).expanduser().resolve() for folder in folders]
+    places = [files.user_path(folder, "report").resolve() for folder in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
             raise UserError(f"report: {folder} is named twice")
@@ -79,7 +79,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 
 def _read(folder: str) -> Evaluated:
-    path = Path(folder).expanduser()
+    path = files.user_path(folder, "report")
     report = read_report(path)
     if "stages" not in report:
         raise UserError(f"report: {folder} is not of one scenario; only agents on one compare")

@@ -108,7 +108,7 @@ def read_note(folder: str | os.PathLike[str]) -> DemosNote:
     Raises:
         UserError: there is none, or it is damaged or of another format.
     """
-    path = Path(folder).expanduser() / NOTE
+    path = files.user_path(folder, "demos") / NOTE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found.pop("format") != FORMAT:
@@ -128,7 +128,7 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
     Raises:
         UserError: a shard is missing or damaged.
     """
-    note, folder = read_note(folder), Path(folder).expanduser()
+    note, folder = read_note(folder), files.user_path(folder, "demos")
     found = 0
     for path in sorted(folder.glob(_SHARDS)):
         try:

@@ -162,7 +162,7 @@ def open_repository(repo: str, revision: str | None = None, private: bool = Fals
     """
     path = repo.removeprefix("file://")
     if path != repo or path.startswith(("/", ".", "~")):
-        return FolderRepository(Path(path).expanduser(), revision)
+        return FolderRepository(files.user_path(path, "repo"), revision)
     owner, _, name = repo.partition("/")
     if not owner or not name or "/" in name:
         raise UserError(f"repo: '{repo}' is neither OWNER/NAME nor a folder (./FOLDER)")
@@ -236,7 +236,7 @@ def _sources(what: str) -> dict[str, Path]:
     """The files of the policies that are meant, by skill."""
     if what in registry.names():
         return {what: pretrained.find(what)}
-    path = pretrained.FOLDER if what == pretrained.WORD else Path(what).expanduser()
+    path = pretrained.FOLDER if what == pretrained.WORD else files.user_path(what, "agent")
     if path.is_file():
         return {path.stem: path}
     found = {name: path / pretrained.file_name(name) for name in pretrained.names(path)}

@@ -15,6 +15,7 @@ from skills.core.interface import SkillGoal
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
 from skills.policies import pretrained
+from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
@@ -152,7 +153,7 @@ def find(skill: str, path: str | os.PathLike[str]) -> Path:
     """
     if path == pretrained.WORD:
         return pretrained.find(skill)
-    where = Path(path).expanduser()
+    where = files.user_path(path, f"skills.{skill}")
     shipped = where / pretrained.file_name(skill)
     if where.is_dir():
         best = where / checkpoints.FOLDER / checkpoints.BEST

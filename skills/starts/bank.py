@@ -168,7 +168,7 @@ class Bank(Sequence[Start]):
     """
 
     def __init__(self, folder: str | os.PathLike[str], skill: str, only: Only = "all") -> None:
-        self.folder, self.skill, self.only = Path(folder).expanduser(), skill, only
+        self.folder, self.skill, self.only = files.user_path(folder, "bank"), skill, only
         if only not in ONLY:
             raise unknown(f"bank:{folder}", only, ONLY)
         try:

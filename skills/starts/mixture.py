@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from skills.starts.bank import ONLY, Only
+from tpsrl import files
 from tpsrl.errors import UserError, unknown
 
 OWN, REARRANGED, NEAR, BANK = "own", "rearranged", "near", "bank"
@@ -102,7 +103,7 @@ def text_of(share: StartShare) -> str:
         return f"{NEAR}:{share.within!r}{about}:{share.weight!r}"
     if share.folder is None:
         return f"{REARRANGED if share.rearranged else OWN}{about}:{share.weight!r}"
-    folder = os.path.abspath(share.folder.expanduser())
+    folder = os.path.abspath(files.user_path(share.folder, "start_states"))
     if set(",:@") & set(folder):
         raise UserError(f"start_states: the path {folder} has one of , : @; move the bank")
     return f"{BANK}:{folder}:{share.only}{about}:{share.weight!r}"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpsrl import cli
+from tpsrl import cli, files
 from tpsrl.errors import RunError
 
 
@@ -66,7 +66,7 @@ def train(skill: str | None = None, /, **settings: Any) -> Path:
         RunError: the training failed, or was stopped by a signal (all that it learned is saved).
     """
     if settings.get("resume") is not None:
-        settings["resume"] = out = Path(settings["resume"]).expanduser()
+        settings["resume"] = out = files.user_path(settings["resume"], "resume")
     else:
         settings["out"] = out = _out(settings, f"out/train/{skill}")
     code = _run("train", skill, settings)
@@ -77,7 +77,7 @@ def train(skill: str | None = None, /, **settings: Any) -> Path:
 
 def _out(settings: Mapping[str, Any], default: str) -> Path:
     given = settings.get("out")
-    return Path(default if given is None else given).expanduser()
+    return files.user_path(default if given is None else given)
 
 
 def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:

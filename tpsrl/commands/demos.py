@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsrl import config, files
@@ -99,7 +98,7 @@ def run(settings: DemosSettings) -> int:
     if settings.format == "lerobot":
         lerobot.check_installed()
     teacher = type(registry.get(settings.skill).make_teacher())  # refuses a skill that has none
-    out = Path(settings.out or f"out/demos/{settings.skill}").expanduser()
+    out = files.user_path(settings.out or f"out/demos/{settings.skill}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"out: {out} is there already; delete it, or choose another out")
     files.check_writable(out.parent)

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from tpsrl import config, files
@@ -63,7 +62,7 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
     source = Source(settings.scenario, settings.split, settings.seed, num_objects)
     source.check()
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
-    path = Path(settings.out or default).expanduser()
+    path = files.user_path(settings.out or default)
     files.check_writable(path.parent)
     with _bar(settings.num) as progress:
         episodes, reasons = datasets.generate(
@@ -85,9 +84,9 @@ def _import(settings: ImportSettings) -> int:
     from tpsrl.world import habitat
     from tpsrl.world.episode import save_episodes
 
-    source = Path(settings.import_).expanduser()
+    source = files.user_path(settings.import_, "import")
     default = f"out/episodes/{source.name.split('.')[0]}.jsonl.gz"
-    path = Path(settings.out or default).expanduser()
+    path = files.user_path(settings.out or default)
     files.check_writable(path.parent)
     found = habitat.read(source, settings.scenario)
     total = len(found.drafts) + len(found.refused)

@@ -142,7 +142,7 @@ def _folder(settings: ExportSettings) -> Path | None:
     """The folder of the training that a path is of, or in."""
     from tpsrl.rl.run.checkpoint import FOLDER
 
-    path = Path(settings.agent).expanduser().resolve()
+    path = files.user_path(settings.agent, "agent").resolve()
     folder = path.parent.parent if path.parent.name == FOLDER else path
     return folder if (folder / _CONFIG).is_file() else None
 

@@ -165,7 +165,7 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
         from tpsrl.commands import fine_tuning
 
         return fine_tuning.begun(settings, given)
-    path = Path(folder).expanduser() / _CONFIG
+    path = files.user_path(folder, "resume") / _CONFIG
     if not path.is_file():
         raise UserError(f"resume: {folder} is no folder of a training (no {_CONFIG})")
     for name in ("init", "encoder"):
@@ -191,7 +191,7 @@ def resumed(overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     out = given.get("out") or f"out/train/{given.get('skill', '')}"
     rest = [o for o in overrides if not o.startswith("resume=")]
-    if not (Path(out).expanduser() / _LATEST).is_file():
+    if not (files.user_path(out) / _LATEST).is_file():
         return rest
     return [f"resume={out}", *(o for o in rest if o.partition("=")[0] not in _ONCE)]
 
@@ -382,7 +382,7 @@ def _whole_paths(text: str) -> str:
 
     if is_mixture(text):
         return whole_paths(text)
-    path = Path(text).expanduser().resolve()
+    path = files.user_path(text, "start_states").resolve()
     load_starts(path)  # refuses what is none
     return str(path)
 

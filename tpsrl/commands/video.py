@@ -67,7 +67,7 @@ def _copy(settings: Any, skill: str, path: str) -> Path | None:
     """A copy of the newest policy of a training; None where the path is no folder of one."""
     from skills.policies.pretrained import WORD
 
-    folder = Path(path).expanduser()
+    folder = files.user_path(path, "agent")
     if path in ("", WORD) or not folder.is_dir():
         return None
     from skills.policies import learned

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
@@ -51,7 +52,7 @@ def find(path: str, field: str = "init") -> Path:
     Raises:
         UserError: there is none.
     """
-    where = Path(path).expanduser().resolve()
+    where = files.user_path(path, field).resolve()
     if where.is_dir():
         where = where / checkpoints.FOLDER / checkpoints.BEST
     if not where.is_file():
