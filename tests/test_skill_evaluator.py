@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from eval.analysing.skill_results import SkillResult
+from eval.reporting import words
 from eval.running import agents, reports
-from eval.running.skill_evaluator import evaluate_skill, parts, summarise
+from eval.running.skill_evaluator import evaluate_skill, parts, path_intervals, summarise
 from eval.running.skill_runs import SkillJob, SkillOutcome, environment, run_job
 from eval.settings import SkillSettings
 from skills.core.conditions import Margin
@@ -118,6 +119,19 @@ def test_navigate_reports_how_well_it_drove():
     assert result.success and result.path is not None
     assert result.path["driven_m"] == pytest.approx(3.0 - 0.6, abs=0.1)
     assert 0.0 < result.path["spl"] <= 1.0
+
+
+def test_means_of_drives_have_intervals_where_drives_differ():
+    ways = [{"spl": 0.0, "driven_m": 2.0}, {"spl": 1.0, "driven_m": 2.0}] * 50
+    found = path_intervals(ways)
+    assert found is not None and found.keys() == {"spl"}
+    # A share of one half of 100 runs: 0.5 -+ 1.96 x 0.05.
+    assert found["spl"]["ci_low"] == pytest.approx(0.40, abs=0.015)
+    assert found["spl"]["ci_high"] == pytest.approx(0.60, abs=0.015)
+    assert path_intervals([]) is None
+    told = {"path": {"spl": 0.5, "driven_m": 2.0}, "path_intervals": found}
+    assert words.driving(told)[:2] == ("SPL", "0.50") and words.driving(told)[2].count(" to ") == 1
+    assert words.driving({"path": {"spl": 0.5}}) == ("SPL", "0.50", "")  # of an older report
 
 
 def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):

@@ -36,8 +36,8 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     success, count = report["success"], report["num_episodes"]
     driving = []
     if report["path"] is not None:
-        name, figure = words.driving(report["path"])
-        driving = [(figure, f"{name}, mean")]
+        name, figure, sure = words.driving(report)
+        driving = [(figure, f"{name}, 95% interval {sure}" if sure else f"{name}, mean")]
     return [
         (percent(success["mean"]), f"success, 95% interval {words.interval(success)}"),
         (f"{round(success['mean'] * count)} of {count}", "runs"),

@@ -50,7 +50,8 @@ def show_skill(console: Console, report: dict[str, Any]) -> None:
         console.print(_causes(report["first_causes"]))
     figures = f"{report['steps']['mean']:.0f} steps, reward {report['reward']['mean']:.2f}"
     if report["path"]:
-        figures += ", " + " ".join(words.driving(report["path"]))
+        name, figure, sure = words.driving(report)
+        figures += f", {name} {figure}" + (f" ({sure})" if sure else "")
     console.print(Text.assemble(_overall(report, "success"), f"; mean {figures}"))
     for line in extras.lines(report):
         console.print(line, highlight=False, soft_wrap=True)

@@ -86,10 +86,16 @@ def signed(margin: float | None, unit: str) -> str:
     return "" if margin is None or unit == "bool" else f"{margin:+.3g} {unit}"
 
 
-def driving(path: dict[str, float]) -> tuple[str, str]:
-    """What the means of path metrics come to: its name and figure, of most skills SPL."""
+def driving(report: dict[str, Any]) -> tuple[str, str, str]:
+    """What the means of path metrics come to: its name, figure and interval, of most skills SPL.
+
+    Reports of before have no interval, "" then.
+    """
+    path = report["path"]
     name = "spl" if "spl" in path else next(iter(path))
-    return ("SPL" if name == "spl" else plain(name)), f"{path[name]:.2f}"
+    ends = (report.get("path_intervals") or {}).get(name)
+    sure = f"{ends['ci_low']:.2f} to {ends['ci_high']:.2f}" if ends else ""
+    return ("SPL" if name == "spl" else plain(name)), f"{path[name]:.2f}", sure
 
 
 def plain(name: str) -> str:

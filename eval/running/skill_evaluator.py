@@ -15,6 +15,7 @@ from rich.console import Console
 from eval.analysing import extras, report
 from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
+from eval.handoffs.statistics import bootstrap
 from eval.reporting import skill_page, table
 from eval.running import agents, inputs, runs
 from eval.running.episodes import DEFAULT_COUNT
@@ -168,8 +169,10 @@ def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[st
     Keys beside the header's: `success`, `ends` (how many runs ended how), `parts` (for each part of
     success in how many runs it held at the end, and the median margin of those in which it did
     not), `first_causes`, `steps`, `force`, `reward`, `path` (means of the path metrics, None for
-    skills that do not drive somewhere) and `view_blocked` (None unless it was measured).
+    skills that do not drive somewhere), `path_intervals` (95% bootstrap intervals of these means
+    over runs) and `view_blocked` (None unless it was measured).
     """
+    paths = [r.path for r in results if r.path is not None]
     good = sum(r.success for r in results)
     ends = [r.ended_by for r in results]
     return {
@@ -185,7 +188,8 @@ def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[st
             "total_n": report.spread([r.force_total_n for r in results]),
         },
         "reward": report.spread([r.reward for r in results]),
-        "path": path([r.path for r in results if r.path is not None]),
+        "path": path(paths),
+        "path_intervals": path_intervals(paths),
         "view_blocked": extras.view_blocked([r.view_blocked for r in results]),
     }
 
@@ -195,6 +199,18 @@ def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
     if not metrics:
         return None
     return {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
+
+
+def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, dict[str, Any]] | None:
+    """The ends of the intervals of the means of the path metrics.
+
+    Metrics that are the same in all runs have none.
+    """
+    if not metrics:
+        return None
+    values = {name: [m[name] for m in metrics] for name in metrics[0]}
+    found = {name: bootstrap(v) for name, v in values.items() if len(set(v)) > 1}
+    return {name: {"ci_low": i.low, "ci_high": i.high} for name, i in found.items()}
 
 
 def parts(results: Sequence[SkillResult]) -> list[dict[str, Any]]:
