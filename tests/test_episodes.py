@@ -340,9 +340,9 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
     for data, message in (
         (whole[:-500], "corrupt or truncated"),
         (whole[:2000] + b"\0" * 40 + whole[2040:], "corrupt or truncated|not a gzip|CRC"),
-        (b"plain text", "not a gzip file"),
+        (b"plain text", "line 1 is not JSON"),
         (b"", "is not a tpsrl-episode/1 file|corrupt"),
-        (gzip.compress(b"\xff\xfe{"), "corrupt"),
+        (gzip.compress(b"\xff\xfe{"), "is no file of episodes"),
         (gzip.compress(b'{"format": "tpsrl'), "line 1 is not JSON"),
     ):
         path.write_bytes(data)

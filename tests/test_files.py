@@ -1,3 +1,4 @@
+import gzip
 import json
 from pathlib import Path
 
@@ -97,3 +98,42 @@ def test_a_path_may_begin_with_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert files.user_path("~/x") == tmp_path / "x"
     assert files.user_path("b" * 255) == Path("b" * 255)
+
+
+def test_data_is_read_whole_packed_or_not(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"plain")
+    assert files.read_data(path, "episodes") == b"plain"
+    path.write_bytes(gzip.compress(b"packed"))
+    assert files.read_data(path, "episodes", most=6) == b"packed"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(bytes(10**7)), "has more than 1,000 bytes"),  # packed it has 10 kB
+        (bytes(1001), "has more than 1,000 bytes"),
+        (gzip.compress(b"packed")[:-3], "is corrupt or truncated"),
+        (b"\x1f\x8bnone", "is corrupt or truncated"),
+    ],
+)
+def test_data_that_is_too_large_or_damaged_is_refused(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^episodes: {path} {message}"):
+        files.read_data(path, "episodes", most=1000)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/dev/zero", "/dev/zero is no file"),
+        ("/proc", "/proc is no file"),
+        ("/nowhere", "cannot read /nowhere: No such file or directory"),
+    ],
+)
+def test_what_is_no_file_is_not_read(path: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"^episodes: {message}$"):
+        files.read_data(path, "episodes")

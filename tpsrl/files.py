@@ -1,9 +1,11 @@
 """Files that are written whole or not at all, and the folders that they go into."""
 
 import contextlib
+import gzip
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from tpsrl import locks
 from tpsrl.errors import UserError
 
+_MOST_DATA = 2**30  # bytes; the largest datasets of episodes have a tenth of it
 _LONGEST_NAME = 255  # bytes, of most file systems
 
 
@@ -84,6 +87,31 @@ def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
                 f"{field}: '{part[:20]}...' has {size} bytes, a name has {_LONGEST_NAME} at most"
             )
     return found
+
+
+def read_data(path: str | os.PathLike[str], field: str, most: int = _MOST_DATA) -> bytes:
+    """The whole content of a file, unpacked if it is a gzip file.
+
+    Raises:
+        UserError: it cannot be read, is a folder, device or pipe, is damaged, or has more than
+            `most` bytes, packed or unpacked; the message names the field.
+    """
+    where = user_path(path, field)
+    try:
+        if where.exists() and not where.is_file():
+            raise UserError(f"{field}: {path} is no file")
+        with where.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            source = gzip.GzipFile(fileobj=file) if packed else file
+            data = source.read(most + 1)  # of an endless one no more than that
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{field}: {path} is corrupt or truncated ({error})") from None
+    except OSError as error:
+        raise UserError(f"{field}: cannot read {path}: {error.strerror or error}") from None
+    if len(data) > most:
+        raise UserError(f"{field}: {path} has more than {most:,} bytes")
+    return data
 
 
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:

@@ -5,7 +5,6 @@ import gzip
 import json
 import math
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -133,22 +132,20 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
     """Reads a `.jsonl.gz` dataset.
 
     Raises:
-        UserError: the file is absent, no gzip, truncated, or a record is not an episode.
+        UserError: the file is absent, damaged, truncated, or a record is not an episode.
     """
     try:
-        text = gzip.decompress(Path(path).read_bytes()).decode()
-    except (EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UserError(f"episodes: {path} is corrupt or truncated ({error})") from None
-    except gzip.BadGzipFile as error:
-        raise UserError(f"episodes: {path} is not a gzip file ({error})") from None
-    except OSError as error:
-        raise UserError(f"episodes: cannot read {path}: {error.strerror}") from None
+        text = files.read_data(path, "episodes").decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"episodes: {path} is no file of episodes ({error})") from None
     records = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError as error:
             raise UserError(f"episodes: {path} line {number} is not JSON ({error.msg})") from None
+        except RecursionError:
+            raise UserError(f"episodes: {path} line {number} is nested too deeply") from None
     if not records or not isinstance(records[0], dict) or records[0].get("format") != FORMAT:
         raise UserError(f"episodes: {path} is not a {FORMAT} file")
     if records[0].get("num_episodes") != len(records) - 1:

@@ -7,7 +7,6 @@ there, and a turn about its y axis is the same turn about our z axis.
 
 import collections
 import dataclasses
-import gzip
 import json
 import math
 import re
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.world.doors import joints_at, moved_receptacles
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
@@ -120,13 +120,8 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        content = json.loads(data)
-    except OSError as error:
-        raise UserError(f"import: cannot read {path}: {error.strerror or error}") from None
-    except (EOFError, ValueError) as error:
+        content = json.loads(files.read_data(path, "import"))
+    except (ValueError, RecursionError) as error:
         raise UserError(f"import: {path} is damaged, or no JSON ({error})") from None
     records = content.get("episodes") if isinstance(content, dict) else None
     if not isinstance(records, list) or not records:
