@@ -342,8 +342,8 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
         (whole[:2000] + b"\0" * 40 + whole[2040:], "corrupt or truncated|not a gzip|CRC"),
         (b"plain text", "line 1 is not JSON"),
         (b"", "is not a tpsrl-episode/1 file|corrupt"),
-        (gzip.compress(b"\xff\xfe{"), "is no file of episodes"),
-        (gzip.compress(b'{"format": "tpsrl'), "line 1 is not JSON"),
+        (gzip.compress(b"\xff\xfe{", mtime=0), "is no file of episodes"),
+        (gzip.compress(b'{"format": "tpsrl', mtime=0), "line 1 is not JSON"),
     ):
         path.write_bytes(data)
         with pytest.raises(UserError, match=message):

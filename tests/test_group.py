@@ -17,6 +17,7 @@ from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
 
 ENVS, STEPS = 4, 12
 TINY = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
@@ -197,3 +198,44 @@ def test_what_is_started_anew_goes_on_from_what_is_there(
     assert train.resumed(words) == going_on
     assert train.resumed(["skill=pick", f"out={out}"]) == [f"resume={out}", "skill=pick"]
     assert train.resumed(["skill=pick", "resume=elsewhere"]) == ["skill=pick", "resume=elsewhere"]
+
+
+class Silent:
+    """Is told how a training goes, and says nothing."""
+
+    def update(self, row: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+def trained(group: Group, out: Path, updates: int, goes_on: bool) -> dict[str, Any]:
+    """The weights of a rank, and what its learner goes on with, after so many updates of all."""
+    own = settings(epochs=2, minibatches=2, target_kl=0.05)
+    own = dataclasses.replace(own, preempt="share", steps=updates * ENVS * STEPS * group.size)
+    task = TrainTask(ToyVecEnvFactory())
+    schedule = TrainSchedule(validation_episodes=0)
+    one = Trainer(own, schedule, out, task, Silent(), seed=3, group=group)
+    if goes_on:
+        one.resume(load_latest(out))
+    assert one.train() == ""
+    one.close()
+    tensors, _ = one.ppo.state_dict()  # Adam's moments and the entropy coefficient
+    found = {**one.policy.state_dict(), **tensors}
+    found = {k: v for k, v in found.items() if v.is_floating_point()}  # a rank's draws are its own
+    return {"updates": one.updates, "weights": {k: v.clone() for k, v in found.items()}}
+
+
+def test_ranks_have_the_same_weights_after_20_updates_and_after_a_resume(tmp_path: Path) -> None:
+    before: dict[str, torch.Tensor] = {}
+    for folder, updates, goes_on in (("first", 20, False), ("second", 26, True)):
+        (tmp_path / folder).mkdir()
+        first, *others = ranks.run(
+            3, trained, tmp_path / folder, tmp_path / "out", updates, goes_on
+        )
+        assert first["updates"] >= updates
+        for other in others:
+            assert other["weights"].keys() == first["weights"].keys()
+            for name, weight in first["weights"].items():
+                assert torch.equal(other["weights"][name], weight), name
+        assert any(not torch.equal(w, first["weights"][n]) for n, w in before.items()) == goes_on
+        before = first["weights"]

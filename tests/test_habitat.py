@@ -174,9 +174,9 @@ def test_a_receptacle_is_taken_from_its_name_if_the_file_has_one(
     ("data", "message"),
     [
         (b"plain", "is damaged, or no JSON"),
-        (gzip.compress(b"{}"), "holds no episodes"),
-        (gzip.compress(b'{"episodes": [{}]}'), "episode 0: field 'scene_id' is missing"),
-        (gzip.compress(b'{"episodes": [1]}')[:-4], "is corrupt or truncated"),
+        (gzip.compress(b"{}", mtime=0), "holds no episodes"),
+        (gzip.compress(b'{"episodes": [{}]}', mtime=0), "episode 0: field 'scene_id' is missing"),
+        (gzip.compress(b'{"episodes": [1]}', mtime=0)[:-4], "is corrupt or truncated"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
