@@ -1,0 +1,84 @@
+"""What commands make of bad input: lines and files that are good, with something changed in them.
+
+    python -m benchmarks.fuzz [cases=1000] [seed=0] [limit_s=60] [out=out/fuzz]
+
+Every case is a command that is run (`tests/fuzzing.py` has how they are made, and what is asked of
+them). Prints each kind of failure once, with the first command that had it, and writes that case
+with its files to `out`; how many were done, refused and failed at the end. The exit code is 1 if
+any was not handled well.
+"""
+
+import collections
+import contextlib
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import fuzzing
+
+DEFAULTS = {"cases": "1000", "seed": "0", "limit_s": str(fuzzing.HUNG_S), "out": "out/fuzz"}
+_SAME = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|\S*/\S*")  # of a message, what is a case's own
+
+
+def main(*arguments: str) -> int:
+    """Runs the cases."""
+    chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
+    count, limit_s, out = int(chosen["cases"]), float(chosen["limit_s"]), Path(chosen["out"])
+    ended: collections.Counter[str] = collections.Counter()
+    failures: collections.Counter[str] = collections.Counter()
+    slowest: list[tuple[float, str]] = []
+    materials = fuzzing.make_materials(out / "materials")
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "here"
+        server = fuzzing.Server()
+        stack.callback(server.close)
+
+        def one(case: fuzzing.Case) -> None:
+            found = server.run(case, folder, limit_s)
+            result = {0: "done", 1: "failed", 2: "refused"}.get(found["code"], "other")
+            ended[found["how"] if found["how"] != "ended" else result] += 1
+            slowest.append((found["seconds"], f"{found['how']}, {found['code']}: {case!r}"[:300]))
+            slowest.sort(reverse=True)
+            del slowest[10:]
+            for text in fuzzing.judge(case, found, folder):
+                kind = _SAME.sub("#", text)
+                failures[kind] += 1
+                if failures[kind] == 1:
+                    name = f"{len(failures):03d}.tar.gz"
+                    fuzzing.keep(case, folder, out / chosen["seed"] / name)
+                    line = repr(case).encode(errors="backslashreplace").decode()
+                    print(f"{name}  {text}\n    {line[:300]}", flush=True)
+            total = sum(ended.values())
+            if total % 200 == 0:
+                pace = total / (time.monotonic() - begun)
+                print(f"-- {total:,} cases, {pace:.1f}/s, {sum(failures.values())} failures: "
+                      f"{dict(ended)}", flush=True)  # fmt: skip
+
+        test = given(case=fuzzing.cases(materials))(one)
+        every = tuple(HealthCheck)
+        rules = settings(
+            max_examples=count,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=every,
+        )
+        seed(int(chosen["seed"]))(rules(test))()
+    print(f"{sum(ended.values()):,} cases: {dict(ended)}")
+    for kind, times in failures.most_common():
+        print(f"{times:6d}  {kind}")
+    print("slowest:")
+    for took, line in slowest:
+        print(f"{took:6.1f} s  {line.encode(errors='backslashreplace').decode()}")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""Runs `tpsrl` commands, each in a fork of this process, so that nothing is imported twice.
+
+Reads a JSON line for each, `{"arguments": [...], "folder": ..., "limit_s": ...}`, runs it in that
+folder, and answers with a line: its exit code, what it printed, the seconds that it took, and how
+it ended (`ended`, `terminated` after the limit, or `hung`).
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tpsrl.cli
+
+_MEMORY = 12 * 2**30  # bytes of addresses that a command may take
+_GRACE_S = 30.0  # that it has to end when it is told to
+_IMPORTED = (
+    "eval.running.evaluator",
+    "eval.running.skill_evaluator",
+    "eval.running.several",
+    "eval.running.reports",
+    "planner.search",
+    "skills.demos.recording",
+    "skills.gym",
+    "tpsrl.rl.bench.measure",
+    "tpsrl.rl.imitation.cloner",
+    "tpsrl.rl.policy.encoder_registry",
+    "tpsrl.rl.run.trainer",
+    "tpsrl.sim.importing",
+)
+
+
+def run(arguments: list[str], folder: str, limit_s: float) -> dict[str, Any]:
+    """What came of a command."""
+    streams = [Path(folder).with_suffix(f".{name}") for name in ("out", "err")]
+    begun = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        _become(arguments, folder, streams)
+    how, status = _wait(child, begun, limit_s)
+    took = time.monotonic() - begun
+    left = _left(child)
+    texts = [path.read_text(errors="replace") for path in streams]
+    for path in streams:
+        path.unlink()
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "out": texts[0],
+        "err": texts[1],
+        "seconds": took,
+        "how": how,
+        "left": left,
+    }
+
+
+def _become(arguments: list[str], folder: str, streams: list[Path]) -> None:
+    """Is the command, and ends."""
+    code = 99
+    try:
+        os.setsid()
+        os.chdir(folder)
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        for number, path in zip((1, 2), streams, strict=True):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.argv = ["tpsrl", *arguments]
+        code = tpsrl.cli.main(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 98
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # as an interpreter would at its end
+        code = 97
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(child: int, begun: float, limit_s: float) -> tuple[str, int]:
+    """How it ended, and its status."""
+    how, until = "ended", begun + limit_s
+    pause = 0.002
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return how, status
+        if time.monotonic() > until:
+            if how == "ended":
+                how, until = "terminated", time.monotonic() + _GRACE_S
+                os.kill(child, signal.SIGTERM)
+            else:
+                os.killpg(child, signal.SIGKILL)
+                return "hung", os.waitpid(child, 0)[1]
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.1)
+
+
+def _left(child: int) -> list[str]:
+    """Processes of its session that are still there a little later; they are killed."""
+    for _ in range(50):
+        found = subprocess.run(
+            ["ps", "-o", "pid=,args=", "--sid", str(child)], capture_output=True, text=True
+        ).stdout.splitlines()
+        if not found:
+            return []
+        time.sleep(0.1)
+    for line in found:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
+    return found
+
+
+def main() -> None:
+    """Serves until its input ends."""
+    tpsrl.cli.let_threads_sleep()
+    for name in _IMPORTED:
+        __import__(name)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(run(asked["arguments"], asked["folder"], asked["limit_s"])), flush=True)
+
+
+if __name__ == "__main__":
+    main()
