@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl.cli
+from eval.running.warmup import warm_up
 
 _MEMORY = 12 * 2**30  # bytes of addresses that a command may take
 _GRACE_S = 30.0  # that it has to end when it is told to
@@ -121,6 +122,7 @@ def main() -> None:
     tpsrl.cli.let_threads_sleep()
     for name in _IMPORTED:
         __import__(name)
+    warm_up()  # what is compiled here is there in every fork
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

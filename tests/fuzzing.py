@@ -348,6 +348,8 @@ def _changed_words(words: Sequence[str]) -> st.SearchStrategy[list[str]]:
         st.sampled_from(("-v", "--out=x", "-", "--", "-h", "--help", "--version", "help")),
         st.sampled_from(("navigate", "pick", "explore", "monolithic", "set_table", "bench", "hub")),
     )
+    if not words:
+        return odd.map(lambda w: [w])
     at = st.integers(0, len(words) - 1)
     return st.one_of(
         odd.map(lambda w: [*words, w]),
