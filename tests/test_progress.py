@@ -49,6 +49,14 @@ def test_a_terminal_has_a_bar_and_no_lines() -> None:
     assert "1/2" in shown and "1 succeeded" in shown and "1 of 2" not in shown
 
 
+def test_of_many_lines_one_is_said_now_and_then() -> None:
+    told: list[str] = []
+    lines = progress.Lines(told.append, ticks(progress.EVERY_S / 2).__next__)
+    for gone in (64, 128, 192, 256):
+        lines.add(f"learning: {gone} of 256 frames")
+    assert told == ["learning: 64 of 256 frames", "learning: 192 of 256 frames"]
+
+
 def test_phases_are_lines_now_and_then() -> None:
     console = piped()
     with progress.phases(console, "measuring", ticks(progress.EVERY_S / 2).__next__) as tell:

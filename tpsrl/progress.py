@@ -36,7 +36,7 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
     def __init__(
         self, console: Console, title: str, total: int, clock: Clock = time.monotonic
     ) -> None:
-        self._console, self._title, self._total = console, title, total
+        self._title, self._total = title, total
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -48,7 +48,7 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
             *columns, console=console, transient=True, disable=not console.is_terminal
         )
         self._task: Any = self._bar.add_task(title, total=total, told="")
-        self._lines = _Lines(console, clock)
+        self._lines = _lines(console, clock)
 
     def __enter__(self) -> "Bar":
         self._bar.start()
@@ -78,7 +78,7 @@ def phases(
     A terminal shows each, and a spinner; else the first one is a line, and others now and then.
     """
     with console.status(doing) as status:
-        lines = _Lines(console, clock)
+        lines = _lines(console, clock)
         lines.add(doing)
 
         def tell(part: str) -> None:
@@ -88,16 +88,26 @@ def phases(
         yield tell
 
 
-class _Lines:
-    """Prints of many lines the first, and then one every `EVERY_S`; on a terminal none."""
+class Lines:
+    """Says of many lines the first, and then one every `EVERY_S`."""
 
-    def __init__(self, console: Console, clock: Clock) -> None:
-        self._console, self._clock = console, clock
+    def __init__(self, say: Callable[[str], None], clock: Clock = time.monotonic) -> None:
+        self._say, self._clock = say, clock
         self._said: float | None = None
 
     def add(self, text: str) -> None:
+        """Says it, if it is time to."""
         now = self._clock()
-        if self._console.is_terminal or (self._said is not None and now - self._said < EVERY_S):
-            return
-        self._said = now
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        if self._said is None or now - self._said >= EVERY_S:
+            self._said = now
+            self._say(text)
+
+
+def _lines(console: Console, clock: Clock) -> Lines:
+    """On a terminal nothing is said: it has a bar."""
+
+    def say(text: str) -> None:
+        if not console.is_terminal:
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    return Lines(say, clock)
