@@ -2,11 +2,12 @@
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tpsrl import progress
+from tpsrl import cli, progress
 from tpsrl.sim import datasets
 from tpsrl.world.scenarios import load_scenario
 
@@ -66,7 +67,7 @@ def test_phases_are_lines_now_and_then() -> None:
 
 
 def test_episodes_that_have_to_be_made_are_told_of_and_those_in_the_cache_are_not(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
     for told in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
@@ -74,3 +75,13 @@ def test_episodes_that_have_to_be_made_are_told_of_and_those_in_the_cache_are_no
         with datasets.shown(console):
             datasets.load(load_scenario("tidy_house"), "val", 1, num_objects=12, processes=1)
         assert lines(console)[:1] == told
+
+
+def test_a_command_says_in_a_pipe_what_it_makes_and_how_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "episodes.jsonl.gz"
+    assert cli.main(["episodes", "tidy_house", "num=1", "num_objects=12", f"out={out}"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[:2] == ["making 1 episodes of Tidy House", "episodes: 0 of 1"]
+    assert "\r" not in printed and "\x1b" not in printed
