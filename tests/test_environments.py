@@ -13,7 +13,7 @@ import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
 from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
-from skills.envs import episodes
+from skills.envs import environment, episodes
 from skills.envs.batch import BatchOptions, SkillBatch
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.map_sensors import MapSensors
@@ -99,10 +99,144 @@ def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         check_env(env.unwrapped, skip_render_check=True)
-    # That the state has no bounds is no mistake: metres and radians have none.
-    messages = [str(w.message) for w in seen if "infinity" not in str(w.message)]
-    assert messages == []
+    assert [str(w.message) for w in seen] == []
     env.close()
+
+
+def test_gymnasium_finds_nothing_wrong_with_pictures(one: Simulator):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        check_env(env_of("pick", one, render_mode="rgb_array"))
+    # That an environment was made by hand is worth a warning to gymnasium, whatever it is.
+    assert [str(w.message) for w in seen if "spec" not in str(w.message)] == []
+
+
+@pytest.mark.parametrize("skill", names())
+def test_random_actions_leave_no_observation_outside_its_space(one: Simulator, skill: str):
+    choices = [sensors.chosen(get(skill).definition, choice, False) for choice in sensors.CHOICES]
+    every = tuple(dict.fromkeys(name for choice in choices for name in choice))
+    batch = SkillBatch(skill, one, BatchOptions(depth=(4, 4), critic=True, sensors=every))
+    space, rng = environment.observation_space(batch), np.random.default_rng(0)
+    assert all(part.is_bounded() for part in space.spaces.values())
+    own = get(skill).start_states().num_objects
+    source = StartSource(skill, num_objects=min(own, 12), num_episodes=2)
+    for _ in range(4):
+        shown = batch.reset([0], [source.draw(rng)[1]])
+        held = rng.uniform(-1, 1, (1, act.SIZE))
+        for _ in range(100):
+            assert space.contains({name: values[0] for name, values in shown.items()})
+            # Held on to, so that the robot gets somewhere.
+            held = np.where(rng.random((1, act.SIZE)) < 0.1, rng.uniform(-1, 1, held.shape), held)
+            shown = batch.step([0], held).observation
+
+
+def test_what_is_beyond_the_bounds_is_shown_at_the_bound(one: Simulator):
+    env = env_of("pick", one)
+    shown = {"state": np.full((1, 24), 1e6, np.float32), "depth": np.zeros((1, 2, 2), np.float32)}
+    environment.bounded(shown, env.observation_space)
+    assert env.observation_space.contains({"state": shown["state"][0]})
+    assert shown["state"][0].max() == sensors.HOME_M
+
+
+def test_sensors_of_a_users_own_have_no_bounds_unless_they_say_so():
+    def read(task, measures, world, readings):
+        return measures.ee
+
+    class Own(type(get("pick").definition)):
+        own_sensors = {  # noqa: RUF012
+            "free": sensors.Sensor(2, read),
+            "held": sensors.Sensor(2, read, low=0.0, high=(1.0, 2.0)),
+        }
+
+    low, high = sensors.bounds(Own(), ("free", "held"))
+    assert low.tolist() == [-np.inf, -np.inf, 0.0, 0.0]
+    assert high.tolist() == [np.inf, np.inf, 1.0, 2.0]
+
+
+def alike(a: object, b: object) -> bool:
+    """Whether two infos say the same of the homes that they are about."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        if a.keys() != b.keys():
+            return False
+        about = {name: a.get(f"_{name}", slice(None)) for name in a}
+        return all(
+            alike(a[name], b[name])
+            if isinstance(a[name], dict)
+            else np.array_equal(np.asarray(a[name])[about[name]], np.asarray(b[name])[about[name]])
+            for name in a
+        )
+    return False
+
+
+def test_infos_of_a_vector_are_those_of_gymnasiums_vector_of_single_ones(three: Simulator):
+    options = {"starts": starts("navigate"), "horizon": 4}
+    own = SkillVectorEnv("navigate", simulator=three, **options)
+
+    def single() -> SkillEnv:
+        return SkillEnv("navigate", simulator=MujocoSimulator(1, slots=12), **options)
+
+    theirs = gymnasium.vector.SyncVectorEnv([single] * 3)
+    assert own.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"]
+    assert own.observation_space == theirs.observation_space
+    assert own.action_space == theirs.action_space
+    infos = [env.reset(seed=3)[1] for env in (own, theirs)]
+    assert infos[0].keys() == {"start", "_start"}
+    kinds = set()
+    for number, actions in enumerate(some_actions(9, 3)):
+        assert alike(*infos), infos
+        kinds.add(frozenset(name for name in infos[0] if not name.startswith("_")))
+        if number == 1:
+            actions[1, act.STOP] = 1.0  # so that one home is over before the others
+        infos = [env.step(actions)[-1] for env in (own, theirs)]
+    step = {"success", "failure", "reward_terms"}
+    assert kinds == {
+        frozenset(kind) for kind in ({"start"}, step, {*step, "start"}, {*step, "results", "path"})
+    }
+    theirs.close()
+
+
+def test_a_partial_reset_says_where_the_homes_of_its_mask_start(three: Simulator):
+    env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
+    env.reset(seed=0)
+    mask = np.array([False, True, False])
+    _, infos = env.reset(options={"reset_mask": mask, "start": 3})
+    assert infos["start"][1] == 3 and infos["_start"].tolist() == mask.tolist()
+
+
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_wrappers_of_vectors_count_episodes(mode: str):
+    options = {"starts": starts("pick"), "num_objects": 12, "horizon": 3}
+    made = gymnasium.make_vec("tpsrl/Pick-v0", 2, vectorization_mode=mode, **options)
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(made)
+    env.reset(seed=0)
+    lengths = []
+    for _ in range(8):
+        *_, infos = env.step(np.zeros((2, act.SIZE), np.float32))
+        lengths += infos["episode"]["l"][infos["_episode"]].tolist() if "episode" in infos else []
+    assert lengths == [3] * 4
+    env.close()
+
+
+def test_episodes_are_filmed_by_gymnasiums_wrappers(one: Simulator, three: Simulator, tmp_path):
+    pytest.importorskip("moviepy", reason="RecordVideo needs the extra 'record'")
+    options = {"render_mode": "rgb_array", "starts": starts("pick"), "horizon": 2}
+    single, many = (
+        SkillEnv("pick", simulator=one, **options),
+        SkillVectorEnv("pick", simulator=three, **options),
+    )
+    wrappers = gymnasium.wrappers
+    for env, kind, folder in (
+        (single, wrappers.RecordVideo, "one"),
+        (many, wrappers.vector.RecordVideo, "many"),
+    ):
+        filmed = kind(env, tmp_path / folder, episode_trigger=lambda number: number == 0)
+        filmed.reset(seed=0)
+        for _ in range(2):
+            filmed.step(np.zeros(filmed.action_space.shape, np.float32))
+        if hasattr(filmed, "stop_recording") and filmed.recording:
+            filmed.stop_recording()
+        (film,) = (tmp_path / folder).glob("*.mp4")
+        assert film.stat().st_size > 0
 
 
 def test_all_skills_are_registered_by_their_names():
@@ -195,7 +329,8 @@ def test_a_vector_says_at_the_end_of_an_episode_what_was_lacking(three: Simulato
     assert truncated.all() and infos["_results"].all()
     assert not infos["results"]["holding"]["holds"].any()
     *_, truncated, infos = env.step(idle)
-    assert not truncated.any() and infos == {}
+    assert not truncated.any() and infos.keys() == {"start", "_start"}
+    assert infos["_start"].all()
 
 
 def test_a_vector_resets_only_the_homes_of_a_mask(three: Simulator):
@@ -388,6 +523,11 @@ def test_without_base_movement_the_base_stands_still_and_the_arm_moves(one: Simu
     assert np.abs(env.world.arm - before.arm).max() > 0.02
 
 
+def test_one_number_for_depth_is_a_square_as_on_the_command_line(one: Simulator):
+    shown, _ = env_of("pick", one, depth=4).reset(seed=0)
+    assert shown["depth"].shape == (4, 4)
+
+
 def test_depth_of_any_size_and_the_choice_of_sensors(one: Simulator):
     shown, _ = env_of("pick", one, depth=(3, 5)).reset(seed=0)
     assert shown["depth"].shape == (3, 5) and shown["state"].shape == (14,)
@@ -472,6 +612,9 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"dept": (8, 8)}, "did you mean 'depth'"),
         ({"depth": (8,)}, "depth"),
         ({"depth": (0, 8)}, "depth"),
+        ({"depth": 0}, "depth: 0 is neither"),
+        ({"depth": "64"}, "depth: '64' is neither"),
+        ({"depth": True}, "depth: True is neither"),
         ({"sensors": "habitt"}, "did you mean 'habitat'"),
         ({"settings": {"dstance": 1.0}}, "did you mean 'distance'"),
         ({"horizon": 0}, "horizon"),

@@ -35,6 +35,7 @@ LAYERS = (
         "tpsrl.plugins",
         "tpsrl.pool",
         "tpsrl.processes",
+        "tpsrl.progress",
         "tpsrl.siblings",
     ),
 )

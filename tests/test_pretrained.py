@@ -149,7 +149,7 @@ def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
     with_tpsrl: Path, tmp_path: Path
 ) -> None:
     full = trained(tmp_path / "full", "pick", "full")
-    for agent, told in (("pretrained", "pick none"), (str(full), "pick reach, goal, gap")):
+    for agent, told in (("pretrained", "none"), (str(full), "pick reach, goal, gap")):
         log = (tmp_path / "log").open("w")
         console = Console(record=True, width=200, file=log)
         report = evaluate_skill(skill_settings(tmp_path, "pick", f"agent={agent}"), console, Acting)

@@ -19,6 +19,7 @@ import pytest
 from full_report import ODD_CAUSE, ODD_ID, full_records, write_files
 from rich.console import Console
 
+from eval.reporting import words
 from eval.running import reports
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -152,7 +153,7 @@ def test_names_with_markup_are_text(seen: Seen) -> None:
     found = seen.frames[SCREEN]
     assert found["title"].startswith("Tidy House, mixed")
     assert ODD_ID in found["cells"] and full_records()[1]["id"] in found["cells"]
-    assert ODD_CAUSE in found["text"] and "<i>slipped & fell</i>" in found["text"]
+    assert words.fact(ODD_CAUSE) in found["text"] and "<i>slipped & fell</i>" in found["text"]
 
 
 def test_nothing_is_wider_than_a_phone(seen: Seen) -> None:

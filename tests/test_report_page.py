@@ -10,7 +10,9 @@ from full_report import COMMAND, ODD_ID, full_records, full_report
 from rich.console import Console
 
 from eval.reporting import bars, page, table, words
+from planner.predicates import PREDICATES
 from skills.core import skill
+from tpsrl.world.state import JOINTS
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -143,9 +145,7 @@ def test_causes_read_as_words_on_the_page_and_on_the_terminal(
         assert f">{identifier}<" not in html and identifier not in printed
     for text in ("force limit of the skill", "ran out of steps", "no plan left"):
         assert text in html and text in printed
-    assert (
-        "holding(&lt;b&gt;obj_0&lt;/b&gt;, robot_0), force limit of the skill: 7 episodes" in html
-    )
+    assert "&lt;b&gt;obj_0&lt;/b&gt; in the hand, force limit of the skill: 7 episodes" in html
 
 
 def test_the_terminal_has_findings_taxes_and_repairs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_an_episode_says_what_went_wrong_and_who_set_it_up() -> None:
     told = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
     assert told[0] == (
         "2 pick obj_0: force limit of the skill"
-        "holding(<b>obj_0</b>, robot_0): 12.5 kN > 10 kN at step 412set up by navigate"
+        "<b>obj_0</b> in the hand: 12.5 kN > 10 kN at step 412set up by navigate"
     )
     assert told[1] == "" and "set up" not in told[3]
 
@@ -213,10 +213,46 @@ def test_without_isolated_runs_the_page_says_that_taxes_were_not_measured() -> N
     parse(html)
 
 
+@pytest.mark.parametrize(
+    ("predicate", "fact"),
+    [
+        ("holding(obj_4, robot_0)", "obj_4 in the hand"),
+        ("not_holding(robot_0)", "hand empty"),
+        ("robot_at(goal_0, robot_0)", "robot at goal_0"),
+        ("in(obj_0, cab_push_point_7)", "obj_0 in left top drawer"),
+        ("closed_fridge(fridge_push_point)", "fridge closed"),
+        ("undisturbed(clutter)", "clutter where it was"),
+        ("place.wrong_drop", "place: wrong drop"),
+        ("poured(cup)", "poured(cup)"),
+        ("in(cup)", "in(cup)"),  # has too few terms to be ours
+    ],
+)
+def test_predicates_read_as_words(predicate: str, fact: str) -> None:
+    assert words.fact(predicate) == fact
+    assert words.told(f"{predicate}: not so at step 9") == f"{fact}: not so at step 9"
+    assert words.cause(f"{predicate}, skill_stop") == f"{fact}, gave up"
+    assert words.cause(f"18 pick obj_4: {predicate}, timeout").startswith(f"18 pick obj_4: {fact}")
+
+
+def test_steps_of_a_plan_name_what_has_a_handle() -> None:
+    assert (
+        words.stage("nav_to_receptacle cab_push_point_5") == "nav to receptacle: right top drawer"
+    )
+    assert words.stage("pick obj_0") == "pick obj_0"
+    assert words.cause("8 open_fridge fridge_push_point: stop, timeout").startswith(
+        "8 open fridge:"
+    )
+
+
+def test_every_predicate_of_the_planner_and_every_handle_has_words() -> None:
+    assert words.FACTS.keys() >= set(PREDICATES) and words.PLACES.keys() == set(JOINTS)
+
+
 def test_a_reason_of_somebodys_own_reads_as_words_too() -> None:
     assert words.reason("skill_stop") == "gave up"
     assert words.reason("spilled_the_tea") == "spilled the tea"
-    assert words.cause("pour: holding(cup), timeout") == "pour: holding(cup), ran out of steps"
+    assert words.cause("pour: poured(cup), timeout") == "pour: poured(cup), ran out of steps"
+    assert words.cause("posture, set up by open_fridge") == "posture, set up by open fridge"
     assert words.cause("pour: something else") == "pour: something else"
 
 

@@ -32,14 +32,14 @@ def _loss(report: Mapping[str, Any]) -> str:
     sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}
     for part in found["parts"]:
         sums[part["kind"]] += part["value"]
-    words = {
+    lost_by = {
         "selection": "harder episodes",
         "tax": "handoffs",
         "time": "want of time",
         "lost": "goals lost afterwards",
     }
-    largest = sorted(words, key=lambda kind: -sums[kind])[:2]
-    told = " and ".join(f"{_points(sums[k])} by {words[k]}" for k in largest if sums[k] > 0.0)
+    largest = sorted(lost_by, key=lambda kind: -sums[kind])[:2]
+    told = " and ".join(f"{_points(sums[k])} by {lost_by[k]}" for k in largest if sums[k] > 0.0)
     worst = max(
         (part for part in found["parts"] if part["kind"] == "tax"),
         key=lambda part: part["value"],
@@ -47,7 +47,8 @@ def _loss(report: Mapping[str, Any]) -> str:
     )
     where = ""
     if worst is not None and worst["value"] > 0.0 and "tax" in largest:
-        where = f", most of it from {worst['from']} to {worst['to']} ({_points(worst['value'])})"
+        before, after = words.stage(worst["from"]), words.stage(worst["to"])
+        where = f", most of it from {before} to {after} ({_points(worst['value'])})"
     return f"{measured}chaining them loses {_points(found['loss'])}, {told}{where}."
 
 
@@ -62,8 +63,11 @@ def _cause(report: Mapping[str, Any]) -> str:
     skill = max(by_skill, key=lambda name: by_skill[name])
     most = next(row for row in causes if row["skill"] == skill)
     name = words.plain(skill) or "what comes after the last step"
-    text = f"Of {failed} failures {by_skill[skill]} begin with {name}, most often in {most['name']}"
-    text += f", where {most['predicate']} did not hold ({words.reason(most['reason'])})"
+    step = words.stage(most["name"])
+    text = f"Of {failed} failures {by_skill[skill]} begin with {name}, most often in {step}"
+    if failed == 1:
+        text = f"The one failure begins with {name}, in {step}"
+    text += f": not '{words.fact(most['predicate'])}' ({words.reason(most['reason'])})"
     blamed = [row for row in report.get("blame") or [] if row["set_up_by"]]
     if blamed:
         first = blamed[0]

@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any
 
-from eval.reporting.words import percent
+from eval.reporting.words import percent, plain
 
 NOTE = """NavPick: the object was in the hand at some time of its turn; NavPickNavPlace: it was
 placed. Both of the episodes in which its turn came, with 95% Wilson intervals. Below, the mean path
@@ -37,11 +37,14 @@ def privileged(report: dict[str, Any]) -> str:
 
     A report written before does not say so of its policies.
     """
-    told = [
-        f"{skill} {', '.join(policy['privileged']) or 'none'}"
+    by = {
+        skill: ", ".join(policy["privileged"])
         for skill, policy in (report.get("learned") or {}).items()
         if "privileged" in policy
-    ]
+    }
+    told = [f"{plain(skill)} {names or 'none'}" for skill, names in by.items()]
+    if not any(by.values()):
+        told = told and ["none"]
     return f"privileged sensors of learned policies: {'; '.join(told)}" if told else ""
 
 
@@ -69,7 +72,9 @@ def _travelled(report: dict[str, Any]) -> str:
     found = report.get("travelled_m")
     if not found:
         return ""
-    return "metres driven in a run: " + ", ".join(f"{n} {v['mean']:.2f}" for n, v in found.items())
+    return "metres driven in a run: " + ", ".join(
+        f"{plain(n)} {v['mean']:.2f}" for n, v in found.items()
+    )
 
 
 def _rate(rate: dict[str, Any]) -> str:
@@ -88,7 +93,7 @@ def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
         [name, str(row["turns"]), _rate(row["nav_pick"]), _rate(row["nav_pick_nav_place"])]
         for name, row in rows
     ]
-    ways = [[escape(n), str(v["runs"]), f"{v['mean']:.2f}"] for n, v in driven.items()]
+    ways = [[escape(plain(n)), str(v["runs"]), f"{v['mean']:.2f}"] for n, v in driven.items()]
     return [
         (["object", "#turns", "#NavPick", "#NavPickNavPlace"], cells),
         (["skill", "#runs", "#metres"], ways),

@@ -69,6 +69,16 @@ def code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
+def named(text: str, identifier: str) -> str:
+    """Words for what the files call by an identifier, which shows where a mouse rests on them."""
+    return f'<span title="{escape(identifier)}">{escape(text)}</span>'
+
+
+def long_name(text: str) -> str:
+    """HTML of a name without spaces, which a narrow screen may break anywhere."""
+    return f'<span class="name">{text}</span>'
+
+
 def url(path: str) -> str:
     """The address of a file beside the page, for an attribute."""
     return escape(urllib.parse.quote(path))
@@ -132,7 +142,7 @@ def common_facts(report: dict[str, Any]) -> list[str]:
     for skill, policy in report["learned"].items():
         steps = f"{policy['trained_steps'] / 1e6:.1f} million steps"
         mean = "" if policy.get("sample", True) else ", by its mean actions"
-        facts.append(f"{skill} trained for {steps}: {policy['checkpoint']}{mean}")
+        facts.append(f"{skill.replace('_', ' ')} trained for {steps}: {policy['checkpoint']}{mean}")
     if sensing := acting.privileged(report):
         facts.append(sensing)
     changed = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())

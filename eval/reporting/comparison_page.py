@@ -115,7 +115,10 @@ def _differences(report: dict[str, Any]) -> str:
 def _stages(agents: Sequence[dict[str, Any]]) -> str:
     known = [{(s["index"], s["name"]): s for s in agent["stages"]} for agent in agents]
     rows = [
-        [escape(f"{key[0] + 1}  {key[1]}"), *(_stage(stages.get(key)) for stages in known)]
+        [
+            escape(f"{key[0] + 1}  {words.stage(key[1])}"),
+            *(_stage(stages.get(key)) for stages in known),
+        ]
         for key in sorted(set().union(*known))
     ]
     heads = ["stage", *(f"#{agent['name']}" for agent in agents)]
@@ -167,8 +170,8 @@ def _causes(agents: Sequence[dict[str, Any]]) -> str:
     keys = sorted(set().union(*counts), key=lambda key: (-sum(c.get(key, 0) for c in counts), key))
     rows = [
         [
-            escape(name if stage < 0 else f"{stage + 1}  {name}"),
-            blocks.code(predicate),
+            escape(words.stage(name) if stage < 0 else f"{stage + 1}  {words.stage(name)}"),
+            blocks.named(words.fact(predicate), predicate),
             escape(words.reason(reason)),
             *(str(c.get((stage, name, predicate, reason), 0)) for c in counts),
         ]
@@ -186,7 +189,7 @@ def _episodes(report: dict[str, Any]) -> str:
         return blocks.paragraph("In every episode all of them ended alike.")
     rows = [
         [
-            escape(episode["id"]),
+            blocks.long_name(escape(episode["id"])),
             *(
                 _ended(outcome, agent)
                 for outcome, agent in zip(episode["outcomes"], agents, strict=True)
@@ -212,7 +215,11 @@ def _agents(agents: Sequence[dict[str, Any]]) -> str:
         [
             blocks.anchor(f"{agent['link']}/report.html", agent["name"]),
             escape(agent["agent"]),
-            escape(", ".join(f"{k}: {v['checkpoint']}" for k, v in agent["learned"].items())),
+            escape(
+                ", ".join(
+                    f"{words.plain(k)}: {v['checkpoint']}" for k, v in agent["learned"].items()
+                )
+            ),
             escape(acting.privileged(agent).partition(": ")[2]),
             escape(_protocol(agent)),
             str(agent["num_episodes"]),

@@ -35,11 +35,12 @@ def _row(record: dict[str, Any], command: str | None) -> list[str]:
     name, moved = escape(record["id"]), record.get("clutter_moved")
     if record.get("video"):
         name = blocks.anchor(record["video"], record["id"])
+    name = blocks.long_name(name)
     if command:
         again = blocks.code(replay_command(command, record["id"]))
         name += blocks.folded("run it again", again, "replay")
     layout = record["layout"]
-    place = f'<span title="{escape(layout)}">{escape(layout.rpartition("/")[2])}</span>'
+    place = blocks.long_name(blocks.named(layout.rpartition("/")[2], layout))
     return [
         name,
         place,
@@ -67,14 +68,14 @@ def what_went_wrong(record: dict[str, Any]) -> str:
     cause = record.get("first_cause")
     if cause is None:
         return ""
-    stage = "" if cause["stage"] < 0 else f"{cause['stage'] + 1}  {cause['name']}: "
+    stage = "" if cause["stage"] < 0 else f"{cause['stage'] + 1}  {words.stage(cause['name'])}: "
     lines = [f"{escape(stage + words.reason(cause['reason']))}"]
     told = record.get("cause_text")
     if told:
-        lines.append(escape(told))
+        lines.append(escape(words.told(told)))
     else:
         margin = words.signed(cause["margin"], cause["unit"])
-        lines.append(f"{blocks.code(generic(cause['predicate']))} {escape(margin)}".strip())
+        lines.append(escape(f"{words.fact(generic(cause['predicate']))} {margin}".strip()))
     if record.get("set_up_by"):
         lines.append(f"set up by {escape(words.plain(record['set_up_by']))}")
     return "<br/>".join([lines[0], *(f"<small>{line}</small>" for line in lines[1:])])

@@ -44,7 +44,7 @@ def _times(count: int) -> str:
 
 
 def _clip(clip: dict[str, Any]) -> str:
-    caption = f"{blocks.anchor(clip['video'], clip['episode'])}: {escape(clip['text'])}"
+    caption = f"{blocks.anchor(clip['video'], clip['episode'])}: {escape(words.told(clip['text']))}"
     return _figure(clip["video"], clip.get("poster"), caption)
 
 

@@ -12,8 +12,8 @@ _NOTE = """Shares of all episodes: what went wrong first, the stage at which the
 how the episode ended."""
 _WIDTH, _BAR, _SCALE, _TOP = 960, 14, 420, 8  # pixels; the scale is that of all episodes
 _PITCH = 24  # pixels from one name to the next, at least
-_COLUMNS = {"cause": 270, "stage": 540, "end": 800}  # where the bars of a kind stand
-_LONGEST = 31  # letters of a cause, beside the share, that there is room for
+_COLUMNS = {"cause": 330, "stage": 580, "end": 820}  # where the bars of a kind stand
+_LONGEST = 40  # letters of a cause, beside the share, that there is room for
 _FINE = "succeeded"
 
 
@@ -115,7 +115,8 @@ def _share(node: _Node) -> float:
 
 
 def _name(record: dict[str, Any]) -> str:
-    return words.cause(record["label"])
+    told = words.stage if record["kind"] == "stage" else words.cause
+    return told(record["label"])
 
 
 def _table(flow: dict[str, Any]) -> str:

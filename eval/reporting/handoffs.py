@@ -189,7 +189,7 @@ def _steps(steps: Sequence[dict[str, Any]]) -> str:
         significant = "▲ significant" if row.get("significant") else ""
         taxed = [percent(row.get("rate_isolated")), points(row.get("tax"))]
         taxed += [words.points_interval(row), words.probability(row.get("p_value"))]
-        name = f"{row['index'] + 1}  {row['from']} -> {row['to']}"
+        name = f"{row['index'] + 1}  {words.stage(row['from'])} -> {words.stage(row['to'])}"
         after = percent(row["rate_after_handoff"])
         rows.append([escape(name), str(row["n"]), after, *taxed, significant])
     heads = ["handoff", "#n", "#after it", "#isolated", "#tax, points", "#95% interval", "#p", ""]

@@ -175,7 +175,7 @@ def causes(rows: Sequence[dict[str, Any]]) -> str:
         [
             str(cause["count"]),
             escape(_stage_label(cause["stage"], cause["name"])),
-            blocks.code(cause["predicate"]),
+            blocks.named(words.fact(cause["predicate"]), cause["predicate"]),
             escape(words.reason(cause["reason"])),
             escape(signed(cause["margin"], cause["unit"])),
         ]
@@ -186,4 +186,4 @@ def causes(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _stage_label(stage: int, name: str) -> str:
-    return name if stage < 0 else f"{stage + 1}  {name}"
+    return words.stage(name) if stage < 0 else f"{stage + 1}  {words.stage(name)}"

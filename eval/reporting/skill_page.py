@@ -52,7 +52,7 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _parts(parts: Sequence[dict[str, Any]]) -> str:
     rows = [
         [
-            blocks.code(part["name"]),
+            blocks.named(words.plain(part["name"]), part["name"]),
             f"{part['held']} of {part['runs']}",
             escape(signed(part["median_lacking"], part["unit"])),
         ]
@@ -70,6 +70,8 @@ def _runs(records: Sequence[dict[str, Any]]) -> str:
         mark = blocks.outcome(run["success"], words.reason(run["ended_by"]))
         forces = [f"{run['force_peak_n'] / 1000:.2f} kN", f"{run['force_total_n'] / 1000:.1f} kN"]
         figures = [str(run["steps"]), f"{run['reward']:.2f}", *forces]
-        rows.append([name, escape(run["layout"]), mark, *figures])
+        rows.append(
+            [blocks.long_name(name), blocks.long_name(escape(run["layout"])), mark, *figures]
+        )
     heads = ["episode", "layout", "ended by", "#steps", "#reward", "#peak", "#total"]
     return blocks.table(heads, rows, "Runs")

@@ -68,7 +68,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     for stage in stages:
         table.add_row(
             str(stage["index"] + 1),
-            Text(stage["name"]),
+            Text(words.stage(stage["name"])),
             str(stage["reached"]),
             str(stage["succeeded"]),
             str(stage["skill_succeeded"]),
@@ -108,8 +108,8 @@ def _causes(causes: Sequence[dict[str, Any]]) -> Table:
         number = "" if cause["stage"] < 0 else f"{cause['stage'] + 1} "
         table.add_row(
             str(cause["count"]),
-            Text(number + cause["name"]),
-            Text(cause["predicate"]),
+            Text(number + words.stage(cause["name"])),
+            Text(words.fact(cause["predicate"])),
             Text(words.reason(cause["reason"])),
             signed(cause["margin"], cause["unit"]),
         )

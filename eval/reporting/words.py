@@ -1,5 +1,6 @@
 """How shares, margins and causes read, on the page and on the terminal."""
 
+import re
 from typing import Any
 
 # Why a skill or an episode ended (`planner.execution.trace`, `skills.core.skill.FAILURES`).
@@ -14,6 +15,7 @@ REASONS = {
     "no_plan": "no plan left",
     "stop": "stopped",
     "lost": "lost again later",
+    "knocked": "knocked about",
     "dropped": "dropped the object",
     "wrong_object": "took the wrong object",
     "wrong_drop": "let go in the wrong place",
@@ -39,6 +41,30 @@ DIMENSIONS = {
     "slip": "object slipped in the hand",
     "articulation": "door or drawer off its target",
     "view_blocked": "view blocked",
+}
+
+# What did not hold, by the predicate that says so, of its terms.
+FACTS = {
+    "holding": "{0} in the hand",
+    "not_holding": "hand empty",
+    "robot_at": "robot at {0}",
+    "object_at": "{0} at {1}",
+    "goal_of": "{0} the goal of {1}",
+    "in": "{0} in {1}",
+    "opened_cab": "{0} open",
+    "closed_cab": "{0} closed",
+    "opened_fridge": "{0} open",
+    "closed_fridge": "{0} closed",
+    "undisturbed": "{0} where it was",
+}
+
+# What has a marker on its handle.
+PLACES = {
+    "fridge_push_point": "fridge",
+    "cab_push_point_4": "right bottom drawer",
+    "cab_push_point_5": "right top drawer",
+    "cab_push_point_6": "middle top drawer",
+    "cab_push_point_7": "left top drawer",
 }
 
 REPAIRS = {
@@ -108,13 +134,50 @@ def reason(name: str) -> str:
     return REASONS.get(name, plain(name))
 
 
+def fact(predicate: str) -> str:
+    """What a predicate says: "holding(obj_4, robot_0)" -> "obj_4 in the hand".
+
+    Of a skill by itself it is the name of a part of success. What is not known stays as it is.
+    """
+    name, bracket, rest = predicate.partition("(")
+    if not bracket:
+        return plain(predicate.replace(".", ": "))
+    terms = [PLACES.get(term.strip(), term.strip()) for term in rest.removesuffix(")").split(",")]
+    try:
+        return FACTS[name].format(*terms)
+    except LookupError:
+        return predicate
+
+
+def stage(name: str) -> str:
+    """A step of a plan: "open_fridge fridge_push_point" -> "open fridge: fridge".
+
+    Numbers before it and names of objects stay as they are.
+    """
+    action, _, about = name.rpartition(" ")
+    place = PLACES.get(about)
+    return f"{plain(action)}: {place}" if place else name
+
+
 def cause(text: str) -> str:
-    """A cause that ends in a reason: "pick: skill_stop" -> "pick: gave up"."""
-    for mark in (", ", ": "):
-        head, found, tail = text.rpartition(mark)
-        if found and tail in REASONS:
-            return f"{head}{mark}{REASONS[tail]}"
-    return text
+    """A cause of several parts: "pick: holding(obj_0, robot_0), skill_stop" -> "pick: obj_0 in ..."
+
+    What comes before a colon is a stage of a plan; who set it up, or a reason, is the last part.
+    """
+    found = re.fullmatch(r"(?:(?P<stage>[^(]*): )?(?P<fact>.*), (?P<why>[^,()]*)", text)
+    if found is None:
+        head, mark, tail = text.rpartition(": ")
+        return f"{head}{mark}{reason(tail)}" if tail in REASONS else text
+    where = "" if found["stage"] is None else f"{stage(found['stage'])}: "
+    why = found["why"]
+    told = plain(why) if why.startswith("set up by ") else reason(why)
+    return f"{where}{fact(found['fact'])}, {told}"
+
+
+def told(text: str) -> str:
+    """A cause with its figures: "holding(obj_0, robot_0): not so at step 9" -> "obj_0 in ..."."""
+    head, mark, rest = text.partition(": ")
+    return f"{fact(head)}{mark}{rest}" if mark else text
 
 
 def loss(kind: str) -> str:
@@ -158,5 +221,5 @@ def setback(row: dict[str, Any]) -> str:
 def steps(row: dict[str, Any]) -> str:
     """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
     if row.get("from") and row.get("to"):
-        return f"{row['from']} -> {row['to']}"
-    return str(row.get("to") or plain(row.get("skill") or ""))
+        return f"{stage(row['from'])} -> {stage(row['to'])}"
+    return stage(row.get("to") or plain(row.get("skill") or ""))

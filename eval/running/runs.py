@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import tpsrl
 from eval.analysing import records
 from eval.running.journal import Journal
 from eval.settings import AllSettings, SkillsSettings
-from tpsrl import config, files, pool
+from tpsrl import config, files, pool, progress
 from tpsrl.errors import UserError
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ class JobSet(Generic[T]):
 def run_jobs(
     work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
 ) -> list[T]:
-    """The outcomes in the order of the jobs, with a progress bar on a terminal.
+    """The outcomes in the order of the jobs; shows how many are done.
 
     Jobs that the journal has are not done again. Every outcome comes as the journal gives it, so
     that nothing depends on which were done before.
@@ -69,14 +68,14 @@ def run_jobs(
     jobs, names = [work.jobs[i] for i in todo], [work.names[i] for i in todo]
     running = pool.run(work.factory, jobs, processes, names) if todo else _no_work()
     try:
-        with contextlib.closing(running), _progress(console, work.good is not None) as progress:
-            bar = progress.add_task(title, total=total, completed=len(done), good=_good(work, done))
+        with contextlib.closing(running), progress.Bar(console, title, total) as bar:
+            bar.update(len(done), _good(work, done))
             for place, outcome in running:
                 index = todo[place]
                 done[index] = records.decode(
                     work.outcome, journal.add(work.kind, keys[index], outcome)
                 )
-                progress.update(bar, completed=len(done), good=_good(work, done))
+                bar.update(len(done), _good(work, done))
     finally:
         for file in (work.wrote(job) for index, job in enumerate(work.jobs) if index not in done):
             if file is not None:
@@ -89,8 +88,11 @@ def _no_work() -> Generator[tuple[int, Any], None, None]:
     yield from ()
 
 
-def _good(work: JobSet[T], done: Mapping[int, T]) -> int:
-    return sum(work.good(outcome) for outcome in done.values()) if work.good is not None else 0
+def _good(work: JobSet[T], done: Mapping[int, T]) -> str:
+    """How many were good, where that is asked."""
+    if work.good is None:
+        return ""
+    return f"{sum(work.good(outcome) for outcome in done.values())} succeeded"
 
 
 def film_path(films: Path, number: int, videos: int) -> Path | None:
@@ -186,14 +188,3 @@ def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
         "seed": settings.seed,
         "version": tpsrl.__version__,
     }
-
-
-def _progress(console: Console, judged: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        *([TextColumn("{task.fields[good]} succeeded")] if judged else []),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -7,7 +7,7 @@ it on disk. A short run of the real thing calls them with the right types.
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,11 @@ _LAYOUT = "replica_cad/v3_sc3_staging_00"
 _OBJECT, _FROM, _TO = "003_cracker_box", "table_2", "counter_right"
 
 
-def warm_up() -> dict[str, float]:
-    """Runs the jobs beside each other; returns the seconds that each took."""
+def warm_up() -> Iterator[tuple[str, float]]:
+    """Runs the jobs beside each other; each one's name and the seconds that it took, once done."""
     names = list(JOBS)
-    done = pool.run(_worker, names, min(machine.cores(), len(names)), names)
-    return {names[index]: seconds for index, seconds in done}
+    for index, seconds in pool.run(_worker, names, min(machine.cores(), len(names)), names):
+        yield names[index], seconds
 
 
 def _worker() -> Callable[[str], float]:

@@ -10,6 +10,7 @@ the map.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,8 @@ from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
 from tpsrl.errors import unknown
-from tpsrl.world.fetch import LASER_RAYS
-from tpsrl.world.scan import RAYS
+from tpsrl.world.fetch import ARM, LASER_RANGE_M, LASER_RAYS
+from tpsrl.world.scan import RANGE_M, RAYS
 from tpsrl.world.state import WorldState
 
 CHOICES = ("habitat", "fetch", "full")
@@ -44,6 +45,7 @@ class Readings:
 
 
 Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
+Bound = float | tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,12 +53,15 @@ class Sensor:
     """So many numbers; `read(task, measures, world, readings)` gives (n, size).
 
     Metres, radians, seconds; `measures` are the skill's own. `privileged` is what a robot does not
-    have: the true state of the world, or a map of it.
+    have: the true state of the world, or a map of it. All numbers lie between `low` and `high`, one
+    for all of them or one for each.
     """
 
     size: int
     read: Reader
     privileged: bool = False
+    low: Bound = -math.inf
+    high: Bound = math.inf
 
 
 def _arm(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
@@ -153,26 +158,50 @@ SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
 FACING = "start_facing"
 
+HOME_M = (
+    30.0  # no two points of an apartment are farther apart, nor is a way along its floor longer
+)
+_OUT_M = 2.0  # that the arm reaches out
+# Stops give way a little under load.
+_ARM_LOW, _ARM_HIGH = (
+    tuple(joint.limits[side] + slack for joint in ARM) for side, slack in ((0, -0.2), (1, 0.2))
+)
+# Of the base, m/s and rad/s: it drives at up to 2.5 of either, and collisions add to that.
+_FAST = 10.0
+
+
+def polar(read: Reader) -> Sensor:
+    """A sensor of a distance in the home and an angle."""
+    return Sensor(2, read, low=(0.0, -math.pi), high=(HOME_M, math.pi))
+
+
+def vector(read: Reader, longest_m: float, privileged: bool = False) -> Sensor:
+    """A sensor of a vector in space, each entry of which is so long at most."""
+    return Sensor(3, read, privileged, -longest_m, longest_m)
+
+
 SENSORS: dict[str, Sensor] = {
-    "arm": Sensor(7, _arm),  # joint positions
-    "ee": Sensor(3, _ee),  # end effector, base frame
-    "to_rest": Sensor(3, _to_rest),  # from the end effector to its resting point, base frame
-    "holding": Sensor(1, _holding),  # 1 with an object or a handle in the cup, else 0
-    "velocity": Sensor(3, _velocity),  # of the base: forward, left, turn
-    "reach": Sensor(3, _reach, True),  # from the end effector to object, handle or goal, base frame
-    "goal": Sensor(3, _goal, True),  # where to place or go (else the object or handle), base frame
-    "gap": Sensor(1, _gap, True),  # what the door or drawer lacks
-    "goal_polar": Sensor(2, _goal_polar),  # distance over the floor, angle (left positive)
-    "compass": Sensor(3, _compass),  # distance over the floor, cosine and sine of the angle
-    WAY: Sensor(3, _way, True),  # along the floor: what is left, next corner of the shortest path
-    SCAN: Sensor(RAYS, _scan, True),  # all around the base's centre
-    LASER: Sensor(LASER_RAYS, _laser),  # metres, from right to left
-    "start_from_ee": Sensor(3, _start_from_ee),  # where the object was, end effector's frame
-    "goal_from_ee": Sensor(3, _goal_from_ee),  # where to place it, end effector's frame
-    "start_reach": Sensor(3, _start_reach),  # from the end effector to there, base frame
-    "goal_reach": Sensor(3, _goal_reach),
+    "arm": Sensor(7, _arm, low=_ARM_LOW, high=_ARM_HIGH),  # joint positions
+    "ee": vector(_ee, _OUT_M),  # end effector, base frame
+    "to_rest": vector(_to_rest, _OUT_M),  # from the end effector to its resting point, base frame
+    "holding": Sensor(1, _holding, low=0.0, high=1.0),  # 1 with an object or a handle in the cup
+    "velocity": Sensor(3, _velocity, low=-_FAST, high=_FAST),  # of the base: forward, left, turn
+    "reach": vector(_reach, HOME_M, True),  # from the end effector to object, handle or goal
+    "goal": vector(_goal, HOME_M, True),  # where to place or go (else object, handle), base frame
+    "gap": Sensor(1, _gap, True, -math.pi, math.pi),  # what the door or drawer lacks
+    "goal_polar": polar(_goal_polar),  # distance over the floor, angle (left positive)
+    # Distance over the floor, cosine and sine of the angle.
+    "compass": Sensor(3, _compass, low=(0.0, -1.0, -1.0), high=(HOME_M, 1.0, 1.0)),
+    # Along the floor: what is left, next corner of the shortest path.
+    WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
+    SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
+    LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
+    "start_from_ee": vector(_start_from_ee, HOME_M),  # where the object was, end effector's frame
+    "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place it, end effector's frame
+    "start_reach": vector(_start_reach, HOME_M),  # from the end effector to there, base frame
+    "goal_reach": vector(_goal_reach, HOME_M),
     # Which way the face with the handle looked, from the base's heading: cosine and sine.
-    FACING: Sensor(2, _start_facing),
+    FACING: Sensor(2, _start_facing, low=-1.0, high=1.0),
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
@@ -212,6 +241,14 @@ def layout(skill: Skill, names: tuple[str, ...]) -> dict[str, slice]:
         found[name] = slice(start, start + size)
         start += size
     return found
+
+
+def bounds(skill: Skill, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest vector (k,) float32 of the sensors `names`."""
+    held = [known(skill)[name] for name in names]
+    low = [np.broadcast_to(np.asarray(each.low, np.float32), each.size) for each in held]
+    high = [np.broadcast_to(np.asarray(each.high, np.float32), each.size) for each in held]
+    return np.concatenate(low), np.concatenate(high)
 
 
 def places(skill: Skill, held: Sequence[str], names: Sequence[str]) -> np.ndarray:

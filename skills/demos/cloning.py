@@ -21,7 +21,7 @@ from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_
 from skills.demos.selecting import select
 from skills.envs.environment import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory, deployment
-from tpsrl import pool
+from tpsrl import pool, progress
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.imitation.cloner import Cloner
 from tpsrl.rl.imitation.dataset import Demonstration
@@ -141,7 +141,7 @@ class Cloning:
                     round_number = due
                     row["round"] = self._round(round_number, episodes)
                 share = part / parts, (part + 1) / parts
-                learned = self.cloner.learn(episodes, schedule.frames // parts, *share)
+                learned = self._learn(episodes, schedule.frames // parts, *share)
                 self.frames += int(learned["frames"])
                 row |= {"steps": self.frames, "episodes": len(episodes), "learner": learned}
                 row |= {"success": None, "return": None}
@@ -155,6 +155,17 @@ class Cloning:
         if not self.best:
             self._save(checkpoints.BEST, made, {})
         return self.best
+
+    def _learn(
+        self, episodes: list[Demonstration], frames: int, done: float, until: float
+    ) -> dict[str, float]:
+        """See `Cloner.learn`; says now and then how far it is."""
+        lines, before = progress.Lines(self._say), self.frames
+
+        def tell(gone: int) -> None:
+            lines.add(f"learning: {before + gone:,} of {self.schedule.frames:,} frames")
+
+        return self.cloner.learn(episodes, frames, done, until, tell)
 
     def _round(self, number: int, episodes: list[Demonstration]) -> Json:
         """Records episodes of the policy as it is, which join `episodes`; how they ended."""
@@ -170,8 +181,12 @@ class Cloning:
         held = recorded_sensors(skill)
         found: dict[int, Sequence[Any]] = {}
         factory = RecorderFactory(self.skill, self.options)
+        lines, done = progress.Lines(self._say), 0
+        lines.add(f"round {number}: recording {count:,} episodes")
         for index, recordings in pool.run(factory, jobs, self._processes):
             found[index] = sorted(recordings, key=lambda recording: recording.number)
+            done += len(jobs[index].numbers)
+            lines.add(f"round {number}: {done:,} of {count:,} episodes")
         ended: Counter[str] = Counter()
         frames = 0
         for index in sorted(found):

@@ -1,13 +1,14 @@
 """A skill as a gymnasium environment of one home.
 
 An observation is a dict: "state" (k,), and with `depth` "depth" (height, width), 0 to 10 m mapped
-to 0 to 1. An action is (11,) in [-1, 1], the same layout for every skill (`tpsrl.world.action`);
-parts outside `action_mask` have no effect.
+to 0 to 1. What lies outside the bounds of its space, such as an object that was flung out of the
+home, is shown at the bound. An action is (11,) in [-1, 1], the same layout for every skill
+(`tpsrl.world.action`); parts outside `action_mask` have no effect.
 """
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from skills import registry
+from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.envs.batch import BatchOptions, BatchStep, SkillBatch, SkillSnapshot
 from skills.starts.mixture import is_mixture
@@ -37,14 +39,15 @@ class EnvOptions:
     """What an environment can be told, by the names of the keyword arguments.
 
     Depth, critic, sensors, base movement, settings and thresholds are as in
-    `skills.envs.batch.BatchOptions`; `horizon` is short for that setting. Starts, split, seed of
+    `skills.envs.batch.BatchOptions`, and one number for `depth` is that of rows and of columns;
+    `horizon` is short for that setting. Starts, split, seed of
     the dataset, `num_objects` and `num_episodes` are as in `skills.starts.source.StartSource`;
     `filter_base` and `engine` as in `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects
     (None: those of the banks that starts are of, or else what the objects need, if the skill has
     any).
     """
 
-    depth: Sequence[int] | None = None
+    depth: Sequence[int] | int | None = None
     critic: bool = False
     sensors: str | tuple[str, ...] | None = None
     base_movement: bool = True
@@ -124,10 +127,11 @@ class EnvOptions:
 class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
     """One skill in one home; keyword arguments are those of `EnvOptions`.
 
-    `reset(options={"start": 3})` takes that start instead of a random one. An `info` has "success",
-    "failure" (one of `Skill.failures`), "reward_terms" and, when the episode is over,
-    "results": each condition of success with whether it holds, its margin and unit, and of skills
-    that drive somewhere "path": how well it drove (`skills.core.skill.Skill.driving`).
+    `reset(options={"start": 3})` takes that start instead of a random one. The `info` of a reset
+    has "start", the one that was taken. That of a step has "success", "failure" (one of
+    `Skill.failures`), "reward_terms" and, when the episode is over, "results": each condition of
+    success with whether it holds, its margin and unit, and of skills that drive somewhere "path":
+    how well it drove (`skills.core.skill.Skill.driving`).
 
     Raises:
         UserError: an option is unknown or out of range.
@@ -178,8 +182,8 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         """See `gymnasium.Env.reset`."""
         super().reset(seed=seed)
         self.start_index, start = choose(self._source, self.np_random, options)
-        shown = self.batch.reset([0], [start])
-        return first(shown), {"start": self.start_index}
+        shown = self._shown(self.batch.reset([0], [start]))
+        return shown, {"start": self.start_index}
 
     def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """See `gymnasium.Env.step`."""
@@ -193,7 +197,8 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         }
         if terminated or truncated:
             info |= final_info(self.batch, 0, done, 0)
-        return first(done.observation), float(outcome.reward[0]), terminated, truncated, info
+        shown = self._shown(done.observation)
+        return shown, float(outcome.reward[0]), terminated, truncated, info
 
     def snapshot(self) -> SkillSnapshot:
         """The home and its task, frozen."""
@@ -201,7 +206,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
 
     def restore(self, snapshot: SkillSnapshot) -> Observation:
         """Puts home and task exactly into the frozen state; what it shows."""
-        return first(self.batch.restore(0, snapshot))
+        return self._shown(self.batch.restore(0, snapshot))
 
     def render(self) -> np.ndarray | None:
         """A picture (360, 480, 3) uint8 of the home, None without a render mode."""
@@ -211,28 +216,38 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         """See `gymnasium.Env.close`."""
         self.batch.simulator.close()
 
+    def _shown(self, observation: Observation) -> Observation:
+        """Of the batch's only home."""
+        bounded(observation, self.observation_space)
+        return {name: values[0] for name, values in observation.items()}
 
-def image_size(depth: Sequence[int] | None) -> tuple[int, int] | None:
-    """A depth option as (height, width).
+
+def image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
+    """A depth option as (height, width); one number is both.
 
     Raises:
-        UserError: it is not two whole numbers of at least 1.
+        UserError: it is not one or two whole numbers of at least 1.
     """
     if depth is None:
         return None
-    size = tuple(depth)
-    if len(size) != 2 or any(not isinstance(n, int | np.integer) or n < 1 for n in size):
-        raise UserError(f"depth: {depth!r} is not a (height, width) of at least (1, 1)")
+    size = tuple(depth) if isinstance(depth, Iterable) else (depth, depth)
+    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in size)
+    if len(size) != 2 or not whole or min(size) < 1:
+        raise UserError(
+            f"depth: {depth!r} is neither a number of at least 1 nor a (height, width) of such"
+        )
     return (int(size[0]), int(size[1]))
 
 
 def observation_space(batch: SkillBatch) -> Any:
     """The space of one home's observations, a `gymnasium.spaces.Dict`."""
-    parts: dict[str, spaces.Space[Any]] = {
-        "state": spaces.Box(-np.inf, np.inf, (batch.state_size,), np.float32)
-    }
+    low, high = sensors.bounds(batch.skill, batch.sensors)
+    parts: dict[str, spaces.Space[Any]] = {"state": spaces.Box(low, high, dtype=np.float32)}
     if batch.critic:
-        parts["critic"] = spaces.Box(-np.inf, np.inf, (batch.critic_size,), np.float32)
+        low, high = sensors.bounds(batch.skill, batch.critic)
+        # Behind the sensors: the share of the horizon that is left.
+        low, high = np.append(low, np.float32(0.0)), np.append(high, np.float32(1.0))
+        parts["critic"] = spaces.Box(low, high, dtype=np.float32)
     if batch.options.depth is not None:
         parts["depth"] = spaces.Box(0.0, 1.0, batch.options.depth, np.float32)
     return spaces.Dict(parts)
@@ -267,6 +282,7 @@ def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dic
     return {"results": plain} if path is None else {"results": plain, "path": path}
 
 
-def first(shown: Observation) -> Observation:
-    """The observation of the first home of a batch."""
-    return {name: values[0] for name, values in shown.items()}
+def bounded(shown: Observation, space: Any) -> None:
+    """Holds the vectors (n, k) of homes within the space of one home's; depth is by itself."""
+    for name in shown.keys() - {"depth"}:
+        np.clip(shown[name], space[name].low, space[name].high, out=shown[name])

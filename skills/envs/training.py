@@ -14,7 +14,7 @@ from skills import registry
 from skills.core import sensors
 from skills.core.skill import Skill
 from skills.envs.batch import BatchStep, SkillSnapshot
-from skills.envs.environment import EnvOptions
+from skills.envs.environment import EnvOptions, image_size
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
@@ -266,9 +266,10 @@ def _first_actions(skill: Skill) -> np.ndarray:
 def deployment(factory: TrainingVecEnvFactory, delay: bool) -> Json:
     """What a checkpoint says so that `skills.policies.learned` can act by it."""
     options, skill = factory.options, registry.get(factory.skill).definition
+    size = image_size(options.depth)
     return {
         "skill": factory.skill,
-        "sensors": list(sensors.chosen(skill, options.sensors, options.depth is not None)),
-        "depth": None if options.depth is None else list(options.depth),
+        "sensors": list(sensors.chosen(skill, options.sensors, size is not None)),
+        "depth": None if size is None else list(size),
         "delay": delay,
     }

@@ -16,6 +16,7 @@ from skills.envs.batch import BatchStep
 from skills.envs.environment import (
     EnvOptions,
     action_space,
+    bounded,
     choose,
     final_info,
     observation_space,
@@ -28,8 +29,10 @@ from tpsrl.sim.base import Simulator
 class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     """`num_envs` homes; keyword arguments are those of `skills.envs.environment.EnvOptions`.
 
-    `infos` have "success" (n,) bool, "failure" (n,) names, "reward_terms" with (n,) for each term,
-    and "results" and "path", with an entry for each home whose episode is over, as in `SkillEnv`.
+    `infos` hold what the `info` of a `SkillEnv` does, as gymnasium's vectors of environments do:
+    each entry has an array (n,), and beside it, with an underscore before its name, which homes it
+    is about. So "start" is of the homes that were reset in this step, "success", "failure" and
+    "reward_terms" of those that were stepped, "results" and "path" of those whose episode is over.
 
     Raises:
         UserError: an option is unknown or out of range.
@@ -82,14 +85,14 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         chosen = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
         self._seed(seed, chosen)
         env_ids = np.flatnonzero(chosen).tolist()
-        fresh = self._restart(env_ids, options)
-        if len(env_ids) < self.num_envs:
-            shown = self._blank()
-            _write(shown, env_ids, fresh)
-            others = np.flatnonzero(~chosen).tolist()
-            _write(shown, others, self.batch.observe(others))
-            return shown, {}
-        return fresh, {}
+        fresh, infos = self._restart(env_ids, options)
+        if len(env_ids) == self.num_envs:
+            return self._bounded(fresh), infos
+        shown = self._blank()
+        _write(shown, env_ids, fresh)
+        others = np.flatnonzero(~chosen).tolist()
+        _write(shown, others, self.batch.observe(others))
+        return self._bounded(shown), infos
 
     def step(
         self, actions: np.ndarray
@@ -101,8 +104,8 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             outcome = done.outcome
             self._over = outcome.terminated | outcome.truncated
             infos = self._infos(going, done)
-            reward = np.asarray(outcome.reward)
-            return done.observation, reward, outcome.terminated, outcome.truncated, infos
+            reward, shown = np.asarray(outcome.reward), self._bounded(done.observation)
+            return shown, reward, outcome.terminated, outcome.truncated, infos
         shown, infos = self._blank(), {}
         reward = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
@@ -112,9 +115,10 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             reward[going] = done.outcome.reward
             terminated[going], truncated[going] = done.outcome.terminated, done.outcome.truncated
             infos = self._infos(going, done)
-        _write(shown, fresh, self._restart(fresh, {}))
+        restarted, starts = self._restart(fresh, {})
+        _write(shown, fresh, restarted)
         self._over = terminated | truncated
-        return shown, reward, terminated, truncated, infos
+        return self._bounded(shown), reward, terminated, truncated, infos | starts
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """A picture (360, 480, 3) uint8 of each home, None without a render mode."""
@@ -134,10 +138,19 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             if chosen[env] and value is not None:
                 self._rngs[env] = seeding.np_random(value)[0]
 
-    def _restart(self, env_ids: list[int], options: dict[str, Any]) -> Observation:
+    def _restart(
+        self, env_ids: list[int], options: dict[str, Any]
+    ) -> tuple[Observation, dict[str, Any]]:
         drawn = [choose(self._source, self._rngs[env], options) for env in env_ids]
         self._over[env_ids] = False
-        return self.batch.reset(env_ids, [start for _, start in drawn])
+        infos: dict[str, Any] = {}
+        for env, (index, _) in zip(env_ids, drawn, strict=True):
+            infos = self._add_info(infos, {"start": index}, env)
+        return self.batch.reset(env_ids, [start for _, start in drawn]), infos
+
+    def _bounded(self, shown: Observation) -> Observation:
+        bounded(shown, self.single_observation_space)
+        return shown
 
     def _blank(self) -> Observation:
         return {

@@ -13,7 +13,7 @@ from skills.core.conditions import Condition, Conditions
 from skills.core.geometry import array_namespace, columns, each, length, millimetres, to_base
 from skills.core.measures import Measures, Memory, common
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import FULL, SCAN, Readings, Sensor
+from skills.core.sensors import FULL, SCAN, Readings, Sensor, polar
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
@@ -105,8 +105,8 @@ class Monolithic(Skill):
     )  # fmt: skip
     full_sensors: ClassVar[tuple[str, ...]] = (*FULL, SCAN)
     own_sensors: ClassVar[dict[str, Sensor]] = {
-        "start_polar": Sensor(2, _start),  # where the object was: distance, angle from the base
-        "target_polar": Sensor(2, _goal),  # the same of its goal
+        "start_polar": polar(_start),  # where the object was: distance, angle from the base
+        "target_polar": polar(_goal),  # the same of its goal
     }
 
     def line(self, thresholds: MonolithicThresholds) -> Line:

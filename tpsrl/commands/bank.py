@@ -1,6 +1,7 @@
 """`tpsrl bank`: keeps the exit states of every skill, for others to start in."""
 
 from eval.settings import BankSettings
+from tpsrl import progress
 from tpsrl.commands import Command
 
 _DESCRIPTION = """Runs the episodes of a scenario as an evaluation does and keeps the state at every
@@ -11,9 +12,15 @@ it, start_states=own:0.5,bank:DIR/navigate:0.5 half of the time; see docs/bank.m
 
 def run(settings: BankSettings) -> int:
     """Makes the bank; 0 when all episodes were run, whether or not they succeeded."""
-    from eval.running.bank import make_bank
+    from rich.console import Console
 
-    make_bank(settings)
+    with progress.loading():
+        from eval.running.bank import make_bank
+        from tpsrl.sim import datasets
+
+    console = Console()
+    with datasets.shown(console):
+        make_bank(settings, console)
     return 0
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.policy.settings import PolicySettings
@@ -39,6 +39,7 @@ class BenchScaleSettings:
 
 def run(settings: BenchScaleSettings) -> int:
     """Measures, simulates, prints and writes."""
+    progress.say(f"measuring rules of preemption, {settings.ranks} ranks")
     from rich.console import Console
 
     from tpsrl import machine
@@ -56,24 +57,23 @@ def run(settings: BenchScaleSettings) -> int:
     rules = {name: scaling.RULES[name] for name in names}
     report: dict[str, Any] = {"settings": config.flat(settings) | {"cores": machine.cores()}}
     console = Console()
-    with console.status("measuring") as status:
-        if settings.ranks:
-            plan = ranks.RankPlan(
-                settings.ranks,
-                settings.slow,
-                settings.rollouts,
-                settings.turns,
-                settings.warm_up,
-                seed=settings.seed,
-            )
-            say = lambda line: status.update(f"measuring: {line}")  # noqa: E731
+    if settings.ranks:
+        plan = ranks.RankPlan(
+            settings.ranks,
+            settings.slow,
+            settings.rollouts,
+            settings.turns,
+            settings.warm_up,
+            seed=settings.seed,
+        )
+        with progress.phases(console, "measuring") as say:
             report["measured"] = ranks.measure(_train(settings), rules, plan, say)
-            status.update("simulating the same ranks")
+        with progress.phases(console, "simulating the same ranks"):
             report["simulated"] = scaling.of_ranks(
                 report["measured"], _train(settings), rules, settings.seeds, settings.simulate
             )
-        if settings.simulate:
-            say = lambda line: status.update(f"simulating: {line}")  # noqa: E731
+    if settings.simulate:
+        with progress.phases(console, "simulating") as say:
             report["papers"] = scaling.of_papers(settings.simulate, settings.seeds, say)
     for table in _tables(report):
         console.print(table)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
@@ -23,6 +23,7 @@ class BenchSimSettings:
 
 def run(settings: BenchSimSettings) -> int:
     """Measures, prints and writes."""
+    progress.say(f"measuring engine and skills, {settings.seconds:g} s for each figure")
     from rich.console import Console
 
     from skills.envs import bench as skills_bench
@@ -32,8 +33,7 @@ def run(settings: BenchSimSettings) -> int:
     folder = files.check_writable(settings.out)
     console = Console()
     options = bench.Options(settings.seconds, settings.processes or machine.cores())
-    with console.status("measuring") as status:
-        say = lambda line: status.update(f"measuring: {line}")  # noqa: E731
+    with progress.phases(console, "measuring") as say:
         report = bench.measure(options, say)
         report["skills"] = skills_bench.measure(settings.seconds, say)
     for table in _tables(report):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.commands.train import set_up
 from tpsrl.errors import UserError, unknown
@@ -62,6 +62,7 @@ class BenchTrainSettings:
 def run(settings: BenchTrainSettings) -> int:
     """Measures, prints and writes."""
     settings = dataclasses.replace(settings, task=settings.task or _default_task())
+    progress.say(f"measuring {settings.collector} with {settings.task}")
     from rich.console import Console
 
     from tpsrl import machine
@@ -69,6 +70,7 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.sim import datasets
 
     names = settings.collector.split(",")
     for name in names:
@@ -84,15 +86,17 @@ def run(settings: BenchTrainSettings) -> int:
         asked = settings.processes
     processes, threads = set_up(settings.preset, asked, settings.threads)
     console = Console()
-    with console.status("making episodes") as status:
+    with datasets.shown(console):
+        factory = _factory(settings)
+    with progress.phases(console, "measuring") as say:
         report = bench.measure(
             names,
             settings.preset,
-            _factory(settings),
+            factory,
             processes,
             bench.BenchSchedule(settings.rollouts, settings.turns, settings.warm_up),
             settings.seed,
-            say=lambda line: status.update(f"measuring: {line}"),
+            say=say,
         )
     run_with: dict[str, Any] = {
         "processes": processes,

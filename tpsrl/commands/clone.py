@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files, locks
+from tpsrl import config, files, locks, progress
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
@@ -110,6 +110,7 @@ def run(settings: CloneSettings) -> int:
 
 def _clone(settings: CloneSettings, out: Path) -> int:
     """Clones into a folder that is held."""
+    progress.say(f"cloning {settings.skill}'s teacher")
     from rich.console import Console
 
     from skills import registry
@@ -120,6 +121,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
     from tpsrl.rl.run.checkpoint import FOLDER
+    from tpsrl.sim import datasets
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
     spec = registry.get(settings.skill)
@@ -148,7 +150,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     torch.set_num_threads(settings.threads or machine.cores())
     machine.keep_memory()
     options = _options(settings, depth)
-    options.source(settings.skill).prepare(processes)
+    with datasets.shown(console):
+        options.source(settings.skill).prepare(processes)
     schedule = CloneSchedule(
         settings.frames,
         settings.rounds,
@@ -164,7 +167,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     )
     validation = None
     if settings.validation_episodes:
-        validation = validation_pools(settings.skill, options, how)
+        with datasets.shown(console):
+            validation = validation_pools(settings.skill, options, how)
     files.write_text(out / _CONFIG, config.to_yaml(dataclasses.replace(settings, out=str(out))))
     made = {"demos": folders, "episodes": len(episodes), "seed": settings.seed}
     cloning = Cloning(

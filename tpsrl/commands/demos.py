@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
@@ -88,6 +88,7 @@ def choose(word: str | None) -> Command:
 
 def run(settings: DemosSettings) -> int:
     """Records and writes; 0 when all episodes were recorded, however they ended."""
+    progress.say(f"recording {settings.num:,} episodes of {settings.skill}")
     from rich.console import Console
 
     from skills import registry
@@ -133,14 +134,14 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
     Raises:
         UserError, RunError: see `skills.starts.source.StartSource`; a worker failed.
     """
-    from rich.progress import Progress
-
     from skills.demos.recording import Actors, RecorderFactory, RecordJob
     from tpsrl import machine, pool
+    from tpsrl.sim import datasets
 
     options = env_options(settings)
     processes = settings.processes or machine.cores()
-    options.source(settings.skill).prepare(processes)
+    with datasets.shown(console):
+        options.source(settings.skill).prepare(processes)
     actors = Actors(None, settings.disturbed, settings.noise, settings.lapses, settings.hesitation)
     jobs = [
         RecordJob(tuple(range(first, min(first + _JOB, settings.num))), actors, settings.seed)
@@ -149,10 +150,12 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
     factory = RecorderFactory(settings.skill, options)
     kept: dict[int, list[Any]] = {}
     written = 0
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(settings.skill, total=settings.num)
+    done = 0
+    with progress.Bar(console, settings.skill, settings.num) as bar:
+        bar.update(done)
         for index, recordings in pool.run(factory, jobs, processes):
-            progress.advance(bar, len(jobs[index].numbers))
+            done += len(jobs[index].numbers)
+            bar.update(done)
             kept[index] = sorted(recordings, key=lambda recording: recording.number)
             while written in kept:  # in their order, whoever was the quickest
                 yield kept.pop(written)

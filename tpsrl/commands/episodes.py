@@ -1,13 +1,11 @@
 """`tpsrl episodes`: generates and checks a dataset, or imports one."""
 
 import collections
-import contextlib
 import dataclasses
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.errors import RunError
 from tpsrl.world.scenarios import Scenario
@@ -53,6 +51,9 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
     """Generates or imports, checks and writes."""
     if isinstance(settings, ImportSettings):
         return _import(settings)
+    progress.say(f"making {settings.num} episodes of {settings.scenario.title}")
+    from rich.console import Console
+
     from tpsrl.sim import datasets
     from tpsrl.world.episode import save_episodes
     from tpsrl.world.generator import Source
@@ -64,9 +65,10 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
     path = files.user_path(settings.out or default)
     files.check_writable(path.parent)
-    with _bar(settings.num) as progress:
+    with progress.Bar(Console(), "episodes", settings.num) as bar:
+        bar.update(0)
         episodes, reasons = datasets.generate(
-            source, range(settings.num), settings.processes, progress
+            source, range(settings.num), settings.processes, bar.update
         )
     save_episodes(path, episodes)
     _print_counts("drawn again:", reasons)
@@ -80,6 +82,9 @@ def _import(settings: ImportSettings) -> int:
     Raises:
         RunError: none of its episodes can be used.
     """
+    progress.say(f"reading {settings.import_}")
+    from rich.console import Console
+
     from tpsrl.sim import importing
     from tpsrl.world import habitat
     from tpsrl.world.episode import save_episodes
@@ -90,8 +95,9 @@ def _import(settings: ImportSettings) -> int:
     files.check_writable(path.parent)
     found = habitat.read(source, settings.scenario)
     total = len(found.drafts) + len(found.refused)
-    with _bar(len(found.drafts)) as progress:
-        episodes, found = importing.settled(found, settings.seed, progress)
+    with progress.Bar(Console(), "episodes", len(found.drafts)) as bar:
+        bar.update(0)
+        episodes, found = importing.settled(found, settings.seed, bar.update)
     print(f"objects' own frames: {found.frame}")
     _print_counts("changed:", found.changed)
     if found.refused:
@@ -104,17 +110,6 @@ def _import(settings: ImportSettings) -> int:
     sets = sorted({f"{e.scenario}, split {e.split}" for e in episodes})
     print(f"{len(episodes)} of {total} episodes ({'; '.join(sets)}) in {path}")
     return 0
-
-
-@contextlib.contextmanager
-def _bar(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows on a terminal how many of the episodes are done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _print_counts(title: str, counts: collections.Counter[str]) -> None:

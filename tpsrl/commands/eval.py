@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from tpsrl import config, processes
+from tpsrl import config, processes, progress
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
@@ -61,36 +61,44 @@ def _skills() -> list[str]:
 
 def run_scenario(settings: Any) -> int:
     """Evaluates; 0 when all episodes were run, whether or not they succeeded."""
-    from eval.running.evaluator import evaluate
+    with progress.loading():
+        from eval.running.evaluator import evaluate
 
     return _to_the_end(evaluate, settings)
 
 
 def run_all(settings: Any) -> int:
     """Evaluates every scenario."""
-    from eval.running.several import evaluate_scenarios
+    with progress.loading():
+        from eval.running.several import evaluate_scenarios
 
     return _to_the_end(evaluate_scenarios, settings)
 
 
 def run_skill(settings: Any) -> int:
     """Evaluates one skill by itself."""
-    from eval.running.skill_evaluator import evaluate_skill
+    with progress.loading():
+        from eval.running.skill_evaluator import evaluate_skill
 
     return _to_the_end(evaluate_skill, settings)
 
 
 def run_skills(settings: Any) -> int:
     """Evaluates every skill by itself."""
-    from eval.running.several import evaluate_skills
+    with progress.loading():
+        from eval.running.several import evaluate_skills
 
     return _to_the_end(evaluate_skills, settings)
 
 
 def _to_the_end(evaluate: Callable[[Any], Any], settings: Any) -> int:
     """0, or 128 and the signal's number when SIGTERM has stopped it."""
+    from rich.console import Console
+
+    from tpsrl.sim import datasets
+
     try:
-        with processes.ending_in_order():
+        with processes.ending_in_order(), datasets.shown(Console()):
             evaluate(settings)
     except processes.Terminated:
         print(_STOPPED)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 
@@ -99,6 +99,7 @@ def load(overrides: Sequence[str]) -> ExportSettings:
 
 def run(settings: ExportSettings) -> int:
     """Exports; nothing is written unless all is good."""
+    progress.say(f"exporting {settings.skill}")
     from eval.running.measured import measured
     from skills.policies import pretrained, shipped
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tpsrl import progress
 from tpsrl.commands import Command
 
 DESCRIPTION = """Compiles what the engine, the skills, their environments and the pictures need, so
@@ -16,10 +17,11 @@ class WarmupSettings:
 
 def run(settings: WarmupSettings) -> int:
     """Compiles, and says how long each part took."""
+    progress.say("compiling, about a minute; at once where it is compiled already")
     from eval.running.warmup import warm_up
 
-    for name, seconds in warm_up().items():
-        print(f"{name}: ready after {seconds:.0f} s")
+    for name, seconds in warm_up():
+        progress.say(f"{name}: ready after {seconds:.0f} s")
     return 0
 
 

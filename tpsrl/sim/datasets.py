@@ -9,8 +9,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from rich.console import Console
+
 import tpsrl.sim
 from tpsrl import machine, pool
+from tpsrl import progress as progress_of
 from tpsrl.errors import UserError
 from tpsrl.sim.settle import HABITAT, settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
@@ -36,6 +39,23 @@ def telling(tell: Tell) -> Iterator[None]:
         yield
     finally:
         _tell.reset(token)
+
+
+@contextlib.contextmanager
+def shown(console: Console) -> Iterator[None]:
+    """Within, `load` shows how far it is with what it has to make."""
+    with contextlib.ExitStack() as shown_now:
+        bars: list[progress_of.Bar] = []
+
+        def tell(what: str, done: int, count: int) -> None:
+            if done == 0:
+                bars.append(shown_now.enter_context(progress_of.Bar(console, what, count)))
+            bars[-1].update(done)
+            if done == count:
+                shown_now.pop_all().close()
+
+        with telling(tell):
+            yield
 
 
 def load(

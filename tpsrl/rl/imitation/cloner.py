@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -46,7 +46,12 @@ class Cloner:
         self._left: Iterator[CloningBatch] = iter(())
 
     def learn(
-        self, episodes: list[Demonstration], frames: int, done: float, until: float
+        self,
+        episodes: list[Demonstration],
+        frames: int,
+        done: float,
+        until: float,
+        tell: Callable[[int], None] = lambda gone: None,
     ) -> dict[str, float]:
         """Goes through so many frames; returns means over its batches.
 
@@ -58,6 +63,7 @@ class Cloner:
             frames: to go through; ends with the batch that reaches this
             done: share of the whole cloning that is behind it, in [0, 1]
             until: and after these frames
+            tell: is told after each batch how many it has gone through
 
         Raises:
             RunError: the loss is not finite.
@@ -76,6 +82,7 @@ class Cloner:
                 totals[name] = totals.get(name, torch.zeros((), device=self.device)) + value
             gone += len(batch.label)
             count += 1
+            tell(gone)
         means = {name: float(total) / max(count, 1) for name, total in totals.items()}
         if not all(map(math.isfinite, means.values())):
             raise RunError("cloning: the loss is not finite; is learning_rate too high?")

@@ -1,0 +1,87 @@
+"""What is shown while a command works."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tpsrl import cli, progress
+from tpsrl.sim import datasets
+from tpsrl.world.scenarios import load_scenario
+
+
+def piped() -> Console:
+    return Console(file=io.StringIO(), width=40)
+
+
+def lines(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def ticks(step_s: float) -> Iterator[float]:
+    now = 0.0
+    while True:
+        yield now
+        now += step_s
+
+
+def test_without_a_terminal_a_bar_is_a_line_at_first_and_then_one_now_and_then() -> None:
+    console = piped()
+    clock = ticks(progress.EVERY_S / 4).__next__
+    with progress.Bar(console, "Tidy House [0]", 100, clock) as bar:
+        for done in range(9):
+            bar.update(done, f"{done} succeeded" if done else "")
+    assert lines(console) == [
+        "Tidy House [0]: 0 of 100",
+        "Tidy House [0]: 4 of 100, 4 succeeded",
+        "Tidy House [0]: 8 of 100, 8 succeeded",
+    ]
+
+
+def test_a_terminal_has_a_bar_and_no_lines() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    with progress.Bar(console, "Tidy House", 2) as bar:
+        bar.update(1, "1 succeeded")
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "1/2" in shown and "1 succeeded" in shown and "1 of 2" not in shown
+
+
+def test_of_many_lines_one_is_said_now_and_then() -> None:
+    told: list[str] = []
+    lines = progress.Lines(told.append, ticks(progress.EVERY_S / 2).__next__)
+    for gone in (64, 128, 192, 256):
+        lines.add(f"learning: {gone} of 256 frames")
+    assert told == ["learning: 64 of 256 frames", "learning: 192 of 256 frames"]
+
+
+def test_phases_are_lines_now_and_then() -> None:
+    console = piped()
+    with progress.phases(console, "measuring", ticks(progress.EVERY_S / 2).__next__) as tell:
+        for part in ("a", "b", "c", "d"):
+            tell(part)
+    assert lines(console) == ["measuring", "measuring: b", "measuring: d"]
+
+
+def test_episodes_that_have_to_be_made_are_told_of_and_those_in_the_cache_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
+    for told in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
+        console = piped()
+        with datasets.shown(console):
+            datasets.load(load_scenario("tidy_house"), "val", 1, num_objects=12, processes=1)
+        assert lines(console)[:1] == told
+
+
+def test_a_command_says_in_a_pipe_what_it_makes_and_how_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "episodes.jsonl.gz"
+    assert cli.main(["episodes", "tidy_house", "num=1", "num_objects=12", f"out={out}"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[:2] == ["making 1 episodes of Tidy House", "episodes: 0 of 1"]
+    assert "\r" not in printed and "\x1b" not in printed
