@@ -27,10 +27,15 @@ class RunSettings:
         "val", "apartments: of training, validation, or of training with the fridge elsewhere"
     )
     num_episodes: int | None = config.option(
-        None, "how many, from the first (default: 20, or all of the file)", minimum=1
+        None,
+        "how many, from the first (default: 20, or all of the file)",
+        minimum=1,
+        maximum=config.MOST_EPISODES,
     )
     seed: int = config.option(0, "of the generated episodes", minimum=0)
-    processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
+    processes: int = config.option(
+        0, "worker processes; 0: one for each core", minimum=0, maximum=config.MOST_PROCESSES
+    )
     skills: Any = config.table(
         tables.paths_table,
         "skills.SKILL=PATH lets a checkpoint or training act for a skill, or `pretrained`",
@@ -41,7 +46,9 @@ class RunSettings:
     encoder_modules: str | None = config.option(
         None, "modules or files, by commas, that register encoders of your own"
     )
-    videos: int = config.option(0, "film the first so many episodes", minimum=0)
+    videos: int = config.option(
+        0, "film the first so many episodes", minimum=0, maximum=config.MOST_EPISODES
+    )
     video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
     measure_view: bool = config.option(
         False, "measure how often what is in the hand blocks the head camera's view"
@@ -172,11 +179,16 @@ class BankSettings(_CarriesOutPlans):
         "train", "apartments: of training, validation, or of training with the fridge elsewhere"
     )
     num_episodes: int | None = config.option(
-        None, "how many, from the first (default: 20, or all of the file)", minimum=1
+        None,
+        "how many, from the first (default: 20, or all of the file)",
+        minimum=1,
+        maximum=config.MOST_EPISODES,
     )
     seed: int = config.option(0, "of the generated episodes", minimum=0)
     episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
-    processes: int = config.option(0, "worker processes; 0: one for each core", minimum=0)
+    processes: int = config.option(
+        0, "worker processes; 0: one for each core", minimum=0, maximum=config.MOST_PROCESSES
+    )
     agent: AgentPreset = config.preset(
         "agent",
         AgentPreset,

@@ -115,11 +115,18 @@ LINES = (
     Line(("train", "navigate"), _TRAIN | {"demos": "demos"}, ("demos",), 2),
     Line(
         ("demos", "navigate"),
-        {"num": "1", "depth": "8", "horizon": "3", "num_objects": "1", "num_episodes": "1",
-         "processes": "1", "out": "out"},
+        {
+            "num": "1",
+            "depth": "8",
+            "horizon": "3",
+            "num_objects": "1",
+            "num_episodes": "1",
+            "processes": "1",
+            "out": "out",
+        },
         (),
         2,
-    ),  # fmt: skip
+    ),
     Line(("clone", "navigate"), _CLONE, ("demos",), 4),
     Line(("export", "navigate"), {"agent": "training", "out": "out"}, ("training",), 2),
     Line(("export", "navigate"), {"agent": "shipped.safetensors", "out": "o"}, ("shipped",), 2),
@@ -127,23 +134,33 @@ LINES = (
     Line(("hub", "pull"), {"repo": "./hub", "out": "out"}, ("hub",), 2),
     Line(
         ("bank", "tidy_house"),
-        _ONE | {"split": "val", "episodes": "episodes.jsonl.gz", "protocol.limits.episode_steps": "400"},
+        _ONE
+        | {"split": "val", "episodes": "episodes.jsonl.gz", "protocol.limits.episode_steps": "400"},
         ("episodes",),
         1,
     ),
     Line(("bench", "sim"), {"seconds": "0.01", "processes": "1", "out": "out"}, (), 1),
     Line(
         ("bench", "train"),
-        {"task": "synthetic_busy", "collector": "sync", "preset": "synthetic", "rollouts": "1",
-         "turns": "1", "warm_up": "1", "processes": "0", "preset.num_envs": "2", "out": "out",
-         "preset.num_steps": "8"},
+        {
+            "task": "synthetic_busy",
+            "collector": "sync",
+            "preset": "synthetic",
+            "rollouts": "1",
+            "turns": "1",
+            "warm_up": "1",
+            "processes": "0",
+            "preset.num_envs": "2",
+            "out": "out",
+            "preset.num_steps": "8",
+        },
         (),
         1,
-    ),  # fmt: skip
+    ),
     Line(("bench", "scale"), {"ranks": "0", "simulate": "2", "seeds": "1", "out": "out"}, (), 1),
     Line(("warmup",), {}, (), 1),
     Line(("doctor",), {}, (), 1),
-)  # fmt: skip
+)
 
 # What a value may be that nobody meant.
 NUMBERS = (
@@ -154,10 +171,13 @@ NUMBERS = (
 )  # fmt: skip
 TEXTS = (
     "", " ", "null", "~", "none", "None", "true", "false", "yes", "???", "${oc.env:HOME}", "${a}",
-    "[]", "{}", "[1,2", "{a: b}", "[[[[[[]]]]]]", "[" * 3000, "{a: " * 500, "&a [*a]", "*a", "!!int x",
+    "[]", "{}", "[1,2", "{a: b}", "[[[[[[]]]]]]", "[" * 3000, "{a: " * 500, "&a [*a]", "*a",
+    "!!int x",
     "!!python/object/apply:os.system [id]", "- a", "a: b: c", "'", '"', "\\", "\t", "\n", "a\nb",
-    "\x1b[31mred", "\x07", "\x7f", "\u202e", "é", "日本語", "\ud800", "\udcff", "😀", "%s%n", "{0}", "{}{}",
-    "a" * 300, "ü" * 200, "x" * 20000, "2026-01-01", "1:30", "=", "==", "a=b", ",", ",,,", ":", "a:b",
+    "\x1b[31mred", "\x07", "\x7f", "\u202e", "é", "日本語", "\ud800", "\udcff", "😀", "%s%n",
+    "{0}", "{}{}",
+    "a" * 300, "ü" * 200, "x" * 20000, "2026-01-01", "1:30", "=", "==", "a=b", ",", ",,,", ":",
+    "a:b",
     "own:0.5", "own:nan", "bank:/nowhere/pick", "bank:.:1", "own:1,own:1", "horizon:0", "horizon:x",
     "pick", "pikc", "cpu_small", "tidy_house", "all", "skills", "habitat", "scripted", "pretrained",
     "random", "sync", "ver", "auto", "val", "test", "1,2,3",
@@ -165,11 +185,13 @@ TEXTS = (
 PATHS = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/stdin", "/proc/self/mem", "/proc/version",
     "/nowhere", "/nowhere/x.yaml", ".", "..", "/", "./", "a/../b", "~", "~/x", "~nosuchuser",
-    "~nosuchuser/x.yaml", "file://", "file:///nowhere", "https://nowhere.invalid/x", "out/", "a" * 256,
+    "~nosuchuser/x.yaml", "file://", "file:///nowhere", "https://nowhere.invalid/x", "out/",
+    "a" * 256,
     "a/" * 2100, "x\ny.yaml", "pipe", "pipe.yaml", "loop", "loop/x", "folder", "folder.yaml",
     "folder.jsonl.gz", "folder.py", "empty", "empty.yaml", "empty.pddl", "empty.npz", "empty.py",
     "empty.jsonl.gz", "empty.safetensors", "binary", "binary.yaml", "binary.pddl", "binary.npz",
-    "binary.safetensors", "binary.jsonl.gz", "binary.py", "raises.py", "exits.py", "/proc", "/sys/x",
+    "binary.safetensors", "binary.jsonl.gz", "binary.py", "raises.py", "exits.py", "/proc",
+    "/sys/x",
     "/proc/self/fd/0", "training/checkpoints", "training/config.yaml", "episodes.jsonl.gz", "demos",
 )  # fmt: skip
 # Of these a good value may be more than there is time for here.
@@ -219,7 +241,8 @@ def make_materials(folder: Path) -> dict[str, Files]:
         ),
         "report": ("eval", "tidy_house", *_pairs(_EVAL | {"out": "report"})),
         "bank": (
-            "bank", "tidy_house", *_pairs(_ONE | {"episodes": "episodes.jsonl.gz", "out": "bank", "split": "val"}),
+            "bank", "tidy_house", *_pairs(_ONE | {"episodes": "episodes.jsonl.gz",
+            "out": "bank", "split": "val"}),
             "protocol.limits.episode_steps=1500",
         ),
     }  # fmt: skip
@@ -326,7 +349,8 @@ def _setting(line: Line, kind: str) -> st.SearchStrategy[tuple[str, str]]:
 
 _PATH_KEYS = (
     "agent", "demos", "domain", "encoder", "encoder_modules", "episodes", "evaluation", "folder",
-    "import", "init", "out", "repo", "resume", "scenario", "skill_modules", "start_states", "starts",
+    "import", "init", "out", "repo", "resume", "scenario", "skill_modules", "start_states",
+    "starts",
     "validation_starts", "what",
 )  # fmt: skip
 
@@ -399,14 +423,16 @@ def changed_bytes(data: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(
         at.map(lambda i: data[:i]),
         st.tuples(at, st.integers(1, 255)).map(
-            lambda d: data[: d[0]] + bytes([data[d[0]] ^ d[1]]) + data[d[0] + 1 :]
-            if data
-            else b"\1"
+            lambda d: (
+                data[: d[0]] + bytes([data[d[0]] ^ d[1]]) + data[d[0] + 1 :] if data else b"\1"
+            )
         ),
         st.tuples(at, st.binary(min_size=1, max_size=40)).map(
             lambda d: data[: d[0]] + d[1] + data[d[0] :]
         ),
-        st.sampled_from((b"", b"\0" * 64, b"\xff\xfe", b"null", b"[]", b"{}", b"\x80\x04N.", b"PK")),
+        st.sampled_from(
+            (b"", b"\0" * 64, b"\xff\xfe", b"null", b"[]", b"{}", b"\x80\x04N.", b"PK")
+        ),
     )
 
 
@@ -416,7 +442,8 @@ def _repacked(content: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 1.5, 1e30, -1e30, 1e308, 10**30, int("7" * 400), 2**63, "", " ",
-    "x", "\ud800", "\x1b[31m", "a\nb", "pick", "1", "nan", [], {}, [1], [None], {"a": 1}, [[1, 2], [3]],
+    "x", "\ud800", "\x1b[31m", "a\nb", "pick", "1", "nan", [], {}, [1], [None], {"a": 1}, [[1,
+    2], [3]],
     float("nan"), float("inf"), -float("inf"), "a" * 1000, "../../x", "/etc/passwd", [0.0] * 1000,
 )  # fmt: skip
 _DEEP = "[" * 5000 + "]" * 5000
@@ -434,7 +461,9 @@ def changed_json(tree: Any) -> st.SearchStrategy[bytes]:
             if not places:
                 return json.dumps(draw(st.sampled_from(_VALUES))).encode()
             owner, key = places[draw(st.integers(0, len(places) - 1))]
-            way = draw(st.sampled_from(("value", "value", "value", "near", "gone", "twice", "deep")))
+            way = draw(
+                st.sampled_from(("value", "value", "value", "near", "gone", "twice", "deep"))
+            )
             if way == "gone":
                 del owner[key]
             elif way == "twice" and isinstance(owner, list):
@@ -458,7 +487,9 @@ def _near(value: Any) -> st.SearchStrategy[Any]:
     if isinstance(value, bool) or value is None:
         return st.sampled_from((0, 1, "true", None))
     if isinstance(value, int):
-        return st.sampled_from((value + 1, -value, value + 0.5, float(value), str(value), value * 100))
+        return st.sampled_from(
+            (value + 1, -value, value + 0.5, float(value), str(value), value * 100)
+        )
     if isinstance(value, float):
         return st.sampled_from((-value, value * 1000, value + 100.0, int(value), str(value)))
     if isinstance(value, str):
@@ -473,7 +504,9 @@ def _places(tree: Any) -> Any:
     todo, count = [tree], 0
     while todo:
         node = todo.pop()
-        keys = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        keys = (
+            node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        )
         for key in keys:
             yield node, key
             todo.append(node[key])
@@ -491,7 +524,9 @@ def _changed_line(data: bytes) -> st.SearchStrategy[bytes]:
         at = draw(st.integers(0, max(len(lines) - 1, 0)))
         if not lines:
             return draw(changed_bytes(data))
-        way = draw(st.sampled_from(("json", "json", "json", "json", "bytes", "gone", "twice", "blank")))
+        way = draw(
+            st.sampled_from(("json", "json", "json", "json", "bytes", "gone", "twice", "blank"))
+        )
         if way == "json" and _is_json(lines[at]):
             new = [draw(changed_json(json.loads(lines[at])))]
         elif way in ("json", "bytes"):
@@ -579,7 +614,9 @@ def _changed_npz(data: bytes) -> st.SearchStrategy[bytes]:
         new = dict(arrays)
         name = draw(st.sampled_from(sorted(new)))
         old = new[name]
-        way = draw(st.sampled_from(("gone", "empty", "flat", "text", "nan", "objects", "more", "huge")))
+        way = draw(
+            st.sampled_from(("gone", "empty", "flat", "text", "nan", "objects", "more", "huge"))
+        )
         if way == "gone":
             del new[name]
         elif way == "nan":
@@ -653,7 +690,9 @@ def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
     err, code, how = found["err"], found["code"], found["how"]
     lines = err.splitlines()
     if "Traceback" in err or "Traceback" in found["out"]:
-        last = [line for line in (err + found["out"]).splitlines() if re.match(r"\w[\w.]*(:|$)", line)]
+        last = [
+            line for line in (err + found["out"]).splitlines() if re.match(r"\w[\w.]*(:|$)", line)
+        ]
         wrong.append(f"traceback: {last[-1][:150] if last else ''}")
     elif how == "hung":
         wrong.append("hangs, even when it is told to end")
@@ -679,7 +718,9 @@ def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
         wrong.append(f"left behind: {', '.join(left[:4])}")
     if code == 2 and how == "ended":
         new = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-        new -= {*case.files} | {n for n in new if n.startswith(("binary", "empty", "raises", "exits"))}
+        new -= {*case.files} | {
+            n for n in new if n.startswith(("binary", "empty", "raises", "exits"))
+        }
         if new:
             wrong.append(f"half-written: {', '.join(sorted(new)[:4])}")
     if found["left"]:

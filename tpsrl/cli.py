@@ -5,14 +5,15 @@ A subcommand's module is imported only when it is called, so that help and error
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tpsrl
-from tpsrl import files, siblings
+from tpsrl import files, processes, siblings
 from tpsrl.commands import Command
-from tpsrl.errors import RunError, UserError, unknown
+from tpsrl.errors import RunError, UserError, one_line, unknown
 
 # Name: (module, what it takes, what it does in one line).
 COMMANDS = {
@@ -115,12 +116,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     let_threads_sleep()
     try:
         siblings.check()
-        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()
+        with processes.ending_in_order():
+            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+            sys.stdout.flush()
         return code
-    except (UserError, RunError, siblings.ShadowedError) as error:
+    except (UserError, siblings.ShadowedError) as error:
+        print(f"tpsrl: error: {one_line(str(error))}", file=sys.stderr)
+        return 2
+    except RunError as error:  # with the lines of a worker's traceback
         print(f"tpsrl: error: {error}", file=sys.stderr)
-        return 1 if isinstance(error, RunError) else 2
+        return 1
+    except processes.Terminated:
+        print("tpsrl: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("tpsrl: interrupted", file=sys.stderr)
         return 130

@@ -27,6 +27,14 @@ from tpsrl.errors import UserError, unknown
 
 T = TypeVar("T")
 
+MOST_PIXELS = 4096  # height and width of a camera
+MOST_PROCESSES = 1024
+MOST_EPISODES = 1_000_000
+# Beyond these a number is a slip: JSON keeps no larger whole numbers, and sums of floats lose what
+# matters.
+_MOST_WHOLE = 2**53
+_MOST = 1e15
+
 
 def option(
     default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None
@@ -281,7 +289,9 @@ def _override(config: Any, schema: type, key: str, text: str) -> Any:
         nested = {part: nested}
     try:
         return OmegaConf.merge(config, nested)
-    except (OmegaConfBaseException, TypeError):
+    except OverflowError:
+        raise UserError(f"{key}: {text} is out of range, must be at most {_MOST:g}") from None
+    except (OmegaConfBaseException, TypeError, ValueError):
         if typing.get_origin(kind) is typing.Literal:
             raise unknown(key, text, typing.get_args(kind)) from None
         raise UserError(f"{key}: '{text}' is not {_named(kind)}") from None
@@ -349,6 +359,13 @@ def _check_range(schema: type, key: str, value: Any) -> None:
         low = low if inherited is None else inherited
         high = metadata.get("maximum")
         owner = _field_type(owner, part)
+    most = _MOST_WHOLE if isinstance(value, int) else _MOST
+    if low is not None and value < low and high is None:
+        pass  # the limit that matters is the lower one
+    elif high is None and value > most:
+        high = most
+    elif low is None and value < -most:
+        low = -most
     if (low is None or value >= low) and (high is None or value <= high):
         return
     limits = f"at least {low}" if high is None else f"at most {high}"

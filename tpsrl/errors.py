@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 _SHOWN = 12  # valid values that a message lists
+_LONGEST = 300  # characters of a message on one line
 
 
 class UserError(Exception):
@@ -22,6 +23,19 @@ def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
     if len(options) > _SHOWN:
         shown += f" and {len(options) - _SHOWN} more"
     return UserError(f"{field}: unknown value '{given}'{hint} (valid: {shown})")
+
+
+def one_line(message: str) -> str:
+    """A message on one line of at most 300 characters, whatever of a user's it quotes.
+
+    Control characters, line ends among them, and lone surrogates are escaped. Of one that is too
+    long the middle goes: it begins with the field and ends with what is valid.
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    if len(shown) <= _LONGEST:
+        return shown
+    head = (_LONGEST - 3) * 2 // 3
+    return f"{shown[:head]}...{shown[head + 3 - _LONGEST :]}"
 
 
 class RunError(Exception):

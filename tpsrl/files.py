@@ -89,6 +89,20 @@ def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
     return found
 
 
+def output_file(path: str | os.PathLike[str], field: str = "out") -> Path:
+    """The path of a file to write, in a folder that can be written.
+
+    Raises:
+        UserError: it is a folder, no name at all, or cannot be written; the message names the
+            field.
+    """
+    found = user_path(path, field)
+    if not found.name or found.name == ".." or found.is_dir():
+        raise UserError(f"{field}: '{path}' is a folder; name a file")
+    check_writable(found.parent, field)
+    return found
+
+
 def read_data(path: str | os.PathLike[str], field: str, most: int = _MOST_DATA) -> bytes:
     """The whole content of a file, unpacked if it is a gzip file.
 

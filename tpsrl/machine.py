@@ -1,7 +1,10 @@
 """What this machine has."""
 
+import contextlib
 import ctypes
+import math
 import os
+from pathlib import Path
 
 
 def cores() -> int:
@@ -34,3 +37,15 @@ def keep_memory() -> bool:
     wanted = {mmap_threshold: 1 << 30, trim_threshold: (1 << 31) - 1, top_pad: 64 << 20}
     wanted[arena_max] = 1  # the thread that computes gradients would have its own
     return all([mallopt(option, value) for option, value in wanted.items()])
+
+
+def memory_bytes() -> float:
+    """Main memory in bytes that processes may take together; infinite where nobody says.
+
+    A container has a limit of its own.
+    """
+    found = [memory_gib() * 2**30]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(float(Path("/sys/fs/cgroup", name).read_text()))
+    return min((size for size in found if size == size), default=math.inf)

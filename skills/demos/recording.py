@@ -158,7 +158,7 @@ class _Seat:
         self.hesitant = Hesitant(rng, actors.hesitation)
         horizon = self._batch.settings.horizon
         taken_over = not student or rng.random() < actors.takeover
-        self._takeover = int(rng.integers(0, horizon // 2)) if taken_over else horizon
+        self._takeover = int(rng.integers(0, max(horizon // 2, 1))) if taken_over else horizon
         if not student:
             self._takeover = 0
         elif taken_over:

@@ -22,7 +22,9 @@ _MINIBATCHES = 2
 class BenchScaleSettings:
     """Which ranks to measure, and how many to simulate."""
 
-    ranks: int = config.option(5, "on this machine; 0: only simulate", minimum=0)
+    ranks: int = config.option(
+        5, "on this machine; 0: only simulate", minimum=0, maximum=config.MOST_PROCESSES
+    )
     slow: float = config.option(4.0, "times as long take the last rank's steps", minimum=1)
     rules: str = config.option("none,80%,60%,optimal,marginal", "of preemption, by commas")
     collector: str = config.option("ver", "of the ranks: sync, nover or ver")
@@ -31,7 +33,7 @@ class BenchScaleSettings:
     rollouts: int = config.option(6, "of each turn that are measured", minimum=1)
     turns: int = config.option(2, "that each rule has", minimum=1)
     warm_up: int = config.option(2, "rollouts before these", minimum=0)
-    simulate: int = config.option(256, "up to so many GPUs; 0: none", minimum=0)
+    simulate: int = config.option(256, "up to so many GPUs; 0: none", minimum=0, maximum=2**16)
     seeds: int = config.option(3, "of each simulation", minimum=1)
     seed: int = config.option(0, "of environments, weights and actions", minimum=0)
     out: str = config.option("out/bench", "folder for scale.json and scale.png")

@@ -16,8 +16,12 @@ value. Prints tables and writes bench.json."""
 class BenchSimSettings:
     """For how long, in how many processes, and where to write."""
 
-    seconds: float = config.option(3.0, "for each number of objects and situation", minimum=0.1)
-    processes: int | None = config.option(None, "most processes (default: all cores)", minimum=1)
+    seconds: float = config.option(
+        3.0, "for each number of objects and situation", minimum=0.1, maximum=86_400
+    )
+    processes: int | None = config.option(
+        None, "most processes (default: all cores)", minimum=1, maximum=config.MOST_PROCESSES
+    )
     out: str = config.option("out/bench", "folder for bench.json")
 
 

@@ -34,7 +34,9 @@ class BenchTrainSettings:
         "rollouts, network and learner; preset.KEY=... changes an entry (preset=synthetic is that "
         "of the table in docs/ver.md)",
     )
-    depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
+    depth: int = config.option(
+        64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
+    )
     num_objects: int = config.option(12, "objects in a home, 1 to 30", minimum=1, maximum=30)
     num_episodes: int = config.option(
         63, "base episodes that starts are drawn from", minimum=1, maximum=1008
@@ -50,8 +52,11 @@ class BenchTrainSettings:
         "workers for the homes, 0: in this process (default: one for each core, and for each "
         "synthetic environment)",
         minimum=0,
+        maximum=config.MOST_PROCESSES,
     )
-    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    threads: int = config.option(
+        0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
+    )
     rollouts: int = config.option(6, "of each turn that are measured", minimum=1)
     turns: int = config.option(2, "that each collector has", minimum=1)
     warm_up: int = config.option(12, "rollouts before these", minimum=0)
@@ -70,6 +75,7 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.rl.run import sizes
     from tpsrl.sim import datasets
 
     names = settings.collector.split(",")
@@ -79,6 +85,7 @@ def run(settings: BenchTrainSettings) -> int:
     if len(set(names)) < len(names):
         raise UserError(f"collector: {settings.collector} names one twice")
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
+    sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
     synthetic = settings.task in SYNTHETIC
     asked = settings.preset.num_envs if synthetic else None

@@ -45,11 +45,16 @@ class CloneSettings:
         "habitat", "what the policy is shown beside the camera"
     )
     depth: int = config.option(
-        64, "height and width of the camera, as the demonstrations have it", minimum=1
+        64,
+        "height and width of the camera, as the demonstrations have it",
+        minimum=1,
+        maximum=config.MOST_PIXELS,
     )
     frames: int = config.option(2_000_000, "of demonstrations to go through", minimum=1)
     rounds: int = config.option(0, "of DAgger, spread over these", minimum=0)
-    round_episodes: int = config.option(200, "in which the policy acts in a round", minimum=1)
+    round_episodes: int = config.option(
+        200, "in which the policy acts in a round", minimum=1, maximum=config.MOST_EPISODES
+    )
     takeover: float = config.option(
         1.0, "share of these in which the expert takes over at some step", minimum=0, maximum=1
     )
@@ -77,11 +82,18 @@ class CloneSettings:
     )
     seed: int = config.option(0, "of everything that is random", minimum=0)
     processes: int | None = config.option(
-        None, "workers of rounds and validations (default: one for each core)", minimum=1
+        None,
+        "workers of rounds and validations (default: one for each core)",
+        minimum=1,
+        maximum=config.MOST_PROCESSES,
     )
-    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    threads: int = config.option(
+        0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
+    )
     validations: int = config.option(4, "spread over the frames", minimum=1)
-    validation_episodes: int = config.option(100, "of each; 0: none", minimum=0)
+    validation_episodes: int = config.option(
+        100, "of each; 0: none", minimum=0, maximum=config.MOST_EPISODES
+    )
     out: str | None = config.option(None, "folder of the results (default: out/clone/SKILL)")
 
 

@@ -25,8 +25,10 @@ class DemosSettings:
     """Everything that a recording can be told."""
 
     skill: str = config.option("", "which one")
-    num: int = config.option(1000, "episodes", minimum=1)
-    depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
+    num: int = config.option(1000, "episodes", minimum=1, maximum=config.MOST_EPISODES)
+    depth: int = config.option(
+        64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
+    )
     start_states: str | None = config.option(
         None,
         "instead of the skill's own: bank:DIR/SKILL, rearranged, or a mixture such as "
@@ -66,7 +68,9 @@ class DemosSettings:
         None, "modules or files, by commas, that register skills of your own"
     )
     seed: int = config.option(0, "of everything that is random", minimum=0)
-    processes: int | None = config.option(None, "workers (default: one for each core)", minimum=1)
+    processes: int | None = config.option(
+        None, "workers (default: one for each core)", minimum=1, maximum=config.MOST_PROCESSES
+    )
     out: str | None = config.option(None, "folder to write (default: out/demos/SKILL)")
 
 

@@ -25,12 +25,14 @@ class EpisodesSettings:
     split: Literal["train", "val", "rearranged"] = config.option(
         "val", "apartments: of training, validation, or of training with the fridge elsewhere"
     )
-    num: int = config.option(100, "how many episodes", minimum=1)
+    num: int = config.option(100, "how many episodes", minimum=1, maximum=config.MOST_EPISODES)
     seed: int = config.option(0, "of the generator", minimum=0)
     num_objects: int | None = config.option(
         None, "objects of an episode, targets included (default: the scenario's)", minimum=1
     )
-    processes: int | None = config.option(None, "processes to use (default: all cores)", minimum=1)
+    processes: int | None = config.option(
+        None, "processes to use (default: all cores)", minimum=1, maximum=config.MOST_PROCESSES
+    )
     out: str | None = config.option(
         None, "file to write (default: out/episodes/SCENARIO_SPLIT_SEED.jsonl.gz)"
     )
@@ -63,8 +65,7 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
     source = Source(settings.scenario, settings.split, settings.seed, num_objects)
     source.check()
     default = f"out/episodes/{name}_{settings.split}_{settings.seed}.jsonl.gz"
-    path = files.user_path(settings.out or default)
-    files.check_writable(path.parent)
+    path = files.output_file(settings.out or default)
     with progress.Bar(Console(), "episodes", settings.num) as bar:
         bar.update(0)
         episodes, reasons = datasets.generate(
@@ -91,8 +92,7 @@ def _import(settings: ImportSettings) -> int:
 
     source = files.user_path(settings.import_, "import")
     default = f"out/episodes/{source.name.split('.')[0]}.jsonl.gz"
-    path = files.user_path(settings.out or default)
-    files.check_writable(path.parent)
+    path = files.output_file(settings.out or default)
     found = habitat.read(source, settings.scenario)
     total = len(found.drafts) + len(found.refused)
     with progress.Bar(Console(), "episodes", len(found.drafts)) as bar:

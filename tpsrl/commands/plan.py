@@ -36,7 +36,7 @@ class PlanSettings:
         "thresholds, and how to plan (protocol.plan.KEY=...)",
         minimum=0,
     )
-    episode: int = config.option(0, "number of the episode, from 0", minimum=0)
+    episode: int = config.option(0, "number of the episode, from 0", minimum=0, maximum=10**8 - 1)
     split: Literal["train", "val", "rearranged"] = config.option(
         "val", "apartments: of training, validation, or of training with the fridge elsewhere"
     )
@@ -95,17 +95,13 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     from planner import problem, search
     from skills import registry
 
-    wanted = obtain(
-        settings.scenario,
-        settings.split,
-        settings.seed,
-        settings.episode + 1,
-        settings.episodes,
-    )
+    dataset = (settings.scenario, settings.split, settings.seed)
+    if settings.episodes is None:  # this one alone is made
+        episode = obtain(*dataset, None, None, one=str(settings.episode))[0]
+    else:
+        episode = obtain(*dataset, settings.episode + 1, settings.episodes)[settings.episode]
     protocol = settings.protocol
-    stated = problem.problem_from_episode(
-        wanted[settings.episode], None, protocol.predicates, protocol.plan
-    )
+    stated = problem.problem_from_episode(episode, None, protocol.predicates, protocol.plan)
     if settings.goal is not None:
         stated = problem.with_goal(stated, settings.goal)
     return search.plan(stated, domain, registry.choices(settings.actions))

@@ -49,7 +49,9 @@ class TrainingSettings:
         "cpu_small",
         "rollouts, network and learner; preset.KEY=... changes an entry",
     )
-    depth: int = config.option(64, "height and width of the camera, in pixels", minimum=1)
+    depth: int = config.option(
+        64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
+    )
     sensors: Literal["habitat", "fetch", "full"] | None = config.option(
         None, "beside the camera (default: habitat; without camera full)"
     )
@@ -89,9 +91,14 @@ class TrainingSettings:
     )
     seed: int = config.option(0, "of everything that is random", minimum=0)
     processes: int | None = config.option(
-        None, "workers for the homes, 0: in this process (default: one for each core)", minimum=0
+        None,
+        "workers for the homes, 0: in this process (default: one for each core)",
+        minimum=0,
+        maximum=config.MOST_PROCESSES,
     )
-    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    threads: int = config.option(
+        0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
+    )
     ranks: int = config.option(
         1, "processes on this machine that train the policy together", minimum=1, maximum=1024
     )
@@ -107,7 +114,9 @@ class TrainingSettings:
         "of the validation's episodes; others than seed=0, which `tpsrl eval` reports on",
         minimum=0,
     )
-    validation_episodes: int = config.option(100, "of each validation; 0: none", minimum=0)
+    validation_episodes: int = config.option(
+        100, "of each validation; 0: none", minimum=0, maximum=config.MOST_EPISODES
+    )
     logger: str = config.option(
         "tensorboard",
         "where numbers go besides metrics.jsonl: tensorboard, wandb, trackio, several by commas, "
@@ -299,9 +308,10 @@ def _checked(settings: TrainingSettings) -> TrainingSettings:
     Raises:
         UserError: collector, encoder or logger is not there, or a file or folder is not right.
     """
-    from tpsrl.rl.run import loggers
+    from tpsrl.rl.run import loggers, sizes
 
     check(settings.preset)
+    sizes.check(settings.preset, settings.depth)
     loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     return dataclasses.replace(
@@ -333,6 +343,12 @@ def check(preset: TrainSettings) -> None:
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)
     preset.ppo.check("preset.ppo.")
+    steps = preset.num_envs * preset.num_steps
+    if preset.ppo.minibatches > steps:
+        raise UserError(
+            f"preset.ppo.minibatches: {preset.ppo.minibatches} is more than the {steps:,} steps of "
+            "a rollout"
+        )
     preset.preemption_settings().check("preset.")
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
