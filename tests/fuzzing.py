@@ -277,13 +277,13 @@ def _pairs(settings: Mapping[str, str]) -> list[str]:
 # Cases
 
 
-def cases(materials: Mapping[str, Files]) -> st.SearchStrategy[Case]:
-    """Lines of `LINES` with one to three things changed, or none."""
-    lines = [line for line in LINES for _ in range(line.weight)]
+def cases(materials: Mapping[str, Files], lines: Sequence[Line] = LINES) -> st.SearchStrategy[Case]:
+    """Lines with one to three things changed, or none."""
+    weighted = [line for line in lines for _ in range(line.weight)]
 
     @st.composite
     def draw_case(draw: Callable[..., Any]) -> Case:
-        line = draw(st.sampled_from(lines))
+        line = draw(st.sampled_from(weighted))
         words, settings = list(line.words), list(line.settings.items())
         files = {k: v for name in line.reads for k, v in materials[name].items()}
         large = False

@@ -360,18 +360,20 @@ def _check_range(schema: type, key: str, value: Any) -> None:
         high = metadata.get("maximum")
         owner = _field_type(owner, part)
     most = _MOST_WHOLE if isinstance(value, int) else _MOST
-    if low is not None and value < low and high is None:
-        pass  # the limit that matters is the lower one
-    elif high is None and value > most:
+    if high is None and value > most:
         high = most
     elif low is None and value < -most:
         low = -most
     if (low is None or value >= low) and (high is None or value <= high):
         return
-    limits = f"at least {low}" if high is None else f"at most {high}"
+    limits = f"at least {_short(low)}" if high is None else f"at most {_short(high)}"
     if low is not None and high is not None:
-        limits = f"between {low} and {high}"
+        limits = f"between {_short(low)} and {_short(high)}"
     raise UserError(f"{key}: {value} is out of range, must be {limits}")
+
+
+def _short(number: float | None) -> str:
+    return f"{number:g}" if isinstance(number, float) else str(number)
 
 
 def _leaf_keys(schema: type, prefix: str = "") -> Iterator[str]:

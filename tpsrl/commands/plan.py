@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eval.protocols import Protocol
-from tpsrl import config
+from tpsrl import config, files
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.scenarios import Scenario
@@ -84,7 +84,7 @@ def _domain(name: str) -> Path:
 
     if name in _DOMAINS:
         return HABITAT_DOMAIN if name == "habitat" else DOMAIN
-    path = Path(name)
+    path = files.user_path(name, "domain")
     if not path.is_file() and "/" not in name and path.suffix != ".pddl":
         raise unknown("domain", name, (*_DOMAINS, "FILE.pddl"))
     return path

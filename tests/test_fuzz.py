@@ -1,0 +1,85 @@
+"""Bad input to every command; `python -m benchmarks.fuzz cases=10000` tries many more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fuzzing
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+# Of those that are good none may take long here.
+QUICK = [
+    line for line in fuzzing.LINES if line.words[0] not in ("bank", "bench", "video", "warmup")
+]
+LIMIT_S = 5.0  # of those; what is refused has more
+CASES = 150
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[fuzzing.Server]:
+    server = fuzzing.Server()
+    yield server
+    server.close()
+
+
+@pytest.mark.slow
+def test_bad_input_is_refused_in_a_line_and_leaves_nothing(
+    server: fuzzing.Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    materials = fuzzing.make_materials(folder / "materials")
+    tried: list[int] = []
+
+    @settings(
+        max_examples=CASES,
+        derandomize=True,  # the same in every run of the suite
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=tuple(HealthCheck),
+    )
+    @given(case=fuzzing.cases(materials, QUICK))
+    def one(case: fuzzing.Case) -> None:
+        limit_s = LIMIT_S if case.large else fuzzing.HUNG_S
+        found = server.run(case, folder / "here", limit_s)
+        tried.append(found["code"])
+        assert fuzzing.judge(case, found, folder / "here") == [], repr(case)
+
+    one()
+    # Neither is all of it refused, nor nothing.
+    assert 0.5 * len(tried) < tried.count(2) < len(tried)
+
+
+def test_what_is_not_handled_well_is_noticed(tmp_path: Path) -> None:
+    case = fuzzing.Case(("eval", "pick"), {})
+    fine = {"code": 2, "how": "ended", "err": "tpsrl: error: x: no\n", "out": "", "left": []}
+    assert fuzzing.judge(case, fine, tmp_path) == []
+    for found, text in (
+        ({"err": "Traceback (most recent call last):\nKeyError: 'a'\n", "code": 1}, "KeyError"),
+        ({"err": "tpsrl: error: a\nb\n"}, "2 lines"),
+        ({"err": f"tpsrl: error: {'a' * 301}\n"}, "characters"),
+        ({"err": "tpsrl: error: \x1b[31m\n"}, "control"),
+        ({"code": -11, "err": ""}, "exit code -11"),
+        ({"code": 0}, "complains"),
+        ({"how": "hung", "code": -9}, "hangs"),
+        ({"how": "terminated", "code": 143}, "takes more"),
+        ({"left": ["1 python"]}, "processes left"),
+    ):
+        (wrong,) = fuzzing.judge(case, fine | found, tmp_path)
+        assert text in wrong
+    (tmp_path / ".a.1.tmp.npz").touch()
+    assert [w.partition(":")[0] for w in fuzzing.judge(case, fine, tmp_path)] == [
+        "left behind",
+        "half-written",
+    ]
+
+
+@given(
+    data=st.binary(max_size=200), name=st.sampled_from(("a.json", "a.jsonl.gz", "a.pddl", "a.npz"))
+)
+@settings(max_examples=50, deadline=None, database=None)
+def test_any_content_can_be_changed(data: bytes, name: str) -> None:
+    changed = fuzzing.changed_file(name, data)
+    assert isinstance(changed, st.SearchStrategy)
+    changed.validate()

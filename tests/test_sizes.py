@@ -1,0 +1,108 @@
+"""What does not fit into memory is refused, with what would fit."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+
+from tpsrl import cli, config, machine
+from tpsrl.errors import UserError
+from tpsrl.rl.run import sizes
+from tpsrl.rl.run.settings import TrainSettings
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def machine_of_16_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 16.0 * GIB)
+
+
+def preset(name: str = "cpu_fast", **changes: object) -> TrainSettings:
+    base = config.load_preset("train", name, TrainSettings)
+    policy = {k: v for k, v in changes.items() if hasattr(base.policy, k)}
+    own = {k: v for k, v in changes.items() if k not in policy}
+    return dataclasses.replace(base, policy=dataclasses.replace(base.policy, **policy), **own)
+
+
+@pytest.mark.parametrize("name", config.preset_names("train"))
+def test_every_preset_fits(name: str) -> None:
+    sizes.check(preset(name), 64)
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "depth"),
+    [
+        ("depth", {"num_envs": 1, "num_steps": 1}, 10**6),
+        ("preset.num_envs", {"num_envs": 10**9}, 64),
+        ("preset.num_steps", {"num_steps": 10**12}, 64),
+        ("preset.policy.lstm_width", {"lstm_width": 10**7}, 64),
+        ("preset.policy.state_width", {"state_width": 10**9}, 64),
+        ("preset.policy.visual_width", {"visual_width": 10**12}, 64),
+    ],
+)
+def test_the_field_that_does_not_fit_is_named_with_what_would(
+    field: str, change: dict[str, int], depth: int
+) -> None:
+    small = {"num_envs": 8, "num_steps": 64} | change
+    with pytest.raises(UserError, match=rf"^{field}: .* 16\.0 GiB; [\d,]+ would fit") as refused:
+        sizes.check(preset(**small), depth)
+    found = re.search(r"([\d,]+) would fit", str(refused.value))
+    assert found is not None
+    fits = int(found[1].replace(",", ""))
+    name = field.rpartition(".")[2]
+    for value, fine in ((fits, True), (fits + 1, False)):
+        now = depth if name != "depth" else value
+        changed = preset(**(small if name == "depth" else small | {name: value}))
+        if fine:
+            sizes.check(changed, now)
+        else:
+            with pytest.raises(UserError):
+                sizes.check(changed, now)
+
+
+def test_two_numbers_that_are_both_too_large_name_one_and_what_it_could_be() -> None:
+    with pytest.raises(UserError, match="with all else small"):
+        sizes.check(preset(num_envs=10**9, lstm_width=10**7), 64)
+
+
+def test_a_state_policy_has_no_pictures_to_keep() -> None:
+    sizes.check(preset("cpu_state"), 4096)
+
+
+def test_memory_of_this_machine() -> None:
+    assert math.isinf(machine.memory_bytes()) or machine.memory_bytes() > 2**28
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "pick", "depth=100000"], "depth: 100000 is out of range, must be between 1 and"),
+        (["train", "pick", "preset.num_envs=1000000000"], "preset.num_envs: 1000000000 needs"),
+        (["train", "pick", "preset.ppo.minibatches=100000"], "is more than the 2,048 steps of"),
+        (["bench", "train", "preset.policy.lstm_width=10000000"], "preset.policy.lstm_width: "),
+        (["bench", "sim", f"seconds={'7' * 400}"], "seconds: 777"),
+        (["eval", "pick", f"num_episodes=1{'0' * 29}"], "must be between 1 and 1000000"),
+        (["train", "pick", f"preset.steps=1{'0' * 29}"], "must be between 1 and 9007199254740992"),
+        (["train", "pick", "preset.ppo.value_coef=1e300"], "must be between 0 and 1e+15"),
+        (["eval", "pick", "threads=2", "x\x1b[31m=1"], "unknown key 'threads'"),
+        (["plan", "tidy_house", "x\x1b[31m=1"], r"unknown key 'x\x1b[31m'"),
+        (["plan", "tidy_house", "a\nb=1"], r"unknown key 'a\nb'"),
+        (["episodes", "tidy_house", "num=1", "out=/"], "out: '/' is a folder; name a file"),
+    ],
+)
+def test_what_no_machine_could_do_is_refused_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].isprintable() and len(lines[0]) <= 320
+    assert message in lines[0]
+
+
+def test_a_long_error_keeps_its_field_and_what_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "x" * 5000]) == 2
+    line = capsys.readouterr().err.strip()
+    assert len(line) <= 320 and line.startswith("tpsrl: error: scenario: unknown value 'xxx")
+    assert line.endswith("tidy_house, tidy_house_reachable)")
