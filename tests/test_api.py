@@ -70,7 +70,7 @@ def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
         (lambda: tpsrl.evaluate("pick", num_episodes=0), "num_episodes: 0 is out of range"),
         (lambda: tpsrl.film("pick", sede=1), "unknown key 'sede'"),
         (lambda: tpsrl.train("pick", preset="cpu_smal"), "did you mean 'cpu_small'?"),
-        (lambda: tpsrl.train(resume="/nowhere"), "/nowhere is no folder of a training"),
+        (lambda: tpsrl.train(resume="/proc/nowhere"), "/proc/nowhere is no folder of a training"),
         (lambda: tpsrl.train(), "skill: say which one to train"),
     ],
 )

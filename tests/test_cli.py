@@ -113,7 +113,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["plan", "x.yaml"], "x.yaml: cannot be read (No such file or directory)"),
         (["plan", "tidy_house", "scenario.clutter=[024_bow]"], "did you mean '024_bowl'?"),
         (["plan", "tidy_house", "episode=x"], "episode: 'x' is not a whole number"),
-        (["plan", "tidy_house", "episodes=/nowhere/x.gz"], "episodes: cannot read /nowhere/x.gz"),
+        (["plan", "tidy_house", "episodes=/proc/nowhere/x.gz"], "episodes: cannot read /proc/nowhere/x.gz"),
         (["doctor", "please"], "doctor: unexpected argument 'please'"),
         (["train"], "choose one of navigate, pick, place, "),
         (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
@@ -128,9 +128,9 @@ def test_help_of_half_a_command_lists_what_it_may_become(
             "preset.ppo.learning_rate: 0.001 is not between 1e-06 and 0.0002",
         ),
         (["train", "pick", "preset.ppo.entropy_coef=2"], "preset.ppo.entropy_coef: 2.0 is not"),
-        (["train", "pick", "init=/nowhere"], "init: no checkpoint /nowhere"),
-        (["train", "resume=/nowhere"], "resume: /nowhere is no folder of a training"),
-        (["train", "pick", "starts=/nowhere/x.npz"], "cannot read /nowhere/x.npz"),
+        (["train", "pick", "init=/proc/nowhere"], "init: no checkpoint /proc/nowhere"),
+        (["train", "resume=/proc/nowhere"], "resume: /proc/nowhere is no folder of a training"),
+        (["train", "pick", "starts=/proc/nowhere/x.npz"], "cannot read /proc/nowhere/x.npz"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -158,9 +158,9 @@ def test_video_films_every_episode_that_it_runs(given: list[str], count: int, vi
 def test_a_word_and_its_key_choose_the_same_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     messages = []
     for first in ("set_table", "scenario=set_table"):
-        assert cli.main(["eval", first, "episodes=/nowhere/x.gz"]) == 2
+        assert cli.main(["eval", first, "episodes=/proc/nowhere/x.gz"]) == 2
         messages.append(capsys.readouterr().err)
-    assert messages[0] == messages[1] and "cannot read /nowhere/x.gz" in messages[0]
+    assert messages[0] == messages[1] and "cannot read /proc/nowhere/x.gz" in messages[0]
 
 
 def test_a_scenario_of_the_list_runs_by_its_file_alone(

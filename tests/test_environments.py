@@ -619,7 +619,7 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"settings": {"dstance": 1.0}}, "did you mean 'distance'"),
         ({"horizon": 0}, "horizon"),
         ({"starts": []}, "starts"),
-        ({"starts": "/nowhere.npz"}, "nowhere"),
+        ({"starts": "/proc/nowhere.npz"}, "nowhere"),
         ({"starts": None, "num_episodes": 0}, "num_episodes"),
         ({"render_mode": "human"}, "rgb_array"),
     ],

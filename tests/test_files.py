@@ -131,7 +131,7 @@ def test_data_that_is_too_large_or_damaged_is_refused(
     [
         ("/dev/zero", "/dev/zero is no file"),
         ("/proc", "/proc is no file"),
-        ("/nowhere", "cannot read /nowhere: No such file or directory"),
+        ("/proc/nowhere", "cannot read /proc/nowhere: No such file or directory"),
     ],
 )
 def test_what_is_no_file_is_not_read(path: str, message: str) -> None:

@@ -126,7 +126,7 @@ def test_what_is_wrong_with_a_file_is_told_and_nothing_is_written(
         (["push", "pick", "repo=/x", "revision=v1"], "revision: the folder /x has none"),
         (["pull"], "repo: say where from"),
         (["pull", "pikc", "repo=/x"], "skill: unknown value 'pikc'; did you mean 'pick'"),
-        (["pull", "repo=/nowhere"], "repo: no policy of a skill that is known is there"),
+        (["pull", "repo=/proc/nowhere"], "repo: no policy of a skill that is known is there"),
         (["pull", "pick", "repo=a/b"], "a/b is on the hub, which needs pip install 'tpsrl[hub]'"),
         (["pick"], "did you mean 'hub push'?"),
     ],

@@ -228,8 +228,8 @@ def test_encoder_and_size_of_pictures_are_the_checkpoints_and_the_rest_the_train
             "encoder: preset.policy.encoder is nature_cnn in .*, not resnet18; leave it out",
         ),
         (["preset.policy.encoder_width=8"], "encoder: preset.policy.encoder_width is 4 in .*"),
-        (["encoder=/nowhere/x"], "encoder: no checkpoint /nowhere/x"),
-        (["init=/nowhere/x"], "encoder: init brings one already; leave one of them out"),
+        (["encoder=/proc/nowhere/x"], "encoder: no checkpoint /proc/nowhere/x"),
+        (["init=/proc/nowhere/x"], "encoder: init brings one already; leave one of them out"),
     ],
 )
 def test_what_contradicts_the_encoder_is_refused_in_one_line(

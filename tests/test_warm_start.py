@@ -232,7 +232,7 @@ def test_camera_sensors_delay_and_network_are_the_checkpoints(picking: Path) -> 
         ("base_movement=true", "^base_movement: true, but .* was made with false$"),
         ("preset.policy.lstm_width=9", "^preset.policy.lstm_width: 9, but .* was made with 8$"),
         ("skill=place", "^init: .*best.safetensors acts for pick, not for place$"),
-        ("init=/nowhere/x", "^init: no checkpoint /nowhere/x$"),
+        ("init=/proc/nowhere/x", "^init: no checkpoint /proc/nowhere/x$"),
     ],
 )
 def test_what_contradicts_the_checkpoint_is_refused(picking: Path, word: str, message: str) -> None:
