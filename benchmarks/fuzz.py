@@ -37,7 +37,7 @@ def main(*arguments: str) -> int:
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "here"
-        server = fuzzing.Server()
+        server = fuzzing.Server(folder.parent)
         stack.callback(server.close)
 
         def one(case: fuzzing.Case) -> None:

@@ -3,8 +3,14 @@
 Reads a JSON line for each, `{"arguments": [...], "folder": ..., "limit_s": ...}`, runs it in that
 folder, and answers with a line: its exit code, what it printed, the seconds that it took, and how
 it ended (`ended`, `terminated` after the limit, or `hung`).
+
+    fuzz_server.py FOLDER
+
+Where the system lets it, nothing but that folder and the project's can be written: a fuzzed path
+may lead anywhere.
 """
 
+import ctypes
 import json
 import os
 import resource
@@ -117,12 +123,31 @@ def _left(child: int) -> list[str]:
     return found
 
 
-def main() -> None:
+def _confine(writable: list[str]) -> bool:
+    """Mounts all else read-only, for this process and its children; whether that was possible."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_namespace, private, remount, readonly, bind = 0x20000, 0x44000, 0x20, 0x1, 0x1000
+    if os.geteuid() != 0 or libc.unshare(new_namespace) != 0:
+        return False  # who is not root can do less harm
+
+    def mount(what: str, flags: int) -> int:
+        return int(libc.mount(what.encode(), what.encode(), None, ctypes.c_ulong(flags), None))
+
+    if mount("/", private) != 0:
+        return False
+    for folder in writable:
+        mount(folder, bind)
+    return all(mount(folder, remount | bind | readonly) == 0 for folder in ("/", "/dev"))
+
+
+def main(folder: str) -> None:
     """Serves until its input ends."""
     tpsrl.cli.let_threads_sleep()
     for name in _IMPORTED:
         __import__(name)
     warm_up()  # what is compiled here is there in every fork
+    _confine([folder, str(Path(__file__).parents[1])])
+    os.environ |= {"HOME": folder, "TMPDIR": folder}
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -130,4 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -10,6 +10,7 @@ import gzip
 import importlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -178,13 +179,15 @@ TEXTS = (
     "{0}", "{}{}",
     "a" * 300, "ü" * 200, "x" * 20000, "2026-01-01", "1:30", "=", "==", "a=b", ",", ",,,", ":",
     "a:b",
-    "own:0.5", "own:nan", "bank:/nowhere/pick", "bank:.:1", "own:1,own:1", "horizon:0", "horizon:x",
+    "own:0.5", "own:nan",
+    "bank:/proc/nowhere/pick", "bank:.:1", "own:1,own:1", "horizon:0", "horizon:x",
     "pick", "pikc", "cpu_small", "tidy_house", "all", "skills", "habitat", "scripted", "pretrained",
     "random", "sync", "ver", "auto", "val", "test", "1,2,3",
 )  # fmt: skip
 PATHS = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/stdin", "/proc/self/mem", "/proc/version",
-    "/nowhere", "/nowhere/x.yaml", ".", "..", "/", "./", "a/../b", "~", "~/x", "~nosuchuser",
+    "/proc/nowhere", "/proc/nowhere/x.yaml", ".", "..", "/", "./", "a/../b",
+    "~", "~/x", "~nosuchuser",
     "~nosuchuser/x.yaml", "file://", "file:///nowhere", "https://nowhere.invalid/x", "out/",
     "a" * 256,
     "a/" * 2100, "x\ny.yaml", "pipe", "pipe.yaml", "loop", "loop/x", "folder", "folder.yaml",
@@ -206,8 +209,6 @@ _LARGE = re.compile(
 
 def specials(folder: Path) -> None:
     """Puts what is no plain file beside a command."""
-    import os
-
     os.mkfifo(folder / "pipe")
     os.mkfifo(folder / "pipe.yaml")
     (folder / "loop").symlink_to("loop")
@@ -641,14 +642,13 @@ def _changed_npz(data: bytes) -> st.SearchStrategy[bytes]:
 
 
 class Server:
-    """A process that runs commands, each in a fork of its own."""
+    """A process that runs commands, each in a fork of its own, below `folder` (made if need be)."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         path = [str(ROOT), *sys.path]
-        import os
-
+        folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("fuzz_server.py"))],
+            [sys.executable, str(Path(__file__).with_name("fuzz_server.py")), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": ":".join(filter(None, path)), "COLUMNS": "200"},

@@ -113,7 +113,10 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["plan", "x.yaml"], "x.yaml: cannot be read (No such file or directory)"),
         (["plan", "tidy_house", "scenario.clutter=[024_bow]"], "did you mean '024_bowl'?"),
         (["plan", "tidy_house", "episode=x"], "episode: 'x' is not a whole number"),
-        (["plan", "tidy_house", "episodes=/proc/nowhere/x.gz"], "episodes: cannot read /proc/nowhere/x.gz"),
+        (
+            ["plan", "tidy_house", "episodes=/proc/nowhere/x.gz"],
+            "episodes: cannot read /proc/nowhere/x.gz",
+        ),
         (["doctor", "please"], "doctor: unexpected argument 'please'"),
         (["train"], "choose one of navigate, pick, place, "),
         (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),

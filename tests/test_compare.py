@@ -83,6 +83,37 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
     assert len(pages) == 4 and {path: path.read_bytes() for path in pages} == before
 
 
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ({"success": 1}, "not as an evaluation writes it"),
+        ({"runs": [{"folder": ".."}]}, "runs: no folder in it: '..'"),
+        ({"runs": [{"folder": "/etc"}]}, "runs: no folder in it: '/etc'"),
+        ({"runs": [{"folder": ""}]}, "runs: no folder in it: ''"),
+        ({"runs": [{"folder": "itself"}]}, "itself is itself of several"),
+        ({"runs": 3}, "runs: no folder in it: None"),
+        ({"success": "\x1b[2J"}, "has control characters in it"),
+        ({"success": "\x9b2J"}, "has control characters in it"),
+    ],
+)
+def test_a_strangers_report_writes_nowhere_else_and_is_refused_in_a_line(
+    tmp_path: Path, report: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    (tmp_path / "episodes.jsonl").write_text("{}\n")
+    (tmp_path / "itself").symlink_to(tmp_path)
+    assert cli.main(["report", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_deep_json_is_no_report(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"report\.json: maximum recursion"):
+        reports.read_report(tmp_path)
+
+
 def test_agents_are_compared_by_the_episodes_in_which_one_alone_succeeded() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND))
     assert [agent["success"]["mean"] for agent in report["agents"]] == [3 / 6, 5 / 6]

@@ -168,7 +168,10 @@ def test_a_policy_that_is_too_large_or_acts_otherwise_is_not_written(
         (["pick"], "agent: name the folder of a training"),
         (["pick", "agent=/proc/nowhere"], "skills.pick: no checkpoint /proc/nowhere"),
         (["place", "agent=pretrained"], "skills.place: no policy for place comes with tpsrl"),
-        (["pick", "agent=x", "evaluation=/proc/nowhere", "tolerance=-1"], "tolerance: -1.0 is out of"),
+        (
+            ["pick", "agent=x", "evaluation=/proc/nowhere", "tolerance=-1"],
+            "tolerance: -1.0 is out of",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_line(

@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,17 @@ def test_an_atomic_file_appears_only_when_it_is_complete(tmp_path: Path) -> None
         assert temporary.suffix == ".mp4" and not path.exists()
     assert path.read_text() == "half"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_no_plain_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, what in ((pipe, "a device or a pipe"), (tmp_path, "a folder")):
+        with pytest.raises(FileExistsError, match="no plain file"), files.atomic(path) as temporary:
+            temporary.write_text("new")
+        with pytest.raises(UserError, match=f"^out: '{path}' is {what}; name a file$"):
+            files.output_file(path)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -17,17 +17,21 @@ CASES = 150
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[fuzzing.Server]:
-    server = fuzzing.Server()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[fuzzing.Server]:
+    server = fuzzing.Server(folder)
     yield server
     server.close()
 
 
 @pytest.mark.slow
 def test_bad_input_is_refused_in_a_line_and_leaves_nothing(
-    server: fuzzing.Server, tmp_path_factory: pytest.TempPathFactory
+    server: fuzzing.Server, folder: Path
 ) -> None:
-    folder = tmp_path_factory.mktemp("fuzz")
     materials = fuzzing.make_materials(folder / "materials")
     tried: list[int] = []
 

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, and the folders that they go into."""
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -26,8 +27,10 @@ def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
     power has the old file or the new one, whole.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or what is there is a folder, a device or a pipe.
     """
+    if path.exists() and not path.is_file():  # a device would be gone afterwards
+        raise FileExistsError(errno.EEXIST, "it is no plain file", str(path))
     # With the same ending, by which some writers choose the format.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
@@ -93,12 +96,14 @@ def output_file(path: str | os.PathLike[str], field: str = "out") -> Path:
     """The path of a file to write, in a folder that can be written.
 
     Raises:
-        UserError: it is a folder, no name at all, or cannot be written; the message names the
-            field.
+        UserError: it is a folder, a device, no name at all, or cannot be written; the message
+            names the field.
     """
     found = user_path(path, field)
     if not found.name or found.name == ".." or found.is_dir():
         raise UserError(f"{field}: '{path}' is a folder; name a file")
+    if found.exists() and not found.is_file():
+        raise UserError(f"{field}: '{path}' is a device or a pipe; name a file")
     check_writable(found.parent, field)
     return found
 

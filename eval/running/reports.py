@@ -1,8 +1,10 @@
 """Reports made anew from the files of an evaluation, and comparisons of several."""
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from eval.reporting import comparison_page, comparison_table, index, page, skill
 from eval.running import runs
 from tpsrl import files
 from tpsrl.errors import UserError
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\\u00(?:[01][0-9a-f]|7f|[89][0-9a-f])", re.I)
 
 
 def rebuild(folder: str, console: Console | None = None) -> None:
@@ -28,16 +32,20 @@ def rebuild(folder: str, console: Console | None = None) -> None:
     console, path = console or Console(), files.user_path(folder, "report")
     report = read_report(path)
     if "runs" in report:
-        for run in report["runs"]:
-            rebuild(str(path / run["folder"]), console)
-        html = index.render(report)
-    elif "differences" in report:
-        html = comparison_page.render(report)
-    else:
-        render = skill_page.render if "skill" in report else page.render
-        html = render(report, _read_records(path))
+        for inner in _folders(path, report["runs"]):
+            rebuild(str(inner), console)
+    with _as_written(path):
+        if "runs" in report:
+            html = index.render(report)
+        elif "differences" in report:
+            html = comparison_page.render(report)
+        else:
+            render = skill_page.render if "skill" in report else page.render
+            html = render(report, _read_records(path))
+        with console.capture() as shown:
+            _show(console, report)
     files.write_text(path / "report.html", html, "report")
-    _show(console, report)
+    console.file.write(shown.get())
     runs.tell_where(console, path)
 
 
@@ -57,14 +65,44 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
             raise UserError(f"report: {folder} is named twice")
         if place == target.resolve():
             raise UserError(f"out: {out} is one of the evaluations; take another folder")
-    report = comparison.compare([_read(folder) for folder in folders])
-    for agent, place in zip(report["agents"], places, strict=True):
-        agent["link"] = Path(os.path.relpath(place, target.resolve())).as_posix()
-    files.write_text(target / "report.html", comparison_page.render(report))
+    evaluated = [_read(folder) for folder in folders]
+    with _as_written(*folders):
+        report = comparison.compare(evaluated)
+        for agent, place in zip(report["agents"], places, strict=True):
+            agent["link"] = Path(os.path.relpath(place, target.resolve())).as_posix()
+        html = comparison_page.render(report)
+        with console.capture() as shown:
+            _show(console, report)
+    files.write_text(target / "report.html", html)
     files.write_json(target / "report.json", report)
-    _show(console, report)
+    console.file.write(shown.get())
     runs.tell_where(console, target)
     return report
+
+
+@contextlib.contextmanager
+def _as_written(*folders: str | Path) -> Iterator[None]:
+    """Refuses files that are JSON, but not what an evaluation writes; they may be a stranger's."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        names = " or ".join(str(folder) for folder in folders)
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"report: {names}: not as an evaluation writes it ({what})") from None
+
+
+def _folders(path: Path, named: Any) -> Iterator[Path]:
+    """The folders of several evaluations, each of which is one in `path`."""
+    for run in named if isinstance(named, list) else [named]:
+        name = run.get("folder") if isinstance(run, dict) else None
+        # What lies elsewhere is not of this report, and must not be written to.
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
+            raise UserError(f"report: {path / 'report.json'}: runs: no folder in it: {name!r}")
+        if "runs" in read_report(path / name):
+            raise UserError(f"report: {path / name} is itself of several evaluations")
+        yield path / name
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -95,7 +133,7 @@ def read_report(folder: Path) -> dict[str, Any]:
     text = _text(folder / "report.json")
     try:
         report = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"report: {folder / 'report.json'}: {error}") from None
     known = isinstance(report, dict) and report.keys() & {"runs", "differences", "success"}
     if not known:
@@ -110,7 +148,7 @@ def _read_records(folder: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(_text(path).splitlines(), start=1):
         try:
             records.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"report: {path}, line {number}: {error}") from None
     if not records:
         raise UserError(f"report: {path} holds no episode")
@@ -119,9 +157,14 @@ def _read_records(folder: Path) -> list[dict[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():
+            raise UserError(f"report: {path} is no file")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         message = f"report: {path}: cannot be read ({error.strerror})"
         raise UserError(f"{message}; name the folder of an evaluation") from None
     except UnicodeDecodeError:
         raise UserError(f"report: {path}: cannot be read (it is no text)") from None
+    if _CONTROL.search(text):  # it would reach the terminal
+        raise UserError(f"report: {path} has control characters in it")
+    return text
