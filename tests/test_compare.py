@@ -110,7 +110,7 @@ def test_a_strangers_report_writes_nowhere_else_and_is_refused_in_a_line(
 
 def test_deep_json_is_no_report(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("[" * 100_000)
-    with pytest.raises(UserError, match=r"report\.json: maximum recursion"):
+    with pytest.raises(UserError, match=r"report\.json: nested too deeply"):
         reports.read_report(tmp_path)
 
 

@@ -133,6 +133,18 @@ def read_data(path: str | os.PathLike[str], field: str, most: int = _MOST_DATA) 
     return data
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What JSON says.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     """Proves that files can be written into a folder, and leaves nothing behind.
 

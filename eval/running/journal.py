@@ -176,7 +176,7 @@ def _read(path: Path) -> list[tuple[int, Any]]:
     for text in path.read_bytes().splitlines(keepends=True) if path.is_file() else []:
         end += len(text)
         try:
-            line = json.loads(text)
+            line = files.parse_json(text)
         except ValueError:
             break
         known = {"kind", "key", "seconds", "outcome"} if lines else {"journal", "digest"}

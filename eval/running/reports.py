@@ -1,7 +1,6 @@
 """Reports made anew from the files of an evaluation, and comparisons of several."""
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -132,8 +131,8 @@ def read_report(folder: Path) -> dict[str, Any]:
     """
     text = _text(folder / "report.json")
     try:
-        report = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        report = files.parse_json(text)
+    except ValueError as error:
         raise UserError(f"report: {folder / 'report.json'}: {error}") from None
     known = isinstance(report, dict) and report.keys() & {"runs", "differences", "success"}
     if not known:
@@ -147,8 +146,8 @@ def _read_records(folder: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         try:
-            records.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
+            records.append(files.parse_json(line))
+        except ValueError as error:
             raise UserError(f"report: {path}, line {number}: {error}") from None
     if not records:
         raise UserError(f"report: {path} holds no episode")

@@ -6,7 +6,6 @@ the pixel to its left, which is mostly nothing and therefore small when packed; 
 """
 
 import dataclasses
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,7 +109,7 @@ def read_note(folder: str | os.PathLike[str]) -> DemosNote:
     """
     path = files.user_path(folder, "demos") / NOTE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = files.parse_json(path.read_text(encoding="utf-8"))
         if found.pop("format") != FORMAT:
             raise ValueError("of another format")
         found["sensors"] = tuple((str(name), int(size)) for name, size in found["sensors"])

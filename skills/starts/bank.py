@@ -15,7 +15,6 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -226,7 +225,7 @@ class Bank(Sequence[Start]):
         lines = self._text().splitlines()
         if len(lines) != index["states"]:
             raise UserError(f"bank:{self.folder}: {STATES} has not all {index['states']} states")
-        records = [json.loads(line) for line in lines]
+        records = [files.parse_json(line) for line in lines]
         self._rows = [row for row, record in enumerate(records) if self._wanted(record)]
         if not self._rows:
             self._refuse(index["next"])
@@ -288,7 +287,7 @@ def _index(folder: Path) -> Any:
     path = folder / INDEX
     if path.is_file():
         try:
-            index = json.loads(path.read_text(encoding="utf-8"))
+            index = files.parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UserError(f"bank:{folder}: cannot be read ({error.strerror})") from None
         if index["format"] != FORMAT:

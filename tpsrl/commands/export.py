@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -206,7 +205,7 @@ def _apartments(training: Any) -> str:
 def _split_of(bank: Path | None) -> str | None:
     """The split that a bank was made in, if it is still there."""
     try:
-        return str(json.loads((bank / "index.json").read_text())["split"]) if bank else None
+        return str(files.parse_json((bank / "index.json").read_text())["split"]) if bank else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -114,7 +114,7 @@ class Shard:
             UserError: there is no such row, or the file is damaged.
         """
         with self._told():
-            header = json.loads(self._file[f"{row}.header"].tobytes())
+            header = files.parse_json(self._file[f"{row}.header"].tobytes())
             packed = self._file[f"{row}.arrays"]
             arrays, at = {}, 0
             for name, kind, shape in header["arrays"]:

@@ -58,7 +58,7 @@ def load_noted_snapshots(
                 if name:
                     arrays.setdefault(int(key), {})[name] = file[entry]
                 else:
-                    headers[int(key)] = json.loads(str(file[entry]))
+                    headers[int(key)] = files.parse_json(str(file[entry]))
         return {
             key: (
                 Snapshot(

@@ -141,11 +141,10 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
     records = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise UserError(f"episodes: {path} line {number} is not JSON ({error.msg})") from None
-        except RecursionError:
-            raise UserError(f"episodes: {path} line {number} is nested too deeply") from None
+            records.append(files.parse_json(line))
+        except ValueError as error:
+            why = getattr(error, "msg", error)
+            raise UserError(f"episodes: {path} line {number} is not JSON ({why})") from None
     if not records or not isinstance(records[0], dict) or records[0].get("format") != FORMAT:
         raise UserError(f"episodes: {path} is not a {FORMAT} file")
     if records[0].get("num_episodes") != len(records) - 1:

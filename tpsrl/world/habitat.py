@@ -7,7 +7,6 @@ there, and a turn about its y axis is the same turn about our z axis.
 
 import collections
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -120,8 +119,8 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        content = json.loads(files.read_data(path, "import"))
-    except (ValueError, RecursionError) as error:
+        content = files.parse_json(files.read_data(path, "import"))
+    except ValueError as error:
         raise UserError(f"import: {path} is damaged, or no JSON ({error})") from None
     records = content.get("episodes") if isinstance(content, dict) else None
     if not isinstance(records, list) or not records:

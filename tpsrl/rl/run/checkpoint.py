@@ -132,7 +132,7 @@ def load(path: str | os.PathLike[str], part: str = "") -> Checkpoint:
     except SafetensorError as error:
         raise UserError(f"checkpoint: {path} is truncated or no checkpoint ({error})") from None
     try:
-        note = json.loads(text or "")
+        note = files.parse_json(text or "")
         written = int(note["format"])
     except (ValueError, TypeError, KeyError):
         raise UserError(f"checkpoint: {path} is not one of tpsrl's") from None

@@ -63,7 +63,9 @@ class MetricsLog:
 
 
 def read(folder: Path) -> list[Json]:
-    """The records of a training's folder, without a last line that was not written to its end.
+    """The records of a training's folder, up to the first line that is none.
+
+    That is the last one, not written to its end, unless somebody else has changed the file.
 
     Raises:
         UserError: the folder has none.
@@ -72,10 +74,12 @@ def read(folder: Path) -> list[Json]:
     if not path.is_file():
         raise UserError(f"metrics: no file {path}")
     rows: list[Json] = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            row = json.loads(line)
+            row = files.parse_json(line)
         except ValueError:
+            break
+        if not isinstance(row, dict) or not isinstance(row.get("update"), int):
             break
         rows.append(row)
     return rows
