@@ -37,6 +37,7 @@ LAYERS = (
         "tpsrl.processes",
         "tpsrl.progress",
         "tpsrl.siblings",
+        "tpsrl.temporaries",
     ),
 )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tpsrl
-from tpsrl import files, processes, siblings
+from tpsrl import files, processes, siblings, temporaries
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, one_line, unknown
 
@@ -161,7 +161,8 @@ def _dispatch(arguments: list[str]) -> int:
     if any(a in ("-h", "--help") for a in rest):
         print(_command_usage(name, command))
         return 0
-    return int(command.run(_load(name, command, rest)))
+    with temporaries.own():
+        return int(command.run(_load(name, command, rest)))
 
 
 def parse(arguments: Sequence[str]) -> tuple[Command, Any]:

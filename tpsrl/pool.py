@@ -2,9 +2,7 @@
 
 import dataclasses
 import multiprocessing
-import os
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -12,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.processes import exit_reason, launch
+from tpsrl.processes import end_with_parent, exit_reason, launch
 
 # Builds what a worker needs once, and returns what it calls for each task. Both must be picklable.
 Factory = Callable[[], Callable[[Any], Any]]
@@ -115,7 +113,7 @@ def _died(worker: _Worker) -> RunError:
 def _work(factory: Factory, pipe: Connection) -> None:
     # The parent decides what Ctrl-C means; it ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    end_with_parent()
     work = None
     while True:
         try:
@@ -135,11 +133,3 @@ def _work(factory: Factory, pipe: Connection) -> None:
             pipe.send(reply)
         except BrokenPipeError:
             return
-
-
-def _end_with_the_parent() -> None:
-    """Ends this process as soon as its parent is gone, which may have had no time to end it."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

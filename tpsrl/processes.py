@@ -1,9 +1,12 @@
 """Processes that this one starts: how they begin, and how they ended."""
 
 import contextlib
+import ctypes
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
@@ -41,9 +44,44 @@ def ending_in_order() -> Iterator[None]:
 
 
 def launch(process: BaseProcess) -> None:
-    """Starts a process, see `end_if_unguarded`."""
+    """Starts a process that leaves Ctrl-C to this one from its start on; see `end_if_unguarded`."""
     end_if_unguarded()
-    process.start()
+    with left_to_this_one(signal.SIGINT):
+        process.start()
+
+
+@contextlib.contextmanager
+def left_to_this_one(*numbers: signal.Signals) -> Iterator[None]:
+    """Signals that do not reach the processes which are started inside; here they wait.
+
+    New processes inherit that they are blocked, and so are undisturbed before they can say
+    anything about it themselves.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Has this process, which `multiprocessing` has started, end when its parent does.
+
+    A thread waits for that. On Linux the kernel ends a fork of a fork server with the server too;
+    elsewhere it would do so as soon as the thread that forked ends, which need not be the parent's
+    end.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    if sys.platform.startswith("linux") and os.getppid() != parent.pid:
+        set_death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+    def end() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 def end_if_unguarded() -> None:

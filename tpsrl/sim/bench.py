@@ -6,8 +6,8 @@ are measured by the clock on the wall.
 """
 
 import dataclasses
+import functools
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
@@ -16,6 +16,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from tpsrl import pool
 from tpsrl.sim import datasets
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.mujoco_sim import MujocoSimulator
@@ -305,17 +306,9 @@ def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
 def _in_processes(count: int, seconds: float) -> dict[str, float]:
     """Steps with 64 x 64 depth a second of so many processes at once, 12 objects, free motion."""
     context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(count), context.SimpleQueue()
-    workers = [
-        context.Process(target=_run_alone, args=(barrier, results, seconds), daemon=True)
-        for _ in range(count)
-    ]
-    for worker in workers:
-        worker.start()
-    rates = [results.get() for _ in workers]
-    for worker in workers:
-        worker.join()
-    total = float(np.sum(rates))
+    ready = functools.partial(_get_ready, context.Barrier(count))
+    # A task for each, so all are at work at the same time.
+    total = float(sum(rate for _, rate in pool.run(ready, [seconds] * count, count)))
     return {
         "count": count,
         "steps_with_depth_64_per_s": round(total, 1),
@@ -323,18 +316,22 @@ def _in_processes(count: int, seconds: float) -> dict[str, float]:
     }
 
 
-def _run_alone(barrier: Barrier, results: Any, seconds: float) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
+def _get_ready(barrier: Barrier) -> Callable[[float], float]:
+    """Steps for so many seconds, beginning together with the others; how many a second."""
     simulator = next(_prepared(12, in_the_open))
     actions = _actions(contact=False)
-    rates: list[float] = []
     both = _works(simulator, actions)["steps_with_depth_64_per_s"]
     both(0)
-    barrier.wait()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or not rates:
-        begin = time.perf_counter()
-        for i in range(_TURN):
-            both(i)
-        rates.append(_TURN / (time.perf_counter() - begin))
-    results.put(float(np.median(rates)))
+
+    def measure(seconds: float) -> float:
+        rates: list[float] = []
+        barrier.wait()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or not rates:
+            begin = time.perf_counter()
+            for i in range(_TURN):
+                both(i)
+            rates.append(_TURN / (time.perf_counter() - begin))
+        return float(np.median(rates))
+
+    return measure

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from tpsrl.errors import RunError
+from tpsrl.processes import end_with_parent, launch
 from tpsrl.rl import group as groups
 from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 from tpsrl.rl.collection import preemption
@@ -70,7 +71,7 @@ def measure(
         work = _Work(settings, rules, plan, _free_port(), folder)
         processes = [context.Process(target=work.run, args=(rank,)) for rank in range(plan.ranks)]
         for process in processes:
-            process.start()
+            launch(process)
         try:
             _wait(processes, Path(folder), say)
         finally:
@@ -111,6 +112,7 @@ class _Work:
 
     def run(self, rank: int) -> None:
         """In a process of its own."""
+        end_with_parent()
         torch.set_num_threads(1)
         os.environ |= {
             "RANK": str(rank),

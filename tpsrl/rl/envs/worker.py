@@ -1,20 +1,16 @@
 """An environment worker process, from the inside; `tpsrl.rl.envs.worker_group` launches it."""
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 
+from tpsrl import processes
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.messages import MessagePipe, Outbox
 from tpsrl.rl.envs.pool import CAUSES, by_cause
@@ -91,18 +87,7 @@ def _attach_to_main(environment: dict[str, str]) -> None:
     # A fork of the clean process would see the variables of the time when that was started.
     os.environ.clear()
     os.environ.update(environment)
-    if sys.platform.startswith("linux"):
-        set_death_signal = 1  # PR_SET_PDEATHSIG: with the process that this one was forked from
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-    parent = parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    """Ends this process with the main process, wherever it is; costs nothing meanwhile."""
-    wait([sentinel])
-    os._exit(1)
+    processes.end_with_parent()
 
 
 class _WorkerLoop:

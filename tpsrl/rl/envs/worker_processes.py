@@ -5,9 +5,7 @@ import dataclasses
 import multiprocessing
 import multiprocessing.forkserver
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
@@ -82,7 +80,7 @@ def _context(factory: VecEnvFactory) -> Any:
     context = multiprocessing.get_context("forkserver")
     modules = {work.__module__, type(factory).__module__} - {"__main__"}
     context.set_forkserver_preload(sorted(modules))
-    with _single_threaded(), _ignored():
+    with _single_threaded(), processes.left_to_this_one(*signals_left_to_main()):
         multiprocessing.forkserver.ensure_running()
     return context
 
@@ -99,17 +97,3 @@ def _single_threaded() -> Iterator[None]:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _ignored() -> Iterator[None]:
-    """What is started inside ignores the signals that are left to the main process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may say; workers say so themselves as well.
-        return
-    before = {s: signal.signal(s, signal.SIG_IGN) for s in signals_left_to_main()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,6 +10,7 @@ from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.run import loggers
 
 METRICS = "metrics.jsonl"
+_COUNTS = ("update", "steps")  # that every record has
 
 
 class MetricsLog:
@@ -79,7 +80,7 @@ def read(folder: Path) -> list[Json]:
             row = files.parse_json(line)
         except ValueError:
             break
-        if not isinstance(row, dict) or not isinstance(row.get("update"), int):
+        if not isinstance(row, dict) or not all(isinstance(row.get(k), int) for k in _COUNTS):
             break
         rows.append(row)
     return rows

@@ -1,0 +1,86 @@
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpsrl import temporaries
+
+HOLDS = """
+import os, sys, tempfile, time
+from tpsrl import temporaries
+with temporaries.own():
+    tempfile.mkdtemp()
+    print(tempfile.gettempdir(), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for temporary files with a path that is not long."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def held(base: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_what_is_put_aside_goes_at_the_end(base: Path) -> None:
+    with temporaries.own():
+        assert Path(tempfile.mkdtemp()).parents[1] == base
+        child = "import tempfile; print(tempfile.mkdtemp())"
+        made = subprocess.check_output([sys.executable, "-c", child], text=True).strip()
+        assert Path(made).parents[1] == base
+        with temporaries.own():  # a command that runs another one
+            assert Path(tempfile.mkdtemp()).parents[2] == base
+    assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(base)
+    assert list(base.iterdir()) == []
+
+
+def test_of_a_killed_process_it_goes_with_the_next_one(base: Path) -> None:
+    killed, left = held(base)
+    living, kept = held(base)
+    killed.kill()
+    killed.wait()
+    assert len(list(left.iterdir())) == 2
+    with temporaries.own():
+        assert not left.exists() and len(list(kept.iterdir())) == 2
+    living.send_signal(signal.SIGINT)
+    living.wait()
+    assert list(base.iterdir()) == []
+
+
+def test_what_is_somebody_elses_stays(base: Path) -> None:
+    (base / "tpsrl-notes").write_text("mine")
+    (base / "tpsrl-elsewhere").symlink_to(base)
+    (base / "tpsrl-young").mkdir()
+    (base / "tpsrl-old").mkdir()
+    os.utime(base / "tpsrl-old", (time.time() - 100,) * 2)
+    temporaries.sweep(base)
+    left = sorted(path.name for path in base.iterdir())
+    assert left == ["tpsrl-elsewhere", "tpsrl-notes", "tpsrl-young"]
+
+
+def test_where_there_is_no_room_nothing_changes(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = base / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with temporaries.own():
+        assert tempfile.gettempdir() == str(long)
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    with temporaries.own():
+        assert tempfile.gettempdir() == "/proc/nowhere"
+    assert list(long.iterdir()) == []

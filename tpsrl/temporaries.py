@@ -1,0 +1,77 @@
+"""A folder for what this process and its children put aside, which goes when they end.
+
+A process that is killed can remove nothing. So all that goes through `tempfile` (sockets of
+processes, files of a planner, torchrun's logs) is put into one folder with a lock in it, and who
+comes next removes the folders whose lock is free.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "tpsrl-"
+_LOCK = "lock"
+_FRESH_S = 60.0  # so long a folder may have no lock yet
+_LONGEST = 60  # characters of a path, such that names of sockets in it fit into the 107 they have
+
+
+@contextlib.contextmanager
+def own() -> Iterator[None]:
+    """Has `tempfile`, here and in child processes, use a folder that is removed at the end.
+
+    Folders of processes that were killed are removed first. Where none can be made, or its path is
+    too long for sockets, nothing changes.
+    """
+    before = tempfile.tempdir, os.environ.get("TMPDIR")
+    folder = lock = None
+    with contextlib.suppress(OSError):
+        base = Path(tempfile.gettempdir())
+        sweep(base)
+        if len(str(base)) <= _LONGEST:
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+            lock = _try_lock(folder / _LOCK)
+    if folder is None or lock is None:
+        yield
+        return
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before[0]
+        if before[1] is None:
+            os.environ.pop("TMPDIR", None)
+        else:
+            os.environ["TMPDIR"] = before[1]
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def sweep(base: Path) -> None:
+    """Removes this user's folders whose processes are gone."""
+    for folder in base.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
+                continue
+            if not (folder / _LOCK).exists() and time.time() - found.st_mtime < _FRESH_S:
+                continue
+            lock = _try_lock(folder / _LOCK)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _try_lock(path: Path) -> int | None:
+    """The descriptor of the locked file, which exec does not pass on; None if it is taken."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
