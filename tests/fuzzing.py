@@ -5,6 +5,7 @@ came of it: the exit code says whether it was done (0), failed (1) or was refuse
 a refusal is one line that names something, nothing is left behind, and it ends.
 """
 
+import copy
 import dataclasses
 import gzip
 import importlib
@@ -55,13 +56,13 @@ class Line:
     weight: int = 1
 
 
-_TINY_NET = {
+TINY_NET = {
     "preset.num_envs": "2", "preset.num_steps": "8", "preset.steps": "32",
     "preset.ppo.epochs": "1", "preset.ppo.minibatches": "1",
     "preset.policy.state_width": "8", "preset.policy.lstm_width": "8",
 }  # fmt: skip
 _TINY_HOME = {"num_objects": "1", "num_episodes": "1", "processes": "0", "threads": "1"}
-_TRAIN = _TINY_NET | _TINY_HOME | {
+_TRAIN = TINY_NET | _TINY_HOME | {
     "preset": "cpu_state", "device": "cpu", "validation_episodes": "0", "logger": "none",
     "out": "out",
 }  # fmt: skip
@@ -69,7 +70,7 @@ _ONE = {"num_episodes": "1", "processes": "1", "out": "out"}
 _EVAL = _ONE | {"agent": "scripted", "episodes": "episodes.jsonl.gz", "analysis_episodes": "0"}
 _EVAL |= {"protocol.limits.episode_steps": "20", "after_timeout": "false"}
 _SKILL = _ONE | {"agent": "zero", "num_objects": "1"}
-_CLONE = {
+CLONE = {
     "demos": "demos", "frames": "64", "validations": "1", "validation_episodes": "0",
     "preset.policy.lstm_width": "8", "preset.policy.state_width": "8", "preset.batch": "2",
     "preset.length": "8", "depth": "8", "num_objects": "1", "num_episodes": "1", "processes": "1",
@@ -128,7 +129,7 @@ LINES = (
         (),
         2,
     ),
-    Line(("clone", "navigate"), _CLONE, ("demos",), 4),
+    Line(("clone", "navigate"), CLONE, ("demos",), 4),
     Line(("export", "navigate"), {"agent": "training", "out": "out"}, ("training",), 2),
     Line(("export", "navigate"), {"agent": "shipped.safetensors", "out": "o"}, ("shipped",), 2),
     Line(("hub", "push", "shipped.safetensors"), {"repo": "./repo"}, ("shipped",), 1),
@@ -235,14 +236,14 @@ def make_materials(folder: Path) -> dict[str, Files]:
     folder.mkdir(parents=True, exist_ok=True)
     calls = {
         "episodes": ("episodes", "tidy_house", "num=1", "num_objects=5", "out=episodes.jsonl.gz"),
-        "training": ("train", "navigate", *_pairs(_TRAIN | {"out": "training"})),
+        "training": ("train", "navigate", *pairs(_TRAIN | {"out": "training"})),
         "demos": (
             "demos", "navigate", "num=2", "depth=8", "horizon=12", "num_objects=1",
             "num_episodes=1", "processes=1", "out=demos",
         ),
-        "report": ("eval", "tidy_house", *_pairs(_EVAL | {"out": "report"})),
+        "report": ("eval", "tidy_house", *pairs(_EVAL | {"out": "report"})),
         "bank": (
-            "bank", "tidy_house", *_pairs(_ONE | {"episodes": "episodes.jsonl.gz",
+            "bank", "tidy_house", *pairs(_ONE | {"episodes": "episodes.jsonl.gz",
             "out": "bank", "split": "val"}),
             "protocol.limits.episode_steps=1500",
         ),
@@ -271,7 +272,8 @@ def make_materials(folder: Path) -> dict[str, Files]:
     return found
 
 
-def _pairs(settings: Mapping[str, str]) -> list[str]:
+def pairs(settings: Mapping[str, str]) -> list[str]:
+    """The words of settings."""
     return [f"{key}={value}" for key, value in settings.items()]
 
 
@@ -468,15 +470,15 @@ def changed_json(tree: Any) -> st.SearchStrategy[bytes]:
             if way == "gone":
                 del owner[key]
             elif way == "twice" and isinstance(owner, list):
-                owner.insert(key, owner[key])
+                owner.insert(key, copy.deepcopy(owner[key]))
             elif way == "twice":
-                owner[f"{key}x"] = owner[key]
+                owner[f"{key}x"] = copy.deepcopy(owner[key])
             elif way == "deep":
                 owner[key], deep = "@deep@", True
             elif way == "near":
                 owner[key] = draw(_near(owner[key]))
             else:
-                owner[key] = draw(st.sampled_from(_VALUES))
+                owner[key] = copy.deepcopy(draw(st.sampled_from(_VALUES)))
         text = json.dumps(new)
         return (text.replace('"@deep@"', _DEEP) if deep else text).encode()
 
@@ -641,6 +643,14 @@ def _changed_npz(data: bytes) -> st.SearchStrategy[bytes]:
 # Running and judging
 
 
+def write(files: Files, folder: Path) -> None:
+    """Puts files into a folder."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
 class Server:
     """A process that runs commands, each in a fork of its own, below `folder` (made if need be)."""
 
@@ -648,7 +658,7 @@ class Server:
         path = [str(ROOT), *sys.path]
         folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("fuzz_server.py")), str(folder)],
+            [sys.executable, str(Path(__file__).with_name("command_server.py")), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": ":".join(filter(None, path)), "COLUMNS": "200"},
@@ -661,11 +671,14 @@ class Server:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         specials(folder)
-        for name, data in case.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        asked = {"arguments": case.words, "folder": str(folder), "limit_s": limit_s}
+        write(case.files, folder)
+        return self.ask(case.words, folder, limit_s)
+
+    def ask(
+        self, words: Sequence[str], folder: Path, limit_s: float, **more: Any
+    ) -> dict[str, Any]:
+        """What came of a command; see `command_server`."""
+        asked = {"arguments": words, "folder": str(folder), "limit_s": limit_s, **more}
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps(asked).encode() + b"\n")
@@ -680,7 +693,7 @@ class Server:
         self._process.wait()
 
 
-_UNFINISHED = re.compile(r"(^|/)\.[^/]*(tmp|unfinished|probe|lock|running)|(^|/)\.running")
+UNFINISHED = re.compile(r"(^|/)\.[^/]*(tmp|unfinished|probe|lock|running)|(^|/)\.running")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -713,7 +726,7 @@ def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
     if _CONTROL.search(err) and "Traceback" not in err:
         wrong.append(f"control characters: {err[:150]!r}")
     left = [str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_fifo()]
-    left = [name for name in left if _UNFINISHED.search(name)]
+    left = [name for name in left if UNFINISHED.search(name)]
     if left and how == "ended":
         wrong.append(f"left behind: {', '.join(left[:4])}")
     if code == 2 and how == "ended":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsrl import pool
+from tpsrl import pool, processes
 from tpsrl.errors import RunError, UserError
 
 
@@ -163,3 +163,22 @@ class Pids:
 
     def __call__(self) -> Callable[[int], int]:
         return lambda task: os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGTERM, processes.Terminated), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_an_error_that_a_signal_became_on_its_way_is_taken_for_the_signal(
+    number: signal.Signals, expected: type[BaseException]
+) -> None:
+    with pytest.raises(expected), processes.ending_in_order():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(1)
+        except BaseException:
+            raise SystemError("returned a result with an exception set") from None
+    with pytest.raises(ZeroDivisionError), processes.ending_in_order():
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler

@@ -132,11 +132,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tpsrl: interrupted", file=sys.stderr)
         return 130
+    except MemoryError:
+        print("tpsrl: error: there is not enough memory", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # Whoever read our output (head, less) has enough. Python would complain at exit that it
         # cannot flush, so the output goes nowhere from here on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # of files that became unusable on the way: a full disk, a lost share
+        where = f": {one_line(str(error.filename))}" if error.filename else ""
+        print(f"tpsrl: error: {error.strerror or error}{where}", file=sys.stderr)
+        return 1
 
 
 def let_threads_sleep() -> None:

@@ -24,23 +24,37 @@ class Terminated(BaseException):
 def ending_in_order() -> Iterator[None]:
     """Has SIGTERM raise `Terminated` once, so that workers end and files are tidied up.
 
+    Whatever else comes of SIGTERM or Ctrl-C, such as the SystemError of compiled code in which they
+    were raised, leaves the block as `Terminated` or KeyboardInterrupt too.
+
     Where the calling program has a handler of its own, or this is not its main thread, nothing
     changes.
     """
+    asked: list[type[BaseException]] = []
 
     def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+        asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        raise asked[-1]
 
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+    ours = [number for number, usually in usual.items() if signal.getsignal(number) == usually]
+    if not main or signal.SIGTERM not in ours:
         yield
         return
-    signal.signal(signal.SIGTERM, end)
+    for number in ours:
+        signal.signal(number, end)
     try:
         yield
+    except Exception:
+        if asked:
+            raise asked[0] from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, usual[number])
 
 
 def launch(process: BaseProcess) -> None:

@@ -47,7 +47,7 @@ class StartShare:
 
 def is_mixture(starts: Any) -> bool:
     """Whether an option `starts` is meant as a mixture, which has one part or several."""
-    if not isinstance(starts, str) or Path(starts).exists():
+    if not isinstance(starts, str) or os.path.exists(starts):  # false for what cannot be a path
         return False
     return starts in (OWN, REARRANGED) or bool(set(":,@") & set(starts))
 

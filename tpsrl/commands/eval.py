@@ -1,6 +1,5 @@
 """`tpsrl eval`: runs episodes and writes the report."""
 
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -92,18 +91,15 @@ def run_skills(settings: Any) -> int:
 
 
 def _to_the_end(evaluate: Callable[[Any], Any], settings: Any) -> int:
-    """0, or 128 and the signal's number when SIGTERM has stopped it."""
+    """0, when it is done; says how to go on when it is stopped before."""
     from rich.console import Console
 
     from tpsrl.sim import datasets
 
     try:
-        with processes.ending_in_order(), datasets.shown(Console()):
+        with datasets.shown(Console()):
             evaluate(settings)
-    except processes.Terminated:
-        print(_STOPPED)
-        return 128 + signal.SIGTERM
-    except KeyboardInterrupt:
+    except (processes.Terminated, KeyboardInterrupt):
         print(_STOPPED)
         raise
     return 0

@@ -1,23 +1,26 @@
 """Runs `tpsrl` commands, each in a fork of this process, so that nothing is imported twice.
 
 Reads a JSON line for each, `{"arguments": [...], "folder": ..., "limit_s": ...}`, runs it in that
-folder, and answers with a line: its exit code, what it printed, the seconds that it took, and how
-it ended (`ended`, `terminated` after the limit, or `hung`).
+folder, and answers with a line: its exit code, what it printed, the seconds that it took, how
+it ended (`ended`, `terminated` after the limit, or `hung`), and which of its processes were left.
+With `"kill": [signal, seconds]` it is sent that signal then, and the answer has `took_s`, the time
+that it took to end; with `"anew": true` it is a process of its own from the start.
 
-    fuzz_server.py FOLDER
+    command_server.py FOLDER
 
 Where the system lets it, nothing but that folder and the project's can be written: a fuzzed path
 may lead anywhere.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,8 @@ from eval.running.warmup import warm_up
 
 _MEMORY = 12 * 2**30  # bytes of addresses that a command may take
 _GRACE_S = 30.0  # that it has to end when it is told to
+_LINGER_S = 5.0  # that its processes may outlive it
+_MARK = "TPSRL_COMMAND"  # variable of what a command has started
 _IMPORTED = (
     "eval.running.evaluator",
     "eval.running.skill_evaluator",
@@ -42,30 +47,26 @@ _IMPORTED = (
 )
 
 
-def run(arguments: list[str], folder: str, limit_s: float) -> dict[str, Any]:
+def run(asked: dict[str, Any]) -> dict[str, Any]:
     """What came of a command."""
+    folder = asked["folder"]
     streams = [Path(folder).with_suffix(f".{name}") for name in ("out", "err")]
+    for path in streams:  # a command may be killed before it has done anything
+        path.touch()
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
-        _become(arguments, folder, streams)
-    how, status = _wait(child, begun, limit_s)
-    took = time.monotonic() - begun
-    left = _left(child)
-    texts = [path.read_text(errors="replace") for path in streams]
+        _become(asked["arguments"], folder, streams, asked.get("anew", False))
+    found = _wait(child, begun, asked["limit_s"], asked.get("kill"))
+    found["seconds"] = time.monotonic() - begun
+    found["left"] = _left(child)
+    found["out"], found["err"] = (path.read_text(errors="replace") for path in streams)
     for path in streams:
         path.unlink()
-    return {
-        "code": os.waitstatus_to_exitcode(status),
-        "out": texts[0],
-        "err": texts[1],
-        "seconds": took,
-        "how": how,
-        "left": left,
-    }
+    return found
 
 
-def _become(arguments: list[str], folder: str, streams: list[Path]) -> None:
+def _become(arguments: list[str], folder: str, streams: list[Path], anew: bool) -> None:
     """Is the command, and ends."""
     code = 99
     try:
@@ -77,6 +78,9 @@ def _become(arguments: list[str], folder: str, streams: list[Path]) -> None:
             os.dup2(descriptor, number)
             os.close(descriptor)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ[_MARK] = str(os.getpid())
+        if anew:
+            os.execv(sys.executable, [sys.executable, "-m", "tpsrl", *arguments])
         sys.argv = ["tpsrl", *arguments]
         code = tpsrl.cli.main(arguments)
     except SystemExit as end:
@@ -90,37 +94,61 @@ def _become(arguments: list[str], folder: str, streams: list[Path]) -> None:
         os._exit(code)
 
 
-def _wait(child: int, begun: float, limit_s: float) -> tuple[str, int]:
-    """How it ended, and its status."""
-    how, until = "ended", begun + limit_s
+def _wait(
+    child: int, begun: float, limit_s: float, kill: tuple[str, float] | None
+) -> dict[str, Any]:
+    """How it ended, its exit code, and when it was killed how long that took."""
+    how, until, killed = "ended", begun + limit_s, 0.0
     pause = 0.002
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
+        now = time.monotonic()
         if pid:
-            return how, status
-        if time.monotonic() > until:
+            took = now - killed if killed else None
+            return {"how": how, "code": os.waitstatus_to_exitcode(status), "took_s": took}
+        if kill is not None and not killed and now > begun + kill[1]:
+            killed, pause = now, 0.002
+            number = signal.Signals[kill[0]]
+            # Ctrl-C reaches all that a terminal has in its foreground.
+            (os.killpg if number == signal.SIGINT else os.kill)(child, number)
+        elif now > until:
             if how == "ended":
-                how, until = "terminated", time.monotonic() + _GRACE_S
+                how, until = "terminated", now + _GRACE_S
                 os.kill(child, signal.SIGTERM)
             else:
                 os.killpg(child, signal.SIGKILL)
-                return "hung", os.waitpid(child, 0)[1]
+                os.waitpid(child, 0)
+                return {"how": "hung", "code": -9, "took_s": None}
         time.sleep(pause)
-        pause = min(pause * 1.3, 0.1)
+        pause = min(pause * 1.3, 0.1 if kill is None or killed else 0.01)
 
 
 def _left(child: int) -> list[str]:
-    """Processes of its session that are still there a little later; they are killed."""
-    for _ in range(50):
-        found = subprocess.run(
-            ["ps", "-o", "pid=,args=", "--sid", str(child)], capture_output=True, text=True
-        ).stdout.splitlines()
+    """Processes of a command that are still there a little later; they are killed."""
+    found: dict[int, str] = {}
+    for _ in range(round(_LINGER_S / 0.1)):
+        found = dict(_of(child))
         if not found:
             return []
         time.sleep(0.1)
-    for line in found:
-        os.kill(int(line.split()[0]), signal.SIGKILL)
-    return found
+    for process in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return list(found.values())
+
+
+def _of(child: int) -> Iterator[tuple[int, str]]:
+    """Those of its session, and those that have its mark in their environment."""
+    mark = f"{_MARK}={child}\0".encode()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            process = int(entry.name)
+            state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            if state == "Z":
+                continue
+            if int(session) == child or mark in (entry / "environ").read_bytes() + b"\0":
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                yield process, f"{process} {words.decode(errors='replace')}"
 
 
 def _confine(writable: list[str]) -> bool:
@@ -151,7 +179,7 @@ def main(folder: str) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps(run(asked["arguments"], asked["folder"], asked["limit_s"])), flush=True)
+        print(json.dumps(run(asked)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,261 @@
+"""Commands that are killed at random moments: what they leave, and whether they can go on.
+
+    python -m benchmarks.kills [kills=100] [seed=0] [only=train_sync,...] [anew=10] [out=out/kills]
+
+Each command is run to its end once. Then it is killed so many times, by KILL, TERM and INT in turn,
+at a moment anywhere in the time that it took; every `anew`-th time it is a process of its own from
+the start, otherwise a fork of one that has imported everything, so that the moments are those of
+its work. After each kill:
+
+- the command is gone within 5 s, and so are all of its processes;
+- nothing is in shared memory that was not there before;
+- TERM and INT end it with exit code 143 and 130 and one line, or it was done already;
+- the command is run again, goes on or begins anew, ends with exit code 0, and what it has written
+  is what the undisturbed run wrote;
+- no temporary file or folder is left, neither beside the results nor where temporaries go.
+
+Prints a line a command, and each kind of failure once. The exit code is 1 if there was any.
+"""
+
+import collections
+import dataclasses
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import fuzzing
+
+DEFAULTS = {"kills": "100", "seed": "0", "only": "", "anew": "10", "out": "out/kills"}
+SIGNALS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
+MOST_S = 5.0  # that a command may take to end
+LIMIT_S = 120.0  # of a run that nobody disturbs
+_TIMES = ("seconds", "_s", "per_second", "fps", "time")  # ends of keys of what differs every time
+_SKIPPED = ("timing.json", "curve.png", "config.yaml", "bench.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Killed:
+    """A command, what it reads, and how it is run again after it was killed."""
+
+    words: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()  # words besides
+    exact: bool = True  # the same comes of it every time
+
+    def then(self) -> tuple[str, ...]:
+        """The words of the run after a kill."""
+        return (*self.words, *self.again)
+
+
+def _words(text: str, **settings: str) -> tuple[str, ...]:
+    return (*text.split(), *fuzzing.pairs(settings))
+
+
+_NET = fuzzing.TINY_NET | {"preset.num_envs": "4", "preset.steps": "320"}
+_TRAIN = _NET | {
+    "preset": "cpu_state", "num_objects": "1", "num_episodes": "2", "threads": "1", "device": "cpu",
+    "validate_every": "128", "validation_episodes": "2", "logger": "none", "out": "out",
+    "checkpoint_minutes": "0.002",
+}  # fmt: skip
+_EPISODES = {"episodes": "episodes.jsonl.gz", "num_episodes": "1", "out": "out"}
+_SCENARIO = _EPISODES | {"protocol.limits.episode_steps": "150", "after_timeout": "false"}
+_ON = ("resume=auto",)
+COMMANDS = {
+    "episodes": Killed(_words("episodes tidy_house num=4 processes=2 out=new.jsonl.gz")),
+    "eval": Killed(
+        _words("eval tidy_house processes=2 videos=1 analysis_episodes=1", **_SCENARIO),
+        ("episodes",),
+    ),
+    "eval_one_process": Killed(
+        _words("eval tidy_house processes=1 analysis_episodes=0", **_SCENARIO), ("episodes",)
+    ),
+    "eval_skill": Killed(
+        _words("eval navigate agent=training num_episodes=4 processes=2 videos=1 num_objects=1"),
+        ("training",),
+    ),
+    "video": Killed(
+        _words("video navigate agent=zero num_episodes=2 num_objects=1 processes=1 out=out")
+    ),
+    "bank": Killed(_words("bank tidy_house split=val processes=1", **_SCENARIO), ("episodes",)),
+    "train_sync": Killed(
+        _words("train navigate processes=0", **_TRAIN, **{"preset.collector": "sync"}), again=_ON
+    ),
+    "train_workers": Killed(
+        _words("train navigate processes=2", **_TRAIN, **{"preset.collector": "sync"}), again=_ON
+    ),
+    "train_ver": Killed(
+        _words("train navigate processes=2", **_TRAIN, **{"preset.collector": "ver"}),
+        again=_ON,
+        exact=False,
+    ),
+    "demos": Killed(
+        _words("demos navigate num=4 depth=8 horizon=20 num_objects=1 num_episodes=2"),
+    ),
+    "clone": Killed(
+        _words("clone navigate", **(fuzzing.CLONE | {"frames": "512", "validations": "2"})),
+        ("demos",),
+    ),
+    "export": Killed(_words("export navigate agent=training out=out"), ("training",)),
+    "hub_push": Killed(_words("hub push shipped.safetensors repo=./repo"), ("shipped",)),
+    "hub_pull": Killed(_words("hub pull repo=./hub out=out"), ("hub",)),
+    "report": Killed(_words("report report"), ("report",)),
+    "plan": Killed(_words("plan tidy_house episodes=episodes.jsonl.gz"), ("episodes",)),
+    "bench_sim": Killed(_words("bench sim seconds=0.05 processes=2 out=out"), exact=False),
+    "bench_train": Killed(
+        _words(
+            "bench train task=synthetic_busy collector=ver preset=synthetic rollouts=2 turns=1 "
+            "warm_up=1 processes=2 preset.num_envs=4 preset.num_steps=8 out=out"
+        ),
+        exact=False,
+    ),
+    "bench_scale": Killed(
+        _words("bench scale ranks=2 simulate=0 turns=1 rollouts=1 out=out"), exact=False
+    ),
+}
+
+
+class Tried:
+    """A command's kills."""
+
+    def __init__(
+        self,
+        command: Killed,
+        server: fuzzing.Server,
+        materials: Mapping[str, fuzzing.Files],
+        folder: Path,
+    ) -> None:
+        self._command, self._server, self._folder = command, server, folder
+        self._files = {k: v for name in command.reads for k, v in materials[name].items()}
+        self._shared = _shared()
+        self._prepare()
+        found = server.ask(command.words, folder / "here", LIMIT_S)
+        assert found["code"] == 0, f"{command.words}: {found}"
+        self.seconds = float(found["seconds"])
+        self._expected = self._result()
+
+    def kill(self, signal: str, at_s: float, anew: bool) -> list[str]:
+        """What is wrong after a kill."""
+        self._prepare()
+        here, ask = self._folder / "here", self._server.ask
+        found = ask(self._command.words, here, LIMIT_S, kill=(signal, at_s), anew=anew)
+        wrong = [f"{signal}: left running: {line[:100]}" for line in found["left"]]
+        if found["took_s"] is not None and found["took_s"] > MOST_S:
+            wrong.append(f"{signal}: takes {found['took_s']:.1f} s to end")
+        if found["code"] not in (0, SIGNALS[signal]):
+            wrong.append(f"{signal}: exit code {found['code']}: {found['err'][-200:]!r}")
+        elif found["code"] > 0 and len(found["err"].splitlines()) != 1:
+            wrong.append(f"{signal}: says {found['err'][-300:]!r}")
+        if new := _shared() - self._shared:
+            wrong.append(f"{signal}: in shared memory: {sorted(new)[:3]}")
+        if found["code"] != 0:
+            again = ask(self._command.then(), here, LIMIT_S)
+            if again["code"] != 0:
+                wrong.append(
+                    f"{signal}: run again, exit code {again['code']}: {again['err'][:200]}"
+                )
+            elif self._result() != self._expected:
+                wrong.append(f"{signal}: run again, differs: {self._differs()}")
+        strays = [p for p in here.rglob("*") if fuzzing.UNFINISHED.search(str(p.relative_to(here)))]
+        strays += [p for p in self._folder.iterdir() if p != here]
+        if strays:
+            wrong.append(f"{signal}: files left: {[p.name for p in strays[:3]]}")
+        return wrong
+
+    def _prepare(self) -> None:
+        for path in self._folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (self._folder / "here").mkdir()
+        fuzzing.write(self._files, self._folder / "here")
+
+    def _result(self) -> dict[str, Any]:
+        here = self._folder / "here"
+        paths = [p for p in sorted(here.rglob("*")) if p.is_file()]
+        found = {str(p.relative_to(here)): p for p in paths if p.name not in _SKIPPED}
+        if not self._command.exact:
+            return dict.fromkeys(found) | {"steps": _steps(here / "out/metrics.jsonl")}
+        return {name: _content(path) for name, path in found.items()}
+
+    def _differs(self) -> str:
+        now, then = self._result(), self._expected
+        return ", ".join(name for name in sorted({*now, *then}) if now.get(name) != then.get(name))
+
+
+def _steps(path: Path) -> int | None:
+    """The last number of steps in a training's metrics."""
+    if not path.is_file():
+        return None
+    return int(json.loads(path.read_text().splitlines()[-1])["steps"])
+
+
+def _content(path: Path) -> Any:
+    """What a file says, without times."""
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        return {name: array.tobytes() for name, array in load_file(path).items()}
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            return {name: file[name].tobytes() for name in file.files}
+    if path.suffix in (".json", ".jsonl"):
+        return [_timeless(json.loads(line)) for line in _documents(path)]
+    if path.suffix == ".md":
+        return None  # of a machine's time and a day
+    return path.read_bytes()
+
+
+def _documents(path: Path) -> list[str]:
+    text = path.read_text()
+    return text.splitlines() if path.suffix == ".jsonl" else [text]
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _timeless(v) for k, v in value.items() if not k.endswith(_TIMES)}
+    return [_timeless(v) for v in value] if isinstance(value, list) else value
+
+
+def _shared() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def main(*arguments: str) -> int:
+    """Kills."""
+    chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
+    names = chosen["only"].split(",") if chosen["only"] else list(COMMANDS)
+    materials = fuzzing.make_materials(Path(chosen["out"]) / "materials")
+    failures: collections.Counter[str] = collections.Counter()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        server = fuzzing.Server(Path(folder))
+        for name in names:
+            draw, begun = random.Random(f"{name} {chosen['seed']}"), time.monotonic()
+            tried, bad = Tried(COMMANDS[name], server, materials, Path(folder)), 0
+            for number in range(int(chosen["kills"])):
+                signal = list(SIGNALS)[number % len(SIGNALS)]
+                anew = number % int(chosen["anew"]) == 0
+                # From the start, imports take time before the work does.
+                at_s = draw.uniform(0, 1.05 * tried.seconds + (3.0 if anew else 0.0))
+                wrong = tried.kill(signal, at_s, anew)
+                bad += bool(wrong)
+                for text in wrong:
+                    failures[f"{name} {text}"] += 1
+                    if failures[f"{name} {text}"] == 1:
+                        print(f"    {name}, {at_s:.2f} s{' anew' * anew}: {text}", flush=True)
+            took = time.monotonic() - begun
+            print(f"{name:18s} {tried.seconds:5.1f} s undisturbed, {chosen['kills']} kills in "
+                  f"{took:.0f} s, {bad} not well", flush=True)  # fmt: skip
+        server.close()
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
