@@ -265,7 +265,8 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     chosen = settings(dataset, out, f"processes={count}", "videos=3", "video_stride=40")
     run = functools.partial(evaluate, console=quiet())
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Signalling))
-    assert command.run_scenario(chosen) == 128 + signal.SIGTERM
+    with pytest.raises(processes.Terminated), processes.ending_in_order():
+        command.run_scenario(chosen)
     assert capsys.readouterr().out == "stopped; the same command goes on\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if count > 1:

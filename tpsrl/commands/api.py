@@ -12,11 +12,12 @@ valid raises the `tpsrl.errors.UserError` that the command line would print.
 
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpsrl import cli, files
+from tpsrl import cli, files, processes
 from tpsrl.errors import RunError
 
 
@@ -84,7 +85,11 @@ def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
     cli.let_threads_sleep()
     words = [] if target is None else [target]
     called, loaded = cli.parse([command, *words, *_overrides(settings)])
-    return int(called.run(loaded))
+    try:
+        with processes.ending_in_order():
+            return int(called.run(loaded))
+    except processes.Terminated:
+        return 128 + signal.SIGTERM
 
 
 def _to_the_end(command: str, target: str, settings: Mapping[str, Any]) -> None:
