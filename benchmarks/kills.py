@@ -20,12 +20,13 @@ Prints a line a command, and each kind of failure once. The exit code is 1 if th
 import collections
 import dataclasses
 import json
+import os
 import random
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,38 +141,68 @@ class Tried:
         self._shared = _shared()
         for _ in range(2):  # the second one finds what the first has put into the cache
             self._prepare()
-            found = server.ask(command.words, folder / "here", LIMIT_S)
+            found = self._ask(command.words)
             assert found["code"] == 0, f"{command.words}: {found}"
         self.seconds = float(found["seconds"])
         self._expected = self._result()
+        written = (p for p in (folder / "here").rglob("*") if p.is_file())
+        self.written = sum(p.stat().st_size for p in written)  # bytes, what it reads included
 
     def kill(self, signal: str, at_s: float, anew: bool) -> list[str]:
         """What is wrong after a kill."""
         self._prepare()
-        here, ask = self._folder / "here", self._server.ask
-        found = ask(self._command.words, here, LIMIT_S, kill=(signal, at_s), anew=anew)
-        wrong = [f"{signal}: left running: {line[:100]}" for line in found["left"]]
+        found = self._ask(self._command.words, kill=(signal, at_s), anew=anew)
+        wrong = [f"left running: {line[:100]}" for line in found["left"]]
         if found["took_s"] is not None and found["took_s"] > MOST_S:
-            wrong.append(f"{signal}: takes {found['took_s']:.1f} s to end")
+            wrong.append(f"takes {found['took_s']:.1f} s to end")
         if found["code"] not in (0, SIGNALS[signal]):
-            wrong.append(f"{signal}: exit code {found['code']}: {found['err'][-200:]!r}")
+            wrong.append(f"exit code {found['code']}: {found['err'][-200:]!r}")
         elif found["code"] > 0 and len(found["err"].splitlines()) != 1:
-            wrong.append(f"{signal}: says {found['err'][-300:]!r}")
+            wrong.append(f"says {found['err'][-300:]!r}")
         if new := _shared() - self._shared:
-            wrong.append(f"{signal}: in shared memory: {sorted(new)[:3]}")
+            wrong.append(f"in shared memory: {sorted(new)[:3]}")
         if found["code"] != 0:
-            again = ask(self._command.then(), here, LIMIT_S)
-            if again["code"] != 0:
-                wrong.append(
-                    f"{signal}: run again, exit code {again['code']}: {again['err'][:200]}"
-                )
-            elif self._result() != self._expected:
-                wrong.append(f"{signal}: run again, differs: {self._differs()}")
+            wrong += self._run_again()
+        return [f"{signal}: {text}" for text in wrong + self._strays()]
+
+    def fill(self, disk: Path, room: int) -> tuple[bool, list[str]]:
+        """Whether a command fails in so many bytes of a disk, and what is wrong then."""
+        self._prepare()
+        ballast = disk / "ballast"
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(shutil.disk_usage(disk).free - room, 1))
+        found = self._ask(self._command.words)
+        ballast.unlink()
+        wrong = [f"left running: {line[:100]}" for line in found["left"]]
+        if "Traceback" in found["err"] or len(found["err"].splitlines()) > 1:
+            wrong.append(f"says {found['err'][-400:]!r}")
+        if found["code"] == 0:
+            if found["err"]:
+                wrong.append(f"done, and says {found['err'][-300:]!r}")
+            if self._result() != self._expected:
+                wrong.append(f"done, and differs: {self._differs()}")
+        elif found["code"] not in (1, 2) or not found["err"].startswith("tpsrl: error: "):
+            wrong.append(f"exit code {found['code']}: {found['err'][-300:]!r}")
+        if found["code"] != 0:
+            wrong += self._run_again()
+        return found["code"] != 0, wrong + self._strays()
+
+    def _ask(self, words: Sequence[str], **more: Any) -> dict[str, Any]:
+        return self._server.ask(words, self._folder / "here", LIMIT_S, **more)
+
+    def _run_again(self) -> list[str]:
+        again = self._ask(self._command.then())
+        if again["code"] != 0:
+            return [f"run again, exit code {again['code']}: {again['err'][:300]!r}"]
+        if self._result() != self._expected:
+            return [f"run again, differs: {self._differs()}"]
+        return []
+
+    def _strays(self) -> list[str]:
+        here = self._folder / "here"
         strays = [p for p in here.rglob("*") if fuzzing.UNFINISHED.search(str(p.relative_to(here)))]
         strays += [p for p in self._folder.iterdir() if p.name not in ("here", _CACHE)]
-        if strays:
-            wrong.append(f"{signal}: files left: {[p.name for p in strays[:3]]}")
-        return wrong
+        return [f"files left: {[p.name for p in strays[:3]]}"] if strays else []
 
     def _prepare(self) -> None:
         for path in self._folder.iterdir():

@@ -249,7 +249,7 @@ class VideoWriter:
             pixelformat="yuv420p",
             quality=None,
             macro_block_size=2,
-            ffmpeg_log_level="error",
+            ffmpeg_log_level="quiet",  # whether all went well is seen from what it wrote
             output_params=["-crf", "24", "-preset", "veryfast", "-movflags", "+faststart"],
         )
 
@@ -268,8 +268,26 @@ class VideoWriter:
         """Leaves a whole video under the temporary name, or nothing without any frame."""
         if self._encoder is not None:
             self._encoder.close()
+            if not _is_whole(self._temporary):  # nobody tells how the encoder's process ended
+                raise OSError("the encoder ended too early; is the disk full?")
         if not self.frames:
             self._temporary.unlink()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an mp4 file has its index, and all of its parts to their ends (ISO 14496-12, 4.2)."""
+    size, at, kinds = path.stat().st_size, 0, set()
+    with path.open("rb") as file:
+        while at < size:
+            file.seek(at)
+            head = file.read(16)
+            length, kind = int.from_bytes(head[:4], "big"), head[4:8]
+            length = int.from_bytes(head[8:], "big") if length == 1 else length
+            if length < 8:
+                return False
+            kinds.add(kind)
+            at += length
+    return at == size and {b"moov", b"mdat"} <= kinds
 
 
 def _first_line(error: Exception) -> str:

@@ -100,15 +100,21 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
     Raises:
         UserError: it cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, "version": tpsrl.__version__, **note}, allow_nan=False)
     try:
         with files.atomic(path, durable=True) as temporary:
+            temporary.touch()
+            mode = temporary.stat().st_mode
             save_file(whole, temporary, {_KEY: text})
+            temporary.chmod(mode)  # as of other files; safetensors lets none but the owner read it
     except OSError as error:
         raise UserError(f"checkpoint: cannot write {path} ({error.strerror or error})") from None
+    except SafetensorError as error:
+        raise UserError(f"checkpoint: cannot write {path} ({error})") from None
 
 
 def load(path: str | os.PathLike[str], part: str = "") -> Checkpoint:

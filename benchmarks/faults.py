@@ -1,0 +1,75 @@
+"""Commands on a disk that becomes full: what they say and leave, and whether they can go on.
+
+    python -m benchmarks.faults [faults=20] [seed=0] [only=train_sync,...] [out=out/faults]
+
+Each command of `benchmarks/kills.py` is run to its end once, and then so many times on a disk of
+its own with less room than it wrote. Then it must end with an exit code of 1 or 2 and one line, or
+come through with all that it writes; with room again, it goes on or begins anew, and what it has
+written is what the undisturbed run wrote. No temporary file and no process is left.
+
+The disk is a file system in memory, for which this has to be run as root (Linux).
+"""
+
+import collections
+import ctypes
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.kills import COMMANDS, Tried
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import fuzzing
+
+DEFAULTS = {"faults": "20", "seed": "0", "only": "", "out": "out/faults"}
+_SIZE = 128 * 2**20  # bytes
+
+
+def mount_disk(folder: Path) -> None:
+    """Puts a file system of that size there, seen by this process and its children alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_namespace, recursively_private = 0x20000, 0x44000
+    slash, size = b"/", f"size={_SIZE}".encode()
+    if (
+        libc.unshare(new_namespace) != 0
+        or libc.mount(slash, slash, None, ctypes.c_ulong(recursively_private), None) != 0
+        or libc.mount(b"none", bytes(folder), b"tmpfs", ctypes.c_ulong(0), size) != 0
+    ):
+        raise OSError(ctypes.get_errno(), "this has to be run as root")
+
+
+def main(*arguments: str) -> int:
+    """Fills disks."""
+    chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
+    names = chosen["only"].split(",") if chosen["only"] else list(COMMANDS)
+    materials = fuzzing.make_materials(Path(chosen["out"]) / "materials")
+    failures: collections.Counter[str] = collections.Counter()
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        disk = Path(name)
+        mount_disk(disk)
+        server = fuzzing.Server(disk / "on_it")
+        for name in names:
+            draw = random.Random(f"{name} {chosen['seed']}")
+            tried = Tried(COMMANDS[name], server, materials, disk / "on_it")
+            failed = bad = 0
+            for _ in range(int(chosen["faults"])):
+                room = round(tried.written * draw.uniform(0, 1.1))
+                ended, wrong = tried.fill(disk, room)
+                failed, bad = failed + ended, bad + bool(wrong)
+                for text in wrong:
+                    failures[f"{name} {text}"] += 1
+                    if failures[f"{name} {text}"] == 1:
+                        print(f"    {name}, {room:,} bytes: {text}", flush=True)
+            print(f"{name:18s} {tried.written:9,d} bytes undisturbed, {chosen['faults']} disks, "
+                  f"{failed} failed, {bad} not well", flush=True)  # fmt: skip
+        server.close()
+        os.chdir("/")
+        ctypes.CDLL(None).umount2(bytes(disk), 2)  # MNT_DETACH
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
