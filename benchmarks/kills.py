@@ -40,8 +40,15 @@ DEFAULTS = {"kills": "100", "seed": "0", "only": "", "anew": "10", "out": "out/k
 SIGNALS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
 MOST_S = 5.0  # that a command may take to end
 LIMIT_S = 120.0  # of a run that nobody disturbs
-_TIMES = ("seconds", "_s", "per_second", "fps", "time")  # ends of keys of what differs every time
-_CACHE = ".cache"  # of the user whose home the folder is
+_TIMES = (
+    "waits",
+    "seconds",
+    "_s",
+    "per_second",
+    "fps",
+    "time",
+)  # ends of keys of what differs every time
+_KEPT = ("here", ".cache", ".config")  # the folder is the user's home too
 _SKIPPED = ("timing.json", "curve.png", "config.yaml", "bench.json")
 
 
@@ -157,7 +164,9 @@ class Tried:
             wrong.append(f"takes {found['took_s']:.1f} s to end")
         if found["code"] not in (0, SIGNALS[signal]):
             wrong.append(f"exit code {found['code']}: {found['err'][-200:]!r}")
-        elif found["code"] > 0 and len(found["err"].splitlines()) != 1:
+        elif found["code"] > 0 and not (
+            len(found["err"].splitlines()) == 1 or (not found["err"] and "goes on" in found["out"])
+        ):
             wrong.append(f"says {found['err'][-300:]!r}")
         if new := _shared() - self._shared:
             wrong.append(f"in shared memory: {sorted(new)[:3]}")
@@ -201,12 +210,12 @@ class Tried:
     def _strays(self) -> list[str]:
         here = self._folder / "here"
         strays = [p for p in here.rglob("*") if fuzzing.UNFINISHED.search(str(p.relative_to(here)))]
-        strays += [p for p in self._folder.iterdir() if p.name not in ("here", _CACHE)]
+        strays += [p for p in self._folder.iterdir() if p.name not in _KEPT]
         return [f"files left: {[p.name for p in strays[:3]]}"] if strays else []
 
     def _prepare(self) -> None:
         for path in self._folder.iterdir():
-            if path.name == _CACHE:
+            if path.name in _KEPT[1:]:
                 continue
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         (self._folder / "here").mkdir()

@@ -9,6 +9,7 @@ from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity, short_name
 from planner.grounding import problem_text
 from planner.options import PlanOptions
 from planner.predicates import Atom, PredicateContext, PredicateThresholds, check, evaluate, parse
+from tpsrl.errors import unknown
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -78,6 +79,9 @@ def with_goal(problem: Problem, goal: str) -> Problem:
     for reading in goal.split(" and "):
         predicate, *terms = parse(reading, "goal")
         check((predicate, *terms), "goal: ")
+        for term in terms:
+            if term not in names and term not in names.values():
+                raise unknown("goal", term, names)
         atoms.append((predicate, *(problem.entities[names.get(t, t)].name for t in terms)))
     return dataclasses.replace(problem, goal=tuple(atoms))
 

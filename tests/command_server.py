@@ -15,6 +15,7 @@ may lead anywhere.
 import contextlib
 import ctypes
 import json
+import multiprocessing.util
 import os
 import resource
 import signal
@@ -50,9 +51,7 @@ _IMPORTED = (
 def run(asked: dict[str, Any]) -> dict[str, Any]:
     """What came of a command."""
     folder = asked["folder"]
-    streams = [Path(folder).with_suffix(f".{name}") for name in ("out", "err")]
-    for path in streams:  # a command may be killed before it has done anything
-        path.touch()
+    streams = [os.memfd_create(name) for name in ("out", "err")]  # on no disk that may be full
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -60,23 +59,22 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     found = _wait(child, begun, asked["limit_s"], asked.get("kill"))
     found["seconds"] = time.monotonic() - begun
     found["left"] = _left(child)
-    found["out"], found["err"] = (path.read_text(errors="replace") for path in streams)
-    for path in streams:
-        path.unlink()
+    for name, stream in zip(("out", "err"), streams, strict=True):
+        os.lseek(stream, 0, os.SEEK_SET)
+        with open(stream, errors="replace") as file:
+            found[name] = file.read()
     return found
 
 
-def _become(arguments: list[str], folder: str, streams: list[Path], anew: bool) -> None:
+def _become(arguments: list[str], folder: str, streams: list[int], anew: bool) -> None:
     """Is the command, and ends."""
     code = 99
     try:
         os.setsid()
         os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        for number, path in zip((1, 2), streams, strict=True):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(descriptor, number)
-            os.close(descriptor)
+        for number, stream in zip((1, 2), streams, strict=True):
+            os.dup2(stream, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ[_MARK] = str(os.getpid())
         if anew:
@@ -89,6 +87,7 @@ def _become(arguments: list[str], folder: str, streams: list[Path], anew: bool) 
         sys.excepthook(*sys.exc_info())  # as an interpreter would at its end
         code = 97
     finally:
+        multiprocessing.util._exit_function()  # as an interpreter does
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

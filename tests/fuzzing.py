@@ -71,10 +71,11 @@ _EVAL = _ONE | {"agent": "scripted", "episodes": "episodes.jsonl.gz", "analysis_
 _EVAL |= {"protocol.limits.episode_steps": "20", "after_timeout": "false"}
 _SKILL = _ONE | {"agent": "zero", "num_objects": "1"}
 CLONE = {
-    "demos": "demos", "frames": "64", "validations": "1", "validation_episodes": "0",
-    "preset.policy.lstm_width": "8", "preset.policy.state_width": "8", "preset.batch": "2",
-    "preset.length": "8", "depth": "8", "num_objects": "1", "num_episodes": "1", "processes": "1",
-    "threads": "1", "out": "out",
+    "demos": "demos", "left_out": "none", "frames": "64",
+    "validations": "1", "validation_episodes": "0",
+    "preset.policy.lstm_width": "8", "preset.policy.state_width": "8",
+    "preset.cloning.batch_frames": "32", "depth": "32", "num_objects": "1", "num_episodes": "1",
+    "processes": "1", "threads": "1", "out": "out",
 }  # fmt: skip
 LINES = (
     Line(("eval", "tidy_house"), _EVAL, ("episodes",), 4),
@@ -238,7 +239,7 @@ def make_materials(folder: Path) -> dict[str, Files]:
         "episodes": ("episodes", "tidy_house", "num=1", "num_objects=5", "out=episodes.jsonl.gz"),
         "training": ("train", "navigate", *pairs(_TRAIN | {"out": "training"})),
         "demos": (
-            "demos", "navigate", "num=2", "depth=8", "horizon=12", "num_objects=1",
+            "demos", "navigate", "num=2", "depth=32", "horizon=60", "num_objects=1",
             "num_episodes=1", "processes=1", "out=demos",
         ),
         "report": ("eval", "tidy_house", *pairs(_EVAL | {"out": "report"})),
@@ -589,6 +590,8 @@ def _changed_header(data: bytes) -> st.SearchStrategy[bytes]:
     ways = [changed_json(header).map(packed)]
     meta = header.get("__metadata__", {})
     for key, text in meta.items():
+        if not isinstance(text, str):  # it has been changed before
+            continue
         try:
             inner = json.loads(text)
         except ValueError:

@@ -52,7 +52,7 @@ class Home:
     """A package of its own, with compiled code that is made of several files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.said = folder, ""
 
     def write(self) -> None:
         (self.folder / "parts").mkdir()
@@ -65,8 +65,13 @@ class Home:
         }.items():
             (self.folder / name).write_text(text)
 
-    def run(self, **variables: str) -> tuple[float, int]:
-        """What the function returns in a fresh process, and how often it came from the cache."""
+    def run(self, first: str = "", **variables: str) -> tuple[float, int]:
+        """What the function returns in a fresh process, and how often it came from the cache.
+
+        The process executes `first` before.
+        """
+        script = f"{first}; import runpy, sys; sys.path.insert(0, {str(self.folder)!r}); "
+        script += f"runpy.run_path({str(self.folder / 'main.py')!r})"
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -75,13 +80,14 @@ class Home:
             **variables,
         }
         done = subprocess.run(
-            [sys.executable, str(self.folder / "main.py")],
+            [sys.executable, "-c", script.lstrip("; ")],
             env=environment,
             capture_output=True,
             text=True,
             timeout=120,
         )
         assert done.returncode == 0, done.stderr
+        self.said = done.stderr
         value, hits = done.stdout.split()
         return float(value), int(hits)
 
@@ -107,6 +113,36 @@ def compiled_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def home(compiled_home: Home, tmp_path: Path) -> Home:
     """A copy whose code is compiled."""
     return Home(shutil.copytree(compiled_home.folder, tmp_path / "home"))
+
+
+# As where neither the installation nor the user's home can be written.
+READ_ONLY = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+
+
+def test_where_nothing_can_be_written_code_is_kept_among_the_temporary_files(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path / "home")
+    home.folder.mkdir()
+    home.write()
+    place = tmp_path / f"tpsrl_compiled_{os.getuid()}"
+    for hits in (0, 1):
+        assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, hits)
+        assert home.said.startswith(f"tpsrl: compiled code is kept in {place}, since neither ")
+        assert home.said.count("\n") == 1
+    assert place.stat().st_mode & 0o777 == 0o700 and not home.cached()
+    place.chmod(0o777)  # now somebody else may have put something there
+    assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
+    assert f"kept in {place}_" not in home.said and f"{place}," not in home.said
+    chosen = tmp_path / "chosen"
+    assert home.run(NUMBA_CACHE_DIR=str(chosen), **READ_ONLY) == (20.0, 0)
+    assert home.said == "" and list(chosen.rglob("*.nbi"))
+
+
+def test_an_installation_that_cannot_be_written_is_read(home: Home, tmp_path: Path) -> None:
+    locked = "import os; os.access = lambda *_, **__: False"
+    assert home.run(locked, TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 1)
+    assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
 
 
 @pytest.mark.parametrize(

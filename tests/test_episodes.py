@@ -296,6 +296,9 @@ def lines_of(episodes: list[Episode], tmp_path: Path) -> list[dict]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
+TARGET = {"object": 1, "goal": [0, 0, 0], "receptacle": "sofa"}
+
+
 def without(field: str) -> Callable[[list[dict]], None]:
     return lambda lines: lines[2].pop(field)
 
@@ -309,9 +312,17 @@ def replaced(field: str, value: object) -> Callable[[list[dict]], None]:
     [
         (without("layout"), r"line 3: field 'layout' is missing"),
         (without("targets"), r"line 3: field 'targets' is missing"),
-        (replaced("robot_start", [0.0, math.nan, 0.0]), r"line 3: expected 3 finite numbers"),
-        (replaced("robot_start", [0.0, 1.0]), r"line 3: expected 3 finite numbers"),
-        (replaced("objects", 5), r"line 3: "),
+        (replaced("robot_start", [0.0, math.nan, 0.0]), r"line 3: robot_start: nan is no number"),
+        (replaced("robot_start", [0.0, 1e30, 0.0]), r"robot_start: 1e\+30 is no number from -1000"),
+        (replaced("robot_start", [0.0, True, 0.0]), r"robot_start: True is no number"),
+        (replaced("robot_start", [0.0, 1.0]), r"line 3: robot_start: expected 3 finite numbers"),
+        (replaced("objects", 5), r"line 3: objects: 5 is no list of records"),
+        (replaced("held", 1.5), r"line 3: held: 1.5 is no whole number"),
+        (replaced("layout", 7), r"line 3: layout: 7 is no text"),
+        (replaced("articulation", {"fridge": "x"}), r"articulation: fridge: 'x' is no number"),
+        (replaced("articulation", []), r"articulation: \[\] is no record"),
+        (replaced("targets", [TARGET, TARGET]), r"targets.object: 1 has two goals"),
+        (replaced("targets", [{**TARGET, "object": 1.5}]), r"object: 1.5 is no whole number"),
         (replaced("targets", [{"object": 30, "goal": [0, 0, 0], "receptacle": "sofa"}]), "0 to 29"),
         (lambda lines: lines.pop(), "is truncated: 2 of 3 episodes"),
         (lambda lines: lines.pop(0), "is not a tpsrl-episode/1 file"),

@@ -567,7 +567,7 @@ def test_command_says_in_one_line_what_is_wrong_with_a_domain(
         ("domain=/", "domain: cannot read /: Is a directory"),
         ("goal=holdin(obj_0, robot_0)", "goal: predicate: unknown value 'holdin'; did you mean"),
         ("goal=holding(obj_0)", "goal: predicate holding: takes 2 entities, 1 given"),
-        ("goal=holding(obj_7, robot_0)", "entity: unknown value 'obj_7'; did you mean"),
+        ("goal=holding(obj_7, robot_0)", "goal: unknown value 'obj_7'; did you mean 'obj_1'?"),
         ("goal=holding", "goal: 'holding' does not read predicate(entity, ...)"),
         ("goal=object_at(obj_0, goal_1)", "plan: no action can reach object_at(obj_0_024_bowl,"),
         (

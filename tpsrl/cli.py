@@ -3,6 +3,7 @@
 A subcommand's module is imported only when it is called, so that help and errors come at once.
 """
 
+import contextlib
 import importlib
 import os
 import signal
@@ -114,6 +115,9 @@ _USER_MODULES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input), 130 or 143."""
     let_threads_sleep()
+    with contextlib.suppress(AttributeError, ValueError):  # not of a stream that is somebody's own
+        # Names of files may have characters that the terminal's encoding has not.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         siblings.check()
         with processes.ending_in_order():
@@ -136,14 +140,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("tpsrl: error: there is not enough memory", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read our output (head, less) has enough. Python would complain at exit that it
-        # cannot flush, so the output goes nowhere from here on.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it (head, less) has enough
         return 141
     except OSError as error:  # of files that became unusable on the way: a full disk, a lost share
         where = f": {one_line(str(error.filename))}" if error.filename else ""
         print(f"tpsrl: error: {error.strerror or error}{where}", file=sys.stderr)
+        _drop_output()
         return 1
+
+
+def _drop_output() -> None:
+    """Has the standard output, if it takes no more, go nowhere.
+
+    Python would complain at its exit that it cannot flush it.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def let_threads_sleep() -> None:

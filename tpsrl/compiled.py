@@ -13,6 +13,7 @@ import glob
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -37,14 +38,23 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
         if cache and keeps:
             if not isinstance(compiled._cache, NullCache):
                 raise RuntimeError(f"numba {numba.__version__} keeps its cache in another way")
-            compiled._cache = Cache(compiled)
+            with contextlib.suppress(_NoPlaceError):
+                compiled._cache = Cache(compiled)
         return compiled
 
     return decorate
 
 
+class _NoPlaceError(Exception):
+    """There is no folder for machine code."""
+
+
 class Cache(FunctionCache):
     """Cached machine code of one function, where numba would keep it, by the function's digest.
+
+    That is `NUMBA_CACHE_DIR` where it is set, else the `__pycache__` beside the function, else the
+    user's cache folder; where none of them can be written, a folder among the temporary files. What
+    an installation that cannot be written has in its `__pycache__` is used all the same.
 
     Saving it removes what other digests have left there, so that the folder does not grow with
     every change. The digest is taken at the first call, since a function may use others that are
@@ -52,7 +62,15 @@ class Cache(FunctionCache):
     """
 
     def __init__(self, compiled: Dispatcher) -> None:
-        super().__init__(compiled.py_func)
+        try:
+            super().__init__(compiled.py_func)
+        except RuntimeError:  # no locator available
+            _keep_among_temporaries()
+            super().__init__(compiled.py_func)
+        beside = str(Path(compiled.py_func.__code__.co_filename).with_name("__pycache__"))
+        self._places = [self.cache_path]
+        if beside != self.cache_path and not os.access(beside, os.W_OK):
+            self._places.insert(0, beside)
         self._compiled = compiled
 
     @functools.cached_property
@@ -66,26 +84,60 @@ class Cache(FunctionCache):
         name = f"{Path(code.co_filename).stem}.{code.co_qualname}".translate({60: None, 62: None})
         return f"{name}.{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}-"
 
-    def _open(self) -> None:
+    def _open(self, place: str) -> None:
         self._cache_file = IndexDataCacheFile(
-            cache_path=self.cache_path,
+            cache_path=place,
             filename_base=self._base + self._digest[:16],
             source_stamp=self._digest,
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The machine code for argument types, None if there is none."""
-        self._open()
-        return super().load_overload(sig, target_context)
+        for place in self._places:
+            self._open(place)
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                return found
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Saves the machine code for argument types."""
-        self._open()
-        super().save_overload(sig, data)
+        """Saves the machine code for argument types, if there is room for it."""
+        self._open(self.cache_path)
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
         for path in glob.glob(glob.escape(os.path.join(self.cache_path, self._base)) + "*.nb[ic]"):
             if not os.path.basename(path).startswith(self._base + self._digest[:16]):
                 with contextlib.suppress(OSError):  # another process may have been faster
                     os.unlink(path)
+
+
+def _keep_among_temporaries() -> None:
+    """Has this process and its children keep machine code in a folder of the temporary files.
+
+    Raises:
+        _NoPlaceError: that cannot be written either.
+    """
+    try:
+        folder = Path(tempfile.gettempdir()) / f"tpsrl_compiled_{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        # What is cached is run, so nobody else may have put it there.
+        if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
+            folder = Path(tempfile.mkdtemp(prefix="tpsrl_compiled_"))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError:
+        _tell("compiled code cannot be kept, every process compiles it anew")
+        raise _NoPlaceError from None
+    os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(folder)
+    _tell(f"compiled code is kept in {folder}")
+
+
+@functools.cache
+def _tell(what: str) -> None:
+    why = "neither the installation nor the user's cache folder can be written"
+    choose = "set NUMBA_CACHE_DIR to a folder of your choice"
+    print(f"tpsrl: {what}, since {why}; {choose}", file=sys.stderr)
 
 
 def digest(compiled: Dispatcher) -> str:

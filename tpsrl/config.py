@@ -23,6 +23,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from tpsrl import files
 from tpsrl.errors import UserError, unknown
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ def load_preset(group: str, name: str, schema: type[T]) -> T:
         UserError: there is no such preset, or its file does not fit the schema.
     """
     if names_file(name):
-        return typing.cast(T, OmegaConf.to_object(_read_own(group, Path(name), schema)))
+        return typing.cast(T, OmegaConf.to_object(_read_own(group, group, Path(name), schema)))
     return typing.cast(T, OmegaConf.to_object(_read_preset(group, name, schema)))
 
 
@@ -128,8 +129,10 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
             raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
         kind = _field_type(schema, name)
         if field.metadata["files"] and names_file(selected):
-            config[name] = _read_own(group, Path(selected), kind)
+            config[name] = _read_own(name, group, Path(selected), kind)
         else:
+            if selected not in preset_names(group):
+                raise unknown(name, selected, preset_names(group))
             config[name] = _read_preset(group, selected, kind)
     for key, value in pairs:
         if key.removesuffix(".name") in groups and key not in groups:
@@ -228,10 +231,13 @@ def _split_base(text: str, where: str) -> tuple[str, str]:
     return text.replace(lines[0], "", 1), base
 
 
-def _read_own(group: str, path: Path, schema: type) -> Any:
+def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
     """A preset of the user's own; by default it is called like its file."""
     try:
-        text = path.expanduser().read_text()
+        where = files.user_path(path, field)
+        if where.exists() and not where.is_file():  # a device may never end
+            raise UserError(f"{path}: cannot be read (it is no file)")
+        text = where.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -283,6 +289,8 @@ def _split(override: str) -> tuple[str, str]:
 
 def _override(config: Any, schema: type, key: str, text: str) -> Any:
     kind = _kind(schema, key)
+    if text == "???":  # by which YAML's reader means a value that is missing
+        raise UserError(f"{key}: '???' is no value")
     value = text if kind is str else _parse(key, text)
     nested: Any = value
     for part in reversed(key.split(".")):

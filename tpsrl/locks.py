@@ -31,6 +31,8 @@ def hold(folder: Path, field: str = "out", shown: Path | None = None) -> Iterato
     """
     running = folder / RUNNING
     made = [path for path in running.parents if not path.exists()]
+    if folder.name.startswith("."):  # a stand-in, which a killed process may have left
+        made = list(dict.fromkeys([folder, *made]))
     try:
         try:
             descriptor = _acquire(running / _LOCK)

@@ -45,7 +45,7 @@ class UserModules:
             if after == before and module not in after.values():
                 raise UserError(f"{self.setting}: {name} registers no {self.noun}")
             path = Path(name)
-            whole.append(str(path.resolve()) if path.suffix == ".py" else name)
+            whole.append(os.path.realpath(path) if path.suffix == ".py" else name)
         os.environ[self.variable] = ",".join(dict.fromkeys([*self._passed_on(), *whole]))
         return ",".join(whole)
 
@@ -66,7 +66,7 @@ class UserModules:
         path = Path(name)
         folder, module = Path.cwd(), name
         if path.suffix == ".py":
-            folder, module = path.resolve().parent, path.stem
+            folder, module = Path(os.path.realpath(path)).parent, path.stem
             if not path.is_file():
                 raise UserError(f"{self.setting}: there is no file {name}")
         if str(folder) not in sys.path:
@@ -76,6 +76,8 @@ class UserModules:
             found = importlib.import_module(module)
         except UserError:
             raise
+        except SystemExit as end:
+            raise UserError(f"{self.setting}: {name} ends Python ({end.code})") from None
         except Exception as error:
             raise UserError(f"{self.setting}: cannot import {name} ({told(error)})") from error
         where = getattr(found, "__file__", None) or "built into Python"

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import Any
 
 _UNGUARDED = 79  # an exit code that sysexits.h leaves free
 _GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
@@ -38,7 +39,10 @@ def ending_in_order() -> Iterator[None]:
         asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
         raise asked[-1]
 
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
     main = threading.current_thread() is threading.main_thread()
     ours = [number for number, usually in usual.items() if signal.getsignal(number) == usually]
     if not main or signal.SIGTERM not in ours:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import process, util
 from pathlib import Path
 
 _PREFIX = "tpsrl-"
@@ -47,8 +48,17 @@ def own() -> Iterator[None]:
             os.environ.pop("TMPDIR", None)
         else:
             os.environ["TMPDIR"] = before[1]
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        # By the socket in it a server of forks is reached until the interpreter ends; then
+        # multiprocessing removes its own folder, at priority -100, and what is around it goes.
+        if process.current_process()._config.get("tempdir", "").startswith(f"{folder}/"):  # type: ignore[attr-defined]
+            util.Finalize(None, _remove, (folder, lock), exitpriority=-101)
+        else:
+            _remove(folder, lock)
+
+
+def _remove(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
 
 
 def sweep(base: Path) -> None:
@@ -62,8 +72,7 @@ def sweep(base: Path) -> None:
                 continue
             lock = _try_lock(folder / _LOCK)
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
+                _remove(folder, lock)
 
 
 def _try_lock(path: Path) -> int | None:

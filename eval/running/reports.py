@@ -58,17 +58,18 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
             or the output folder cannot be written.
     """
     console, target = console or Console(), files.check_writable(out)
-    places = [files.user_path(folder, "report").resolve() for folder in folders]
+    own = Path(os.path.realpath(target))  # of a loop of links too, which `resolve` raises for
+    places = [Path(os.path.realpath(files.user_path(f, "report"))) for f in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
             raise UserError(f"report: {folder} is named twice")
-        if place == target.resolve():
+        if place == own:
             raise UserError(f"out: {out} is one of the evaluations; take another folder")
     evaluated = [_read(folder) for folder in folders]
     with _as_written(*folders):
         report = comparison.compare(evaluated)
         for agent, place in zip(report["agents"], places, strict=True):
-            agent["link"] = Path(os.path.relpath(place, target.resolve())).as_posix()
+            agent["link"] = Path(os.path.relpath(place, own)).as_posix()
         html = comparison_page.render(report)
         with console.capture() as shown:
             _show(console, report)

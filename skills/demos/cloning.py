@@ -154,6 +154,7 @@ class Cloning:
                 self._say(_line(row))
         if not self.best:
             self._save(checkpoints.BEST, made, {})
+        self._save(checkpoints.LATEST, made, {}, ended=True)
         return self.best
 
     def _learn(
@@ -209,11 +210,24 @@ class Cloning:
             self._save(checkpoints.BEST, made, result)
         return {"validation": result}
 
-    def _save(self, name: str, made: Json, result: Json) -> None:
+    def _save(self, name: str, made: Json, result: Json, ended: bool = False) -> None:
         tensors, note = checkpoints.policy_part(self.policy)
-        about = {"deploy": self._deploy, "steps": self.frames, "cloned": made}
+        about = {"deploy": self._deploy, "steps": self.frames, "cloned": made, "ended": ended}
         path = self.latest.with_name(name)
         checkpoints.save(path, tensors, {**about, **note, "validation": result})
+
+
+def was_stopped(out: Path) -> bool:
+    """Whether a folder has a cloning that was stopped before its end, and nothing else.
+
+    Raises:
+        UserError: what it has cannot be read.
+    """
+    folder = out / checkpoints.FOLDER
+    latest, logged = folder / checkpoints.LATEST, (out / metrics.METRICS).is_file()
+    if not latest.exists():
+        return logged or not folder.exists()
+    return checkpoints.load(latest, "none").note.get("ended") is False
 
 
 def _line(row: Json) -> str:

@@ -128,7 +128,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from skills import registry
     from skills.core import sensors
     from skills.demos import selecting
-    from skills.demos.cloning import CloneSchedule, Cloning
+    from skills.demos.cloning import CloneSchedule, Cloning, was_stopped
     from skills.envs.held_out import HeldOut, validation_pools
     from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
@@ -140,7 +140,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     spec.make_teacher()  # refuses a skill that has none
     if not settings.demos:
         raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
-    if (out / FOLDER).exists():
+    if (out / FOLDER).exists() and not was_stopped(out):
         raise UserError(f"out: {out} holds a policy; choose another out")
     camera = settings.preset.policy.encoder != "state"
     depth = (settings.depth, settings.depth) if camera else None
@@ -156,6 +156,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     init = None if settings.init is None else _init(settings.init, settings.skill, names, depth)
     episodes = selecting.load(folders, settings.skill, names, depth, left_out)
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
+    if not episodes and not settings.rounds:
+        raise UserError(f"demos: no episode of {settings.demos} ended as is wanted; see left_out")
     processes = settings.processes or machine.cores()
     import torch
 
@@ -181,7 +183,6 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     if settings.validation_episodes:
         with datasets.shown(console):
             validation = validation_pools(settings.skill, options, how)
-    files.write_text(out / _CONFIG, config.to_yaml(dataclasses.replace(settings, out=str(out))))
     made = {"demos": folders, "episodes": len(episodes), "seed": settings.seed}
     cloning = Cloning(
         settings.skill,
@@ -195,6 +196,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
         say,
         init,
     )
+    files.write_text(out / _CONFIG, config.to_yaml(dataclasses.replace(settings, out=str(out))))
     cloning.run(episodes, made)
     say(f"wrote {cloning.latest.parent}")
     return 0

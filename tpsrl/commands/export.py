@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,7 +143,7 @@ def _folder(settings: ExportSettings) -> Path | None:
     """The folder of the training that a path is of, or in."""
     from tpsrl.rl.run.checkpoint import FOLDER
 
-    path = files.user_path(settings.agent, "agent").resolve()
+    path = Path(os.path.realpath(files.user_path(settings.agent, "agent")))
     folder = path.parent.parent if path.parent.name == FOLDER else path
     return folder if (folder / _CONFIG).is_file() else None
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -229,12 +230,11 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     console, out = Console(), Path(str(settings.out))
     if group.rank == 0:
         console.print(_heading(settings), highlight=False, markup=False, soft_wrap=True)
-    from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
     from tpsrl.sim import datasets
 
-    if settings.resume is None and (out / checkpoints.FOLDER).exists():
+    if settings.resume is None and _holds_training(out):
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
     init = _weights(settings) if checkpoint is None else None
@@ -279,6 +279,20 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     if group.rank == 0:
         print(f"stopped; `tpsrl train resume={out}` goes on")
     return 128 + signal.Signals[stopped]
+
+
+def _holds_training(out: Path) -> bool:
+    """Whether a folder has checkpoints that a new training there would replace.
+
+    One that was killed before its first checkpoint has at most a policy that a validation chose,
+    and begins anew.
+    """
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run.metrics import METRICS
+
+    folder = out / checkpoints.FOLDER
+    killed = (out / METRICS).is_file() and not (folder / checkpoints.LATEST).exists()
+    return folder.exists() and not killed
 
 
 def _weights(settings: TrainingSettings) -> "Checkpoint | None":
@@ -398,7 +412,7 @@ def _whole_paths(text: str) -> str:
 
     if is_mixture(text):
         return whole_paths(text)
-    path = files.user_path(text, "start_states").resolve()
+    path = Path(os.path.realpath(files.user_path(text, "start_states")))
     load_starts(path)  # refuses what is none
     return str(path)
 

@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import json
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,9 @@ from tpsrl import files
 from tpsrl.errors import UserError
 
 FORMAT = "tpsrl-episode/1"
+
+
+FARTHEST = 1000.0  # m, of a coordinate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,36 +65,39 @@ class Episode:
         """The episode of a JSON record.
 
         Raises:
-            UserError: a field is missing, of the wrong type, or not finite; says which.
+            UserError: a field is missing, of another type, not finite or too large; says which.
         """
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: {record!r:.80} is no record")
         try:
             episode = Episode(
-                id=str(record["id"]),
-                scenario=str(record["scenario"]),
-                split=str(record["split"]),
-                layout=str(record["layout"]),
-                robot_start=_floats(record["robot_start"], 3),
+                id=_text(record, "id"),
+                scenario=_text(record, "scenario"),
+                split=_text(record, "split"),
+                layout=_text(record, "layout"),
+                robot_start=_floats(record, "robot_start", 3),
                 objects=tuple(
                     ObjectPlacement(
-                        str(o["name"]),
-                        _floats(o["pos"], 3),
-                        _floats(o["quat"], 4),
-                        str(o["receptacle"]),
+                        _text(o, "name"),
+                        _floats(o, "pos", 3),
+                        _floats(o, "quat", 4),
+                        _text(o, "receptacle"),
                     )
-                    for o in record["objects"]
+                    for o in _records(record, "objects")
                 ),
                 targets=tuple(
-                    Target(int(t["object"]), _floats(t["goal"], 3), str(t["receptacle"]))
-                    for t in record["targets"]
+                    Target(_index(t, "object"), _floats(t, "goal", 3), _text(t, "receptacle"))
+                    for t in _records(record, "targets")
                 ),
                 articulation={
-                    str(k): _floats([v], 1)[0] for k, v in record["articulation"].items()
+                    name: _number(value, f"articulation: {name}")
+                    for name, value in _entries(record, "articulation").items()
                 },
-                held=int(record.get("held", -1)),
+                held=_index(record, "held") if "held" in record else -1,
             )
         except KeyError as error:
             raise UserError(f"{where}: field {error} is missing") from None
-        except (TypeError, ValueError, AttributeError) as error:
+        except TypeError as error:
             raise UserError(f"{where}: {error}") from None
         for field, index, least in (
             *(("targets.object", t.object, 0) for t in episode.targets),
@@ -103,14 +108,53 @@ class Episode:
                     f"{where}: {field} is {index}, "
                     f"but the episode has objects 0 to {len(episode.objects) - 1}"
                 )
+        moved = [target.object for target in episode.targets]
+        for index in moved:
+            if moved.count(index) > 1:
+                raise UserError(f"{where}: targets.object: {index} has two goals, it can have one")
         return episode
 
 
-def _floats(values: Sequence[float], count: int) -> Any:
-    result = tuple(float(v) for v in values)
-    if len(result) != count or not all(map(math.isfinite, result)):
-        raise ValueError(f"expected {count} finite numbers, got {values!r:.80}")
-    return result
+def _text(record: Any, field: str) -> str:
+    value = record[field]
+    if not isinstance(value, str):
+        raise TypeError(f"{field}: {value!r:.80} is no text")
+    return value
+
+
+def _index(record: Any, field: str) -> int:
+    value = record[field]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{field}: {value!r:.80} is no whole number")
+    return value
+
+
+def _records(record: Any, field: str) -> list[dict[str, Any]]:
+    values = record[field]
+    if not isinstance(values, list | tuple) or not all(isinstance(v, dict) for v in values):
+        raise TypeError(f"{field}: {values!r:.80} is no list of records")
+    return list(values)
+
+
+def _entries(record: Any, field: str) -> dict[str, Any]:
+    value = record[field]
+    if not isinstance(value, dict):
+        raise TypeError(f"{field}: {value!r:.80} is no record")
+    return value
+
+
+def _floats(record: Any, field: str, count: int) -> Any:
+    values = record[field]
+    if not isinstance(values, list | tuple) or len(values) != count:
+        raise TypeError(f"{field}: expected {count} finite numbers, got {values!r:.80}")
+    return tuple(_number(value, field) for value in values)
+
+
+def _number(value: Any, field: str) -> float:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    if not plain or not abs(value) <= FARTHEST:
+        raise TypeError(f"{field}: {value!r:.80} is no number from -{FARTHEST:g} to {FARTHEST:g}")
+    return float(value)
 
 
 def save_episodes(path: str | os.PathLike[str], episodes: Sequence[Episode]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.world.doors import joints_at, moved_receptacles
-from tpsrl.world.episode import Episode, ObjectPlacement, Target
+from tpsrl.world.episode import FARTHEST, Episode, ObjectPlacement, Target
 from tpsrl.world.generator import DROP_M
 from tpsrl.world.geometry import matrix_quat, quat_matrix, yaw_quat
 from tpsrl.world.layouts import PlacedReceptacle, load_layout_set
@@ -105,6 +105,7 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
         try:
             reader = _Reader(record, FRAMES[frame], imported.changed)
             draft = reader.episode(name, scenario or _scenario(record, stem))
+            _check_coordinates(draft)
         except Unusable as reason:
             imported.refused[name] = str(reason)
             continue
@@ -115,6 +116,12 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
         if not any(record["start_position"]):
             imported.start_drawn.add(name)
     return imported
+
+
+def _check_coordinates(draft: Episode) -> None:
+    for placed in (*(o.pos for o in draft.objects), *(t.goal for t in draft.targets)):
+        if not all(abs(coordinate) <= FARTHEST for coordinate in placed):
+            raise ValueError(f"a position {placed} is beyond {FARTHEST:g} m")
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

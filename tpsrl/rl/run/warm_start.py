@@ -13,6 +13,7 @@ for another skill with other sensors and another memory: DD-PPO's transfer (sect
 import dataclasses
 import hashlib
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def find(path: str, field: str = "init") -> Path:
     Raises:
         UserError: there is none.
     """
-    where = files.user_path(path, field).resolve()
+    where = Path(os.path.realpath(files.user_path(path, field)))
     if where.is_dir():
         where = where / checkpoints.FOLDER / checkpoints.BEST
     if not where.is_file():
