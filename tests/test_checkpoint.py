@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 import tpsrl
+from skills.demos.cloning import was_stopped
+from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.actor_critic import ActorCritic
@@ -159,3 +161,32 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
         checkpoint.save(path / "b", {}, {})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_checkpoint_can_be_read_by_whom_other_files_can(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    path = saved(tmp_path / "a.safetensors")
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("latest", "logged", "training", "cloning"),
+    [
+        (None, False, True, False),  # a policy that somebody else put there
+        (None, True, False, True),
+        ({"ended": False}, True, True, True),
+        ({"ended": True}, True, True, False),
+        ({}, True, True, False),  # of an earlier version
+    ],
+)
+def test_only_what_was_killed_before_its_end_is_begun_anew(
+    latest: dict[str, bool] | None, logged: bool, training: bool, cloning: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / checkpoint.FOLDER
+    saved(folder / checkpoint.BEST)
+    if latest is not None:
+        checkpoint.save(folder / checkpoint.LATEST, {"a.b": torch.zeros(1)}, latest)
+    if logged:
+        (tmp_path / "metrics.jsonl").touch()
+    assert train.holds_training(tmp_path) == training
+    assert was_stopped(tmp_path) == cloning

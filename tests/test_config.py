@@ -187,3 +187,25 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 def test_what_is_no_list_or_set_of_entries_is_refused(override: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         config.load(Open, [override])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "limits: " + "[" * 100_000,
+        "limits: " + "{a: " * 100_000,
+        "- " * 100_000,
+        "\n".join(" " * i + "a:" for i in range(2000)),
+        "limits: !!python/object/apply:os.system [id]",
+        "limits: &a [*a]",
+        "total: !!int x",
+    ],
+    ids=["lists", "mappings", "items", "indented", "tag", "alias", "no whole number"],
+)
+def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"^[^\n]*mine\.yaml: [^\n]+$"):
+        config.load_preset("rules", str(path), Rules)
+    with pytest.raises(UserError, match=r"cannot read the value|expected key=value"):
+        config.load(Limits, [f"total={text.partition(':')[2] or text}"])

@@ -34,6 +34,8 @@ MOST_EPISODES = 1_000_000
 # Beyond these a number is a slip: JSON keeps no larger whole numbers, and sums of floats lose what
 # matters.
 _MOST_WHOLE = 2**53
+_DEEPEST = 50  # lists and mappings in each other
+_EventLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST = 1e15
 
 
@@ -147,7 +149,7 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
 def entry_of(path: Path, key: str) -> str:
     """A top-level entry of a file that `to_yaml` made; "" where there is none, or no such file."""
     try:
-        found: Any = OmegaConf.load(path)
+        found: Any = _read_yaml(path.read_text(encoding="utf-8"))
         return str(found.get(key) or "")
     except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException):
         return ""  # `load` says what is wrong with it
@@ -259,7 +261,7 @@ def _filled(schema: Any, text: str, where: str) -> Any:
 def _merged(filled: Any, text: str, where: str) -> Any:
     """Settings with what the text of a YAML file says of them."""
     try:
-        return OmegaConf.merge(filled, OmegaConf.create(text))
+        return OmegaConf.merge(filled, _read_yaml(text))
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{where}: {error.full_key}: {reason}") from None
@@ -270,7 +272,7 @@ def _merged(filled: Any, text: str, where: str) -> Any:
 
 def _merge_file(config: Any, path: Path) -> Any:
     try:
-        return OmegaConf.merge(config, OmegaConf.load(path))
+        return OmegaConf.merge(config, _read_yaml(path.read_text(encoding="utf-8")))
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: {error.full_key}: {reason}") from None
@@ -318,8 +320,30 @@ def _named(kind: Any) -> str:
     return names.get(typing.get_origin(kind) or kind, f"a {kind}")
 
 
+def _read_yaml(text: str) -> Any:
+    """What a YAML text says.
+
+    Raises:
+        ValueError: it is nested too deeply, by which the reader would crash.
+    """
+    _check_depth(text)
+    return OmegaConf.create(text)
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_EventLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                raise ValueError("nested too deeply")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
 def _parse(key: str, text: str) -> Any:
     try:
+        _check_depth(text)
         return OmegaConf.from_dotlist([f"value={text}"])["value"]
     except Exception:
         # The YAML and grammar errors that can come from here share no base class.

@@ -234,7 +234,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     from tpsrl.rl.run.watch import Watch
     from tpsrl.sim import datasets
 
-    if settings.resume is None and _holds_training(out):
+    if settings.resume is None and holds_training(out):
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
     checkpoint = None if settings.resume is None else load_latest(out)
     init = _weights(settings) if checkpoint is None else None
@@ -281,7 +281,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     return 128 + signal.Signals[stopped]
 
 
-def _holds_training(out: Path) -> bool:
+def holds_training(out: Path) -> bool:
     """Whether a folder has checkpoints that a new training there would replace.
 
     One that was killed before its first checkpoint has at most a policy that a validation chose,
