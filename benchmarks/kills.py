@@ -246,7 +246,8 @@ def _content(path: Path) -> Any:
     if path.suffix == ".safetensors":
         from safetensors.numpy import load_file
 
-        return {name: array.tobytes() for name, array in load_file(path).items()}
+        found = load_file(path).items()
+        return {name: array.tobytes() for name, array in found if not name.endswith("ready_at")}
     if path.suffix == ".npz":
         with np.load(path) as file:
             return {name: file[name].tobytes() for name in file.files}
