@@ -49,7 +49,7 @@ _TIMES = (
     "time",
 )  # ends of keys of what differs every time
 _KEPT = ("here", ".cache", ".config")  # the folder is the user's home too
-_SKIPPED = ("timing.json", "curve.png", "config.yaml", "bench.json")
+_SKIPPED = {"timing.json", "curve.png", "config.yaml", "bench.json", "tensorboard"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Tried:
     def _result(self) -> dict[str, Any]:
         here = self._folder / "here"
         paths = [p for p in sorted(here.rglob("*")) if p.is_file()]
-        found = {str(p.relative_to(here)): p for p in paths if p.name not in _SKIPPED}
+        found = {str(p.relative_to(here)): p for p in paths if not {*p.parts} & _SKIPPED}
         if not self._command.exact:
             return dict.fromkeys(found) | {"steps": _steps(here / "out/metrics.jsonl")}
         return {name: _content(path) for name, path in found.items()}
