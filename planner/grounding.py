@@ -14,6 +14,7 @@ from planner.conditions import clauses
 from planner.predicates import PLANNING_ONLY, PREDICATES, Atom
 from tpsrl.errors import UserError, unknown
 
+_ACTION = re.compile(r"\(\s*:action\s+([\w-]+)")
 DOMAIN = Path(__file__).with_name("domain.pddl")
 HABITAT_DOMAIN = Path(__file__).with_name("domain_habitat.pddl")
 
@@ -97,27 +98,52 @@ def _check(domain: Path, problem_file: Path) -> None:
     errors = [issue["message"] for issue in issues if issue["severity"] == "error"]
     if errors:
         raise UserError(f"domain: {domain}: {_one_line(errors[0])}")
-    names = re.findall(r"\(\s*:action\s+([\w-]+)", re.sub(";.*", "", domain.read_text()))
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise UserError(f"domain: {domain}: action '{twice[0]}' is defined twice")
+    text = re.sub(";.*", "", domain.read_text())
+    first: dict[str, int] = {}
+    for found in _ACTION.finditer(text):
+        name, line = found[1], _line(text, found.start())
+        if name in first:
+            raise UserError(
+                f"domain: {domain}: line {line}: action '{name}' is defined twice, "
+                f"first in line {first[name]}"
+            )
+        first[name] = line
+    _check_types(domain, text)
     for predicate in sorted(pddlpy.DomainProblem(str(domain), str(problem_file)).predicates()):
         if predicate not in {*PREDICATES, *PLANNING_ONLY}:
             raise unknown(f"domain: {domain}: predicate", predicate, PREDICATES)
     _checked.add(key)
 
 
+def _check_types(domain: Path, text: str) -> None:
+    """Whether what is typed has types of the domain, which pddlpy's diagnosis does not ask."""
+    declared = re.search(r"\(\s*:types([^()]*)\)", text)
+    types = {"object", *(declared[1].split() if declared else ())}
+    for found in re.finditer(r"\s-\s+([A-Za-z][\w-]*)", text):
+        if found[1] not in types:
+            where = f"domain: {domain}: line {_line(text, found.start(1))}: type"
+            raise unknown(where, found[1], sorted(types - {"-"}))
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
 def _check_variables(domain: Path, task: GroundedTask) -> None:
     """Whether actions use their own variables only, which pddlpy's diagnosis does not ask."""
     if domain in (DOMAIN, HABITAT_DOMAIN):
         return
+    text = re.sub(";.*", "", domain.read_text())
+    places = {found[1]: found.start() for found in _ACTION.finditer(text)}
     for action in task.actions:
         needed = [literal.atom for clause in clauses(action.precondition) for literal in clause]
         for atom in (*needed, *action.effect_pos, *action.effect_neg):
             for term in atom[1:]:
                 if term.startswith("?"):
+                    name = action.operator_name
+                    line = _line(text, max(text.find(term, places.get(name, 0)), 0))
                     raise UserError(
-                        f"domain: {domain}: action '{action.operator_name}' uses {term}, "
+                        f"domain: {domain}: line {line}: action '{name}' uses {term}, "
                         "which is none of its parameters"
                     )
 

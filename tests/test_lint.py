@@ -541,7 +541,14 @@ def without_action(text: str, name: str) -> str:
         ),
         (DOMAIN_TEXT.replace("goal_of", "belongs_to"), "predicate 'goal_of' is not declared"),
         (DOMAIN_TEXT.replace("(robot_at ?marker ?robot)", "(robot_at ?here ?robot)"), "uses ?here"),
-        (DOMAIN_TEXT.replace("(:action place", "(:action pick"), "'pick' is defined twice"),
+        (
+            DOMAIN_TEXT.replace("(:action place", "(:action pick"),
+            "'pick' is defined twice, first in",
+        ),
+        (
+            DOMAIN_TEXT.replace("?obj - movable_entity_type", "?obj - moveable", 1),
+            "line 28: type: ",
+        ),
         (
             without_action(DOMAIN_TEXT, "place"),
             f"plan: no action can reach object_at({BOWL}, goal_0) from the start",
