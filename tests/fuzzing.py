@@ -396,7 +396,10 @@ def changed_file(name: str, data: bytes) -> st.SearchStrategy[bytes]:
     """The content of a file with something changed, by what its name says that it is."""
     try:
         return st.one_of(_ways(name, data))
-    except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile):
+    except (
+        ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile, RecursionError, LookupError,
+        AttributeError, TypeError,
+    ):  # fmt: skip
         return changed_bytes(data)  # it has been changed before
 
 
