@@ -72,7 +72,7 @@ def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
     (source / "config.yaml").write_text(
         config.to_yaml(config.load(TrainingSettings, [*words, "preset.steps=2000000"]))
     )
-    rows = [{"steps": n * 500_000, "seconds": n * 1800.0} for n in (1, 2, 3, 4)]
+    rows = [{"update": n, "steps": n * 500_000, "seconds": n * 1800.0} for n in (1, 2, 3, 4)]
     (source / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert export(tmp_path, f"agent={source}") == 0
     card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")

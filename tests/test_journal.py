@@ -200,7 +200,8 @@ def test_finished_jobs_are_not_done_again(tmp_path: Path) -> None:
     console = Console(record=True, width=100)
     assert run(tmp_path, second, console) == [Done(0.5), Done(1.0), Done(1.5)]
     assert (first.called, second.called) == ([1, 2, 3], [3])
-    assert console.export_text() == "going on: 2 of 3 jobs are done\n"
+    # On a busy machine it says further on how far it is.
+    assert console.export_text().splitlines()[0] == "going on: 2 of 3 jobs are done"
     assert list(tmp_path.iterdir()) == []
 
 

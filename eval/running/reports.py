@@ -1,6 +1,7 @@
 """Reports made anew from the files of an evaluation, and comparisons of several."""
 
 import contextlib
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -41,10 +42,9 @@ def rebuild(folder: str, console: Console | None = None) -> None:
         else:
             render = skill_page.render if "skill" in report else page.render
             html = render(report, _read_records(path))
-        with console.capture() as shown:
-            _show(console, report)
+        _show(Console(file=io.StringIO()), report)
     files.write_text(path / "report.html", html, "report")
-    console.file.write(shown.get())
+    _show(console, report)
     runs.tell_where(console, path)
 
 
@@ -71,11 +71,10 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
         for agent, place in zip(report["agents"], places, strict=True):
             agent["link"] = Path(os.path.relpath(place, own)).as_posix()
         html = comparison_page.render(report)
-        with console.capture() as shown:
-            _show(console, report)
+        _show(Console(file=io.StringIO()), report)
     files.write_text(target / "report.html", html)
     files.write_json(target / "report.json", report)
-    console.file.write(shown.get())
+    _show(console, report)
     runs.tell_where(console, target)
     return report
 
