@@ -52,6 +52,11 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     folders = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
     (site / "dependencies.pth").write_text("\n".join(sorted(folders)) + "\n")
+    for package in PACKAGES:  # what is compiled here is good there, and takes a minute there
+        for cached in (ROOT / package).rglob("*.nb[ic]"):
+            place = site / cached.relative_to(ROOT)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(cached, place)
     return folder
 
 
