@@ -20,6 +20,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +176,7 @@ def main(folder: str) -> None:
     warm_up()  # what is compiled here is there in every fork
     _confine([folder, str(Path(__file__).parents[1])])
     os.environ |= {"HOME": folder, "TMPDIR": folder}
+    tempfile.tempdir = None  # looked up again
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

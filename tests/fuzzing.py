@@ -41,9 +41,11 @@ class Case:
     words: tuple[str, ...]
     files: Files
     large: bool = False  # a good one may take long
+    instead: tuple[tuple[str, str], ...] = ()  # what lies there in place of a file: a kind of ODD
 
     def __repr__(self) -> str:
-        return shlex.join(("tpsrl", *self.words))
+        told = "".join(f"  # {name}: {kind}" for name, kind in self.instead)
+        return shlex.join(("tpsrl", *self.words)) + told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +211,15 @@ _LARGE = re.compile(
 )
 
 
+ODD: Mapping[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "unreadable": lambda path: path.symlink_to("/proc/self/mem"),
+}
+
+
 def specials(folder: Path) -> None:
     """Puts what is no plain file beside a command."""
     os.mkfifo(folder / "pipe")
@@ -291,13 +302,17 @@ def cases(materials: Mapping[str, Files], lines: Sequence[Line] = LINES) -> st.S
         words, settings = list(line.words), list(line.settings.items())
         files = {k: v for name in line.reads for k, v in materials[name].items()}
         large = False
+        instead: dict[str, str] = {}
         for _ in range(draw(st.sampled_from((0, 1, 1, 1, 1, 2, 2, 3)))):
             kinds = ["value", "value", "value", "path", "key", "words"]
             kinds += ["file"] * (4 if files else 0)
             kind = draw(st.sampled_from(kinds))
             if kind == "file":
                 name = draw(st.sampled_from(sorted(files)))
-                files[name] = draw(changed_file(name, files[name]))
+                if draw(st.integers(0, 9)) == 0:
+                    instead[name] = draw(st.sampled_from(sorted(ODD)))
+                else:
+                    files[name] = draw(changed_file(name, files[name]))
             elif kind == "words":
                 words = draw(_changed_words(words))
                 large = True  # another command, of which nothing is small
@@ -309,7 +324,7 @@ def cases(materials: Mapping[str, Files], lines: Sequence[Line] = LINES) -> st.S
         # What no shell can pass on is not there: no zero bytes, and only surrogates that stand for
         # bytes which are no UTF-8.
         found = [w.replace("\0", "").replace("\ud800", "\udcff") for w in found]
-        return Case(tuple(found), files, large)
+        return Case(tuple(found), files, large, tuple(instead.items()))
 
     return draw_case()
 
@@ -678,6 +693,9 @@ class Server:
         folder.mkdir(parents=True)
         specials(folder)
         write(case.files, folder)
+        for name, kind in case.instead:
+            (folder / name).unlink()
+            ODD[kind](folder / name)
         return self.ask(case.words, folder, limit_s)
 
     def ask(

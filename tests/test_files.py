@@ -149,3 +149,27 @@ def test_data_that_is_too_large_or_damaged_is_refused(
 def test_what_is_no_file_is_not_read(path: str, message: str) -> None:
     with pytest.raises(UserError, match=f"^episodes: {message}$"):
         files.read_data(path, "episodes")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="it is no file"):
+            files.plain(path)
+    for path in (tmp_path, tmp_path / "absent"):  # of these reading says what they are
+        assert files.plain(str(path)) == path
+
+
+def test_a_new_folder_is_where_nothing_is(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "astray").symlink_to("nowhere")
+    for name in ("full", "full/file", "loop", "astray"):
+        with pytest.raises(UserError, match=f"^out: {tmp_path}/{name} is there already"):
+            files.new_folder(tmp_path / name)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    for name, found in (("new", "new"), ("empty", "empty"), ("link", "empty"), ("a/b", "a/b")):
+        assert files.new_folder(tmp_path / name) == tmp_path / found
+    assert not (tmp_path / "new").exists() and not (tmp_path / "a").exists()

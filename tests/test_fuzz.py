@@ -13,7 +13,8 @@ QUICK = [
     line for line in fuzzing.LINES if line.words[0] not in ("bank", "bench", "video", "warmup")
 ]
 LIMIT_S = 5.0  # of those; what is refused has more
-CASES = 150
+CASES = 200
+LATEST = "training/checkpoints/latest.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +29,15 @@ def server(folder: Path) -> Iterator[fuzzing.Server]:
     server.close()
 
 
+@pytest.fixture(scope="module")
+def materials(folder: Path) -> dict[str, fuzzing.Files]:
+    return fuzzing.make_materials(folder / "materials")
+
+
 @pytest.mark.slow
 def test_bad_input_is_refused_in_a_line_and_leaves_nothing(
-    server: fuzzing.Server, folder: Path
+    server: fuzzing.Server, folder: Path, materials: dict[str, fuzzing.Files]
 ) -> None:
-    materials = fuzzing.make_materials(folder / "materials")
     tried: list[int] = []
 
     @settings(
@@ -53,6 +58,27 @@ def test_bad_input_is_refused_in_a_line_and_leaves_nothing(
     one()
     # Neither is all of it refused, nor nothing.
     assert 0.5 * len(tried) < tried.count(2) < len(tried)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_what_is_no_file_is_not_read_for_ever(
+    kind: str, server: fuzzing.Server, folder: Path, materials: dict[str, fuzzing.Files]
+) -> None:
+    for words, read in (
+        ("export navigate agent=training/checkpoints/latest.safetensors out=out", LATEST),
+        ("plan tidy_house episodes=episodes.jsonl.gz domain=domain.pddl", "domain.pddl"),
+        ("clone navigate demos=demos out=out", "demos/demos.json"),
+        ("train navigate start_states=starts.npz out=out", "starts.npz"),
+        ("train resume=training", "training/config.yaml"),
+        ("report report", "report/report.json"),
+        ("hub pull repo=./hub out=out", "hub/navigate.safetensors"),
+    ):
+        files = {name: data for group in materials.values() for name, data in group.items()}
+        case = fuzzing.Case(tuple(words.split()), files, instead=((read, kind),))
+        found = server.run(case, folder / "here", fuzzing.HUNG_S)
+        assert fuzzing.judge(case, found, folder / "here") == [], repr(case)
+        assert found["code"] == 2, repr(case)
 
 
 def test_what_is_not_handled_well_is_noticed(tmp_path: Path) -> None:

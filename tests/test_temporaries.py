@@ -44,7 +44,9 @@ def test_what_is_put_aside_goes_at_the_end(base: Path) -> None:
         assert Path(made).parents[1] == base
         with temporaries.own():  # a command that runs another one
             assert Path(tempfile.mkdtemp()).parents[2] == base
+        os.environ["NOTED_CACHE"] = f"{tempfile.gettempdir()}/cache"  # as torch does
     assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(base)
+    assert "NOTED_CACHE" not in os.environ
     assert list(base.iterdir()) == []
 
 

@@ -149,7 +149,7 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
 def entry_of(path: Path, key: str) -> str:
     """A top-level entry of a file that `to_yaml` made; "" where there is none, or no such file."""
     try:
-        found: Any = _read_yaml(path.read_text(encoding="utf-8"))
+        found: Any = _read_yaml(files.plain(path).read_text(encoding="utf-8"))
         return str(found.get(key) or "")
     except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException):
         return ""  # `load` says what is wrong with it
@@ -272,7 +272,7 @@ def _merged(filled: Any, text: str, where: str) -> Any:
 
 def _merge_file(config: Any, path: Path) -> Any:
     try:
-        return OmegaConf.merge(config, _read_yaml(path.read_text(encoding="utf-8")))
+        return OmegaConf.merge(config, _read_yaml(files.plain(path).read_text(encoding="utf-8")))
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: {error.full_key}: {reason}") from None

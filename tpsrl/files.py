@@ -108,6 +108,35 @@ def output_file(path: str | os.PathLike[str], field: str = "out") -> Path:
     return found
 
 
+def new_folder(path: str | os.PathLike[str], field: str = "out") -> Path:
+    """The path of a folder to make, or of an empty one; where a link leads, if it is one.
+
+    Raises:
+        UserError: it is there already, or its parent cannot be written; the message names the
+            field.
+    """
+    found = user_path(path, field)
+    if os.path.lexists(found) and (not found.is_dir() or any(found.iterdir())):
+        raise UserError(f"{field}: {found} is there already; delete it, or choose another out")
+    if found.is_symlink():
+        found = found.resolve()
+    check_writable(found.parent, field)
+    return found
+
+
+def plain(path: str | os.PathLike[str]) -> Path:
+    """The path, of a file that is about to be read; reading a pipe or a device may never end.
+
+    Raises:
+        OSError: there is something else than a file; no error of an absent one, for which reading
+            has its own.
+    """
+    found = Path(path)
+    if found.exists() and not found.is_file() and not found.is_dir():
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    return found
+
+
 def read_data(path: str | os.PathLike[str], field: str, most: int = _MOST_DATA) -> bytes:
     """The whole content of a file, unpacked if it is a gzip file.
 

@@ -48,6 +48,8 @@ def own() -> Iterator[None]:
             os.environ.pop("TMPDIR", None)
         else:
             os.environ["TMPDIR"] = before[1]
+        for name in [n for n, value in os.environ.items() if value.startswith(f"{folder}/")]:
+            del os.environ[name]  # torch notes its cache there, and would make the folder again
         # By the socket in it a server of forks is reached until the interpreter ends; then
         # multiprocessing removes its own folder, at priority -100, and what is around it goes.
         if process.current_process()._config.get("tempdir", "").startswith(f"{folder}/"):  # type: ignore[attr-defined]

@@ -80,10 +80,7 @@ def make_bank(
         RunError: a worker failed or died, or no state was to be kept.
     """
     console = console or Console()
-    out = files.user_path(settings.out or f"out/bank/{settings.scenario.name}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"out: {out} is there already; delete it, or choose another out")
-    files.check_writable(out.parent)
+    out = files.new_folder(settings.out or f"out/bank/{settings.scenario.name}")
     unfinished = out.with_name(f".{out.name}.unfinished")
     with Journal(unfinished, console) as journal:
         indices = _make(settings, out, unfinished, journal, console, factory)

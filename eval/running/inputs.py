@@ -13,7 +13,7 @@ from typing import Any
 
 import tpsrl
 from skills.registry import ENTRY_POINT
-from tpsrl import config, siblings
+from tpsrl import config, files, siblings
 from tpsrl.errors import RunError
 
 _LIBRARIES = ("mujoco", "numba", "numpy", "scipy", "torch")
@@ -56,7 +56,7 @@ def check_unchanged(before: str, after: str) -> None:
 
 
 def _of_file(path: Path) -> str:
-    with path.open("rb") as file:
+    with files.plain(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -109,7 +109,7 @@ def read_note(folder: str | os.PathLike[str]) -> DemosNote:
     """
     path = files.user_path(folder, "demos") / NOTE
     try:
-        found = files.parse_json(path.read_text(encoding="utf-8"))
+        found = files.parse_json(files.plain(path).read_text(encoding="utf-8"))
         if found.pop("format") != FORMAT:
             raise ValueError("of another format")
         found["sensors"] = tuple((str(name), int(size)) for name, size in found["sensors"])
@@ -131,7 +131,7 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
     found = 0
     for path in sorted(folder.glob(_SHARDS)):
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(files.plain(path), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             episodes = list(_episodes(arrays, note.depth is not None))
         except OSError as error:

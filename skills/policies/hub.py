@@ -66,7 +66,7 @@ class FolderRepository:
             UserError: it cannot be read.
         """
         try:
-            return (self.folder / name).read_bytes()
+            return files.plain(self.folder / name).read_bytes()
         except OSError as error:
             raise UserError(f"repo: cannot read {self.folder / name} ({error.strerror})") from None
 

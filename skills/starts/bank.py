@@ -232,7 +232,7 @@ class Bank(Sequence[Start]):
 
     def _text(self) -> str:
         try:
-            return (self.folder / STATES).read_text(encoding="utf-8")
+            return files.plain(self.folder / STATES).read_text(encoding="utf-8")
         except OSError as error:
             raise UserError(f"bank:{self.folder}: no {STATES} ({error.strerror})") from None
 

@@ -103,10 +103,7 @@ def run(settings: DemosSettings) -> int:
     if settings.format == "lerobot":
         lerobot.check_installed()
     teacher = type(registry.get(settings.skill).make_teacher())  # refuses a skill that has none
-    out = files.user_path(settings.out or f"out/demos/{settings.skill}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"out: {out} is there already; delete it, or choose another out")
-    files.check_writable(out.parent)
+    out = files.new_folder(settings.out or f"out/demos/{settings.skill}")
     skill = registry.get(settings.skill).definition
     sizes = known(skill)
     note = store.DemosNote(

@@ -205,8 +205,10 @@ def _apartments(training: Any) -> str:
 
 def _split_of(bank: Path | None) -> str | None:
     """The split that a bank was made in, if it is still there."""
+    if bank is None:
+        return None
     try:
-        return str(files.parse_json((bank / "index.json").read_text())["split"]) if bank else None
+        return str(files.parse_json(files.plain(bank / "index.json").read_text())["split"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -87,7 +87,10 @@ def _domain(name: str) -> Path:
     path = files.user_path(name, "domain")
     if not path.is_file() and "/" not in name and path.suffix != ".pddl":
         raise unknown("domain", name, (*_DOMAINS, "FILE.pddl"))
-    return path
+    try:
+        return files.plain(path)
+    except OSError as error:
+        raise UserError(f"domain: cannot read {path} ({error.strerror})") from None
 
 
 def _plan(settings: PlanSettings, domain: Path) -> "Plan":

@@ -129,7 +129,7 @@ def load(path: str | os.PathLike[str], part: str = "") -> Checkpoint:
 
     path = Path(path)
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(files.plain(path), "pt") as file:
             text = (file.metadata() or {}).get(_KEY)
             names = [name for name in file.keys() if not part or name.startswith(f"{part}.")]  # noqa: SIM118
             tensors = {name: file.get_tensor(name) for name in names}
