@@ -15,6 +15,7 @@ The disk is a file system in memory, for which this has to be run as root (Linux
 """
 
 import collections
+import contextlib
 import itertools
 import json
 import os
@@ -116,9 +117,12 @@ def main(*arguments: str) -> int:
             os.kill(draw.choice(living), signal.SIGKILL)
             killed, next_kill = killed + 1, now + kill_s
         if now > next_row and (living := workers(training.pid)):
-            next_row = next(row_times) * whole_s / ROWS
-            rows.append(look(training.pid, living))
-            print(f"{now:7.0f} s ", *(f"{value:9.1f}" for value in rows[-1]), flush=True)
+            with contextlib.suppress(
+                OSError, KeyError
+            ):  # one that has just ended: half a second on
+                rows.append(look(training.pid, living))
+                next_row = next(row_times) * whole_s / ROWS
+                print(f"{now:7.0f} s ", *(f"{value:9.1f}" for value in rows[-1]), flush=True)
         if planned and planned[0][1] == "full" and stops:
             planned.popleft()
     training.send_signal(signal.SIGTERM)

@@ -1,6 +1,9 @@
 """Where numbers go besides metrics.jsonl."""
 
+import contextlib
+import errno
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,24 @@ def test_a_new_training_in_the_same_folder_is_a_run_of_its_own(
         written(tmp_path, service.__name__)
     options = [entry[1] for entry in service.told if entry[0] == "init"]
     assert options[0] == options[1] and options[0].get("id") is None
+
+
+def test_a_full_disk_is_an_error_of_the_next_number_and_no_traceback_of_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
+    logger = loggers.TensorBoard(loggers.LoggedRun(tmp_path))
+    until = time.monotonic() + 30.0
+    with pytest.raises(OSError, match="No space left"):
+        while time.monotonic() < until:
+            logger.write({"success": 0.5}, 100)
+            time.sleep(0.01)
+    with contextlib.suppress(OSError):
+        logger.close()
+    assert capsys.readouterr().err == ""
 
 
 def test_several_loggers_are_named_by_commas_and_none_are_none(

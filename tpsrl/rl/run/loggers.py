@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Json
 
 DEFAULT, NONE = "tensorboard", "none"
+_SAY = threading.excepthook
 _PROJECT = "tpsrl"  # of the services that sort runs by project
 _WANDB_RUN = "wandb_run"  # file in the training's folder, by which the run is gone on with
 
@@ -40,12 +42,22 @@ class Logger(Protocol):
         ...
 
 
+def _say_of_threads(told: threading.ExceptHookArgs) -> None:
+    """As Python does, but for the thread that writes event files.
+
+    What ends that one, a full disk for example, is raised again where the next number is written.
+    """
+    if not type(told.thread).__module__.startswith("tensorboard."):
+        _SAY(told)
+
+
 class TensorBoard:
     """Event files in the training's folder; those behind the step that it goes on from are void."""
 
     def __init__(self, run: LoggedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        threading.excepthook = _say_of_threads
         purge = run.resumed_at + 1 if run.resumed_at else None
         self._writer: Any = SummaryWriter(str(run.out / "tensorboard"), purge_step=purge)
 
