@@ -117,9 +117,7 @@ def main(*arguments: str) -> int:
             os.kill(draw.choice(living), signal.SIGKILL)
             killed, next_kill = killed + 1, now + kill_s
         if now > next_row and (living := workers(training.pid)):
-            with contextlib.suppress(
-                OSError, KeyError
-            ):  # one that has just ended: half a second on
+            with contextlib.suppress(OSError, KeyError):  # one has just ended
                 rows.append(look(training.pid, living))
                 next_row = next(row_times) * whole_s / ROWS
                 print(f"{now:7.0f} s ", *(f"{value:9.1f}" for value in rows[-1]), flush=True)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,16 +59,36 @@ class TensorBoard:
 
         threading.excepthook = _say_of_threads
         purge = run.resumed_at + 1 if run.resumed_at else None
-        self._writer: Any = SummaryWriter(str(run.out / "tensorboard"), purge_step=purge)
+        self._folder = run.out / "tensorboard"
+        with self._told():
+            self._writer: Any = SummaryWriter(str(self._folder), purge_step=purge)
 
     def write(self, numbers: Mapping[str, float], steps: int) -> None:
-        """See `Logger.write`."""
-        for name, value in numbers.items():
-            self._writer.add_scalar(name, value, steps)
+        """See `Logger.write`.
+
+        Raises:
+            UserError: the files cannot be written.
+        """
+        with self._told():
+            for name, value in numbers.items():
+                self._writer.add_scalar(name, value, steps)
 
     def close(self) -> None:
-        """See `Logger.close`."""
-        self._writer.close()
+        """See `Logger.close`.
+
+        Raises:
+            UserError: the files cannot be written.
+        """
+        with self._told():
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"logger: cannot write '{self._folder}' ({error.strerror})"
+            raise UserError(message) from None
 
 
 class WeightsAndBiases:
