@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast lint docs format clean
+.PHONY: help install demo test test-fast coverage lint docs format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,8 +21,9 @@ export NUMBA_NUM_THREADS ?= 1
 
 help:
 	@echo "make demo      evaluate the learned robot on the three scenarios, a few episodes each, with videos (OUT=$(OUT))"
-	@echo "make test      lint, types and the test suite, with coverage"
+	@echo "make test      lint, types and the test suite"
 	@echo "make test-fast the tests but for the slow ones, in two minutes"
+	@echo "make coverage  the test suite, and which lines it ran"
 	@echo "make lint      lint and types only"
 	@echo "make docs      build the docs site into site/"
 	@echo "make format    let ruff rewrite the files"
@@ -63,18 +64,21 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+test: lint $(WARM)
+	$(BIN)/python -m pytest $(PARALLEL)
+
+test-fast: $(WARM)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
 # Coverage is of this process: neither of the workers that tests start, nor of compiled code. From
 # Python 3.12 on it can be had for next to nothing, under 3.11 it takes up to half as long again.
-test: lint $(WARM)
+coverage: $(WARM)
 	@core=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")'); \
 	COVERAGE_CORE=$$core $(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=
 	@echo "lines that the tests ran:"
 	@for package in $(PACKAGES); do \
 	    printf '  %-8s %3s%%\n' $$package $$($(BIN)/coverage report --include="$$package/*" --format=total); \
 	done
-
-test-fast: $(WARM)
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -16,11 +16,12 @@ from tpsrl.rl.run import checkpoint
 from tpsrl.rl.run.averaging import PART, WeightAverage
 from tpsrl.rl.run.trainer import load_latest
 
+SMALL = PolicySettings(encoder="state", state_width=8, lstm_width=8)
 AVERAGED = dataclasses.replace(SETTINGS, average_steps=2 * STEPS * ENVS)
 
 
 def filled(value: float) -> ActorCritic:
-    made = ActorCritic(EnvSpec({"state": (3,)}, (True,)), PolicySettings(encoder="state"))
+    made = ActorCritic(EnvSpec({"state": (3,)}, (True,)), SMALL)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.fill_(value)

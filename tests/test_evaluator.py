@@ -125,7 +125,7 @@ def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
         return load_episodes(dataset)
 
     monkeypatch.setattr(datasets, "load", load)
-    overrides = ["scenario=tidy_house", f"out={tmp_path / 'out'}", asked]
+    overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", asked]
     evaluate(config.load(EvalSettings, overrides), quiet(), Fake)
     assert made_by == [expected]
 

@@ -215,16 +215,16 @@ def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
 
 @pytest.mark.slow
 def test_exits_that_are_start_states_of_the_next_skill_have_no_significant_tax() -> None:
-    """Twenty-four agents without any fault of a handoff: hardly one may be found to have one."""
+    """Twelve agents without any fault of a handoff: hardly one may be found to have one."""
     found = [
         any(row["significant"] for row in matrix.by_skills(studies))
         for studies in (
             study(Faults(drawn_exits=True), 60, hard_starts=True, seed=seed, repairs=False)
-            for seed in range(100, 124)
+            for seed in range(100, 112)
         )
     ]
-    # Each is wrong with a chance of at most 5%: four or more of them with one of 3%.
-    assert sum(found) <= 3
+    # Each is wrong with a chance of at most 5%: three or more of them with one of 2%.
+    assert sum(found) <= 2
 
 
 def test_the_null_would_not_hide_a_tax() -> None:
