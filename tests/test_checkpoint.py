@@ -1,6 +1,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,25 @@ def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> No
     name = next(key for key in found.tensors if key.endswith("weight"))
     found.tensors[name][0] = torch.nan
     with pytest.raises(UserError, match="is not finite"):
+        checkpoint.load_policy(found)
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("policy", {"lstm_width": 10**7}),
+        ("policy", {"state_layers": 10**9}),
+        ("policy", {"encoder": "resnet50", "encoder_width": 10**6}),
+        ("spec", {"observations": {"state": [10**9]}}),
+        ("spec", {"observations": {"state": [5], "depth": [10**6, 10**6]}}),
+    ],
+)
+def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(
+    tmp_path: Path, part: str, changes: dict[str, Any]
+) -> None:
+    found = checkpoint.load(saved(tmp_path / "a"))
+    found.note[part] = {**found.note[part], **changes}
+    with pytest.raises(UserError, match="of another network"):
         checkpoint.load_policy(found)
 
 

@@ -8,10 +8,15 @@ import pytest
 
 from tpsrl import cli, config, machine
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy import size
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.settings import ENCODER_NAMES, PolicySettings
 from tpsrl.rl.run import sizes
 from tpsrl.rl.run.settings import TrainSettings
 
 GIB = 2**30
+CHANNELS, WIDTH = "preset.policy.encoder_width", "preset.policy.lstm_width"
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +45,8 @@ def test_every_preset_fits(name: str) -> None:
         ("preset.policy.lstm_width", {"lstm_width": 10**7}, 64),
         ("preset.policy.state_width", {"state_width": 10**9}, 64),
         ("preset.policy.visual_width", {"visual_width": 10**12}, 64),
+        ("preset.policy.encoder_width", {"encoder_width": 20_000}, 64),
+        ("preset.policy.encoder_width", {"encoder_width": 10**30}, 64),
     ],
 )
 def test_the_field_that_does_not_fit_is_named_with_what_would(
@@ -62,6 +69,17 @@ def test_the_field_that_does_not_fit_is_named_with_what_would(
                 sizes.check(changed, now)
 
 
+@pytest.mark.parametrize("encoder", ENCODER_NAMES)
+def test_a_network_has_at_least_as_many_weights_as_its_widths_say(encoder: str) -> None:
+    spec = EnvSpec({"state": (5,), "depth": (64, 64)}, (True,))
+    narrow = PolicySettings(encoder, encoder_width=8, visual_width=32, lstm_width=16)
+    for changes in ({}, {"encoder_width": 16}, {"separate_value": True}, {"lstm_layers": 0}):
+        settings = dataclasses.replace(narrow, **changes)
+        count = size.count(spec, settings)
+        built = sum(weight.numel() for weight in ActorCritic(spec, settings).parameters())
+        assert count == built >= size.least(settings)
+
+
 def test_two_numbers_that_are_both_too_large_name_one_and_what_it_could_be() -> None:
     with pytest.raises(UserError, match="with all else small"):
         sizes.check(preset(num_envs=10**9, lstm_width=10**7), 64)
@@ -82,6 +100,8 @@ def test_memory_of_this_machine() -> None:
         (["train", "pick", "preset.num_envs=1000000000"], "preset.num_envs: 1000000000 needs"),
         (["train", "pick", "preset.ppo.minibatches=100000"], "is more than the 2,048 steps of"),
         (["bench", "train", "preset.policy.lstm_width=10000000"], "preset.policy.lstm_width: "),
+        (["train", "pick", "preset=cpu_fast", f"{CHANNELS}=100000"], f"{CHANNELS}: 100000 needs"),
+        (["clone", "pick", "demos=x", f"{WIDTH}=10000000"], f"{WIDTH}: 10000000 needs"),
         (["bench", "sim", f"seconds={'7' * 400}"], "seconds: 777"),
         (["eval", "pick", f"num_episodes=1{'0' * 29}"], "must be between 1 and 1000000"),
         (["train", "pick", f"preset.steps=1{'0' * 29}"], "must be between 1 and 9007199254740992"),

@@ -132,10 +132,12 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from skills.envs.held_out import HeldOut, validation_pools
     from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.rl.run import sizes
     from tpsrl.rl.run.checkpoint import FOLDER
     from tpsrl.sim import datasets
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
+    sizes.check_network(settings.preset.policy, settings.depth)
     spec = registry.get(settings.skill)
     spec.make_teacher()  # refuses a skill that has none
     if not settings.demos:

@@ -22,6 +22,7 @@ from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
+from tpsrl.rl.policy import size
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 
@@ -197,7 +198,15 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
             imported, since reading a checkpoint runs no code), or the tensors do not fit what the
             note says.
     """
-    policy = ActorCritic(policy_spec(checkpoint), policy_settings(checkpoint))
+    spec, settings = policy_spec(checkpoint), policy_settings(checkpoint)
+    # A file of a stranger's may promise more than any memory holds.
+    stored = sum(tensor.numel() for tensor in checkpoint.part("policy").values())
+    least = size.least(settings)
+    if least <= stored and not size.is_ordinary(settings):
+        least = size.count(spec, settings) or least
+    if least > stored or size.takes_too_much(spec):
+        raise UserError(f"checkpoint: {checkpoint.path} is of another network (its size)")
+    policy = ActorCritic(spec, settings)
     load_weights(policy, checkpoint)
     return policy.eval()
 

@@ -4,15 +4,23 @@ Only what is sure to be there is counted, so what is refused could not have been
 let through may still be too much for a machine that does other things as well.
 """
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpsrl import machine
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy import size
+from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings
 
 _NUMBER = 4  # bytes of a float32
 _LEARNED = 4  # of a weight: itself, its gradient, Adam's two moments
+_USUAL: Mapping[str, Any] = dataclasses.asdict(PolicySettings())
+_WIDTHS = (
+    "lstm_width", "lstm_layers", "state_width", "state_layers", "encoder_width", "visual_width",
+)  # fmt: skip
 _HOME = 500_000  # bytes that a further home takes, measured with 12 objects
 _ROW = 100  # numbers of a step beside camera and memory, at least
 
@@ -29,19 +37,40 @@ def check(settings: TrainSettings, depth: int, prefix: str = "preset.") -> None:
         UserError: names the field that is farthest from fitting, and the largest value of it that
             fits.
     """
-    limit = machine.memory_bytes()
     given = {
         "depth": depth,
         f"{prefix}num_envs": settings.num_envs,
         f"{prefix}num_steps": settings.num_steps,
-        f"{prefix}policy.lstm_width": settings.policy.lstm_width,
-        f"{prefix}policy.lstm_layers": settings.policy.lstm_layers,
-        f"{prefix}policy.state_width": settings.policy.state_width,
-        f"{prefix}policy.state_layers": settings.policy.state_layers,
-        f"{prefix}policy.encoder_width": settings.policy.encoder_width,
-        f"{prefix}policy.visual_width": settings.policy.visual_width,
+        **_widths(settings.policy, prefix),
     }
-    refuse(given, lambda values: _bytes(settings, *values.values()), limit)
+
+    def needed(values: Mapping[str, int]) -> float:
+        pixels, num_envs, num_steps, *widths = values.values()
+        net = _changed(settings.policy, widths)
+        rows = _rows(dataclasses.replace(settings, policy=net), pixels, num_envs, num_steps)
+        return _network(net, depth, rows, limit)
+
+    limit = machine.memory_bytes()
+    refuse(given, needed, limit)
+
+
+def check_network(settings: PolicySettings, depth: int, prefix: str = "preset.") -> None:
+    """Refuses a network for whose training this machine has not the memory.
+
+    Args:
+        settings: what it is made of
+        depth: height and width of the camera's pictures, pixels
+        prefix: stands before the names of fields
+
+    Raises:
+        UserError: as in `check`.
+    """
+    limit = machine.memory_bytes()
+    refuse(
+        _widths(settings, prefix),
+        lambda values: _network(_changed(settings, list(values.values())), depth, 0.0, limit),
+        limit,
+    )
 
 
 def refuse(
@@ -64,6 +93,9 @@ def refuse(
     fitting = {name: _largest(name, given, needed, limit) for name in given}
     within = {name: value for name, value in fitting.items() if value}
     if within:
+        # Of two that are multiplied, the one that is not as it mostly is.
+        odd = {n: v for n, v in within.items() if given[n] > _USUAL.get(n.rpartition(".")[2], 0)}
+        within = odd or within
         worst = min(within, key=lambda name: within[name] / given[name])
         hint = f"{within[worst]:,} would fit"
     else:
@@ -91,22 +123,43 @@ def _largest(
     return low
 
 
-def _bytes(settings: TrainSettings, *values: Any) -> float:
-    """At least so many bytes a training takes with these in place of its own."""
-    depth, num_envs, num_steps, width, layers, state_width, state_layers, channels, visual = values
+def _widths(settings: PolicySettings, prefix: str) -> dict[str, int]:
+    return {f"{prefix}policy.{name}": int(getattr(settings, name)) for name in _WIDTHS}
+
+
+def _changed(settings: PolicySettings, widths: Sequence[int]) -> PolicySettings:
+    new: dict[str, Any] = dict(zip(_WIDTHS, widths, strict=True))
+    return dataclasses.replace(settings, **new)
+
+
+def _rows(settings: TrainSettings, depth: int, num_envs: int, num_steps: int) -> float:
+    """At least so many bytes rollouts and homes take."""
     net = settings.policy
-    sees = net.encoder != "state"
-    picture = depth * depth if sees else 0
-    memory = 2 * width * layers * (2 if net.separate_value else 1)
-    rows = num_envs * (num_steps + 1)
+    picture = depth * depth if net.encoder != "state" else 0
+    memory = 2 * net.lstm_width * net.lstm_layers * (2 if net.separate_value else 1)
     rollouts = 2 if settings.collector == "overlap" else 1
-    kept = rollouts * rows * (picture + memory + _ROW) * _NUMBER
-    homes = num_envs * (_HOME + picture * _NUMBER)
-    weights = 8 * width * width * layers + (state_layers - 1) * state_width**2
-    weights += width * state_width * 4 * bool(layers)
-    if sees:
-        weights += 9 * channels + 4 * width * visual * bool(layers)
-    return kept + homes + weights * (2 if net.separate_value else 1) * _LEARNED * _NUMBER
+    kept = rollouts * num_envs * (num_steps + 1) * (picture + memory + _ROW) * _NUMBER
+    return float(kept + num_envs * (_HOME + picture * _NUMBER))
+
+
+def _network(settings: PolicySettings, depth: int, beside: float, limit: float) -> float:
+    """At least so many bytes a network takes that is trained, and what is beside it.
+
+    A large one for which there may be room is counted exactly.
+    """
+    least = beside + size.least(settings) * _LEARNED * _NUMBER
+    if least > limit or size.is_ordinary(settings):
+        return least
+    from tpsrl.rl.policy.actor_critic import CRITIC
+
+    seen: dict[str, tuple[int, ...]] = {"state": (1,), CRITIC: (1,)}
+    if settings.encoder != "state":
+        seen["depth"] = (depth, depth)
+    try:
+        weights = size.count(EnvSpec(seen, (True,)), settings)
+    except UserError:  # a picture that is too small, for example, is refused elsewhere
+        weights = None
+    return least if weights is None else beside + weights * _LEARNED * _NUMBER
 
 
 def _gib(size: float) -> str:
