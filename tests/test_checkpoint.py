@@ -156,7 +156,7 @@ def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> No
     ("part", "changes"),
     [
         ("policy", {"lstm_width": 10**7}),
-        ("policy", {"state_layers": 10**9}),
+        ("policy", {"lstm_width": 2_000, "lstm_layers": 64}),
         ("policy", {"encoder": "resnet50", "encoder_width": 10**6}),
         ("spec", {"observations": {"state": [10**9]}}),
         ("spec", {"observations": {"state": [5], "depth": [10**6, 10**6]}}),

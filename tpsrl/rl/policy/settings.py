@@ -17,6 +17,7 @@ ENCODER_NAMES = (  # in the box
     "se_resnext101",
     "state",
 )
+_MOST_LAYERS = 64
 # Not in the notes of 0.1; their defaults are what was then.
 _LATER = ("previous_action", "magnify_state", "sight", "critic", "frozen_encoder")
 
@@ -43,7 +44,9 @@ class PolicySettings:
     state_width: int = config.option(
         64, "width of the layers that read state and action", minimum=1
     )
-    state_layers: int = config.option(1, "how many of these layers", minimum=1)
+    state_layers: int = config.option(
+        1, "how many of these layers", minimum=1, maximum=_MOST_LAYERS
+    )
     previous_action: bool = config.option(
         True, "the network is shown the action before; one that is cloned had better not be"
     )
@@ -56,7 +59,9 @@ class PolicySettings:
         "0: as far as they do",
         minimum=0.0,
     )
-    lstm_layers: int = config.option(2, "layers of the LSTM; 0 has no memory", minimum=0)
+    lstm_layers: int = config.option(
+        2, "layers of the LSTM; 0 has no memory", minimum=0, maximum=_MOST_LAYERS
+    )
     lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
     separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
     critic: bool = config.option(
