@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ COMMANDS = {
         ("demos",),
     ),
     "export": Killed(_words("export navigate agent=training out=out"), ("training",)),
-    "hub_push": Killed(_words("hub push shipped.safetensors repo=./repo"), ("shipped",)),
+    "hub_push": Killed(_words("hub push ./hub repo=./repo"), ("hub",)),
     "hub_pull": Killed(_words("hub pull repo=./hub out=out"), ("hub",)),
     "report": Killed(_words("report report"), ("report",)),
     "plan": Killed(_words("plan tidy_house episodes=episodes.jsonl.gz"), ("episodes",)),
@@ -162,7 +163,9 @@ class Tried:
         wrong = [f"left running: {line[:100]}" for line in found["left"]]
         if found["took_s"] is not None and found["took_s"] > MOST_S:
             wrong.append(f"takes {found['took_s']:.1f} s to end")
-        if found["code"] not in (0, SIGNALS[signal]):
+        # Before a command has begun and after it has ended a signal does what it does to Python.
+        ended = (0, SIGNALS[signal], *([-int(Signals[signal])] if anew else []))
+        if found["code"] not in ended:
             wrong.append(f"exit code {found['code']}: {found['err'][-200:]!r}")
         elif found["code"] > 0 and not (
             len(found["err"].splitlines()) == 1 or (not found["err"] and "goes on" in found["out"])

@@ -135,7 +135,7 @@ LINES = (
     Line(("clone", "navigate"), CLONE, ("demos",), 4),
     Line(("export", "navigate"), {"agent": "training", "out": "out"}, ("training",), 2),
     Line(("export", "navigate"), {"agent": "shipped.safetensors", "out": "o"}, ("shipped",), 2),
-    Line(("hub", "push", "shipped.safetensors"), {"repo": "./repo"}, ("shipped",), 1),
+    Line(("hub", "push", "./hub"), {"repo": "./repo"}, ("hub",), 1),
     Line(("hub", "pull"), {"repo": "./hub", "out": "out"}, ("hub",), 2),
     Line(
         ("bank", "tidy_house"),

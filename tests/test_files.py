@@ -3,6 +3,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tpsrl import files
@@ -173,3 +174,18 @@ def test_a_new_folder_is_where_nothing_is(tmp_path: Path) -> None:
     for name, found in (("new", "new"), ("empty", "empty"), ("link", "empty"), ("a/b", "a/b")):
         assert files.new_folder(tmp_path / name) == tmp_path / found
     assert not (tmp_path / "new").exists() and not (tmp_path / "a").exists()
+
+
+def test_arrays_that_unpack_to_more_than_there_should_be_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, a=np.zeros(100_000), b=np.zeros(100_000))
+    assert path.stat().st_size < 10_000
+    with pytest.raises(OSError, match="unpacked it has more than 1,000,000 bytes"):
+        files.open_arrays(path, most=1_000_000)
+    with files.open_arrays(path, most=1_000_000, whole=False) as found:
+        assert found["b"].shape == (100_000,)
+    with pytest.raises(OSError, match="more than 500,000 bytes"):
+        files.open_arrays(path, most=500_000, whole=False)
+    np.save(tmp_path / "alone.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="one array alone"):
+        files.open_arrays(tmp_path / "alone.npy")

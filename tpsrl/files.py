@@ -14,7 +14,7 @@ from typing import Any
 from tpsrl import locks
 from tpsrl.errors import UserError
 
-_MOST_DATA = 2**30  # bytes; the largest datasets of episodes have a tenth of it
+MOST_DATA = 2**30  # bytes; the largest datasets of episodes have a tenth of it
 _LONGEST_NAME = 255  # bytes, of most file systems
 
 
@@ -137,7 +137,7 @@ def plain(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def read_data(path: str | os.PathLike[str], field: str, most: int = _MOST_DATA) -> bytes:
+def read_data(path: str | os.PathLike[str], field: str, most: int = MOST_DATA) -> bytes:
     """The whole content of a file, unpacked if it is a gzip file.
 
     Raises:
@@ -160,6 +160,26 @@ def read_data(path: str | os.PathLike[str], field: str, most: int = _MOST_DATA) 
     if len(data) > most:
         raise UserError(f"{field}: {path} has more than {most:,} bytes")
     return data
+
+
+def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool = True) -> Any:
+    """numpy's `NpzFile` of a file of arrays, without pickle.
+
+    Raises:
+        OSError: it cannot be read, is no file, or unpacked has more than `most` bytes: all arrays
+            together, or if they are not read as a whole any one of them.
+        ValueError, zipfile.BadZipFile: it is no such file.
+    """
+    import numpy as np
+
+    found = np.load(plain(path), allow_pickle=False)
+    if not isinstance(found, np.lib.npyio.NpzFile):
+        raise ValueError("it holds one array alone")
+    sizes = [entry.file_size for entry in found.zip.infolist()]
+    if (sum(sizes) if whole else max(sizes, default=0)) > most:
+        found.close()
+        raise OSError(errno.EFBIG, f"unpacked it has more than {most:,} bytes", str(path))
+    return found
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -21,6 +21,7 @@ from tpsrl.rl.imitation.dataset import Demonstration
 
 FORMAT = 1
 NOTE = "demos.json"
+_MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked
 _SHARDS = "episodes-*.npz"
 _COLUMNS = ("label", "valid", "action")
 
@@ -131,7 +132,7 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
     found = 0
     for path in sorted(folder.glob(_SHARDS)):
         try:
-            with np.load(files.plain(path), allow_pickle=False) as file:
+            with files.open_arrays(path, _MOST) as file:
                 arrays = {name: file[name] for name in file.files}
             episodes = list(_episodes(arrays, note.depth is not None))
         except OSError as error:

@@ -101,7 +101,7 @@ class Shard:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with self._told():
-            self._file: Any = np.load(files.plain(self.path), allow_pickle=False)
+            self._file: Any = files.open_arrays(self.path, whole=False)
             self._size = len(self._file.files) // 2
 
     def __len__(self) -> int:

@@ -52,7 +52,7 @@ def load_noted_snapshots(
     headers: dict[int, dict[str, Any]] = {}
     arrays: dict[int, dict[str, np.ndarray]] = {}
     try:
-        with np.load(files.plain(path), allow_pickle=False) as file:
+        with files.open_arrays(path) as file:
             for entry in file.files:
                 key, _, name = entry.partition("|")
                 if name:
