@@ -102,6 +102,7 @@ def main(*arguments: str) -> int:
                 problems.append(f"said {len(said.splitlines())} lines at its end")
             (disk / "ballast").unlink(missing_ok=True)
             training, rows = start(), []
+            next_kill = now + kill_s
         elif planned and now > planned[0][0]:
             if planned[0][1] == "kill":
                 training.kill()

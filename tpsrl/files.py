@@ -175,7 +175,8 @@ def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool
     found = np.load(plain(path), allow_pickle=False)
     if not isinstance(found, np.lib.npyio.NpzFile):
         raise ValueError("it holds one array alone")
-    sizes = [entry.file_size for entry in found.zip.infolist()]
+    archive: Any = found.zip
+    sizes = [entry.file_size for entry in archive.infolist()]
     if (sum(sizes) if whole else max(sizes, default=0)) > most:
         found.close()
         raise OSError(errno.EFBIG, f"unpacked it has more than {most:,} bytes", str(path))
