@@ -233,6 +233,40 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
     ).stat().st_size < one.latest.stat().st_size
 
 
+@pytest.mark.parametrize("at", [1, 3, 5])  # of five validations, the last is after all steps
+def test_a_training_that_is_stopped_in_a_validation_goes_on_with_it(
+    tmp_path: Path, at: int
+) -> None:
+    made: list[int] = []
+
+    def make(starts: Sequence[int]) -> SerialEnvPool:
+        made.append(len(starts))
+        if len(made) == stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return SerialEnvPool(ToyVecEnvFactory(order=(*starts,), stride=4), 4)
+
+    options: dict[str, Any] = {
+        "schedule": TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=4),
+        "task": TrainTask(ToyVecEnvFactory(), make),
+    }
+    stop_at = 0
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    whole.close()
+    made, stop_at = [], at
+    first = trainer(tmp_path / "parts", **options)
+    assert first.train() == "SIGTERM"
+    first.close()
+    assert len(made) == at
+    assert len(rows(tmp_path / "parts")) == 2 * at - 1
+    second = trainer(tmp_path / "parts", **options)
+    second.resume(load_latest(tmp_path / "parts"))
+    assert second.train() == ""
+    second.close()
+    assert len(made) == 5 + 1
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("bad", [(2,), (0, 1, 2)])
 def test_homes_that_fail_in_a_validation_do_not_end_the_training(
     tmp_path: Path, uninterrupted: list[dict[str, Any]], bad: tuple[int, ...]

@@ -26,7 +26,7 @@ from tpsrl.rl.run.records import NoRecords, Records, Watcher
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.signals import SignalsNoted
 from tpsrl.rl.run.tally import Collected, RecentEpisodes, ends, spent
-from tpsrl.rl.run.validation import MakePool, Validation
+from tpsrl.rl.run.validation import MakePool, Stopped, Validation
 
 _RANK_FILES = "latest.rank{}.{}.safetensors"  # number of the rank, updates
 
@@ -109,6 +109,7 @@ class Trainer:
             self._validation = Validation(task.validation, count, watcher.say)
         self._logger = logger
         self._signals = SignalsNoted()
+        self._pending: Json = {}  # the record of an update whose validation a signal has stopped
         self._asked = ""  # the signal that came to any rank, on all of them at the same update
         tolerance = FaultTolerance(hang_s=settings.hang_s, max_failures=settings.max_failures)
         self._origin = {} if init is None else warm_start.origin(init)
@@ -167,6 +168,7 @@ class Trainer:
         self.best = checkpoint.get("best", dict)
         self._origin = checkpoint.note.get("init", {})
         self._recent.restore(checkpoint.get("window", list))
+        self._pending = checkpoint.note.get("pending", {})
         if self._validation is not None:
             lost = checkpoint.note.get("validation_lost", [])
             self._validation.lost = {int(start): str(cause) for start, cause in lost}
@@ -174,8 +176,8 @@ class Trainer:
     def train(self) -> str:
         """Until the last step; "" then, or the name of the signal that asked to stop before.
 
-        On SIGTERM or SIGINT it saves after the present rollout and returns, on SIGUSR1 it saves and
-        goes on.
+        On SIGTERM or SIGINT it saves after the present rollout, or at once in a validation, which
+        who resumes then begins with, and returns; on SIGUSR1 it saves and goes on.
 
         Raises:
             RunError: an environment or worker failed, or a loss is not finite. The latest
@@ -189,12 +191,18 @@ class Trainer:
         self._saved = time.monotonic()
         wanted = False
         with contextlib.closing(records), self._signals:
-            while self.steps < self.settings.steps:
+            while self.steps < self.settings.steps or self._pending:
                 last = self.steps + self._whole >= self.settings.steps
                 before = self.steps
-                row = self._update(ahead=not (last or wanted))
-                if self._validation is not None and self._due(before):
-                    row |= self._validate(self._validation)
+                row, self._pending = self._pending or self._update(not (last or wanted)), {}
+                if self._validation is not None and (before == self.steps or self._due(before)):
+                    found = self._validate(self._validation)
+                    if not found and not self.collector.running:
+                        self._pending = row  # is validated, and recorded, by who goes on
+                        self.save()
+                        self._is_time_to_save()  # learns of all ranks' signals
+                        return self._asked or "SIGTERM"
+                    row |= found
                 last = self.steps >= self.settings.steps
                 records.add(row, now="validation" in row or last or bool(self._signals.noted))
                 wanted = self._is_time_to_save() or last
@@ -224,6 +232,9 @@ class Trainer:
             return NoRecords()
         told = config.flat(self.settings)
         return Records(self.out, self._watcher, self.updates, self.steps, self._logger, told)
+
+    def _is_to_stop(self) -> bool:
+        return self._signals.noted in ("SIGTERM", "SIGINT")
 
     def _is_time_to_save(self) -> bool:
         """Whether rank 0 has waited long enough, or any rank was asked to."""
@@ -273,6 +284,7 @@ class Trainer:
             "seconds": self.seconds,
             "window": self._recent.state(),
             "best": self.best,
+            "pending": self._pending,
         }
         if self._validation is not None:
             state["validation_lost"] = sorted(self._validation.lost.items())
@@ -353,10 +365,21 @@ class Trainer:
         return self.steps // every > before // every or self.steps >= self.settings.steps
 
     def _validate(self, validation: Validation) -> Json:
-        """Validates, and keeps the policy if it is the best so far; what the record has of it."""
+        """Validates, and keeps the policy if it is the best so far; what the record has of it.
+
+        Nothing if a signal has stopped it.
+        """
         begun = time.perf_counter()
-        found = validation.run(self.acting) if self.group.rank == 0 else None
-        result, given_up = self.group.share(found and (found.to_json(), found.given_up))
+        found = None
+        if self.group.rank == 0:
+            with contextlib.suppress(Stopped):
+                found = validation.run(self.acting, self._is_to_stop)
+        shared: tuple[Json, bool] | None = self.group.share(
+            found and (found.to_json(), found.given_up)
+        )
+        if shared is None:
+            return {}
+        result, given_up = shared
         if given_up:
             return {"validation_given_up": result}
         quality = (result["success"], result["return"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 MakePool = Callable[[Sequence[int]], EnvPool]
 
 _MOST_FAILURES = 16  # in one validation; a bad start among 50 in a process is found by 8
+_SAY_AFTER_S, _SAY_EVERY_S = 5.0, 60.0  # how far it is
 _FEWEST = 0.5  # of the episodes, for a validation to say anything
 
 
@@ -67,15 +69,22 @@ class Validation:
     def __init__(self, make: MakePool, count: int, say: Callable[[str], None]) -> None:
         self._make, self._starts, self._say = make, range(count), say
         self.lost: dict[int, str] = {}
+        self._next_s = 0.0
 
-    def run(self, policy: ActorCritic) -> Validated:
-        """The episodes from all starts but those that are lost."""
+    def run(self, policy: ActorCritic, stop: Callable[[], bool] = lambda: False) -> Validated:
+        """The episodes from all starts but those that are lost.
+
+        Raises:
+            Stopped: `stop`, which is asked at every step, said so.
+        """
         done: dict[int, EpisodeStats] = {}
+        self._next_s = time.monotonic() + _SAY_AFTER_S
         groups = [[start for start in self._starts if start not in self.lost]]
         failures, cause = 0, ""
         while groups and failures <= _MOST_FAILURES and not self._hopeless():
+            self._look(len(done), stop)  # what failed may have had the signal as well
             group = groups.pop(0)
-            passage = _Passage(group, done)
+            passage = _Passage(group, done, lambda: self._look(len(done), stop))
             try:
                 passage.run(policy, self._make)
             except _Broken as broken:
@@ -90,6 +99,14 @@ class Validation:
             )
             self.lost = {}  # So much was hardly the starts' fault; the next time may be better.
         return found
+
+    def _look(self, done: int, stop: Callable[[], bool]) -> None:
+        """Between two steps: ends it if that is asked for, and says at times how far it is."""
+        if stop():
+            raise Stopped
+        if time.monotonic() > self._next_s:
+            self._next_s = time.monotonic() + _SAY_EVERY_S
+            self._say(f"validating: {done} of {len(self._starts)} episodes")
 
     def _hopeless(self) -> bool:
         return len(self.lost) > (1.0 - _FEWEST) * len(self._starts)
@@ -108,6 +125,10 @@ class Validation:
             suspects, others = suspects[:half], suspects[half:]
         self._say(f"validation: {broken}; {len(left)} of {len(group)} starts are run again")
         return [part for part in (others, suspects) if part]
+
+
+class Stopped(Exception):
+    """A validation was to end before its end."""
 
 
 class _Broken(Exception):
@@ -130,8 +151,10 @@ def _environments() -> Iterator[None]:
 class _Passage:
     """Episodes from some starts, in environments of their own; those that end go into `done`."""
 
-    def __init__(self, starts: Sequence[int], done: dict[int, EpisodeStats]) -> None:
-        self.starts, self._done = starts, done
+    def __init__(
+        self, starts: Sequence[int], done: dict[int, EpisodeStats], look: Callable[[], None]
+    ) -> None:
+        self.starts, self._done, self._look = starts, done, look
         self._ended: np.ndarray | None = None  # (n,) how many episodes of each environment
 
     def left(self) -> list[int]:
@@ -169,6 +192,7 @@ class _Passage:
         previous = torch.zeros(size, policy.spec.action_size, device=device)
         is_first = torch.ones(size, dtype=torch.bool, device=device)
         while self.left():
+            self._look()
             shown = {n: torch.from_numpy(v).to(device) for n, v in pool.observation.items()}
             with torch.inference_mode():
                 step = policy.act(shown, previous, memory, is_first)
