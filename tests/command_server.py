@@ -107,10 +107,11 @@ def _wait(
             took = now - killed if killed else None
             return {"how": how, "code": os.waitstatus_to_exitcode(status), "took_s": took}
         if kill is not None and not killed and now > begun + kill[1]:
-            killed, pause = now, 0.002
             number = signal.Signals[kill[0]]
-            # Ctrl-C reaches all that a terminal has in its foreground.
-            (os.killpg if number == signal.SIGINT else os.kill)(child, number)
+            with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
+                # Ctrl-C reaches all that a terminal has in its foreground.
+                (os.killpg if number == signal.SIGINT else os.kill)(child, number)
+                killed, pause = now, 0.002
         elif now > until:
             if how == "ended":
                 how, until = "terminated", now + _GRACE_S

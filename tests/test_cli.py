@@ -198,6 +198,7 @@ def test_an_output_folder_that_is_a_file_is_refused_before_any_work(
         ("KeyboardInterrupt()", 130, "tpsrl: interrupted\n"),
         ("RunError('a worker died')", 1, "tpsrl: error: a worker died\n"),
         ("UserError('seed: too odd')", 2, "tpsrl: error: seed: too odd\n"),
+        ("OSError(28, 'No room', 'a\\nb')", 1, "tpsrl: error: No room: a\\nb\n"),
     ],
 )
 def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, message: str) -> None:

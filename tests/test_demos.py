@@ -403,6 +403,20 @@ def recompressed(path: Path, change: Callable[[dict[str, np.ndarray]], None]) ->
             ),
             "00000.npz is damaged",
         ),
+        *(
+            (
+                lambda f, name=name, new=new: recompressed(
+                    f / "episodes-00000.npz", lambda a: a.update({name: new(a[name])})
+                ),
+                "00000.npz is damaged",
+            )
+            for name, new in (
+                ("lengths", lambda a: a * np.nan),
+                ("depth", lambda a: np.full(a.shape, np.nan)),
+                ("state", lambda a: a * np.float32(np.inf)),
+                ("label", lambda a: a.astype(str)),
+            )
+        ),
     ],
 )
 def test_what_is_damaged_is_refused_by_file_in_one_line(

@@ -208,6 +208,10 @@ def test_the_command_settles_and_writes(
     assert "1  robot's start drawn" in printed
     assert "house_8: no layout 'Baked_sc1_staging_03'" in printed
     assert "1 of 2 episodes (tidy_house, split train)" in printed
+    before = source.read_bytes()
+    assert cli.main(["episodes", f"import={source}", f"out={source}"]) == 2
+    assert "is the file that is imported" in capsys.readouterr().err
+    assert source.read_bytes() == before
 
 
 def test_an_import_of_nothing_usable_fails(

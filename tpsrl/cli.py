@@ -143,8 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()  # whoever read it (head, less) has enough
         return 141
     except OSError as error:  # of files that became unusable on the way: a full disk, a lost share
-        where = f": {one_line(str(error.filename))}" if error.filename else ""
-        print(f"tpsrl: error: {error.strerror or error}{where}", file=sys.stderr)
+        where = f": {error.filename}" if error.filename else ""
+        print(f"tpsrl: error: {one_line(f'{error.strerror or error}{where}')}", file=sys.stderr)
         _drop_output()
         return 1
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from tpsrl import files
 from tpsrl.errors import UserError, unknown
@@ -263,19 +263,26 @@ def _merged(filled: Any, text: str, where: str) -> Any:
     try:
         return OmegaConf.merge(filled, _read_yaml(text))
     except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{where}: {error.full_key}: {reason}") from None
+        raise _refused(where, error) from None
     except (TypeError, ValueError, yaml.YAMLError) as error:
         # A list where entries are expected, or no YAML at all.
         raise UserError(f"{where}: cannot be read ({str(error).splitlines()[0]})") from None
+
+
+def _refused(where: str, error: OmegaConfBaseException) -> UserError:
+    """What is wrong with an entry of a file."""
+    if isinstance(error, ConfigKeyError) and dataclasses.is_dataclass(error.object_type):
+        known = [field.name for field in dataclasses.fields(error.object_type)]
+        nearest = _nearest(str(error.key), known)
+        return UserError(f"{where}: unknown key '{error.full_key}'; did you mean '{nearest}'?")
+    return UserError(f"{where}: {error.full_key}: {str(error).splitlines()[0]}")
 
 
 def _merge_file(config: Any, path: Path) -> Any:
     try:
         return OmegaConf.merge(config, _read_yaml(files.plain(path).read_text(encoding="utf-8")))
     except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: {error.full_key}: {reason}") from None
+        raise _refused(str(path), error) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
 
@@ -371,9 +378,11 @@ def _kind(schema: type, key: str) -> Any:
 def _nearest(key: str, known: Sequence[str]) -> str:
     """The known key most like the given one, by its whole name or by its last part alone."""
 
+    given = key.lower().replace("-", "_")
+
     def likeness(candidate: str) -> float:
         names = (candidate, candidate.rpartition(".")[2])
-        return max(difflib.SequenceMatcher(None, key, name).ratio() for name in names)
+        return max(difflib.SequenceMatcher(None, given, name).ratio() for name in names)
 
     return max(known, key=likeness)
 

@@ -23,6 +23,10 @@ FORMAT = 1
 NOTE = "demos.json"
 _MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked
 _SHARDS = "episodes-*.npz"
+_KINDS = {  # as numpy calls them
+    "state": "f", "label": "f", "action": "f", "valid": "b", "depth": "u", "lengths": "i",
+    "number": "i", "ended_by": "U",
+}  # fmt: skip
 _COLUMNS = ("label", "valid", "action")
 
 
@@ -148,6 +152,11 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
 
 def _episodes(arrays: dict[str, np.ndarray], camera: bool) -> Iterable[Recording]:
     names = ("state", "depth") if camera else ("state",)
+    for name, kind in _KINDS.items():
+        if name in arrays and arrays[name].dtype.kind != kind:
+            raise ValueError(f"{name} of another type")
+    if any(not np.isfinite(arrays[name]).all() for name in ("state", "label", "action")):
+        raise ValueError("not finite")
     seen = {name: arrays[name] for name in names}
     if camera:
         seen["depth"] = np.cumsum(seen["depth"], axis=2, dtype=np.uint16)

@@ -137,6 +137,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from tpsrl.sim import datasets
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
+    settings.preset.policy.check("preset.policy.")
     sizes.check_network(settings.preset.policy, settings.depth)
     spec = registry.get(settings.skill)
     spec.make_teacher()  # refuses a skill that has none

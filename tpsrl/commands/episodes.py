@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tpsrl import config, files, progress
 from tpsrl.commands import Command
-from tpsrl.errors import RunError
+from tpsrl.errors import RunError, UserError
 from tpsrl.world.scenarios import Scenario
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
@@ -93,6 +93,8 @@ def _import(settings: ImportSettings) -> int:
     source = files.user_path(settings.import_, "import")
     default = f"out/episodes/{source.name.split('.')[0]}.jsonl.gz"
     path = files.output_file(settings.out or default)
+    if path.exists() and source.exists() and path.samefile(source):
+        raise UserError(f"out: '{path}' is the file that is imported; choose another out")
     found = habitat.read(source, settings.scenario)
     total = len(found.drafts) + len(found.refused)
     with progress.Bar(Console(), "episodes", len(found.drafts)) as bar:

@@ -66,7 +66,7 @@ def begin(count: int, settings: Any, skill: str) -> None:
     from eval.running.command import command_line
 
     words = shlex.split(command_line(("tpsrl", "train", skill), settings, ("skill",)))
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    launcher = ["-m", "tpsrl.commands.launch", "--standalone", f"--nproc-per-node={count}"]
     launcher += [f"--max-restarts={_RESTARTS}", "-m", *words]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *launcher])

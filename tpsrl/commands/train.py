@@ -364,6 +364,12 @@ def check(preset: TrainSettings) -> None:
             "a rollout"
         )
     preset.preemption_settings().check("preset.")
+    for field, value in (("min_batch", preset.min_batch), ("max_batch", preset.max_batch)):
+        if value > preset.num_envs:
+            raise UserError(
+                f"preset.{field}: {value} is more than the {preset.num_envs} environments"
+            )
+    preset.policy.check("preset.policy.")
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 

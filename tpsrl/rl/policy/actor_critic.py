@@ -220,9 +220,8 @@ class GaussianHead(nn.Module):
     def __init__(self, size: int, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
         actions = spec.action_size
+        settings.check()
         initial, low, high = settings.initial_std, settings.min_std, settings.max_std
-        if not low <= initial <= high:
-            raise UserError(f"initial_std: {initial} is not between {low} and {high}")
         self.bounds = math.log(low), math.log(high)
         self.squash = settings.squash_mean
         self.mean = _linear(size, actions, 0.01)

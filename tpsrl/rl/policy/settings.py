@@ -80,6 +80,16 @@ class PolicySettings:
         "float32", "arithmetic of the network; what comes out is float32"
     )
 
+    def check(self, prefix: str = "") -> None:
+        """Refuses what does not fit together; `prefix` stands before the names of fields.
+
+        Raises:
+            UserError: the initial standard deviation is not within its bounds.
+        """
+        low, initial, high = self.min_std, self.initial_std, self.max_std
+        if not low <= initial <= high:
+            raise UserError(f"{prefix}initial_std: {initial} is not between {low} and {high}")
+
     def to_json(self) -> dict[str, Any]:
         """JSON types by name."""
         return dataclasses.asdict(self)

@@ -152,7 +152,9 @@ class Trainer:
         checkpoint.check_resumable()
         saved = checkpoint.get("num_envs", int)
         if saved != self.settings.num_envs:
-            raise UserError(f"num_envs: {self.settings.num_envs}, but the checkpoint has {saved}")
+            raise UserError(
+                f"preset.num_envs: {self.settings.num_envs}, but the checkpoint has {saved}"
+            )
         checkpoints.load_weights(self.policy, checkpoint)
         if self._average is not None:
             self._average.restore(checkpoint)

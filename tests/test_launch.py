@@ -1,0 +1,55 @@
+"""The launcher of the ranks of one machine."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LAUNCH = [sys.executable, "-m", "tpsrl.commands.launch", "--standalone", "--nproc-per-node=1"]
+
+
+def launched(script: Path, text: str, *options: str) -> subprocess.Popen[str]:
+    script.write_text(text)
+    command = [*LAUNCH, *options, str(script)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=script.parent
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("SIGTERM", 143, "tpsrl: terminated\n"), ("SIGINT", 130, "tpsrl: interrupted\n")],
+)
+def test_who_is_told_to_end_says_so_in_a_line(
+    tmp_path: Path, name: str, code: int, said: str
+) -> None:
+    text = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit())\n"
+        "print('here', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = launched(tmp_path / "rank.py", text)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    process.send_signal(signal.Signals[name])
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (code, said)
+
+
+def test_the_code_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
+    text = "import sys\nprint('tpsrl: error: seed: too odd', file=sys.stderr)\nsys.exit(2)\n"
+    process = launched(tmp_path / "rank.py", text)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "Traceback" not in err and "seed: too odd" in err
+
+
+def test_a_rank_that_is_killed_too_often_is_named(tmp_path: Path) -> None:
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    process = launched(tmp_path / "rank.py", text, "--max-restarts=1")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.endswith("rank 0 was ended by SIGKILL, more often than it may be\n")
