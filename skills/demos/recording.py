@@ -23,7 +23,7 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.world import action as act
 
-SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
+ENDS = SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
 _STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
 _LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
 # Of the choice "full", what only a map tells, which costs time and which nothing here learns from.

@@ -127,7 +127,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
 
     from skills import registry
     from skills.core import sensors
-    from skills.demos import selecting
+    from skills.demos import recording, selecting
     from skills.demos.cloning import CloneSchedule, Cloning, was_stopped
     from skills.envs.held_out import HeldOut, validation_pools
     from tpsrl import machine
@@ -150,6 +150,10 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     names = sensors.chosen(spec.definition, settings.sensors, camera)
     folders = [folder.strip() for folder in settings.demos.split(",")]
     left_out = [name.strip() for name in settings.left_out.split(",")]
+    ends = ("none", "skill_stop", *recording.ENDS, *spec.definition.failures)
+    for name in left_out:
+        if name not in ends:
+            raise unknown("left_out", name, filter(None, ends))
     console = Console()
 
     def say(text: str) -> None:
