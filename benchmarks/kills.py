@@ -291,7 +291,7 @@ def main(*arguments: str) -> int:
                 signal = list(SIGNALS)[number % len(SIGNALS)]
                 anew = number % int(chosen["anew"]) == 0
                 # From the start, imports take time before the work does.
-                at_s = draw.uniform(0, 1.05 * tried.seconds + (3.0 if anew else 0.0))
+                at_s = draw.uniform(0.1, 0.1 + 1.05 * tried.seconds + (3.0 if anew else 0.0))
                 wrong = tried.kill(signal, at_s, anew)
                 bad += bool(wrong)
                 for text in wrong:

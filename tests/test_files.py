@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,18 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
         raise error
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_has_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "a[1].json"
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for process in (ended.pid, os.getppid()):
+        (tmp_path / f".a[1].{process}.tmp.json").touch()
+    (tmp_path / f".b.{ended.pid}.tmp.json").touch()
+    files.write_text(path, "{}")
+    left = sorted(found.name for found in tmp_path.iterdir())
+    assert left == [f".a[1].{os.getppid()}.tmp.json", f".b.{ended.pid}.tmp.json", "a[1].json"]
 
 
 def test_a_block_that_writes_nothing_leaves_the_old_file(tmp_path: Path) -> None:

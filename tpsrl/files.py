@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import gzip
 import json
 import os
@@ -35,6 +36,7 @@ def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_dead(path)
         yield temporary
         if temporary.exists():
             if durable:
@@ -216,6 +218,18 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
             with contextlib.suppress(OSError):
                 path.rmdir()
     return folder
+
+
+def _remove_dead(path: Path) -> None:
+    """Removes what writers of this file that were killed, on this machine, have left beside it."""
+    for stray in path.parent.glob(f".{glob.escape(path.stem)}.*.tmp{glob.escape(path.suffix)}"):
+        process = stray.name[len(path.stem) + 2 :].partition(".")[0]
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            stray.unlink(missing_ok=True)
+        except (ValueError, OverflowError, PermissionError):
+            continue  # no process, or somebody else's
 
 
 def remove_strays(path: Path) -> None:
