@@ -8,6 +8,7 @@ who finds its own word there knows that all are of its time.
 """
 
 import datetime
+import importlib
 import json
 import os
 import time
@@ -37,6 +38,10 @@ def begin(
         RunError: the others did not come in time.
         RuntimeError: torch.distributed's, the others are not to be reached.
     """
+    # Its functions have the default group of the time of the import as an argument's default. Made
+    # later (any optimiser imports it), they keep the group alive when it is left, and a thread of
+    # gloo's that ends while the interpreter does aborts the process.
+    importlib.import_module("torch.distributed.nn.functional")
     host, port = address
     opens = rank == 0 and not _is_of_torchrun(os.environ)
     store = distributed.TCPStore(
