@@ -168,7 +168,12 @@ def test_what_is_not_finite_on_one_rank_stops_all(tmp_path: Path) -> None:
         ({"RANK": "two"}, "RANK: 'two' is no whole number; start it by torchrun"),
         ({"RANK": "2"}, "RANK: 2 is out of range, must be between 0 and 1"),
         ({"MASTER_PORT": ""}, "MASTER_PORT: not set, but WORLD_SIZE is 2"),
+        ({"MASTER_PORT": "70000"}, "MASTER_PORT: 70000 is out of range, must be between 1 and"),
         ({"WORLD_SIZE": "many"}, "WORLD_SIZE: 'many' is no whole number"),
+        ({"WORLD_SIZE": "1_0"}, "WORLD_SIZE: '1_0' is no whole number"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE: 0 is out of range, must be between 1 and"),
+        ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE: 3 is out of range, must be between 1 and 2"),
+        ({"LOCAL_RANK": "2"}, "LOCAL_RANK: 2 is out of range, must be between 0 and 1"),
     ],
 )
 def test_a_job_that_does_not_fit_together_is_refused(

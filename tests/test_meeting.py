@@ -1,7 +1,11 @@
 """Ranks agree upon a part of the store that those before them have not written."""
 
 import concurrent.futures
+import os
 import re
+import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -43,3 +47,23 @@ def test_a_rank_that_stayed_from_before_is_not_taken_for_its_successor() -> None
 def test_without_rank_0_nobody_meets() -> None:
     with pytest.raises(RunError, match=re.escape("ranks: rank 0 did not come within 0.1 s")):
         meeting.agree(distributed.HashStore(), 1, 2, 0.1)
+
+
+def test_who_waits_for_others_says_so_and_ends_when_it_is_told_to() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tpsrl", "train", "navigate", "preset=cpu_state", "device=cpu"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | job,
+    )
+    assert process.stdout is not None
+    said = iter(process.stdout.readline, "")
+    assert f"rank 1: waiting for all 2 ranks at 127.0.0.1:{port}\n" in said
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (143, "tpsrl: terminated\n")

@@ -265,6 +265,66 @@ def test_what_the_factory_refuses_is_refused_here() -> None:
         WorkerEnvPool(ToyVecEnvFactory(), N, 6)
 
 
+def test_a_worker_that_dies_while_it_starts_is_launched_again(
+    tmp_path: Path, pool: WorkerEnvPool
+) -> None:
+    pool.reset()
+    undisturbed = run(pool, range(12))
+    said: list[str] = []
+    factory = ToyVecEnvFactory("kill", where=3, at="launch", fuse=str(tmp_path / "fuse"))
+    disturbed = WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=1), said.append)
+    try:
+        disturbed.reset()
+        assert run(disturbed, range(12)) == undisturbed
+        assert disturbed.lost() == []
+    finally:
+        disturbed.close()
+    assert [text.partition(";")[0] for text in said] == [
+        "worker 1 (environments 3 to 4) died: signal SIGKILL"
+    ]
+    assert said[0].endswith("while it started; it is replaced")
+
+
+def test_workers_that_die_too_often_while_they_start_end_it() -> None:
+    said: list[str] = []
+    factory = ToyVecEnvFactory("kill", where=3, at="launch")
+    with pytest.raises(RunError, match=r"worker 1 \(environments 3 to 4\) died: signal SIGKILL"):
+        WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=2), said.append)
+    assert len(said) == 2
+
+
+def test_signals_to_all_processes_at_once_are_left_to_the_main_process() -> None:
+    """As `timeout`, scancel and a service manager send them."""
+    code = """
+        import os, signal, sys, numpy as np
+        from toy_vec_env import ToyVecEnvFactory
+        from tpsrl.rl.envs.pool import step_all
+        from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+
+        if __name__ == "__main__":
+            asked = []
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                signal.signal(number, lambda *_: asked.append(1))
+            pool = WorkerEnvPool(ToyVecEnvFactory(), 4, 2)
+            pool.reset()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                os.killpg(os.getpgrp(), number)
+                for turn in range(3):
+                    step_all(pool, np.zeros((4, 3), np.float32))
+            pool.close()
+            print(len(asked))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
 def test_workers_leave_signals_to_the_main_process(pool: WorkerEnvPool) -> None:
     pool.reset()
     for pid in pids(pool):

@@ -28,7 +28,8 @@ class ToyVecEnvFactory:
     number, and `failures` is how many processes in a row have that trouble. With an `order` the
     starts of environment i are those at its places i, i + `stride`, ..., and it has trouble at the
     second step of those that are `bad`, or at their resets. The record of an episode and a snapshot
-    have `ballast` bytes more.
+    have `ballast` bytes more. Where `fuse` names a file, only the process that makes it has
+    the trouble at its launch.
     """
 
     trouble: str = ""
@@ -41,13 +42,22 @@ class ToyVecEnvFactory:
     stride: int = 1
     bad: tuple[int, ...] = ()
     ballast: int = 0
+    fuse: str = ""
 
     def __call__(self, env_ids: Sequence[int]) -> "ToyVecEnv":
         if self.trouble == "refuse":
             raise UserError("toy: no such thing")
         made = ToyVecEnv(self, env_ids)
-        made.fail_at("launch", range(len(env_ids)))
+        if not self.fuse or (self.where in env_ids and self._lights_fuse()):
+            made.fail_at("launch", range(len(env_ids)))
         return made
+
+    def _lights_fuse(self) -> bool:
+        try:
+            with open(self.fuse, "x"):
+                return True
+        except FileExistsError:
+            return False
 
 
 class ToyVecEnv:

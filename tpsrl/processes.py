@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
@@ -75,6 +76,8 @@ def left_to_this_one(*numbers: signal.Signals) -> Iterator[None]:
     New processes inherit that they are blocked, and so are undisturbed before they can say
     anything about it themselves.
     """
+    # Whatever starts a process starts this one before, if need be, and that unblocks them again.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -114,12 +117,17 @@ def end_if_unguarded() -> None:
         os._exit(_UNGUARDED)
 
 
+def is_unguarded(process: BaseProcess) -> bool:
+    """Whether a process ended since the calling script has no main guard; waits for its end."""
+    process.join()
+    return process.exitcode == _UNGUARDED
+
+
 def exit_reason(process: BaseProcess) -> str:
     """How a process ended, for messages: "signal SIGKILL; ..." or "exit code 1"; waits for it."""
-    process.join()
-    code = process.exitcode or 0
-    if code == _UNGUARDED:
+    if is_unguarded(process):
         return _GUARD
+    code = process.exitcode or 0
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     hint = "; is there enough memory for so many processes?" if code == -signal.SIGKILL else ""
     return f"{how}{hint}"

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     import torch
 
     from tpsrl.rl.envs.vec_env import Json
-    from tpsrl.rl.group import Group
+    from tpsrl.rl.group import Group, Place
 
+_PATIENCE_S = 2.0  # until the ranks that have not come are spoken of
 _RESTARTS = 3  # of all ranks after one has died, of a job that is begun here
 
 Prepared = TypeVar("Prepared")
@@ -81,11 +83,28 @@ def joined(device: "torch.device") -> Iterator["Group"]:
     """
     from tpsrl.rl import group as groups
 
-    group = groups.join(device)
+    with _saying_who_is_waited_for(groups.Place.here()):
+        group = groups.join(device)
     try:
         yield group
     finally:
         groups.leave()
+
+
+@contextlib.contextmanager
+def _saying_who_is_waited_for(place: "Place") -> Iterator[None]:
+    """Says so if it takes long."""
+    job = slurm.variables(os.environ)
+    where = f"{job.get('MASTER_ADDR')}:{job.get('MASTER_PORT')}"
+    text = f"rank {place.rank}: waiting for all {place.size} ranks at {where}"
+    timer = threading.Timer(_PATIENCE_S, print, [text], {"flush": True})
+    timer.daemon = True
+    if place.size > 1:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def end(code: int) -> NoReturn:
@@ -108,11 +127,13 @@ def device_of(choice: str) -> "torch.device":
     """
     import torch
 
+    from tpsrl.rl.group import Place
+
+    place = Place.here()
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if choice == "cpu" or (choice == "auto" and count == 0):
         return torch.device("cpu")
-    job = slurm.variables(os.environ)
-    ranks, number = int(job.get("LOCAL_WORLD_SIZE", "1")), int(job.get("LOCAL_RANK", "0"))
+    ranks, number = place.local_size, place.local_rank
     if count < ranks and count > 0 and slurm.has_own_gpus(os.environ):
         ranks, number = 1, 0
     if count < ranks:

@@ -6,8 +6,10 @@ in the same order: what one rank does by itself, whatever the others do, must no
 """
 
 import contextlib
+import dataclasses
 import datetime
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +21,8 @@ from tpsrl.rl import meeting, slurm
 
 _WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation of rank 0 included
 _TALK = "lost another rank"
+_PORTS = range(1, 65536)
+_MOST = 1_000_000  # ranks
 
 
 @contextlib.contextmanager
@@ -153,6 +157,31 @@ class Ranks:
         return box[0]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Which of a job's ranks this process is, of all and of those on this machine."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    @classmethod
+    def here(cls) -> "Place":
+        """As torchrun or srun tell it; the only one without them.
+
+        Raises:
+            UserError: what they say does not fit together.
+        """
+        job = slurm.variables(os.environ)
+        size = _number(job, "WORLD_SIZE", 1, range(1, _MOST))
+        if size == 1:
+            return cls(0, 1, 0, 1)
+        rank = _number(job, "RANK", None, range(size))
+        local_size = _number(job, "LOCAL_WORLD_SIZE", size, range(1, size + 1))
+        return cls(rank, size, _number(job, "LOCAL_RANK", 0, range(local_size)), local_size)
+
+
 def join(device: torch.device) -> Group:
     """The group that this process was started in, by torchrun or srun; alone without.
 
@@ -160,22 +189,21 @@ def join(device: torch.device) -> Group:
         UserError: what the environment says of it does not fit together.
         RunError: the other ranks are not to be reached.
     """
-    job = slurm.variables(os.environ)
-    size = _number(job, "WORLD_SIZE", 1)
-    if size == 1:
+    place = Place.here()
+    if place.size == 1:
         return Alone()
-    rank = _number(job, "RANK", None)
-    if not 0 <= rank < size:
-        raise UserError(f"RANK: {rank} is out of range, must be between 0 and {size - 1}")
+    job = slurm.variables(os.environ)
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not job.get(name):
-            raise UserError(f"{name}: not set, but WORLD_SIZE is {size}; start it by torchrun")
-    address = job["MASTER_ADDR"], _number(job, "MASTER_PORT", None)
+            raise UserError(
+                f"{name}: not set, but WORLD_SIZE is {place.size}; start it by torchrun"
+            )
+    address = job["MASTER_ADDR"], _number(job, "MASTER_PORT", None, _PORTS)
     if not distributed.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         with reaching_others("could not join them"):
-            meeting.begin(backend, rank, size, address, _WAIT)
-    return Ranks(device, _number(job, "LOCAL_WORLD_SIZE", size))
+            meeting.begin(backend, place.rank, place.size, address, _WAIT)
+    return Ranks(device, place.local_size)
 
 
 def leave() -> None:
@@ -203,13 +231,16 @@ def average_gradients(
     return mean
 
 
-def _number(job: Mapping[str, str], name: str, default: int | None) -> int:
+def _number(job: Mapping[str, str], name: str, default: int | None, allowed: range) -> int:
     text = job.get(name)
     if text is None and default is not None:
         return default
-    try:
-        return int(text or "")
-    except ValueError:
+    # int() reads more, underscores and other alphabets among them, and not more than 4300 digits.
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text or ""):
+        raise UserError(f"{name}: '{text or ''}' is no whole number; start it by torchrun")
+    number = int(text or "")
+    if number not in allowed:
         raise UserError(
-            f"{name}: '{text or ''}' is no whole number; start it by torchrun"
-        ) from None
+            f"{name}: {number} is out of range, must be between {allowed[0]} and {allowed[-1]}"
+        )
+    return number

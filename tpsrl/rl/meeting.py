@@ -7,19 +7,26 @@ the others greet it with a word of their own, and when all have, it writes down 
 who finds its own word there knows that all are of its time.
 """
 
+import contextlib
 import datetime
 import importlib
 import json
 import os
+import queue
+import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
 
 from torch import distributed
 
 from tpsrl.errors import RunError
 
 _LOOK_S = 0.01
+_HEAR_S = 0.1
+
+Made = TypeVar("Made")
 
 
 def begin(
@@ -44,11 +51,44 @@ def begin(
     importlib.import_module("torch.distributed.nn.functional")
     host, port = address
     opens = rank == 0 and not _is_of_torchrun(os.environ)
-    store = distributed.TCPStore(
-        host, port, size, is_master=opens, timeout=wait, wait_for_workers=False, multi_tenant=True
+    store = _hearing_signals(
+        lambda: distributed.TCPStore(
+            host,
+            port,
+            size,
+            is_master=opens,
+            timeout=wait,
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
     )
     own = distributed.PrefixStore(agree(store, rank, size, wait.total_seconds()), store)
     distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=wait)
+
+
+def _hearing_signals(make: Callable[[], Made]) -> Made:
+    """What a call makes that waits in compiled code, where SIGTERM and Ctrl-C would wait with it.
+
+    Raises:
+        Exception: one of the call's.
+    """
+    done: queue.SimpleQueue[tuple[Made | None, Exception | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((make(), None))
+        except Exception as error:
+            done.put((None, error))
+
+    # A daemon: who is told to end does not wait for it.
+    threading.Thread(target=run, daemon=True).start()
+    while True:
+        with contextlib.suppress(queue.Empty):
+            made, error = done.get(timeout=_HEAR_S)
+            break
+    if error is not None:
+        raise error
+    return cast(Made, made)
 
 
 def agree(store: distributed.Store, rank: int, size: int, wait_s: float) -> str:

@@ -7,7 +7,7 @@ import math
 import multiprocessing.util  # noqa: F401 (its hook at exit has to be registered before ours)
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -27,10 +27,15 @@ _FEW = 4  # starts that a message names
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after which a worker that sends nothing has hung: at its launch, at anything else."""
+    """What is borne of workers.
+
+    One that sends nothing for `launch_s` seconds at its launch, or for `hang_s` at anything else,
+    has hung. `deaths` workers may die before all have begun, and are launched again.
+    """
 
     launch_s: float = math.inf
     hang_s: float = math.inf
+    deaths: int = 0
 
 
 _NO_LIMITS = Limits()
@@ -44,6 +49,10 @@ class WorkerFailed(EnvsFailed):
         self.worker = worker
 
 
+class WorkerDied(WorkerFailed):
+    """A worker is no more, and said nothing of an error."""
+
+
 class WorkerGroup:
     """Workers with a block of the environments each. Every worker ends when this process does.
 
@@ -54,7 +63,8 @@ class WorkerGroup:
         factory: of the environments
         num_envs: how many
         processes: how many workers have them
-        limits: of the time that a worker is waited for
+        limits: of what is borne of them
+        say: is told who died before all had begun
 
     Raises:
         UserError: `processes` is out of range, or one that the factory raised.
@@ -67,13 +77,14 @@ class WorkerGroup:
         num_envs: int,
         processes: int,
         limits: Limits = _NO_LIMITS,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         if not 1 <= processes <= num_envs:
             raise UserError(
                 f"processes: {processes} is out of range, must be between 1 and the "
                 f"{num_envs} environments"
             )
-        self._factory, self._limits = factory, limits
+        self._factory, self._limits, self._say = factory, limits, say
         self.workers: list[Worker] = []
         self.episodes: list[EpisodeStats] = []
         blocks = np.array_split(np.arange(num_envs), processes)
@@ -84,14 +95,29 @@ class WorkerGroup:
         try:
             for number, envs in enumerate(blocks):
                 self.workers.append(launch(factory, number, envs))
-            specs: list[EnvSpec] = [
-                self.read(worker, "its launch", limits.launch_s) for worker in self.workers
-            ]
-            self.spec = specs[0]
+            deaths = 0
+            for number in range(processes):
+                deaths = self._await_launch(number, deaths)
             self._share(num_envs)
         except BaseException:
             self.close()
             raise
+
+    def _await_launch(self, number: int, deaths: int) -> int:
+        """Waits until a worker has made its environments; how many have died by then."""
+        while True:
+            worker = self.workers[number]
+            try:
+                self.spec: EnvSpec = self.read(worker, "its launch", self._limits.launch_s)
+                return deaths
+            except WorkerDied as failure:
+                deaths += 1
+                if deaths > self._limits.deaths or not worker.may_live:
+                    raise
+                self._say(f"{failure} while it started; it is replaced")
+                worker.reap()
+                # Nothing has begun yet, so this is the same worker and not its successor.
+                self.workers[number] = launch(self._factory, number, worker.envs)
 
     def _share(self, num_envs: int) -> None:
         """Makes the shared memory and hands it to the workers."""
@@ -264,7 +290,7 @@ class WorkerGroup:
         try:
             yield
         except (EOFError, ConnectionError):
-            raise WorkerFailed(worker, worker.died()) from None
+            raise WorkerDied(worker, worker.died()) from None
 
     def _send_memory(self, worker: Worker) -> None:
         assert self._shared is not None

@@ -58,8 +58,10 @@ class WorkerEnvPool:
         tolerance: FaultTolerance | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        limits = Limits() if tolerance is None else Limits(tolerance.launch_s, tolerance.hang_s)
-        self.group = WorkerGroup(factory, num_envs, processes, limits)
+        limits = Limits()
+        if tolerance is not None:
+            limits = Limits(tolerance.launch_s, tolerance.hang_s, tolerance.max_failures)
+        self.group = WorkerGroup(factory, num_envs, processes, limits, say)
         self._supervisor = Supervisor(self.group, tolerance, say)
         self.num_envs, self.spec = num_envs, self.group.spec
         self.observation: Observation = self.group.buffers.observation

@@ -40,6 +40,11 @@ class Worker:
         """For messages."""
         return f"worker {self.number} (environments {self.envs[0]} to {self.envs[-1]})"
 
+    @property
+    def may_live(self) -> bool:
+        """Whether another in its place may fare better, once it has died; waits for the end."""
+        return not processes.is_unguarded(self.process)
+
     def died(self) -> str:
         """How its process ended, for messages; waits for the end."""
         return f"{self.name} died: {processes.exit_reason(self.process)}"
