@@ -72,6 +72,10 @@ def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
         (lambda: tpsrl.train("pick", preset="cpu_smal"), "did you mean 'cpu_small'?"),
         (lambda: tpsrl.train(resume="/proc/nowhere"), "/proc/nowhere is no folder of a training"),
         (lambda: tpsrl.train(), "skill: say which one to train"),
+        (lambda: tpsrl.train(3), "train: 3 is not the name of a skill or scenario"),  # type: ignore[arg-type]
+        (lambda: tpsrl.train(resume=3), "resume: 3 is not a path"),
+        (lambda: tpsrl.evaluate("pick", out=3), "out: 3 is not a path"),
+        (lambda: tpsrl.evaluate("pick", seed="a\nb"), "seed: 'a\\nb' is not a whole number"),
     ],
 )
 def test_what_is_not_valid_raises_what_the_command_line_prints(call: Any, message: str) -> None:

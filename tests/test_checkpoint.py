@@ -51,6 +51,13 @@ def test_tensors_of_all_kinds_and_the_note_come_back(tmp_path: Path) -> None:
         found.get("rng", list)
 
 
+@pytest.mark.parametrize("steps", ["9" * 5000, "many", 1.5, -1, True, None])
+def test_steps_that_are_no_number_are_refused(tmp_path: Path, steps: Any) -> None:
+    checkpoint.save(tmp_path / "a", {"x": torch.zeros(1)}, {"steps": steps})
+    with pytest.raises(UserError, match="has no valid 'steps'"):
+        assert checkpoint.load(tmp_path / "a").steps
+
+
 def test_a_policy_acts_the_same_after_a_round_trip(tmp_path: Path) -> None:
     spec = EnvSpec({"state": (5,)}, SPEC.mask, rays=(2, 4), far=10.0)
     policy = ActorCritic(spec, SMALL)

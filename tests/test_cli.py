@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ import pytest
 from tpsrl import cli, config
 from tpsrl.commands import video
 from tpsrl.world.episode import load_episodes
+
+ROOT = Path(__file__).parents[1]
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -219,6 +222,45 @@ def test_a_reader_that_has_enough_causes_no_traceback() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 141)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "code", "out", "err"),
+    [
+        ("exec >&-", 0, "", ""),
+        ("exec 2>&-", 2, "", ""),
+        ("exec <&- >&- 2>&-", 2, "", ""),
+        ("export NUMBA_NUM_THREADS=0", 2, "", "NUMBA_NUM_THREADS: '0' is no number of at least 1"),
+        ("export NUMBA_NUM_THREADS=a", 2, "", "NUMBA_NUM_THREADS: 'a' is no number of at least 1"),
+        ("rmdir $PWD", 2, "", "the current folder is not there any more"),
+    ],
+)
+def test_odd_surroundings_cause_no_traceback(
+    tmp_path: Path, surroundings: str, code: int, out: str, err: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    words = "--version" if code == 0 else "eval nothing"
+    command = f"cd here; {surroundings}; exec {sys.executable} -m tpsrl {words}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stdout) == (code, out)
+    assert done.stderr.startswith(f"tpsrl: error: {err}") if err else not done.stderr
+    assert len(done.stderr.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("given", ["nonsense", "egl", "osmesa"])
+def test_pictures_need_no_opengl(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """`mujoco` cannot be imported with a value that it does not know or has no library for."""
+    monkeypatch.setenv("MUJOCO_GL", given)
+    code = "from tpsrl import cli; cli.main(['--version']); import mujoco; mujoco.MjModel"
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_doctor_finds_that_this_machine_can_run(capsys: pytest.CaptureFixture[str]) -> None:

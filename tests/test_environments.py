@@ -1,6 +1,8 @@
 import dataclasses
+import re
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -622,6 +624,14 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"starts": "/proc/nowhere.npz"}, "nowhere"),
         ({"starts": None, "num_episodes": 0}, "num_episodes"),
         ({"render_mode": "human"}, "rgb_array"),
+        ({"num_objects": "5"}, "num_objects: '5' is not a whole number"),
+        ({"num_episodes": 2.5}, "num_episodes: 2.5 is not a whole number"),
+        ({"dataset_seed": True}, "dataset_seed: True is not a whole number"),
+        ({"critic": "yes"}, "critic: 'yes' is not true or false"),
+        ({"settings": 3}, "settings: 3 is not a dictionary"),
+        ({"sensors": ("arn",)}, "sensors: unknown value 'arn'; did you mean 'arm'"),
+        ({"starts": [1]}, "starts: number 0, 1, is not a start"),
+        ({"thresholds": 3}, "thresholds: 3 is not of the kind PickThresholds"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(one: Simulator, options: dict, message: str):
@@ -640,12 +650,59 @@ def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
         env.step(np.full(act.SIZE, np.nan))
     with pytest.raises(UserError, match="reset option: unknown value 'strat'"):
         env.reset(options={"strat": 1})
+    with pytest.raises(UserError, match="actions: they are no real numbers"):
+        env.step(np.zeros(act.SIZE, complex))
+    for given in (1.5, True, "0", None, [1]):
+        with pytest.raises(UserError, match=r"start: .* is not a whole number"):
+            env.reset(options={"start": given})
+    with pytest.raises(UserError, match="start: must be at least 0, got -1"):
+        env.reset(options={"start": -1})
+    with pytest.raises(UserError, match="reset options: 3 is not a dictionary"):
+        env.reset(options=3)  # type: ignore[arg-type]
     lacking = [dataclasses.replace(start("pick"), goal=SkillGoal())]
     with pytest.raises(UserError, match=r"goal\.object: pick needs one"):
         env_of("pick", one, starts=lacking).reset(seed=0)
     beyond = [dataclasses.replace(start("pick"), goal=SkillGoal(7))]
     with pytest.raises(UserError, match=r"goal\.object: is 7"):
         env_of("pick", one, starts=beyond).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": [1]}, "seed: 1 of them for 3 homes"),
+        ({"seed": "abc"}, "seed: 'abc' is not a whole number"),
+        ({"seed": [1, -2, 3]}, "seed: must be at least 0, got -2"),
+        ({"options": {"reset_mask": [True]}}, "reset_mask: .* 3 times true or false"),
+        ({"options": {"reset_mask": [1, 0, 1]}}, "reset_mask: .* 3 times true or false"),
+    ],
+)
+def test_resets_of_many_homes_refuse_what_cannot_be(
+    three: Simulator, given: dict[str, Any], message: str
+):
+    vector = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
+    vector.reset(seed=0)
+    with pytest.raises(UserError, match=message):
+        vector.reset(**given)
+    before = vector.batch.observe([0, 1, 2])
+    shown, infos = vector.reset(options={"reset_mask": np.zeros(3, bool)})
+    assert infos == {} and same(shown, before)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "depth", "message"),
+    [
+        (1, 100_000, "depth: 100000 needs 186.3 GiB of memory here, this machine has 23.0 GiB; "),
+        (10**9, None, "num_envs: 1000000000 needs 465,661.3 GiB"),
+        (1.5, None, "num_envs: 1.5 is not a whole number"),
+    ],
+)
+def test_homes_that_no_memory_holds_are_refused(
+    monkeypatch: pytest.MonkeyPatch, num_envs: Any, depth: int | None, message: str
+):
+    monkeypatch.setattr("tpsrl.machine.memory_bytes", lambda: 23.0 * 2**30)
+    with pytest.raises(UserError, match=re.escape(message)):
+        SkillVectorEnv("pick", num_envs, depth=depth)
 
 
 # -- agents ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ A subcommand's module is imported only when it is called, so that help and error
 import contextlib
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -114,12 +115,17 @@ _USER_MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input), 130 or 143."""
+    _open_streams()
+    # Pictures are drawn without OpenGL. Its libraries, where they are not installed or MUJOCO_GL
+    # has a value of another program's, would end the import of mujoco.
+    os.environ["MUJOCO_GL"] = "disable"
     let_threads_sleep()
     with contextlib.suppress(AttributeError, ValueError):  # not of a stream that is somebody's own
         # Names of files may have characters that the terminal's encoding has not.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         siblings.check()
+        _check_surroundings()
         with processes.ending_in_order():
             code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
             sys.stdout.flush()
@@ -147,6 +153,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tpsrl: error: {one_line(f'{error.strerror or error}{where}')}", file=sys.stderr)
         _drop_output()
         return 1
+
+
+def _open_streams() -> None:
+    """Opens what the caller has closed of standard input, output and error, to nowhere.
+
+    A file that is opened later would take its place, and Python has no stream for it.
+    """
+    names = ("stdin", "stdout", "stderr")
+    for number, name in enumerate(names):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, this one
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def _check_surroundings() -> None:
+    """Refuses what libraries would end with pages about, or all commands would stumble over.
+
+    Raises:
+        UserError: names the variable and what it may be.
+    """
+    try:
+        os.getcwd()
+    except OSError:
+        raise UserError("the current folder is not there any more; change into another") from None
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    if threads is not None and not re.fullmatch("[1-9][0-9]{0,4}", threads):
+        raise UserError(f"NUMBA_NUM_THREADS: '{threads}' is no number of at least 1; nearest: 1")
 
 
 def _drop_output() -> None:

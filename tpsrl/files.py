@@ -76,9 +76,11 @@ def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
     """A path that a user gave, `~` and `~USER` replaced by the home that they stand for.
 
     Raises:
-        UserError: there is no such user, a name is longer than file systems take, or it has a zero
-            byte; the message names the field.
+        UserError: it is no path, there is no such user, a name is longer than file systems take, or
+            it has a zero byte; the message names the field.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"{field}: {path!r} is not a path")
     try:
         found = Path(path).expanduser()
     except RuntimeError:

@@ -1,10 +1,15 @@
-"""What this machine has."""
+"""What this machine has, and whether a thing fits into it."""
 
 import contextlib
 import ctypes
 import math
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from tpsrl.errors import UserError
+
+HOME_BYTES = 500_000  # that a further home of a simulator takes, measured with 12 objects
 
 
 def cores() -> int:
@@ -49,3 +54,61 @@ def memory_bytes() -> float:
         with contextlib.suppress(OSError, ValueError):
             found.append(float(Path("/sys/fs/cgroup", name).read_text()))
     return min((size for size in found if size == size), default=math.inf)
+
+
+def refuse(
+    given: Mapping[str, int],
+    needed: Callable[[Mapping[str, int]], float],
+    limit: float,
+    usual: Mapping[str, int],
+) -> None:
+    """Refuses whole numbers that need more bytes than there are.
+
+    Args:
+        given: by the names of their fields
+        needed: the bytes that such numbers need, which grow with each of them
+        limit: the bytes that there are
+        usual: what such numbers mostly are, by the last part of their names
+
+    Raises:
+        UserError: names a field, and the largest value of it that fits; if one alone does not
+            bring it within the limit, the one without which least is needed.
+    """
+    total = needed(given)
+    if total <= limit:
+        return
+    fitting = {name: _largest(name, given, needed, limit) for name in given}
+    within = {name: value for name, value in fitting.items() if value}
+    if within:
+        # Of two that are multiplied, the one that is not as it mostly is.
+        odd = {n: v for n, v in within.items() if given[n] > usual.get(n.rpartition(".")[2], 0)}
+        within = odd or within
+        worst = min(within, key=lambda name: within[name] / given[name])
+        hint = f"{within[worst]:,} would fit"
+    else:
+        worst = min(given, key=lambda name: needed({**given, name: 1}))
+        others = {name: 1 for name in given if name != worst}
+        most = _largest(worst, {**given, **others}, needed, limit)
+        hint = f"{most:,} would be the most, with all else small"
+    raise UserError(
+        f"{worst}: {given[worst]} needs {_gib(total)} of memory here, this machine has "
+        f"{_gib(limit)}; {hint}"
+    )
+
+
+def _largest(
+    name: str, given: Mapping[str, int], needed: Callable[[Mapping[str, int]], float], limit: float
+) -> int:
+    """The largest value of one number that fits, the others being as given; 0 if none does."""
+    low, high = 0, given[name]
+    while low < high:
+        middle = (low + high + 1) // 2
+        if needed({**given, name: middle}) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size < 2**60 else "more than 10^9 GiB"

@@ -219,9 +219,12 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
     No choice means habitat's beside a camera, and full without one.
 
     Raises:
-        UserError: there is no such choice.
+        UserError: there is no such choice, or no sensor of a name; names the nearest.
     """
     if isinstance(choice, tuple):
+        for name in choice:
+            if name not in known(skill):
+                raise unknown("sensors", name, known(skill))
         return choice
     choice = choice or ("habitat" if camera else "full")
     if choice not in CHOICES:

@@ -86,7 +86,9 @@ class SkillBatch:
         self.skill: Skill = self.spec.definition
         self.simulator = simulator
         self.settings = settings.changed(self.spec.load_settings(), options.settings)
-        given = options.thresholds
+        given, kind = options.thresholds, type(self.spec.thresholds)
+        if given is not None and not isinstance(given, kind):
+            raise UserError(f"thresholds: {given!r} is not of the kind {kind.__name__}")
         self.thresholds = self.spec.thresholds if given is None else given
         self.sensors = sensors.chosen(self.skill, options.sensors, options.depth is not None)
         self.critic = sensors.chosen(self.skill, "full", False) if options.critic else ()
@@ -297,7 +299,10 @@ class SkillBatch:
         return shown
 
     def _checked(self, env_ids: Sequence[int], actions: np.ndarray) -> np.ndarray:
-        actions = np.asarray(actions, dtype=np.float64)
+        actions = np.asarray(actions)
+        if actions.dtype.kind not in "fiu":
+            raise UserError("actions: they are no real numbers")
+        actions = actions.astype(np.float64)
         if actions.shape != (len(env_ids), act.SIZE):
             raise UserError(
                 f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {act.SIZE})"

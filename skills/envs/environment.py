@@ -7,8 +7,10 @@ home, is shown at the bound. An action is (11,) in [-1, 1], the same layout for 
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import gymnasium
@@ -22,7 +24,7 @@ from skills.envs.batch import BatchOptions, BatchStep, SkillBatch, SkillSnapshot
 from skills.starts.mixture import is_mixture
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl import sim
+from tpsrl import machine, sim
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
@@ -32,6 +34,19 @@ from tpsrl.world.slots import capacity_for
 from tpsrl.world.state import WorldState
 
 _MOST_OBJECTS = 30
+_NUMBER = 4  # bytes of a float32
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "critic": ((bool,), "true or false"),
+    "sensors": ((str, tuple, NoneType), "the name of a choice of sensors"),
+    "base_movement": ((bool,), "true or false"),
+    "settings": ((Mapping,), "a dictionary of settings"),
+    "starts": ((str, os.PathLike, Sequence, NoneType), "a path, a mixture or a list of starts"),
+    "split": ((str,), "the name of a split"),
+    "filter_base": ((bool,), "true or false"),
+    "engine": ((str,), "the name of an engine"),
+}
+_WHOLE = ("horizon", "dataset_seed", "num_objects", "num_episodes", "slots")
+_OPTIONAL = ("horizon", "num_objects", "slots")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,20 +83,32 @@ class EnvOptions:
         """The options of keyword arguments.
 
         Raises:
-            UserError: one is unknown; names the nearest.
+            UserError: one is unknown (names the nearest), or is not of its kind.
         """
         names = [field.name for field in dataclasses.fields(EnvOptions)]
         for name in given:
             if name not in names:
                 raise unknown("environment", name, names)
+        for name, value in given.items():
+            if name in _WHOLE and not (value is None and name in _OPTIONAL):
+                check_whole(name, value)
+            elif name in _KINDS and not isinstance(value, _KINDS[name][0]):
+                raise UserError(f"{name}: {value!r} is not {_KINDS[name][1]}")
+        starts = given.get("starts")
+        if isinstance(starts, Sequence) and not isinstance(starts, str):
+            for number, start in enumerate(starts):
+                if not isinstance(start, Start):
+                    raise UserError(f"starts: number {number}, {start!r}, is not a start")
         return EnvOptions(**given)
 
     def simulator(self, skill: str, num_envs: int) -> Simulator:
         """The homes that these options ask for.
 
         Raises:
-            UserError: an option is out of range, or starts are of another engine.
+            UserError: an option is out of range, the homes with their pictures do not fit into
+                memory, or starts are of another engine.
         """
+        self._check_memory(num_envs)
         slots = self.slots or self._slots_of_banks(skill)
         if slots is not None:
             return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
@@ -90,6 +117,21 @@ class EnvOptions:
         if count is None:  # given starts say how many only when they are read
             count = own if self.starts is None else _MOST_OBJECTS
         return sim.make(self.engine, num_envs, capacity_for(count), filter_base=self.filter_base)
+
+    def _check_memory(self, num_envs: int) -> None:
+        """Refuses what could not be allocated: of pictures those of the space, twice, and one."""
+        check_whole("num_envs", num_envs)
+        size = image_size(self.depth)
+
+        def needed(values: Mapping[str, int]) -> float:
+            pixels = values.get("depth", 0) ** 2
+            homes = values["num_envs"]
+            return homes * machine.HOME_BYTES + (3 * homes + 2) * pixels * _NUMBER
+
+        given = {"num_envs": num_envs}
+        if size is not None:
+            given["depth"] = math.isqrt(size[0] * size[1])
+        machine.refuse(given, needed, machine.memory_bytes(), {"num_envs": 1, "depth": 256})
 
     def _slots_of_banks(self, skill: str) -> int | None:
         """What the homes of banks hold that starts are of, None where there are none."""
@@ -264,14 +306,41 @@ def choose(
     """The start that `reset(options=...)` names, or a random one.
 
     Raises:
-        UserError: an option is unknown.
+        UserError: an option is unknown, or there is no such start.
     """
-    for name in options or {}:
+    for name in reset_options(options):
         if name != "start":
             raise unknown("reset option", name, ["start"])
     if options and "start" in options:
-        return int(options["start"]), source[int(options["start"])]
+        start = check_whole("start", options["start"], least=0)
+        return start, source[start]
     return source.draw(rng)
+
+
+def reset_options(options: Any) -> Mapping[str, Any]:
+    """The options of a reset.
+
+    Raises:
+        UserError: they are no dictionary.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise UserError(f"reset options: {options!r} is not a dictionary such as {{'start': 3}}")
+    return options
+
+
+def check_whole(name: str, value: Any, least: int | None = None) -> int:
+    """A whole number that comes from a caller.
+
+    Raises:
+        UserError: it is none, or less than the least.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise UserError(f"{name}: {value!r} is not a whole number")
+    if least is not None and value < least:
+        raise UserError(f"{name}: must be at least {least}, got {value}")
+    return int(value)
 
 
 def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ a `SkillEnv` with that seed. An episode that is over starts anew with the next s
 the home ignores (gymnasium's next-step mode).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from skills.envs.environment import (
     EnvOptions,
     action_space,
     bounded,
+    check_whole,
     choose,
     final_info,
     observation_space,
+    reset_options,
 )
-from tpsrl.errors import unknown
+from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 
@@ -81,8 +84,8 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
         With `options={"reset_mask": mask}`, (n,) bool, the other homes go on.
         """
-        options = dict(options or {})
-        chosen = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        options = dict(reset_options(options))
+        chosen = self._chosen(options.pop("reset_mask", None))
         self._seed(seed, chosen)
         env_ids = np.flatnonzero(chosen).tolist()
         fresh, infos = self._restart(env_ids, options)
@@ -90,7 +93,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             return self._bounded(fresh), infos
         shown = self._blank()
         _write(shown, env_ids, fresh)
-        others = np.flatnonzero(~chosen).tolist()
+        others = np.flatnonzero(~chosen).tolist()  # at least one
         _write(shown, others, self.batch.observe(others))
         return self._bounded(shown), infos
 
@@ -130,10 +133,36 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         """Frees the homes."""
         self.batch.simulator.close()
 
+    def _chosen(self, mask: Any) -> np.ndarray:
+        """Which homes a mask (n,) chooses, all without one.
+
+        Raises:
+            UserError: it is no such mask.
+        """
+        if mask is None:
+            return np.ones(self.num_envs, dtype=bool)
+        chosen = np.asarray(mask)
+        if chosen.shape != (self.num_envs,) or chosen.dtype != bool:
+            raise UserError(
+                f"reset_mask: {mask!r} is not an array of {self.num_envs} times true or false"
+            )
+        return chosen
+
     def _seed(self, seed: int | list[int | None] | None, chosen: np.ndarray) -> None:
+        """Gives homes generators of their own seeds.
+
+        Raises:
+            UserError: it is neither a number nor one, or None, for each home.
+        """
         if seed is None:
             return
-        seeds = [seed + env for env in range(self.num_envs)] if isinstance(seed, int) else seed
+        if isinstance(seed, Sequence) and not isinstance(seed, str):
+            if len(seed) != self.num_envs:
+                raise UserError(f"seed: {len(seed)} of them for {self.num_envs} homes")
+            seeds = [s if s is None else check_whole("seed", s, least=0) for s in seed]
+        else:
+            first = check_whole("seed", seed, least=0)
+            seeds = [first + env for env in range(self.num_envs)]
         for env, value in enumerate(seeds):
             if chosen[env] and value is not None:
                 self._rngs[env] = seeding.np_random(value)[0]
@@ -141,6 +170,8 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     def _restart(
         self, env_ids: list[int], options: dict[str, Any]
     ) -> tuple[Observation, dict[str, Any]]:
+        if not env_ids:
+            return {}, {}
         drawn = [choose(self._source, self._rngs[env], options) for env in env_ids]
         self._over[env_ids] = False
         infos: dict[str, Any] = {}

@@ -226,7 +226,7 @@ class Network:
         if unknown:
             raise UserError(f"checkpoint: {path} has an unknown sensor, {unknown.pop()}")
         self.privileged = tuple(name for name in self.sensors if known[name].privileged)
-        self.steps = int(found.note.get("steps", 0))
+        self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tpsrl import cli, files, processes
-from tpsrl.errors import RunError
+from tpsrl.errors import RunError, UserError, one_line
 
 
 def evaluate(target: str, /, **settings: Any) -> dict[str, Any]:
@@ -82,12 +82,16 @@ def _out(settings: Mapping[str, Any], default: str) -> Path:
 
 
 def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
+    if target is not None and not isinstance(target, str):
+        raise UserError(f"{command}: {target!r} is not the name of a skill or scenario")
     cli.let_threads_sleep()
     words = [] if target is None else [target]
-    called, loaded = cli.parse([command, *words, *_overrides(settings)])
     try:
+        called, loaded = cli.parse([command, *words, *_overrides(settings)])
         with processes.ending_in_order():
             return int(called.run(loaded))
+    except UserError as error:
+        raise UserError(one_line(str(error))) from None
     except processes.Terminated:
         return 128 + signal.SIGTERM
 

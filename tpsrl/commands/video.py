@@ -79,5 +79,5 @@ def _copy(settings: Any, skill: str, path: str) -> Path | None:
     learned.load(skill, newest.path)  # or the copy would be of another skill
     path_of_copy = files.check_writable(settings.out) / _POLICIES / f"{skill}.safetensors"
     checkpoint.save_policy(newest, path_of_copy)
-    print(f"{skill}: {newest.path}, {int(newest.note.get('steps', 0)):,} steps")
+    print(f"{skill}: {newest.path}, {newest.steps:,} steps")
     return path_of_copy

@@ -61,6 +61,18 @@ class Checkpoint:
                 f"wrote them; a policy can act by it, but only format {FORMAT} can be resumed"
             )
 
+    @property
+    def steps(self) -> int:
+        """How many the policy has learned from; 0 where the note does not say.
+
+        Raises:
+            UserError: the note says something else.
+        """
+        value = self.note.get("steps", 0)
+        if type(value) is not int or value < 0:
+            raise UserError(f"checkpoint: {self.path} has no valid 'steps'")
+        return value
+
     def part(self, name: str) -> dict[str, torch.Tensor]:
         """The tensors under `name.`, without it.
 
@@ -162,7 +174,7 @@ def newest(folder: Path) -> Checkpoint | None:
     """
     paths = [folder / FOLDER / name for name in (BEST, LATEST)]
     found = [load(path, "policy") for path in paths if path.is_file()]
-    return max(found, key=lambda checkpoint: int(checkpoint.note.get("steps", 0)), default=None)
+    return max(found, key=lambda checkpoint: checkpoint.steps, default=None)
 
 
 def save_policy(checkpoint: Checkpoint, path: Path) -> None:

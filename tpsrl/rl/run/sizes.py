@@ -5,7 +5,7 @@ let through may still be too much for a machine that does other things as well.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpsrl import machine
@@ -21,7 +21,6 @@ _USUAL: Mapping[str, Any] = dataclasses.asdict(PolicySettings())
 _WIDTHS = (
     "lstm_width", "lstm_layers", "state_width", "state_layers", "encoder_width", "visual_width",
 )  # fmt: skip
-_HOME = 500_000  # bytes that a further home takes, measured with 12 objects
 _ROW = 100  # numbers of a step beside camera and memory, at least
 
 
@@ -51,7 +50,7 @@ def check(settings: TrainSettings, depth: int, prefix: str = "preset.") -> None:
         return _network(net, depth, rows, limit)
 
     limit = machine.memory_bytes()
-    refuse(given, needed, limit)
+    machine.refuse(given, needed, limit, _USUAL)
 
 
 def check_network(settings: PolicySettings, depth: int, prefix: str = "preset.") -> None:
@@ -66,61 +65,12 @@ def check_network(settings: PolicySettings, depth: int, prefix: str = "preset.")
         UserError: as in `check`.
     """
     limit = machine.memory_bytes()
-    refuse(
+    machine.refuse(
         _widths(settings, prefix),
         lambda values: _network(_changed(settings, list(values.values())), depth, 0.0, limit),
         limit,
+        _USUAL,
     )
-
-
-def refuse(
-    given: Mapping[str, int], needed: Callable[[Mapping[str, int]], float], limit: float
-) -> None:
-    """Refuses whole numbers that need more bytes than there are.
-
-    Args:
-        given: by the names of their fields
-        needed: the bytes that such numbers need, which grow with each of them
-        limit: the bytes that there are
-
-    Raises:
-        UserError: names a field, and the largest value of it that fits; if one alone does not
-            bring it within the limit, the one without which least is needed.
-    """
-    total = needed(given)
-    if total <= limit:
-        return
-    fitting = {name: _largest(name, given, needed, limit) for name in given}
-    within = {name: value for name, value in fitting.items() if value}
-    if within:
-        # Of two that are multiplied, the one that is not as it mostly is.
-        odd = {n: v for n, v in within.items() if given[n] > _USUAL.get(n.rpartition(".")[2], 0)}
-        within = odd or within
-        worst = min(within, key=lambda name: within[name] / given[name])
-        hint = f"{within[worst]:,} would fit"
-    else:
-        worst = min(given, key=lambda name: needed({**given, name: 1}))
-        others = {name: 1 for name in given if name != worst}
-        most = _largest(worst, {**given, **others}, needed, limit)
-        hint = f"{most:,} would be the most, with all else small"
-    raise UserError(
-        f"{worst}: {given[worst]} needs {_gib(total)} of memory here, this machine has "
-        f"{_gib(limit)}; {hint}"
-    )
-
-
-def _largest(
-    name: str, given: Mapping[str, int], needed: Callable[[Mapping[str, int]], float], limit: float
-) -> int:
-    """The largest value of one number that fits, the others being as given; 0 if none does."""
-    low, high = 0, given[name]
-    while low < high:
-        middle = (low + high + 1) // 2
-        if needed({**given, name: middle}) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _widths(settings: PolicySettings, prefix: str) -> dict[str, int]:
@@ -139,7 +89,7 @@ def _rows(settings: TrainSettings, depth: int, num_envs: int, num_steps: int) ->
     memory = 2 * net.lstm_width * net.lstm_layers * (2 if net.separate_value else 1)
     rollouts = 2 if settings.collector == "overlap" else 1
     kept = rollouts * num_envs * (num_steps + 1) * (picture + memory + _ROW) * _NUMBER
-    return float(kept + num_envs * (_HOME + picture * _NUMBER))
+    return float(kept + num_envs * (machine.HOME_BYTES + picture * _NUMBER))
 
 
 def _network(settings: PolicySettings, depth: int, beside: float, limit: float) -> float:
@@ -160,7 +110,3 @@ def _network(settings: PolicySettings, depth: int, beside: float, limit: float) 
     except UserError:  # a picture that is too small, for example, is refused elsewhere
         weights = None
     return least if weights is None else beside + weights * _LEARNED * _NUMBER
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.1f} GiB" if size < 2**60 else "more than 10^9 GiB"
