@@ -121,6 +121,14 @@ def test_help_of_half_a_command_lists_what_it_may_become(
             "episodes: cannot read /proc/nowhere/x.gz",
         ),
         (["doctor", "please"], "doctor: unexpected argument 'please'"),
+        (
+            ["clone", "pick", "demos=x", "frames=64", "validations=65"],
+            "validations: 65 divide the 64 frames into parts of less than one",
+        ),
+        (
+            ["clone", "pick", "demos=x", "frames=2", "rounds=2"],
+            "rounds: 2 divide the 2 frames into parts of less than one",
+        ),
         (["train"], "choose one of navigate, pick, place, "),
         (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
         (["train", "seed=1"], "skill: say which one to train"),

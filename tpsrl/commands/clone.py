@@ -122,6 +122,12 @@ def run(settings: CloneSettings) -> int:
 
 def _clone(settings: CloneSettings, out: Path) -> int:
     """Clones into a folder that is held."""
+    for field, parts in (("rounds", settings.rounds + 1), ("validations", settings.validations)):
+        if parts > settings.frames:
+            raise UserError(
+                f"{field}: {getattr(settings, field)} divide the {settings.frames:,} frames into "
+                "parts of less than one; choose fewer, or more frames"
+            )
     progress.say(f"cloning {settings.skill}'s teacher")
     from rich.console import Console
 
