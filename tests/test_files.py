@@ -202,3 +202,10 @@ def test_arrays_that_unpack_to_more_than_there_should_be_are_refused(tmp_path: P
     np.save(tmp_path / "alone.npy", np.zeros(3))
     with pytest.raises(ValueError, match="one array alone"):
         files.open_arrays(tmp_path / "alone.npy")
+
+
+def test_a_whole_number_that_no_float_holds_is_refused() -> None:
+    largest = "9" * 308
+    assert files.parse_json(f"[{largest}, -3]") == [int(largest), -3]
+    with pytest.raises(ValueError, match="a number of 309 digits"):
+        files.parse_json(f'{{"a": [1.5, {"9" * 309}]}}')

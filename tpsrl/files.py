@@ -16,6 +16,7 @@ from tpsrl import locks
 from tpsrl.errors import UserError
 
 MOST_DATA = 2**30  # bytes; the largest datasets of episodes have a tenth of it
+_LONGEST_NUMBER = 308  # digits that a float surely takes
 _LONGEST_NAME = 255  # bytes, of most file systems
 
 
@@ -191,12 +192,20 @@ def parse_json(text: str | bytes) -> Any:
     """What JSON says.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply to be read.
+        ValueError: it is no JSON, nested too deeply to be read, or has a whole number that is too
+            large for a float.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    """A whole number that can be made a float, as nearly all that are read will be."""
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
 
 
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
