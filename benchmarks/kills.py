@@ -2,8 +2,9 @@
 
     python -m benchmarks.kills [kills=100] [seed=0] [only=train_sync,...] [anew=10] [out=out/kills]
 
-Each command is run to its end once. Then it is killed so many times, by KILL, TERM and INT in turn,
-at a moment anywhere in the time that it took; every `anew`-th time it is a process of its own from
+Each command is run to its end once. Then it is killed so many times, in turn by KILL, TERM, INT to
+all of its processes as a terminal sends it, and TERM to all as `timeout` or a job's end does, at a
+moment anywhere in the time that it took; every `anew`-th time it is a process of its own from
 the start, otherwise a fork of one that has imported everything, so that the moments are those of
 its work. After each kill:
 
@@ -38,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import fuzzing
 
 DEFAULTS = {"kills": "100", "seed": "0", "only": "", "anew": "10", "out": "out/kills"}
-SIGNALS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
+SIGNALS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT to all": 130, "SIGTERM to all": 143}
 MOST_S = 5.0  # that a command may take to end
 LIMIT_S = 120.0  # of a run that nobody disturbs
 _TIMES = (
@@ -164,7 +165,7 @@ class Tried:
         if found["took_s"] is not None and found["took_s"] > MOST_S:
             wrong.append(f"takes {found['took_s']:.1f} s to end")
         # Before a command has begun and after it has ended a signal does what it does to Python.
-        ended = (0, SIGNALS[signal], *([-int(Signals[signal])] if anew else []))
+        ended = (0, SIGNALS[signal], *([-int(Signals[signal.split()[0]])] if anew else []))
         if found["code"] not in ended:
             wrong.append(f"exit code {found['code']}: {found['err'][-200:]!r}")
         elif found["code"] > 0 and not (

@@ -3,8 +3,9 @@
 Reads a JSON line for each, `{"arguments": [...], "folder": ..., "limit_s": ...}`, runs it in that
 folder, and answers with a line: its exit code, what it printed, the seconds that it took, how
 it ended (`ended`, `terminated` after the limit, or `hung`), and which of its processes were left.
-With `"kill": [signal, seconds]` it is sent that signal then, and the answer has `took_s`, the time
-that it took to end; with `"anew": true` it is a process of its own from the start.
+With `"kill": [signal, seconds]` it is sent that signal then ("SIGTERM to all": its processes too),
+and the answer has `took_s`, the time that it took to end; with `"anew": true` it is a process of
+its own from the start.
 
     command_server.py FOLDER
 
@@ -107,10 +108,9 @@ def _wait(
             took = now - killed if killed else None
             return {"how": how, "code": os.waitstatus_to_exitcode(status), "took_s": took}
         if kill is not None and not killed and now > begun + kill[1]:
-            number = signal.Signals[kill[0]]
+            name, _, to_all = kill[0].partition(" ")
             with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
-                # Ctrl-C reaches all that a terminal has in its foreground.
-                (os.killpg if number == signal.SIGINT else os.kill)(child, number)
+                (os.killpg if to_all else os.kill)(child, signal.Signals[name])
                 killed, pause = now, 0.002
         elif now > until:
             if how == "ended":

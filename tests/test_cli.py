@@ -225,6 +225,24 @@ def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, messa
     assert (done.returncode, done.stderr) == (code, message)
 
 
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_what_a_signal_left_half_made_does_not_complain(number: str, code: int) -> None:
+    done = run_python(
+        "import os, signal, sys\n"
+        "from tpsrl import cli\n"
+        "class Half:\n"
+        "    def __init__(self):\n"
+        f"        os.kill(os.getpid(), signal.{number})\n"
+        "        self.whole = True\n"
+        "    def __del__(self):\n"
+        "        self.whole\n"
+        "cli._dispatch = lambda arguments: Half()\n"
+        "sys.exit(cli.main([]))"
+    )
+    said = "tpsrl: terminated\n" if code == 143 else "tpsrl: interrupted\n"
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_a_reader_that_has_enough_causes_no_traceback() -> None:
     command = f"{sys.executable} -m tpsrl --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)

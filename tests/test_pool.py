@@ -170,8 +170,9 @@ class Pids:
     [(signal.SIGTERM, processes.Terminated), (signal.SIGINT, KeyboardInterrupt)],
 )
 def test_an_error_that_a_signal_became_on_its_way_is_taken_for_the_signal(
-    number: signal.Signals, expected: type[BaseException]
+    number: signal.Signals, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # it is put back after this
     with pytest.raises(expected), processes.ending_in_order():
         try:
             os.kill(os.getpid(), number)

@@ -262,6 +262,7 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     count: int,
 ) -> None:
     out = tmp_path / "out"
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # it is put back after this
     chosen = settings(dataset, out, f"processes={count}", "videos=3", "video_stride=40")
     run = functools.partial(evaluate, console=quiet())
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Signalling))

@@ -29,6 +29,8 @@ def ending_in_order() -> Iterator[None]:
     Whatever else comes of SIGTERM or Ctrl-C, such as the SystemError of compiled code in which they
     were raised, leaves the block as `Terminated` or KeyboardInterrupt too.
 
+    From then on Python does not complain of objects that are gone before they were whole.
+
     Where the calling program has a handler of its own, or this is not its main thread, nothing
     changes.
     """
@@ -38,6 +40,7 @@ def ending_in_order() -> Iterator[None]:
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
         asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        sys.unraisablehook = lambda unraisable: None
         raise asked[-1]
 
     usual: dict[signal.Signals, Any] = {

@@ -13,6 +13,7 @@ valid raises the `tpsrl.errors.UserError` that the command line would print.
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
         raise UserError(f"{command}: {target!r} is not the name of a skill or scenario")
     cli.let_threads_sleep()
     words = [] if target is None else [target]
+    complain = sys.unraisablehook
     try:
         called, loaded = cli.parse([command, *words, *_overrides(settings)])
         with processes.ending_in_order():
@@ -94,6 +96,8 @@ def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
         raise UserError(one_line(str(error))) from None
     except processes.Terminated:
         return 128 + signal.SIGTERM
+    finally:
+        sys.unraisablehook = complain
 
 
 def _to_the_end(command: str, target: str, settings: Mapping[str, Any]) -> None:
