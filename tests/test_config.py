@@ -169,12 +169,21 @@ def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None
         ("limits: {totl: 9}", "mine.yaml: unknown key 'limits.totl'; did you mean 'total'"),
         ("limits: {total: few}", "mine.yaml: .*'few'"),
         ("- 1", "mine.yaml: cannot be read"),
+        ("1.5", r"mine.yaml: cannot be read \(a single value, where entries are expected"),
         ("name: [1", "mine.yaml: cannot be read"),
     ],
 )
 def test_a_file_that_is_no_such_preset_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         config.load(Open, [own(tmp_path, text)])
+
+
+@pytest.mark.parametrize("text", ["- 1", "3", "true", "!!set {a}", "name: [1", "\0"])
+def test_what_is_no_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
+    base = tmp_path / "config.yaml"
+    base.write_text(text)
+    with pytest.raises(UserError, match=r"config.yaml: cannot be read \("):
+        config.load(Settings, [], base)
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:

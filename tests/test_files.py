@@ -165,6 +165,15 @@ def test_what_is_no_file_is_not_read(path: str, message: str) -> None:
         files.read_data(path, "episodes")
 
 
+def test_what_cannot_be_replaced_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    files.check_replaceable(tmp_path, ("a", "none"))
+    os.mkfifo(tmp_path / "pipe")
+    for name, folder in (("pipe", tmp_path), ("zero", Path("/dev"))):
+        with pytest.raises(UserError, match=f"out: {folder}/{name} is no plain file"):
+            files.check_replaceable(folder, ("a", name))
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):

@@ -283,7 +283,7 @@ def _merge_file(config: Any, path: Path) -> Any:
         return OmegaConf.merge(config, _read_yaml(files.plain(path).read_text(encoding="utf-8")))
     except OmegaConfBaseException as error:
         raise _refused(str(path), error) from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
 
 
@@ -331,10 +331,13 @@ def _read_yaml(text: str) -> Any:
     """What a YAML text says.
 
     Raises:
-        ValueError: it is nested too deeply, by which the reader would crash.
+        ValueError: it is nested too deeply, by which the reader would crash, or is a single value.
     """
     _check_depth(text)
-    return OmegaConf.create(text)
+    try:
+        return OmegaConf.create(text)
+    except AssertionError:
+        raise ValueError("a single value, where entries are expected") from None
 
 
 def _check_depth(text: str) -> None:

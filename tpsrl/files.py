@@ -208,6 +208,17 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
+def check_replaceable(folder: Path, names: Iterable[str], field: str = "out") -> None:
+    """Proves that files of these names in a folder can be replaced, where there are any.
+
+    Raises:
+        UserError: one is a folder, a device or a pipe.
+    """
+    for path in (folder / name for name in names):
+        if path.exists() and not path.is_file():
+            raise UserError(f"{field}: {path} is no plain file, and would be replaced")
+
+
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     """Proves that files can be written into a folder, and leaves nothing behind.
 

@@ -230,12 +230,16 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     console, out = Console(), Path(str(settings.out))
     if group.rank == 0:
         console.print(_heading(settings), highlight=False, markup=False, soft_wrap=True)
+    from tpsrl.rl.run.checkpoint import BEST, FOLDER
+    from tpsrl.rl.run.curves import CURVE
+    from tpsrl.rl.run.metrics import METRICS
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
     from tpsrl.rl.run.watch import Watch
     from tpsrl.sim import datasets
 
     if settings.resume is None and holds_training(out):
         raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
+    files.check_replaceable(out, (_CONFIG, _LATEST, f"{FOLDER}/{BEST}", METRICS, CURVE))
     checkpoint = None if settings.resume is None else load_latest(out)
     init = _weights(settings) if checkpoint is None else None
     processes, _ = set_up(settings.preset, settings.processes, settings.threads, group.local_size)
