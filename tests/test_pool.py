@@ -183,3 +183,64 @@ def test_an_error_that_a_signal_became_on_its_way_is_taken_for_the_signal(
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+class Destructor:
+    """Is killed while it goes, when nothing that is raised is heard."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self._number)
+        _wait_a_little()
+
+
+def _wait_a_little() -> None:
+    time.sleep(0.01)
+
+
+def in_a_destructor(number: signal.Signals) -> None:
+    Destructor(number)
+
+
+def where_all_is_caught(number: signal.Signals) -> None:
+    try:
+        os.kill(os.getpid(), number)
+        _wait_a_little()
+    except BaseException:
+        pass
+
+
+@pytest.mark.parametrize("lose", [in_a_destructor, where_all_is_caught])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGTERM, processes.Terminated), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_a_signal_that_is_lost_on_its_way_is_raised_again(
+    number: signal.Signals,
+    expected: type[BaseException],
+    lose: Callable[[signal.Signals], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # it is put back after this
+    went_on = 0
+    with pytest.raises(expected), processes.ending_in_order():
+        lose(number)
+        went_on += 1
+        time.sleep(30.0)
+        went_on += 1
+    assert went_on == 1
+
+
+def test_what_ends_a_block_is_not_raised_again_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(processes, "_AGAIN_S", 0.0)
+    with pytest.raises(processes.Terminated), processes.ending_in_order():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30.0)
+        finally:  # takes its time, and is not disturbed by being told again
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+    time.sleep(0.1)

@@ -2,7 +2,7 @@
 
 import sys
 
-from tpsrl.cli import main
+from tpsrl.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

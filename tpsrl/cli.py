@@ -4,6 +4,7 @@ A subcommand's module is imported only when it is called, so that help and error
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import re
@@ -111,6 +112,16 @@ _USER_MODULES = {
     "skill_modules": "skills.registry",
     "encoder_modules": "tpsrl.rl.policy.encoder_registry",
 }
+
+
+def command() -> int:
+    """`main`, in a process that is there for it alone and ends with it."""
+    code = main()
+    for number in (signal.SIGTERM, signal.SIGINT):  # it is ending
+        signal.signal(number, signal.SIG_IGN)
+    # With torch among its modules the interpreter would look for garbage for a second first.
+    gc.freeze()
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

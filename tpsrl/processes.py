@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
+_AGAIN_S = 0.05  # after which a signal is raised again that got lost
 _UNGUARDED = 79  # an exit code that sysexits.h leaves free
 _GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
 
@@ -22,26 +24,51 @@ class Terminated(BaseException):
     """SIGTERM has asked this process to end; no `Exception`, like KeyboardInterrupt."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C has; a class of its own, since a KeyboardInterrupt cannot be referred to weakly."""
+
+
 @contextlib.contextmanager
 def ending_in_order() -> Iterator[None]:
     """Has SIGTERM raise `Terminated` once, so that workers end and files are tidied up.
 
     Whatever else comes of SIGTERM or Ctrl-C, such as the SystemError of compiled code in which they
-    were raised, leaves the block as `Terminated` or KeyboardInterrupt too.
-
-    From then on Python does not complain of objects that are gone before they were whole.
+    were raised, leaves the block as `Terminated` or KeyboardInterrupt too. Where it got lost on its
+    way, in a destructor or somebody's `except:`, it is raised again. From then on Python does not
+    complain of objects that are gone before they were whole.
 
     Where the calling program has a handler of its own, or this is not its main thread, nothing
     changes.
     """
     asked: list[type[BaseException]] = []
+    on_its_way: set[int] = set()
+    left = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
-            signal.signal(number, signal.SIG_IGN)
-        asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        if number == signal.SIGTERM and number in on_its_way:
+            return
+        on_its_way.add(number)
+        asked.append(Terminated if number == signal.SIGTERM else Interrupted)
         sys.unraisablehook = lambda unraisable: None
-        raise asked[-1]
+        error = asked[-1]()
+        weakref.finalize(error, lost, number).atexit = False
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame, which would keep it
+
+    def lost(number: int) -> None:
+        on_its_way.discard(number)
+        if left.is_set():
+            return
+        # This is called as a destructor is: what is raised in here would be lost as well.
+        timer = threading.Timer(_AGAIN_S, remind, (number,))
+        timer.daemon = True
+        timer.start()
+
+    def remind(number: int) -> None:
+        if not left.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     usual: dict[signal.Signals, Any] = {
         signal.SIGTERM: signal.SIG_DFL,
@@ -61,6 +88,7 @@ def ending_in_order() -> Iterator[None]:
             raise asked[0] from None
         raise
     finally:
+        left.set()
         for number in ours:
             signal.signal(number, usual[number])
 
