@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from tpsrl.rl.envs.vec_env import Json
-    from tpsrl.rl.group import Group, Place
+    from tpsrl.rl.group import Group, RankPlace
 
 _PATIENCE_S = 2.0  # until the ranks that have not come are spoken of
 _RESTARTS = 3  # of all ranks after one has died, of a job that is begun here
@@ -83,7 +83,7 @@ def joined(device: "torch.device") -> Iterator["Group"]:
     """
     from tpsrl.rl import group as groups
 
-    with _saying_who_is_waited_for(groups.Place.here()):
+    with _saying_who_is_waited_for(groups.RankPlace.here()):
         group = groups.join(device)
     try:
         yield group
@@ -92,7 +92,7 @@ def joined(device: "torch.device") -> Iterator["Group"]:
 
 
 @contextlib.contextmanager
-def _saying_who_is_waited_for(place: "Place") -> Iterator[None]:
+def _saying_who_is_waited_for(place: "RankPlace") -> Iterator[None]:
     """Says so if it takes long."""
     job = slurm.variables(os.environ)
     where = f"{job.get('MASTER_ADDR')}:{job.get('MASTER_PORT')}"
@@ -127,9 +127,9 @@ def device_of(choice: str) -> "torch.device":
     """
     import torch
 
-    from tpsrl.rl.group import Place
+    from tpsrl.rl.group import RankPlace
 
-    place = Place.here()
+    place = RankPlace.here()
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if choice == "cpu" or (choice == "auto" and count == 0):
         return torch.device("cpu")

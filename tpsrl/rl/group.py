@@ -158,7 +158,7 @@ class Ranks:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Which of a job's ranks this process is, of all and of those on this machine."""
 
     rank: int
@@ -167,7 +167,7 @@ class Place:
     local_size: int
 
     @classmethod
-    def here(cls) -> "Place":
+    def here(cls) -> "RankPlace":
         """As torchrun or srun tell it; the only one without them.
 
         Raises:
@@ -189,7 +189,7 @@ def join(device: torch.device) -> Group:
         UserError: what the environment says of it does not fit together.
         RunError: the other ranks are not to be reached.
     """
-    place = Place.here()
+    place = RankPlace.here()
     if place.size == 1:
         return Alone()
     job = slurm.variables(os.environ)

@@ -17,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
 
 from torch import distributed
 
@@ -25,8 +24,6 @@ from tpsrl.errors import RunError
 
 _LOOK_S = 0.01
 _HEAR_S = 0.1
-
-Made = TypeVar("Made")
 
 
 def begin(
@@ -66,13 +63,13 @@ def begin(
     distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=wait)
 
 
-def _hearing_signals(make: Callable[[], Made]) -> Made:
-    """What a call makes that waits in compiled code, where SIGTERM and Ctrl-C would wait with it.
+def _hearing_signals(make: Callable[[], distributed.Store]) -> distributed.Store:
+    """The store that a call makes in compiled code, where SIGTERM and Ctrl-C would wait with it.
 
     Raises:
         Exception: one of the call's.
     """
-    done: queue.SimpleQueue[tuple[Made | None, Exception | None]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[distributed.Store | None, Exception | None]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
@@ -88,7 +85,8 @@ def _hearing_signals(make: Callable[[], Made]) -> Made:
             break
     if error is not None:
         raise error
-    return cast(Made, made)
+    assert made is not None
+    return made
 
 
 def agree(store: distributed.Store, rank: int, size: int, wait_s: float) -> str:
