@@ -230,6 +230,8 @@ def test_what_a_signal_left_half_made_does_not_complain(number: str, code: int) 
     done = run_python(
         "import os, signal, sys\n"
         "from tpsrl import cli\n"
+        # Ignored by what is started in the background.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Half:\n"
         "    def __init__(self):\n"
         f"        os.kill(os.getpid(), signal.{number})\n"

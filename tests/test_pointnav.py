@@ -492,5 +492,5 @@ def test_the_environment_refuses_what_it_does_not_know(simulator: Simulator) -> 
         SkillEnv("pointnav", simulator=simulator, num_episodes=0)
     with pytest.raises(UserError, match="not reset yet"):
         SkillEnv("pointnav", simulator=simulator).step(np.zeros(act.SIZE))
-    with pytest.raises(UserError, match="index: must be at least 0"):
+    with pytest.raises(UserError, match="start: must be at least 0"):
         SkillEnv("pointnav", simulator=simulator).reset(options={"start": -1})

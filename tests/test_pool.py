@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -165,14 +165,23 @@ class Pids:
         return lambda task: os.getpid()
 
 
+@pytest.fixture
+def usual_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a terminal; what is started in the background ignores Ctrl-C. All is put back."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize(
     ("number", "expected"),
     [(signal.SIGTERM, processes.Terminated), (signal.SIGINT, KeyboardInterrupt)],
 )
 def test_an_error_that_a_signal_became_on_its_way_is_taken_for_the_signal(
-    number: signal.Signals, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, expected: type[BaseException]
 ) -> None:
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # it is put back after this
     with pytest.raises(expected), processes.ending_in_order():
         try:
             os.kill(os.getpid(), number)
@@ -212,6 +221,7 @@ def where_all_is_caught(number: signal.Signals) -> None:
         pass
 
 
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("lose", [in_a_destructor, where_all_is_caught])
 @pytest.mark.parametrize(
     ("number", "expected"),
@@ -221,9 +231,7 @@ def test_a_signal_that_is_lost_on_its_way_is_raised_again(
     number: signal.Signals,
     expected: type[BaseException],
     lose: Callable[[signal.Signals], None],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # it is put back after this
     went_on = 0
     with pytest.raises(expected), processes.ending_in_order():
         lose(number)
@@ -233,8 +241,8 @@ def test_a_signal_that_is_lost_on_its_way_is_raised_again(
     assert went_on == 1
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_what_ends_a_block_is_not_raised_again_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.setattr(processes, "_AGAIN_S", 0.0)
     with pytest.raises(processes.Terminated), processes.ending_in_order():
         try:
