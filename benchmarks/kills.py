@@ -1,6 +1,7 @@
 """Commands that are killed at random moments: what they leave, and whether they can go on.
 
-    python -m benchmarks.kills [kills=100] [seed=0] [only=train_sync,...] [anew=10] [out=out/kills]
+    python -m benchmarks.kills [kills=100] [seed=0] [only=train_sync,...] [signals=SIGTERM,...]
+                               [anew=10] [out=out/kills]
 
 Each command is run to its end once. Then it is killed so many times, in turn by KILL, TERM, INT to
 all of its processes as a terminal sends it, and TERM to all as `timeout` or a job's end does, at a
@@ -38,7 +39,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import fuzzing
 
-DEFAULTS = {"kills": "100", "seed": "0", "only": "", "anew": "10", "out": "out/kills"}
+DEFAULTS = {
+    "kills": "100",
+    "seed": "0",
+    "only": "",
+    "signals": "",
+    "anew": "10",
+    "out": "out/kills",
+}
 SIGNALS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT to all": 130, "SIGTERM to all": 143}
 MOST_S = 5.0  # that a command may take to end
 LIMIT_S = 120.0  # of a run that nobody disturbs
@@ -281,6 +289,7 @@ def main(*arguments: str) -> int:
     """Kills."""
     chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
     names = chosen["only"].split(",") if chosen["only"] else list(COMMANDS)
+    signals = chosen["signals"].split(",") if chosen["signals"] else list(SIGNALS)
     materials = fuzzing.make_materials(Path(chosen["out"]) / "materials")
     failures: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
@@ -289,7 +298,7 @@ def main(*arguments: str) -> int:
             draw, begun = random.Random(f"{name} {chosen['seed']}"), time.monotonic()
             tried, bad = Tried(COMMANDS[name], server, materials, Path(folder)), 0
             for number in range(int(chosen["kills"])):
-                signal = list(SIGNALS)[number % len(SIGNALS)]
+                signal = signals[number % len(signals)]
                 anew = number % int(chosen["anew"]) == 0
                 # From the start, imports take time before the work does.
                 at_s = draw.uniform(0.1, 0.1 + 1.05 * tried.seconds + (3.0 if anew else 0.0))

@@ -73,6 +73,8 @@ def _become(arguments: list[str], folder: str, streams: list[int], anew: bool) -
     code = 99
     try:
         os.setsid()
+        # In the background of a script it would be ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         for number, stream in zip((1, 2), streams, strict=True):

@@ -75,6 +75,7 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.rl.policy.settings import check_depth
     from tpsrl.rl.run import sizes
     from tpsrl.sim import datasets
 
@@ -85,6 +86,7 @@ def run(settings: BenchTrainSettings) -> int:
     if len(set(names)) < len(names):
         raise UserError(f"collector: {settings.collector} names one twice")
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
+    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
     synthetic = settings.task in SYNTHETIC

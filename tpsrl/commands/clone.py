@@ -1,13 +1,14 @@
 """`tpsrl clone`: fits a policy to demonstrations of a skill."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks, progress
-from tpsrl.commands import Command
+from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -103,14 +104,17 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    from skills.registry import names
+    return by_skill.of_skill(word, Command(_DESCRIPTION, CloneSettings, run, load=load))
 
-    known = names()
-    if not word:
-        raise UserError(f"choose one of {', '.join(known)}")
-    if word not in known:
-        raise unknown("skill", word, known)
-    return Command(_DESCRIPTION, CloneSettings, run, fixed=(f"skill={word}",))
+
+def load(overrides: Sequence[str]) -> CloneSettings:
+    """The settings.
+
+    Raises:
+        UserError: one is not valid.
+    """
+    settings: CloneSettings = by_skill.load(CloneSettings, overrides)
+    return settings
 
 
 def run(settings: CloneSettings) -> int:
@@ -138,18 +142,25 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from skills.envs.held_out import HeldOut, validation_pools
     from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
+    from tpsrl.rl.policy.settings import check_depth
     from tpsrl.rl.run import sizes
     from tpsrl.rl.run.checkpoint import FOLDER
     from tpsrl.sim import datasets
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
     settings.preset.policy.check("preset.policy.")
+    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     sizes.check_network(settings.preset.policy, settings.depth)
     spec = registry.get(settings.skill)
     spec.make_teacher()  # refuses a skill that has none
     if not settings.demos:
         raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
+    as_given = config.to_yaml(dataclasses.replace(settings, out=str(out)))
     if (out / FOLDER).exists() and not was_stopped(out):
+        if _says(out / _CONFIG, as_given):
+            # Killed when all was done, the same command is to end well.
+            progress.say(f"{out} holds this policy already; another out= has it cloned anew")
+            return 0
         raise UserError(f"out: {out} holds a policy; choose another out")
     camera = settings.preset.policy.encoder != "state"
     depth = (settings.depth, settings.depth) if camera else None
@@ -209,10 +220,18 @@ def _clone(settings: CloneSettings, out: Path) -> int:
         say,
         init,
     )
-    files.write_text(out / _CONFIG, config.to_yaml(dataclasses.replace(settings, out=str(out))))
+    files.write_text(out / _CONFIG, as_given)
     cloning.run(episodes, made)
     say(f"wrote {cloning.latest.parent}")
     return 0
+
+
+def _says(path: Path, text: str) -> bool:
+    """Whether a file has this text."""
+    try:
+        return files.plain(path).read_text(encoding="utf-8") == text
+    except (OSError, ValueError):
+        return False
 
 
 def _init(

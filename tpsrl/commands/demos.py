@@ -1,12 +1,11 @@
 """`tpsrl demos`: records what a skill's scripted expert would do, to clone a policy from."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsrl import config, files, progress
-from tpsrl.commands import Command
-from tpsrl.errors import UserError, unknown
+from tpsrl.commands import Command, by_skill
 
 if TYPE_CHECKING:
     from skills.envs.environment import EnvOptions
@@ -80,14 +79,17 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    from skills.registry import names
+    return by_skill.of_skill(word, Command(_DESCRIPTION, DemosSettings, run, load=load))
 
-    known = names()
-    if not word:
-        raise UserError(f"choose one of {', '.join(known)}")
-    if word not in known:
-        raise unknown("skill", word, known)
-    return Command(_DESCRIPTION, DemosSettings, run, fixed=(f"skill={word}",))
+
+def load(overrides: Sequence[str]) -> DemosSettings:
+    """The settings.
+
+    Raises:
+        UserError: one is not valid.
+    """
+    settings: DemosSettings = by_skill.load(DemosSettings, overrides)
+    return settings
 
 
 def run(settings: DemosSettings) -> int:
@@ -103,7 +105,6 @@ def run(settings: DemosSettings) -> int:
     if settings.format == "lerobot":
         lerobot.check_installed()
     teacher = type(registry.get(settings.skill).make_teacher())  # refuses a skill that has none
-    out = files.new_folder(settings.out or f"out/demos/{settings.skill}")
     skill = registry.get(settings.skill).definition
     sizes = known(skill)
     note = store.DemosNote(
@@ -113,6 +114,12 @@ def run(settings: DemosSettings) -> int:
         made=dataclasses.asdict(settings) | {"teacher": f"{teacher.__module__}:{teacher.__name__}"},
     )
     console = Console()
+    path = files.user_path(settings.out or f"out/demos/{settings.skill}")
+    if (path / store.NOTE).is_file() and store.read_note(path).made == note.made:
+        # Killed when all was done, the same command is to end well.
+        _say(console, f"{path} holds these already; another out= has them recorded anew")
+        return 0
+    out = files.new_folder(path)
     with files.unfinished(out) as folder:
         kind = lerobot.LeRobotWriter if settings.format == "lerobot" else store.DemosWriter
         writer = kind(folder, note)
@@ -120,13 +127,12 @@ def run(settings: DemosSettings) -> int:
             writer.add(recordings)
         done = writer.finish()
     ended = ", ".join(f"{name} {count}" for name, count in done.ended.items())
-    console.print(
-        f"{done.episodes:,} episodes, {done.frames:,} frames: {ended}\nwrote {out}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    _say(console, f"{done.episodes:,} episodes, {done.frames:,} frames: {ended}\nwrote {out}")
     return 0
+
+
+def _say(console: Any, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:

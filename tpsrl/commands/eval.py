@@ -37,7 +37,8 @@ def choose(word: str | None) -> Command:
 
     scenarios = config.preset_names("scenario")
     if word == "":
-        raise UserError(f"choose one of {', '.join([*scenarios, 'all', *_skills(), 'skills'])}")
+        words = ", ".join([*scenarios, "all", *_skills(), "skills"])
+        raise UserError(f"scenario or skill: choose one of {words}")
     if word is None:
         return Command(_SCENARIO, settings.EvalSettings, run_scenario)
     if word in scenarios or config.names_file(word):

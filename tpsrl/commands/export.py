@@ -10,8 +10,8 @@ from typing import Any
 
 import tpsrl
 from tpsrl import config, files, progress
-from tpsrl.commands import Command
-from tpsrl.errors import UserError, unknown
+from tpsrl.commands import Command, by_skill
+from tpsrl.errors import UserError
 
 _DESCRIPTION = """Makes of a training's best checkpoint SKILL.safetensors, which has no more than
 is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its model card; the same
@@ -72,15 +72,7 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    from skills.registry import names
-
-    known = names()
-    if word == "":
-        raise UserError(f"choose one of {', '.join(known)}")
-    if word is not None and word not in known:
-        raise unknown("skill", word, known)
-    fixed = () if word is None else (f"skill={word}",)
-    return Command(_DESCRIPTION, ExportSettings, run, fixed=fixed, load=load)
+    return by_skill.of_skill(word, Command(_DESCRIPTION, ExportSettings, run, load=load))
 
 
 def load(overrides: Sequence[str]) -> ExportSettings:
@@ -89,9 +81,7 @@ def load(overrides: Sequence[str]) -> ExportSettings:
     Raises:
         UserError: one is not valid, or it is not said what to export.
     """
-    settings = config.load(ExportSettings, overrides)
-    if not settings.skill:
-        raise UserError("skill: say which one to export")
+    settings: ExportSettings = by_skill.load(ExportSettings, overrides)
     if not settings.agent:
         raise UserError("agent: name the folder of a training, or a checkpoint")
     return settings

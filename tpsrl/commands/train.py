@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks
-from tpsrl.commands import Command, ranks, training_task
+from tpsrl.commands import Command, by_skill, ranks, training_task
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.policy.settings import ENCODER_NAMES
+from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
 from tpsrl.rl.run.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -147,15 +147,7 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    from skills.registry import names
-
-    known = names()
-    if word == "":
-        raise UserError(f"choose one of {', '.join(known)}")
-    if word is not None and word not in known:
-        raise unknown("skill", word, known)
-    fixed = () if word is None else (f"skill={word}",)
-    return Command(_DESCRIPTION, TrainingSettings, run, fixed=fixed, load=load)
+    return by_skill.of_skill(word, Command(_DESCRIPTION, TrainingSettings, run, load=load))
 
 
 def load(overrides: Sequence[str]) -> TrainingSettings:
@@ -169,9 +161,7 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     folder = given.get("resume")
     if folder is None:
-        settings = config.load(TrainingSettings, overrides)
-        if not settings.skill:
-            raise UserError("skill: say which one to train")
+        settings: TrainingSettings = by_skill.load(TrainingSettings, overrides)
         from tpsrl.commands import fine_tuning
 
         return fine_tuning.begun(settings, given)
@@ -250,7 +240,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     shown = Watch(settings.skill, settings.preset.steps, console)
     with shown if group.rank == 0 else ranks.RankWatch(group.rank) as watch:
         with datasets.telling(watch.prepare):
-            task = ranks.in_turn(group, lambda: training_task.make(settings))
+            task, imitation = ranks.in_turn(group, lambda: training_task.make(settings, group.rank))
         if group.rank == 0:
             watch.say(_start(settings.preset.num_envs, processes, group.size))
         trainer = Trainer(
@@ -263,7 +253,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
             settings.seed,
             ranks.device_of(settings.device),
             init=init,
-            imitation=training_task.imitation(settings, task.deploy, group.rank),
+            imitation=imitation,
             logger=settings.logger,
             group=group,
         )
@@ -329,6 +319,7 @@ def _checked(settings: TrainingSettings) -> TrainingSettings:
     from tpsrl.rl.run import loggers, sizes
 
     check(settings.preset)
+    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     sizes.check(settings.preset, settings.depth)
     loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
@@ -356,7 +347,6 @@ def check(preset: TrainSettings) -> None:
             do not fit together.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
-    from tpsrl.rl.policy.settings import ENCODER_NAMES
 
     if preset.collector not in COLLECTORS:
         raise unknown("preset.collector", preset.collector, COLLECTORS)

@@ -11,8 +11,15 @@ if TYPE_CHECKING:
 _FEW_OBJECTS = 12
 
 
-def make(settings: "TrainingSettings") -> Any:
-    """The environments to learn in, those of a validation, and what checkpoints say of them."""
+def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
+    """What a policy is trained in, as `tpsrl.rl.run.trainer.TrainTask`, and what it imitates.
+
+    What is wrong with that is found before the episodes are made, which may take minutes.
+
+    Raises:
+        UserError: an option is not valid, or the demonstrations do not fit.
+        RunError: an episode cannot be made.
+    """
     from skills.envs.environment import EnvOptions
     from skills.envs.held_out import HeldOut, validation_pools
     from skills.envs.training import TrainingVecEnvFactory, deployment
@@ -34,15 +41,16 @@ def make(settings: "TrainingSettings") -> Any:
     factory = TrainingVecEnvFactory(
         settings.skill, options, settings.seed, limit_ends=settings.limit_ends
     )
+    deploy = deployment(factory, settings.delay)
+    imitation = _imitation(settings, deploy, rank)
     making = None if settings.processes is None else max(settings.processes, 1)
     factory.prepare(making)
-    deploy = deployment(factory, settings.delay)
     banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
     if banks:
         deploy["banks"] = banks
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
-        return TrainTask(shown, None, deploy)
+        return TrainTask(shown, None, deploy), imitation
     how = HeldOut(
         settings.validation_episodes,
         settings.validation_seed,
@@ -53,10 +61,10 @@ def make(settings: "TrainingSettings") -> Any:
         settings.preset.hang_s,
     )
     validation = validation_pools(settings.skill, options, how)
-    return TrainTask(shown, validation, deploy)
+    return TrainTask(shown, validation, deploy), imitation
 
 
-def imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: int = 0) -> Any:
+def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: int) -> Any:
     """The loss on demonstrations, None where there are none.
 
     Raises:

@@ -14,7 +14,8 @@ from torch import nn
 from tpsrl.errors import UserError, unknown
 from tpsrl.plugins import UserModules
 from tpsrl.rl.policy.bottleneck import ResNet50, SeResNeXt50, SeResNeXt101
-from tpsrl.rl.policy.encoders import SMALLEST, NatureCNN, ResNet18, SeResNet9
+from tpsrl.rl.policy.encoders import NatureCNN, ResNet18, SeResNet9
+from tpsrl.rl.policy.settings import check_depth
 
 VARIABLE = "TPSRL_ENCODER_MODULES"
 
@@ -128,9 +129,7 @@ def make_encoder(
     if "depth" not in shapes:
         raise UserError(f"encoder: '{name}' needs a depth image, and there is none; use 'state'")
     shape = shapes["depth"]
-    if len(shape) != 2 or min(shape) < SMALLEST:
-        sides = " x ".join(str(side) for side in shape)
-        raise UserError(f"depth: {sides} is too small, must be at least {SMALLEST} x {SMALLEST}")
+    check_depth(name, shape)
     made = kind(width, (shape[0], shape[1]), size)
     if name in _registered:
         _check_vectors(name, made, (shape[0], shape[1]), size)

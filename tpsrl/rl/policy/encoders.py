@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead
+from tpsrl.rl.policy.settings import SMALLEST_DEPTH
 
-SMALLEST = 32  # pixels a side; the residual encoders halve the resolution five times
 _FEW = 4  # images that are few enough for `NatureCNN._few` to be quicker
 _LAYER_SCALE = 0.1  # CaiT's for networks of up to 18 layers
 
@@ -214,13 +214,13 @@ class _FixupBlock(nn.Module):
 
 def _sides(shape: tuple[int, int]) -> tuple[int, int]:
     """Height and width rounded up to multiples of 32."""
-    height, width = (-(-side // SMALLEST) * SMALLEST for side in shape)
+    height, width = (-(-side // SMALLEST_DEPTH) * SMALLEST_DEPTH for side in shape)
     return height, width
 
 
 def _extent(shape: tuple[int, int]) -> tuple[int, int]:
     """Height and width of what five halvings leave."""
-    height, width = (side // SMALLEST for side in _sides(shape))
+    height, width = (side // SMALLEST_DEPTH for side in _sides(shape))
     return height, width
 
 

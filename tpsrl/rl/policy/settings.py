@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tpsrl import config
@@ -17,6 +17,7 @@ ENCODER_NAMES = (  # in the box
     "se_resnext101",
     "state",
 )
+SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
 _MOST_LAYERS = 64
 # Not in the notes of 0.1; their defaults are what was then.
 _LATER = ("previous_action", "magnify_state", "sight", "critic", "frozen_encoder")
@@ -110,3 +111,20 @@ class PolicySettings:
             raise UserError(f"policy settings: {', '.join(missing)} missing")
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}
         return config.load(PolicySettings, [f"{key}={text}" for key, text in texts.items()])
+
+
+def check_depth(encoder: str, shape: Sequence[int]) -> None:
+    """Refuses pictures that are too small for an encoder.
+
+    Args:
+        encoder: its name; "state" looks at none
+        shape: height and width of the camera's pictures, pixels
+
+    Raises:
+        UserError: names the smallest.
+    """
+    if encoder != "state" and (len(shape) != 2 or min(shape) < SMALLEST_DEPTH):
+        sides = " x ".join(str(side) for side in shape)
+        raise UserError(
+            f"depth: {sides} is too small, must be at least {SMALLEST_DEPTH} x {SMALLEST_DEPTH}"
+        )
