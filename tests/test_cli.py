@@ -59,12 +59,25 @@ def test_a_scripted_evaluation_imports_no_torch_and_of_a_skill_no_networkx(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", ["eval", "video", "plan", "episodes", "doctor"])
+_NO_SEED = {"doctor", "warmup", "report", "export", "hub push", "hub pull", "bench sim"}
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([command, "--help"]) == 0
+    assert cli.main([*command.split(), "--help"]) == 0
     printed = capsys.readouterr().out
     assert f"usage: tpsrl {command}" in printed
-    assert ("seed=0" in printed) == (command != "doctor")
+    assert ("  seed=0" in printed) == (command not in _NO_SEED)
+
+
+def test_a_long_list_of_choices_does_not_push_the_help_aside(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["eval", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (seed,) = [line for line in lines if line.startswith("  seed=0 ")]
+    (at,) = [i for i, line in enumerate(lines) if line.startswith("  scenario=")]
+    assert seed.index("of the") < 45 and lines[at + 1].strip() == "what to do"
 
 
 def test_help_leaves_out_what_the_word_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,9 +142,19 @@ def test_help_of_half_a_command_lists_what_it_may_become(
             ["clone", "pick", "demos=x", "frames=2", "rounds=2"],
             "rounds: 2 divide the 2 frames into parts of less than one",
         ),
-        (["train"], "choose one of navigate, pick, place, "),
+        (["bank", "tidy_house", "out=\udcff"], "out: '\\udcff' is no text in UTF-8"),
+        (["eval", "pick", "agent=a/\udcff/b"], "agent: 'a/\\udcff/b' is no text in UTF-8"),
+        (["report", "\udcff"], "report: '\\udcff' is no text in UTF-8"),
+        (["train"], "skill: choose one of navigate, pick, place, "),
         (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
-        (["train", "seed=1"], "skill: say which one to train"),
+        (["train", "seed=1"], "skill: choose one of navigate, pick, place, "),
+        (["train", "skill=pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["demos", "skill=pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["clone", "demos=x"], "skill: choose one of navigate, pick, place, "),
+        (["export", "skill=pikc", "agent=x"], "skill: unknown value 'pikc'; did you mean 'pick'"),
+        (["train", "pick", "depth=31"], "depth: 31 x 31 is too small, must be at least 32 x 32"),
+        (["clone", "pick", "demos=x", "depth=31"], "depth: 31 x 31 is too small"),
+        (["bench", "train", "task=pick", "depth=31"], "depth: 31 x 31 is too small"),
         (["train", "pick", "preset=cpu_smal"], "did you mean 'cpu_small'?"),
         (["train", "pick", "preset.ppo.clip=-1"], "preset.ppo.clip: -1.0 is out of range"),
         (["train", "pick", "preset.ppo.clap=1"], "did you mean 'preset.ppo.clip'?"),

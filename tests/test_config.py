@@ -219,3 +219,8 @@ def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_p
         config.load_preset("rules", str(path), Rules)
     with pytest.raises(UserError, match=r"cannot read the value|expected key=value"):
         config.load(Limits, [f"total={text.partition(':')[2] or text}"])
+
+
+def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written() -> None:
+    with pytest.raises(UserError, match=r"^'/a/\udcff/b' is no text in UTF-8; choose another"):
+        config.to_yaml(Settings(out="/a/\udcff/b"))

@@ -594,6 +594,24 @@ def assert_acts(out: Path) -> None:
     assert turns[0] - turns[1] > 0.05  # to the goal, be it left or right
 
 
+def test_a_finished_recording_or_cloning_is_finished_the_second_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, cloned = tmp_path / "demos", tmp_path / "cloned"
+    words = ["demos", NAME, *FEW, f"depth={SIDE}", "num=2", f"out={out}"]
+    few = [*TINY, "frames=200", "validation_episodes=0", "validations=1", f"depth={SIDE}"]
+    fit = ["clone", NAME, *FEW, *few, f"demos={out}", f"out={cloned}"]
+    for line, folder, what in ((words, out, "these"), (fit, cloned, "this policy")):
+        assert cli.main(line) == 0
+        before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+        capsys.readouterr()
+        assert cli.main(line) == 0
+        assert f"{folder} holds {what} already; another out=" in capsys.readouterr().out
+        assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+        assert cli.main([*line, "seed=5"]) == 2  # something else
+        assert f"{folder} " in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_cloning_keeps_the_best_of_its_validations(tmp_path: Path, recorded: Path) -> None:
     words = ["clone", NAME, *FEW, *TINY, f"demos={recorded}", "frames=2000", f"out={tmp_path}"]

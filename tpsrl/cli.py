@@ -107,6 +107,8 @@ COMMANDS = {
     ),
 }
 
+_COLUMN = 40  # characters that keys with their defaults may take in a help text
+
 # Setting that names modules of a user's own: where what they register is registered.
 _USER_MODULES = {
     "skill_modules": "skills.registry",
@@ -348,9 +350,13 @@ def _command_usage(name: str, command: Command) -> str:
 
     fixed = [choice.partition("=")[0] for choice in command.fixed]
     rows = [row for row in config.describe(command.settings) if row[0] not in fixed]
-    width = max((len(key) + len(value) + 1 for key, value, _ in rows), default=0)
+    told = [(f"{key}={value}", text) for key, value, text in rows]
+    width = max((len(key) for key, _ in told if len(key) <= _COLUMN), default=0)
     lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip(), "", command.description.strip()]
     if rows:
         lines += ["", "keys and their defaults:"]
-        lines += [f"  {f'{key}={value}':<{width}}  {text}" for key, value, text in rows]
+        for key, text in told:
+            first = key if len(key) <= width else ""
+            lines += [] if first else [f"  {key}"]  # what it is follows on a line of its own
+            lines.append(f"  {first:<{width}}  {text}")
     return "\n".join(lines)

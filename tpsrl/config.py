@@ -156,8 +156,15 @@ def entry_of(path: Path, key: str) -> str:
 
 
 def to_yaml(settings: Any) -> str:
-    """Resolved settings, a dataclass, as YAML in the order of their fields."""
-    return OmegaConf.to_yaml(OmegaConf.structured(settings))
+    """Resolved settings, a dataclass, as YAML in the order of their fields.
+
+    Raises:
+        UserError: a path has bytes that are no text.
+    """
+    try:
+        return OmegaConf.to_yaml(OmegaConf.structured(settings))
+    except UnicodeEncodeError as error:  # one that was made whole, in a folder of such a name
+        raise UserError(f"'{error.object}' is no text in UTF-8; choose another folder") from None
 
 
 def describe(schema: type) -> list[tuple[str, str, str]]:
@@ -293,7 +300,20 @@ def _split(override: str) -> tuple[str, str]:
         raise UserError(f"'{override}': expected key=value")
     if "${" in value:
         raise UserError(f"{key}: '{value}' refers to something; give the value itself")
+    check_text(key, value)
     return f"{key}_" if keyword.iskeyword(key) else key, value
+
+
+def check_text(key: str, value: str) -> None:
+    """Refuses a value that cannot be written into a file, as a path of any bytes cannot be.
+
+    Raises:
+        UserError: it is no text in UTF-8.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{key}: '{value}' is no text in UTF-8") from None
 
 
 def _override(config: Any, schema: type, key: str, text: str) -> Any:

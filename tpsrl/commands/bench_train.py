@@ -7,6 +7,7 @@ from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.commands.train import set_up
 from tpsrl.errors import UserError, unknown
+from tpsrl.rl.policy.settings import check_depth
 from tpsrl.rl.run.settings import TrainSettings
 
 DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment whose steps take very
@@ -67,6 +68,7 @@ class BenchTrainSettings:
 def run(settings: BenchTrainSettings) -> int:
     """Measures, prints and writes."""
     settings = dataclasses.replace(settings, task=settings.task or _default_task())
+    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     progress.say(f"measuring {settings.collector} with {settings.task}")
     from rich.console import Console
 
@@ -75,7 +77,6 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.policy.encoder_registry import check_encoder
-    from tpsrl.rl.policy.settings import check_depth
     from tpsrl.rl.run import sizes
     from tpsrl.sim import datasets
 
@@ -86,7 +87,6 @@ def run(settings: BenchTrainSettings) -> int:
     if len(set(names)) < len(names):
         raise UserError(f"collector: {settings.collector} names one twice")
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
-    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
     synthetic = settings.task in SYNTHETIC

@@ -10,6 +10,7 @@ from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks, progress
 from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError, unknown
+from tpsrl.rl.policy.settings import check_depth
 
 if TYPE_CHECKING:
     from skills.envs.environment import EnvOptions
@@ -132,6 +133,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
                 f"{field}: {getattr(settings, field)} divide the {settings.frames:,} frames into "
                 "parts of less than one; choose fewer, or more frames"
             )
+    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     progress.say(f"cloning {settings.skill}'s teacher")
     from rich.console import Console
 
@@ -142,14 +144,12 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from skills.envs.held_out import HeldOut, validation_pools
     from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
-    from tpsrl.rl.policy.settings import check_depth
     from tpsrl.rl.run import sizes
     from tpsrl.rl.run.checkpoint import FOLDER
     from tpsrl.sim import datasets
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
     settings.preset.policy.check("preset.policy.")
-    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     sizes.check_network(settings.preset.policy, settings.depth)
     spec = registry.get(settings.skill)
     spec.make_teacher()  # refuses a skill that has none

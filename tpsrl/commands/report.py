@@ -39,6 +39,8 @@ def load(overrides: Sequence[str]) -> ReportSettings:
     folders = tuple(value for key, _, value in pairs if key == "folder" and value)
     rest = [o for o, (key, _, _) in zip(overrides, pairs, strict=True) if key != "folder"]
     settings = config.load(ReportSettings, rest)
+    for folder in folders:
+        config.check_text("report", folder)
     if not folders:
         raise UserError("report: name the folder of an evaluation, or several")
     return dataclasses.replace(settings, folder=folders)
