@@ -1,3 +1,5 @@
+import dataclasses
+import importlib
 import os
 import subprocess
 import sys
@@ -331,3 +333,34 @@ def test_doctor_names_a_missing_package_and_fails(
     printed = capsys.readouterr().out
     assert "missing: numpy: pip install 'numpy>=999'" in printed
     assert "missing: no-such-one: pip install 'no-such-one'" in printed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate"),
+        type("FatalError", (Exception,), {})("Could not allocate memory"),  # MuJoCo's
+    ],
+)
+def test_memory_that_ends_is_a_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(settings: object) -> int:
+        raise error
+
+    module = importlib.import_module("tpsrl.commands.doctor")
+    monkeypatch.setattr(module, "COMMAND", dataclasses.replace(module.COMMAND, run=run))
+    assert cli.main(["doctor"]) == 1
+    assert capsys.readouterr().err == "tpsrl: error: there is not enough memory\n"
+
+
+def test_what_else_goes_wrong_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(settings: object) -> int:
+        raise RuntimeError("a shape does not fit")
+
+    module = importlib.import_module("tpsrl.commands.doctor")
+    monkeypatch.setattr(module, "COMMAND", dataclasses.replace(module.COMMAND, run=run))
+    with pytest.raises(RuntimeError, match="a shape"):
+        cli.main(["doctor"])

@@ -711,8 +711,16 @@ def test_settings_can_be_changed_and_unknown_ones_are_refused():
         changed(pick, {"distanse": 3.0})
     with pytest.raises(UserError, match=r"settings\.distance: 'far' is not a number"):
         changed(pick, {"distance": "far"})
-    with pytest.raises(UserError, match=r"settings\.horizon"):
-        changed(pick, {"horizon": 0})
+    for entry, value, why in (
+        ("horizon", 0, "0 is out of range, must be at least 1"),
+        ("horizon", 1.5, "1.5 is not a whole number"),
+        ("horizon", float("nan"), "nan is not a finite number"),
+        ("force_total_n", -1, "-1 is out of range, must be at least 0"),
+        ("force", float("inf"), "inf is not a finite number"),
+        ("slack", None, "None is not a number"),
+    ):
+        with pytest.raises(UserError, match=rf"^task\.{entry}: {why}"):
+            changed(pick, {entry: value}, "task")
     with pytest.raises(UserError, match=r"settings\.wrong_drop: .*did you mean 'release'"):
         changed(place, {"wrong_drop": "releese"})
 

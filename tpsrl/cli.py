@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tpsrl
-from tpsrl import files, processes, siblings, temporaries
+from tpsrl import files, machine, processes, siblings, temporaries
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, one_line, unknown
 
@@ -155,9 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tpsrl: interrupted", file=sys.stderr)
         return 130
-    except MemoryError:
-        print("tpsrl: error: there is not enough memory", file=sys.stderr)
-        return 1
     except BrokenPipeError:
         _drop_output()  # whoever read it (head, less) has enough
         return 141
@@ -165,6 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f": {error.filename}" if error.filename else ""
         print(f"tpsrl: error: {one_line(f'{error.strerror or error}{where}')}", file=sys.stderr)
         _drop_output()
+        return 1
+    except Exception as error:
+        if not machine.is_out_of_memory(error):
+            raise
+        print("tpsrl: error: there is not enough memory", file=sys.stderr)
         return 1
 
 

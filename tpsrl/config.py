@@ -142,7 +142,7 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
         if key not in groups:
             config = _override(config, schema, key, value)
     for key in _leaf_keys(schema):
-        _check_range(schema, key, OmegaConf.select(config, key))
+        check_range(schema, key, OmegaConf.select(config, key))
     return typing.cast(T, OmegaConf.to_object(config))
 
 
@@ -329,8 +329,9 @@ def _override(config: Any, schema: type, key: str, text: str) -> Any:
     except OverflowError:
         raise UserError(f"{key}: {text} is out of range, must be at most {_MOST:g}") from None
     except (OmegaConfBaseException, TypeError, ValueError):
-        if typing.get_origin(kind) is typing.Literal:
-            raise unknown(key, text, typing.get_args(kind)) from None
+        for one in (kind, *typing.get_args(kind)):  # a choice, or one that may be left out
+            if typing.get_origin(one) is typing.Literal:
+                raise unknown(key, text, typing.get_args(one)) from None
         raise UserError(f"{key}: '{text}' is not {_named(kind)}") from None
 
 
@@ -410,9 +411,21 @@ def _nearest(key: str, known: Sequence[str]) -> str:
     return max(known, key=likeness)
 
 
-def _check_range(schema: type, key: str, value: Any) -> None:
+def check_range(schema: type, key: str, value: Any, within: str = "") -> None:
+    """Refuses a number that is outside the range of a field of a dataclass, or no finite one.
+
+    Args:
+        schema: the dataclass
+        key: its field, dotted where it has others within
+        value: of the field; what is no number is let through
+        within: what stands before the field's name in the message
+
+    Raises:
+        UserError: names the field and its range.
+    """
+    shown = f"{within}.{key}" if within else key
     if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{key}: {value} is not a finite number")
+        raise UserError(f"{shown}: {value} is not a finite number")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     low = high = None
@@ -433,7 +446,7 @@ def _check_range(schema: type, key: str, value: Any) -> None:
     limits = f"at least {_short(low)}" if high is None else f"at most {_short(high)}"
     if low is not None and high is not None:
         limits = f"between {_short(low)} and {_short(high)}"
-    raise UserError(f"{key}: {value} is out of range, must be {limits}")
+    raise UserError(f"{shown}: {value} is out of range, must be {limits}")
 
 
 def _short(number: float | None) -> str:

@@ -4,11 +4,13 @@ import contextlib
 import ctypes
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tpsrl.errors import UserError
 
+_NO_MEMORY = re.compile("(can't|[Cc]ould not|[Cc]annot) allocate memory|out of memory")
 HOME_BYTES = 500_000  # that a further home of a simulator takes, measured with 12 objects
 
 
@@ -54,6 +56,17 @@ def memory_bytes() -> float:
         with contextlib.suppress(OSError, ValueError):
             found.append(float(Path("/sys/fs/cgroup", name).read_text()))
     return min((size for size in found if size == size), default=math.inf)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left: Python's own, PyTorch's, or MuJoCo's.
+
+    Theirs are told by their words, since it takes seconds to import what defines them.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    told = type(error).__name__ in ("RuntimeError", "OutOfMemoryError", "FatalError")
+    return told and bool(_NO_MEMORY.search(str(error)))
 
 
 def refuse(

@@ -33,24 +33,26 @@ PENALTIES = ("slack", "constraint", "force", "force_end")  # of the weights that
 _LIMITS = ("force_total_n", "force_instant_n")
 
 
-def changed(settings: TaskSettings, changes: Mapping[str, Any]) -> Any:
-    """Settings with some entries changed.
+def changed(settings: TaskSettings, changes: Mapping[str, Any], field: str = "settings") -> Any:
+    """Settings with some entries changed; `field` is where these were named.
 
     Raises:
-        UserError: an entry is unknown (names the nearest), or its value is not one of its kind.
+        UserError: an entry is unknown (names the nearest), or its value is not one of its kind, or
+            out of range.
     """
     kinds = typing.get_type_hints(type(settings))
     names = [field.name for field in dataclasses.fields(settings)]
     for name, value in changes.items():
         if name not in names:
-            raise unknown("settings", name, names)
+            raise unknown(field, name, names)
         if typing.get_origin(kinds[name]) is typing.Literal:
             if value not in typing.get_args(kinds[name]):
-                raise unknown(f"settings.{name}", value, typing.get_args(kinds[name]))
+                raise unknown(f"{field}.{name}", value, typing.get_args(kinds[name]))
             continue
         limit = name in _LIMITS and value is None
         if not limit and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UserError(f"settings.{name}: {value!r} is not a number")
-        if name == "horizon" and (value != int(value) or value < 1):
-            raise UserError(f"settings.horizon: {value} is not a whole number of at least 1")
+            raise UserError(f"{field}.{name}: {value!r} is not a number")
+        config.check_range(type(settings), name, value, field)
+        if kinds[name] is int and value != int(value):
+            raise UserError(f"{field}.{name}: {value} is not a whole number")
     return dataclasses.replace(settings, **changes)

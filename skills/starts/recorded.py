@@ -33,7 +33,7 @@ def load_starts(path: str | os.PathLike[str]) -> list[Start]:
         UserError: the file is absent or damaged, or it holds snapshots without goals.
     """
     starts = []
-    for number, (snapshot, note) in load_noted_snapshots(path).items():
+    for number, (snapshot, note) in load_noted_snapshots(path, "starts").items():
         try:
             goal = read_goal(note)
         except (KeyError, TypeError, ValueError):

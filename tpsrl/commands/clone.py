@@ -245,7 +245,7 @@ def _init(
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
 
-    found = checkpoints.load(warm_start.find(path))
+    found = checkpoints.load(warm_start.find(path), field="init")
     made_for = found.get("deploy", dict)
     camera = None if depth is None else list(depth)
     for key, value in (("skill", skill), ("sensors", list(names)), ("depth", camera)):

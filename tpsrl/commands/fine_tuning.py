@@ -62,7 +62,7 @@ def begin_with(
     from tpsrl.rl.run import warm_start
 
     where = warm_start.find(path)
-    checkpoint = checkpoints.load(where)
+    checkpoint = checkpoints.load(where, field="init")
     made_for = _made_for(settings, checkpoint)
     for name, value in made_for.items():
         _agree(name, getattr(settings, name), value, given, where)
@@ -98,7 +98,7 @@ def see_with(
     from tpsrl.rl.run import warm_start
 
     where = warm_start.find(path, "encoder")
-    checkpoint = checkpoints.load(where)
+    checkpoint = checkpoints.load(where, field="encoder")
     own = settings.preset.policy
     policy = warm_start.encoder_of(own, checkpoint)
     shape = checkpoints.policy_spec(checkpoint).observations.get("depth", ())

@@ -295,10 +295,10 @@ def _weights(settings: TrainingSettings) -> "Checkpoint | None":
     from tpsrl.rl.run import warm_start
 
     if settings.init is not None:
-        return checkpoints.load(settings.init)
+        return checkpoints.load(settings.init, field="init")
     if settings.encoder is None:
         return None
-    whole = checkpoints.load(settings.encoder)
+    whole = checkpoints.load(settings.encoder, field="encoder")
     return warm_start.EncoderOnly(whole.path, whole.tensors, whole.note)
 
 

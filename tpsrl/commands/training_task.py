@@ -20,6 +20,8 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
         UserError: an option is not valid, or the demonstrations do not fit.
         RunError: an episode cannot be made.
     """
+    from skills import registry
+    from skills.core import settings as task_settings
     from skills.envs.environment import EnvOptions
     from skills.envs.held_out import HeldOut, validation_pools
     from skills.envs.training import TrainingVecEnvFactory, deployment
@@ -27,12 +29,14 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
     from tpsrl.rl.run.trainer import TrainTask
 
     camera = settings.preset.policy.encoder != "state"
+    changes = task_changes(settings.task)
+    task_settings.changed(registry.get(settings.skill).load_settings(), changes, "task")
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,
         sensors=settings.sensors,
         base_movement=settings.base_movement,
-        settings=task_changes(settings.task),
+        settings=changes,
         starts=settings.start_states,
         num_objects=_objects(settings),
         num_episodes=settings.num_episodes,
@@ -99,7 +103,7 @@ def task_changes(text: str | None) -> dict[str, float | None]:
             number = None if value == "null" else float(value)
         except ValueError:
             raise UserError(f"task: '{pair}' does not read KEY:NUMBER") from None
-        whole = number is not None and number == int(number)
+        whole = number is not None and number.is_integer()
         found[key] = int(number) if whole and number is not None else number
     return found
 

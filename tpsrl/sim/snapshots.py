@@ -42,9 +42,11 @@ def save_snapshots(
 
 
 def load_noted_snapshots(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], field: str = "snapshots"
 ) -> dict[int, tuple[Snapshot, Note | None]]:
     """Reads what `save_snapshots` wrote, each snapshot with its note (None without).
+
+    `field` is where the file was named.
 
     Raises:
         UserError: the file is absent or not such a file.
@@ -69,7 +71,7 @@ def load_noted_snapshots(
             for key, header in sorted(headers.items())
         }
     except OSError as error:
-        raise UserError(f"snapshots: cannot read {path}: {error.strerror or error}") from None
+        raise UserError(f"{field}: cannot read {path}: {error.strerror or error}") from None
     except Exception as error:
         # A damaged archive surfaces as one of many exception types of zipfile, zlib and numpy.
-        raise UserError(f"snapshots: {path} is no snapshot file ({type(error).__name__})") from None
+        raise UserError(f"{field}: {path} is no snapshot file ({type(error).__name__})") from None

@@ -130,10 +130,11 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
         raise UserError(f"checkpoint: cannot write {path} ({error})") from None
 
 
-def load(path: str | os.PathLike[str], part: str = "") -> Checkpoint:
+def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint") -> Checkpoint:
     """Reads a checkpoint, or of its tensors those under `part.` alone.
 
-    A file that is replaced meanwhile is read as it was when it was opened.
+    A file that is replaced meanwhile is read as it was when it was opened. `field` is where it was
+    named.
 
     Raises:
         UserError: it is absent, truncated, not one of ours, or of a newer format.
@@ -147,18 +148,18 @@ def load(path: str | os.PathLike[str], part: str = "") -> Checkpoint:
             names = [name for name in file.keys() if not part or name.startswith(f"{part}.")]  # noqa: SIM118
             tensors = {name: file.get_tensor(name) for name in names}
     except OSError as error:
-        raise UserError(f"checkpoint: cannot read {path} ({error.strerror or error})") from None
+        raise UserError(f"{field}: cannot read {path} ({error.strerror or error})") from None
     except SafetensorError as error:
-        raise UserError(f"checkpoint: {path} is truncated or no checkpoint ({error})") from None
+        raise UserError(f"{field}: {path} is truncated or no checkpoint ({error})") from None
     try:
         note = files.parse_json(text or "")
         written = int(note["format"])
     except (ValueError, TypeError, KeyError):
-        raise UserError(f"checkpoint: {path} is not one of tpsrl's") from None
+        raise UserError(f"{field}: {path} is not one of tpsrl's") from None
     if written not in _READABLE:
         by = f", written by tpsrl {note['version']}" if "version" in note else ""
         raise UserError(
-            f"checkpoint: {path} is of format {written}{by}; this version, tpsrl "
+            f"{field}: {path} is of format {written}{by}; this version, tpsrl "
             f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
         )
     return Checkpoint(path, tensors, note)
