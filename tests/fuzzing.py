@@ -184,7 +184,8 @@ TEXTS = (
     "a" * 300, "ü" * 200, "x" * 20000, "2026-01-01", "1:30", "=", "==", "a=b", ",", ",,,", ":",
     "a:b",
     "own:0.5", "own:nan",
-    "bank:/proc/nowhere/pick", "bank:.:1", "own:1,own:1", "horizon:0", "horizon:x", "horizon:nan", "force:inf",
+    "bank:/proc/nowhere/pick", "bank:.:1", "own:1,own:1", "horizon:0", "horizon:x",
+    "horizon:nan", "force:inf", "own:1,rearranged:1",
     "pick", "pikc", "cpu_small", "tidy_house", "all", "skills", "habitat", "scripted", "pretrained",
     "random", "sync", "ver", "auto", "val", "test", "1,2,3",
 )  # fmt: skip

@@ -395,6 +395,7 @@ def test_a_skill_is_evaluated_where_another_left_it(tmp_path: Path) -> None:
 def test_a_mixture_is_evaluated_part_by_part(tmp_path: Path) -> None:
     folder = written(tmp_path, 3)
     source = StartSource("pick", f"own:0.75,bank:{folder}:0.25", split="val", num_objects=4)
+    assert source.first(0) == [] and len(source.first(1)) == 1  # of one part there is none then
     starts = source.first(4, processes=1)
     assert [start.snapshot is None for start in starts] == [True, True, True, False]
     assert [start.episode for start in starts[:3]] == [

@@ -1,6 +1,7 @@
 """What is shown while a command works."""
 
 import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,19 @@ def test_a_command_says_in_a_pipe_what_it_makes_and_how_many(
     printed = capsys.readouterr().out
     assert printed.splitlines()[:2] == ["making 1 episodes of Tidy House", "episodes: 0 of 1"]
     assert "\r" not in printed and "\x1b" not in printed
+
+
+def test_what_takes_long_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    said = threading.Event()
+
+    def listen(text: str) -> None:
+        print(text)
+        said.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "say", listen)
+        with progress.if_long("searching", after_s=0.01):
+            assert said.wait(30)
+        with progress.if_long("hardly anything", after_s=3600):
+            pass
+    assert capsys.readouterr().out == "searching\n"

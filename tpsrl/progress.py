@@ -1,6 +1,7 @@
 """What a command shows while it works: a bar on a terminal, else a line now and then."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -10,12 +11,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 EVERY_S = 10.0  # between two lines
+LONG_S = 2.0  # that a command may be silent
 Clock = Callable[[], float]
 
 
 def say(text: str) -> None:
     """A line at once, also where what is printed goes into a file or another program."""
     print(text, flush=True)
+
+
+@contextlib.contextmanager
+def if_long(text: str, after_s: float = LONG_S) -> Iterator[None]:
+    """Says a line when what is done inside takes longer than that."""
+    timer = threading.Timer(after_s, say, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def loading() -> contextlib.AbstractContextManager[Any]:

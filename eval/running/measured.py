@@ -33,6 +33,8 @@ def measured(
             start states by which checkpoints are chosen.
     """
     path = files.user_path(folder, "evaluation")
+    if not (path / "report.json").is_file():
+        raise UserError(f"evaluation: {folder} is no folder of an evaluation (no report.json)")
     report = read_report(path)
     if report.get("skill") != skill:
         raise UserError(f"evaluation: {folder} is not of {skill} by itself")

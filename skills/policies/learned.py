@@ -170,7 +170,7 @@ def load(skill: str, path: str | os.PathLike[str]) -> "Network":
         UserError: there is no such file, or it is not a checkpoint of this skill.
     """
     where = find(skill, path)
-    network = _load(where, where.stat().st_mtime_ns)
+    network = _load(where, where.stat().st_mtime_ns, f"skills.{skill}")
     if network.skill != skill:
         raise UserError(
             f"skills.{skill}: {where} acts for {network.skill}; "
@@ -205,12 +205,14 @@ def _seed(episode: Episode, world: WorldState) -> int:
 class Network:
     """What a checkpoint of a skill holds: the policy, and how to act by it.
 
+    `field` is where the file was named.
+
     Raises:
         UserError: the file is none, or does not say how to act by it.
     """
 
-    def __init__(self, path: Path) -> None:
-        found = checkpoints.load(path, "policy")
+    def __init__(self, path: Path, field: str = "checkpoint") -> None:
+        found = checkpoints.load(path, "policy", field)
         deployed = found.get("deploy", dict)
         try:
             self.skill = str(deployed["skill"])
@@ -248,6 +250,6 @@ class Network:
 
 
 @functools.lru_cache(maxsize=16)
-def _load(path: Path, changed_ns: int) -> Network:
+def _load(path: Path, changed_ns: int, field: str) -> Network:
     """The network of a file; a policy is made for every episode, the network once."""
-    return Network(path)
+    return Network(path, field)

@@ -103,7 +103,7 @@ class DatasetStarts:
             _loaded[key] = datasets.load(
                 source.scenario, source.split, block, source.seed, source.num_objects, processes
             )
-        return _loaded[key]
+        return _loaded.get(key, [])  # none of no episodes
 
     def _start(self, skill: SkillSpec, index: int, base: Episode) -> Start:
         # The base episode's name holds split, seed and number.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eval.protocols import Protocol
-from tpsrl import config, files
+from tpsrl import config, files, progress
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.scenarios import Scenario
@@ -61,11 +61,13 @@ def run(settings: PlanSettings) -> int:
     """Prints the plan or the findings; 1 when a finding is an error."""
     domain = _domain(settings.domain)
     if settings.lint:
-        return _lint(settings, domain)
+        with progress.if_long("checking the definition"):
+            return _lint(settings, domain)
     from planner.predicates import text
     from planner.stages import stage_goals
 
-    found = _plan(settings, domain)
+    with progress.if_long("searching for a plan"):
+        found = _plan(settings, domain)
     episode = found.problem.entities.episode
     print(f"episode {episode.id} in {episode.layout}, {len(episode.targets)} objects to move")
     print(found.describe())
