@@ -149,6 +149,23 @@ def test_figures_that_are_no_fair_ones_are_refused(
     assert not (tmp_path / "shipped").exists()
 
 
+def test_a_training_that_validated_on_a_seed_of_its_own_is_not_reported_on_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    own = config.load(TrainingSettings, ["skill=pick", "validation_seed=0"])
+    (source / "config.yaml").write_text(config.to_yaml(own))
+    evaluation = evaluated(tmp_path, source)
+    path = evaluation / "report.json"
+    report = json.loads(path.read_text()) | {"starts": None, "seed": 0}
+    path.write_text(json.dumps(report))
+    words = f"agent={source}", f"evaluation={evaluation}"
+    message = refused(capsys, export(tmp_path, *words))
+    assert "is of seed 0, by whose" in message and "such as seed=1\n" in message
+    path.write_text(json.dumps(report | {"seed": 1}))
+    assert export(tmp_path, *words) == 0
+
+
 def test_a_policy_that_is_too_large_or_acts_otherwise_is_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

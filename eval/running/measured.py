@@ -18,7 +18,11 @@ _LEFT_OUT = ("skill", "agent", "skills", "out", "processes", "videos", "video_st
 
 
 def measured(
-    folder: str, skill: str, digest: str, chosen_by: Collection[str] = ()
+    folder: str,
+    skill: str,
+    digest: str,
+    chosen_by: Collection[str] = (),
+    seeds: Collection[int] = (VALIDATION_SEED,),
 ) -> MeasuredSuccess:
     """How often a policy succeeded, by the report of an evaluation.
 
@@ -27,6 +31,7 @@ def measured(
         skill: that the policy acts for
         digest: of how it acts, `skills.policies.learned.Network.digest`
         chosen_by: start states, as `starts=` takes them, that checkpoints were chosen by
+        seeds: of the skill's own start states that they were chosen by
 
     Raises:
         UserError: it is no such folder, of another policy, in apartments of the training, or from
@@ -44,7 +49,7 @@ def measured(
             f"evaluation: {folder} is of another policy ({acted or report['agent']}, this one is "
             f"{digest}); evaluate the file that is exported"
         )
-    _check_unseen(report, folder, chosen_by)
+    _check_unseen(report, folder, chosen_by, seeds)
     settings = config.load(SkillSettings, [], path / "config.yaml")
     call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
     return MeasuredSuccess(
@@ -57,15 +62,18 @@ def measured(
     )
 
 
-def _check_unseen(report: dict[str, Any], folder: str, chosen_by: Collection[str]) -> None:
+def _check_unseen(
+    report: dict[str, Any], folder: str, chosen_by: Collection[str], seeds: Collection[int]
+) -> None:
     """Refuses figures from what a policy was trained in, or a checkpoint chosen by."""
     if report["split"] != "val":
         raise UserError(f"evaluation: {folder} is of split {report['split']}, of the training")
     own = report["starts"] is None
-    if own and report["seed"] == VALIDATION_SEED:
+    if own and report["seed"] in seeds:
+        other = next(seed for seed in range(len(seeds) + 1) if seed not in seeds)
         raise UserError(
             f"evaluation: {folder} is of seed {report['seed']}, by whose start states checkpoints "
-            "are chosen; evaluate with another one, such as seed=0"
+            f"are chosen; evaluate with another one, such as seed={other}"
         )
     if not own and report["starts"] in chosen_by:
         raise UserError(f"evaluation: {folder} is of the start states that validations were from")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl
+from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, progress
 from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError
@@ -19,8 +20,8 @@ facts are in the file. Refused if the policy does not act the same as before.
 
 Success on the card comes from an evaluation of this policy, evaluation=DIR of `tpsrl eval SKILL
 agent=... num_episodes=500`; seed 1000 is refused, since checkpoints are chosen by its start
-states. What is known of a training is taken from its folder; a file that was exported before keeps
-its facts. See docs/pretrained.md."""
+states, and so is the training's own validation_seed. What is known of a training is taken from its
+folder; a file that was exported before keeps its facts. See docs/pretrained.md."""
 
 _CONFIG = "config.yaml"
 _LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # of a training's command
@@ -100,7 +101,10 @@ def run(settings: ExportSettings) -> int:
     if settings.evaluation is not None:
         starts = getattr(training, "validation_starts", None)
         chosen_by = {starts} if starts else ()
-        facts["success"] = measured(settings.evaluation, settings.skill, made.digest, chosen_by)
+        seeds = {VALIDATION_SEED, getattr(training, "validation_seed", VALIDATION_SEED)}
+        facts["success"] = measured(
+            settings.evaluation, settings.skill, made.digest, chosen_by, seeds
+        )
     card = dataclasses.replace(made.card, **facts)
     path = shipped.write(dataclasses.replace(made, card=card), out)
     size = path.stat().st_size / 1e6
