@@ -224,3 +224,16 @@ def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_p
 def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written() -> None:
     with pytest.raises(UserError, match=r"^'/a/\udcff/b' is no text in UTF-8; choose another"):
         config.to_yaml(Settings(out="/a/\udcff/b"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["limits: {total: '${oc.env:HOME}'}", "name: a ${oc.env:HOME} b", "name: [x, {a: '${name}'}]"],
+)
+def test_a_file_does_not_refer_to_what_is_the_users(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"mine\.yaml: cannot be read \('.*\$\{.*refers to someth"):
+        config.load_preset("rules", str(path), Rules)
+    with pytest.raises(UserError, match=r"refers to something"):
+        config.load(Settings, [], path)

@@ -352,13 +352,30 @@ def _read_yaml(text: str) -> Any:
     """What a YAML text says.
 
     Raises:
-        ValueError: it is nested too deeply, by which the reader would crash, or is a single value.
+        ValueError: it is nested too deeply, by which the reader would crash, is a single value, or
+            refers to something: a file may come from a stranger, the environment is the user's.
     """
     _check_depth(text)
     try:
-        return OmegaConf.create(text)
+        found = OmegaConf.create(text)
     except AssertionError:
         raise ValueError("a single value, where entries are expected") from None
+    for value in _leaves(OmegaConf.to_container(found, resolve=False)):
+        if isinstance(value, str) and "${" in value:
+            raise ValueError(f"'{value}' refers to something; give the value itself")
+    return found
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    """Keys and values of nested containers."""
+    if isinstance(tree, dict):
+        yield from tree
+        tree = list(tree.values())
+    if not isinstance(tree, list):
+        yield tree
+        return
+    for part in tree:
+        yield from _leaves(part)
 
 
 def _check_depth(text: str) -> None:
