@@ -71,7 +71,7 @@ def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
         (lambda: tpsrl.film("pick", sede=1), "unknown key 'sede'"),
         (lambda: tpsrl.train("pick", preset="cpu_smal"), "did you mean 'cpu_small'?"),
         (lambda: tpsrl.train(resume="/proc/nowhere"), "/proc/nowhere is no folder of a training"),
-        (lambda: tpsrl.train(), "skill: say which one to train"),
+        (lambda: tpsrl.train(), "skill: choose one of navigate, "),
         (lambda: tpsrl.train(3), "train: 3 is not the name of a skill or scenario"),  # type: ignore[arg-type]
         (lambda: tpsrl.train(resume=3), "resume: 3 is not a path"),
         (lambda: tpsrl.evaluate("pick", out=3), "out: 3 is not a path"),
