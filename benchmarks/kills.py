@@ -129,7 +129,7 @@ COMMANDS = {
     "hub_pull": Killed(_words("hub pull repo=./hub out=out"), ("hub",)),
     "report": Killed(_words("report report"), ("report",)),
     "plan": Killed(_words("plan tidy_house episodes=episodes.jsonl.gz"), ("episodes",)),
-    "bench_sim": Killed(_words("bench sim seconds=0.05 processes=2 out=out"), exact=False),
+    "bench_sim": Killed(_words("bench sim seconds=0.1 processes=2 out=out"), exact=False),
     "bench_train": Killed(
         _words(
             "bench train task=synthetic_busy collector=ver preset=synthetic rollouts=2 turns=1 "

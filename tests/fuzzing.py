@@ -144,7 +144,7 @@ LINES = (
         ("episodes",),
         1,
     ),
-    Line(("bench", "sim"), {"seconds": "0.01", "processes": "1", "out": "out"}, (), 1),
+    Line(("bench", "sim"), {"seconds": "0.1", "processes": "1", "out": "out"}, (), 1),
     Line(
         ("bench", "train"),
         {
