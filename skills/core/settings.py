@@ -41,7 +41,7 @@ def changed(settings: TaskSettings, changes: Mapping[str, Any], field: str = "se
             out of range.
     """
     kinds = typing.get_type_hints(type(settings))
-    names = [field.name for field in dataclasses.fields(settings)]
+    names = [one.name for one in dataclasses.fields(settings)]
     for name, value in changes.items():
         if name not in names:
             raise unknown(field, name, names)

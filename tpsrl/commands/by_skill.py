@@ -1,6 +1,7 @@
 """Commands whose first word is a skill, which `skill=` may name as well."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,14 @@ from tpsrl.errors import UserError, unknown
 def of_skill(word: str | None, command: Command) -> Command:
     """The command for the word after it; "" when nothing follows, None when settings do.
 
+    One without a `load` of its own has this module's.
+
     Raises:
         UserError: there is no such skill; names the nearest.
     """
+    if command.load is None:
+        loading = functools.partial(load, command.settings)
+        command = dataclasses.replace(command, load=loading)
     if word is None:
         return command
     check_skill(word)

@@ -1,7 +1,6 @@
 """`tpsrl clone`: fits a policy to demonstrations of a skill."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -105,17 +104,7 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    return by_skill.of_skill(word, Command(_DESCRIPTION, CloneSettings, run, load=load))
-
-
-def load(overrides: Sequence[str]) -> CloneSettings:
-    """The settings.
-
-    Raises:
-        UserError: one is not valid.
-    """
-    settings: CloneSettings = by_skill.load(CloneSettings, overrides)
-    return settings
+    return by_skill.of_skill(word, Command(_DESCRIPTION, CloneSettings, run))
 
 
 def run(settings: CloneSettings) -> int:

@@ -1,7 +1,7 @@
 """`tpsrl demos`: records what a skill's scripted expert would do, to clone a policy from."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsrl import config, files, progress
@@ -79,17 +79,7 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such skill; names the nearest.
     """
-    return by_skill.of_skill(word, Command(_DESCRIPTION, DemosSettings, run, load=load))
-
-
-def load(overrides: Sequence[str]) -> DemosSettings:
-    """The settings.
-
-    Raises:
-        UserError: one is not valid.
-    """
-    settings: DemosSettings = by_skill.load(DemosSettings, overrides)
-    return settings
+    return by_skill.of_skill(word, Command(_DESCRIPTION, DemosSettings, run))
 
 
 def run(settings: DemosSettings) -> int:
