@@ -25,12 +25,12 @@ def train(collector: str, seed: int, steps: int, out: Path) -> list[dict]:
     """A training's records."""
     folder = out / f"{collector}{seed}"
     started = (folder / metrics.METRICS).exists()
-    if not started or metrics.read(folder)[-1]["steps"] < steps:
+    if not started or [*metrics.read(folder)][-1]["steps"] < steps:
         command = ["tpsrl", "train", "navigate", "preset=cpu_state", f"preset.steps={steps}"]
         command += [f"preset.collector={collector}", f"seed={seed}", f"out={folder}"]
         command += ["validation_episodes=0", f"resume={folder}" if started else ""]
         subprocess.run([part for part in command if part], check=True, stdout=subprocess.DEVNULL)
-    return metrics.read(folder)
+    return list(metrics.read(folder))
 
 
 def main(steps: str = "400000", out: str = "out/learn", picture: str = "out/learn/curves.png"):

@@ -1,11 +1,12 @@
 """What commands make of bad input: lines and files that are good, with something changed in them.
 
-    python -m benchmarks.fuzz [cases=1000] [seed=0] [limit_s=60] [out=out/fuzz]
+    python -m benchmarks.fuzz [cases=1000] [seed=0] [limit_s=60] [only=train,report] [reads=demos]
+                              [changes=value,path,key,words,file] [out=out/fuzz]
 
 Every case is a command that is run (`tests/fuzzing.py` has how they are made, and what is asked of
-them). Prints each kind of failure once, with the first command that had it, and writes that case
-with its files to `out`; how many were done, refused and failed at the end. The exit code is 1 if
-any was not handled well.
+them); with `only` those of such commands, with `reads` those that read such files. Prints each kind
+of failure once, with the first command that had it, and writes that case with its files to `out`;
+how many were done, refused and failed at the end. The exit code is 1 if any was not handled well.
 """
 
 import collections
@@ -22,7 +23,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import fuzzing
 
-DEFAULTS = {"cases": "1000", "seed": "0", "limit_s": str(fuzzing.HUNG_S), "out": "out/fuzz"}
+DEFAULTS = {
+    "cases": "1000",
+    "seed": "0",
+    "limit_s": str(fuzzing.HUNG_S),
+    "only": "",
+    "reads": "",
+    "changes": ",".join(fuzzing.KINDS),
+    "out": "out/fuzz",
+}
 _SAME = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|\S*/\S*")  # of a message, what is a case's own
 
 
@@ -30,6 +39,12 @@ def main(*arguments: str) -> int:
     """Runs the cases."""
     chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
     count, limit_s, out = int(chosen["cases"]), float(chosen["limit_s"]), Path(chosen["out"])
+    only, reads = ({*filter(None, chosen[key].split(","))} for key in ("only", "reads"))
+    lines = [x for x in fuzzing.LINES if not only or x.words[0] in only]
+    lines = [x for x in lines if not reads or reads & {*x.reads}]
+    changes = chosen["changes"].split(",")
+    if changes == ["file"]:
+        lines = [x for x in lines if x.reads]
     ended: collections.Counter[str] = collections.Counter()
     failures: collections.Counter[str] = collections.Counter()
     slowest: list[tuple[float, str]] = []
@@ -61,7 +76,7 @@ def main(*arguments: str) -> int:
                 print(f"-- {total:,} cases, {pace:.1f}/s, {sum(failures.values())} failures: "
                       f"{dict(ended)}", flush=True)  # fmt: skip
 
-        test = given(case=fuzzing.cases(materials))(one)
+        test = given(case=fuzzing.cases(materials, lines, changes))(one)
         every = tuple(HealthCheck)
         rules = settings(
             max_examples=count,

@@ -293,8 +293,13 @@ def pairs(settings: Mapping[str, str]) -> list[str]:
 # Cases
 
 
-def cases(materials: Mapping[str, Files], lines: Sequence[Line] = LINES) -> st.SearchStrategy[Case]:
-    """Lines with one to three things changed, or none."""
+KINDS = ("value", "path", "key", "words", "file")  # of changes
+
+
+def cases(
+    materials: Mapping[str, Files], lines: Sequence[Line] = LINES, changes: Sequence[str] = KINDS
+) -> st.SearchStrategy[Case]:
+    """Lines with one to three things changed, or none; only such `changes`, of `KINDS`."""
     weighted = [line for line in lines for _ in range(line.weight)]
 
     @st.composite
@@ -305,9 +310,11 @@ def cases(materials: Mapping[str, Files], lines: Sequence[Line] = LINES) -> st.S
         large = False
         instead: dict[str, str] = {}
         for _ in range(draw(st.sampled_from((0, 1, 1, 1, 1, 2, 2, 3)))):
-            kinds = ["value", "value", "value", "path", "key", "words"]
-            kinds += ["file"] * (4 if files else 0)
-            kind = draw(st.sampled_from(kinds))
+            often = {"value": 3, "file": 4 if files else 0}
+            kinds = [kind for kind in changes for _ in range(often.get(kind, 1))]
+            kind = draw(st.sampled_from(kinds or ["none"]))
+            if kind == "none":  # it reads no file
+                continue
             if kind == "file":
                 name = draw(st.sampled_from(sorted(files)))
                 if draw(st.integers(0, 9)) == 0:

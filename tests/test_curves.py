@@ -1,6 +1,7 @@
 """What a training shows while it runs: curve.png, and what is said on the terminal."""
 
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,25 @@ def test_the_picture_has_success_and_return_of_training_and_validation(
         steps = line.get_xdata()
         assert (steps[0], steps[-1], len(steps)) == (20, 49_990, 2_000)
         assert (dots.get_xdata(), dots.get_ydata()) == ([40], [value])
+
+
+def test_a_long_training_keeps_so_many_points_the_newest_and_all_validations_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    shown: list[list[Row]] = []
+    monkeypatch.setattr(curves, "draw", lambda path, points, title: shown.append(points[:]))
+    held = {"validation": {"success": 0.9, "return": 7.0}}
+    rows = [record(u) | (held if u % 1000 == 7 else {}) for u in range(1, 30_001)]
+    curve = Curve(tmp_path, iter(rows[:20_000]))
+    for row in rows[20_000:]:
+        curve.add(row, now=row["update"] in (29_999, 30_000))
+    for points, last in zip(shown[-2:], (299_990, 300_000), strict=True):
+        steps = [point["steps"] for point in points]
+        assert steps == sorted(set(steps)) and steps[-1] == last
+        assert 2_000 < len(points) < 4_100
+        kept = [s for s in steps[:-1] if s % 10_000 != 70]
+        assert {b - a for a, b in itertools.pairwise(kept)} == {80}
+        assert sum(point["validation"] is not None for point in points) == 30
 
 
 def test_a_training_without_validation_has_a_curve(tmp_path: Path) -> None:

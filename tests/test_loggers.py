@@ -59,7 +59,7 @@ def test_a_service_is_told_the_numbers_of_every_record(
     assert options["config"] == {"ppo.clip": 0.2}
     assert logged == ("log", 10, {"ended/x": 2.0, "learner/kl": 0.5})
     assert not (tmp_path / "one" / "tensorboard").exists()
-    assert len(read(tmp_path / "one")) == 1
+    assert len(list(read(tmp_path / "one"))) == 1
 
 
 def test_a_training_that_is_resumed_goes_on_in_its_run(

@@ -16,7 +16,7 @@ def written(out: Path, updates: int) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     written(tmp_path, 3)
-    rows = metrics.read(tmp_path)
+    rows = list(metrics.read(tmp_path))
     assert [row["steps"] for row in rows] == [10, 20, 30]
     assert rows[0]["learner"] == {"kl": 0.5}
 
@@ -37,3 +37,30 @@ def test_records_behind_the_one_that_is_gone_on_from_are_dropped(tmp_path: Path)
 def test_a_folder_without_metrics_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="metrics: no file"):
         metrics.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("[]", "it is no record"),
+        ('{"update": true, "steps": 1}', "'update' is no count"),
+        ('{"update": 1, "steps": -1}', "'steps' is no count"),
+        ('{"update": 1, "steps": 1, "success": "x"}', "'success' is no number"),
+        ('{"update": 1, "steps": 1, "return": NaN}', "'return' is no number"),
+        ('{"update": 1, "steps": 1, "seconds": []}', "'seconds' is no number"),
+        ('{"update": 1, "steps": 1, "validation": 3}', "'validation' is none"),
+        ('{"update": 1, "steps": 1, "validation": {"success": 1}}', "'validation' is none"),
+        ('{"update": 1, "st', "Unterminated"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named_and_nothing_is_lost(
+    tmp_path: Path, line: str, wrong: str
+) -> None:
+    written(tmp_path, 2)
+    path = tmp_path / metrics.METRICS
+    path.write_text(path.read_text() + line + "\n" + path.read_text())
+    before, names = path.read_text(), sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises(UserError, match=f"metrics: .*, line 3: {wrong}"):
+        MetricsLog(tmp_path, updates=2, steps=20)
+    assert path.read_text() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == names

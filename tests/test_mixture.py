@@ -341,10 +341,10 @@ def test_a_training_starts_in_a_bank_and_goes_on_in_the_same(
     written_down = yaml.safe_load((out / "config.yaml").read_text())
     assert written_down["start_states"] == f"own:0.5,bank:{folder}:all:0.5"
     assert written_down["validation_starts"] == f"bank:{folder}:all:1.0"
-    assert metrics.read(out)[-1]["validation"]["episodes"] == 7  # more than there are states
+    assert [*metrics.read(out)][-1]["validation"]["episodes"] == 7  # more than there are states
     monkeypatch.chdir(tmp_path)
     assert train(f"resume={out}", "preset.steps=64", "validation_episodes=0") == 0
-    assert metrics.read(out)[-1]["steps"] == 64
+    assert [*metrics.read(out)][-1]["steps"] == 64
     index = folder / "index.json"
     before = index.read_text()
     index.write_text(before.replace(Bank(folder, "pick").digest, "0" * 12))

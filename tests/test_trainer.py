@@ -120,7 +120,7 @@ def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     one.train()
     one.close()
-    records = metrics.read(tmp_path)
+    records = list(metrics.read(tmp_path))
     for before, row in zip([{"seconds": 0.0}, *records], records, strict=False):
         spent = row["seconds"] - before["seconds"]
         assert sum(row["time"].values()) == pytest.approx(spent, abs=0.002)

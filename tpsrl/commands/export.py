@@ -225,8 +225,9 @@ def _hours(settings: ExportSettings, steps: int) -> float | None:
     folder = _folder(settings)
     if folder is None or not (folder / metrics.METRICS).is_file():
         return None
-    rows = [row for row in metrics.read(folder) if row["steps"] >= steps]
-    return rows[0]["seconds"] / 3600 if rows else None
+    took_s = (row.get("seconds") for row in metrics.read(folder) if row["steps"] >= steps)
+    seconds = next(took_s, None)
+    return None if seconds is None else seconds / 3600
 
 
 def _commit() -> str | None:

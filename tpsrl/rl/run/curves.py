@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,30 @@ class Curve:
         rows: its records so far
     """
 
-    def __init__(self, folder: Path, rows: Sequence[Json]) -> None:
+    def __init__(self, folder: Path, rows: Iterable[Json]) -> None:
         self._folder, self._drawn = folder, -math.inf
-        self._points = [_point(row) for row in rows]
+        self._points: list[Json] = []  # of every so manieth record, and of those with a validation
+        self._every, self._rows = 1, 0
+        for row in rows:
+            self._keep(row)
 
     def add(self, row: Json, now: bool) -> None:
         """The next record; draws it at once if asked to, or if it is time."""
-        self._points.append(_point(row))
+        self._keep(row)
         is_time = time.monotonic() - self._drawn > _EVERY_S
         if (now or is_time) and any(_shows(point) for point in self._points):
             draw(self._folder / CURVE, self._points, self._folder.name)
             self._drawn = time.monotonic()
+
+    def _keep(self, row: Json) -> None:
+        """The point of a record; when there are too many, every second one goes."""
+        if self._points and self._points[-1]["row"] % self._every and not _held(self._points[-1]):
+            self._points.pop()  # the newest one is always there
+        self._points.append({key: row.get(key) for key in _KEYS} | {"row": self._rows})
+        self._rows += 1
+        while len(self._points) - sum(map(_held, self._points)) > 2 * _POINTS:
+            self._every *= 2
+            self._points = [p for p in self._points if p["row"] % self._every == 0 or _held(p)]
 
 
 def draw(path: Path, points: Sequence[Json], title: str = "") -> None:
@@ -64,14 +77,14 @@ def draw(path: Path, points: Sequence[Json], title: str = "") -> None:
         figure.savefig(temporary, format="png")
 
 
-def _point(row: Json) -> Json:
-    """What the picture shows of a record."""
-    return {key: row[key] for key in _KEYS if key in row}
+def _held(point: Json) -> bool:
+    """Whether a validation was made then."""
+    return point.get("validation") is not None
 
 
 def _shows(point: Json) -> bool:
     """Whether there is anything to be seen of it."""
-    return point["success"] is not None or "validation" in point
+    return point["success"] is not None or _held(point)
 
 
 def _plot(axes: Any, points: Sequence[Json], key: str) -> None:
@@ -79,7 +92,7 @@ def _plot(axes: Any, points: Sequence[Json], key: str) -> None:
     known = [(row["steps"], row[key]) for row in points if row[key] is not None]
     chosen = np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))
     line = np.array(known, float).reshape(-1, 2)[chosen]
-    held = [(row["steps"], row["validation"][key]) for row in points if "validation" in row]
+    held = [(row["steps"], row["validation"][key]) for row in points if _held(row)]
     dots = np.array(held, float).reshape(-1, 2)
     label = "training, mean of the last episodes"
     # A single point is no line.

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from tpsrl import files
@@ -11,6 +12,7 @@ from tpsrl.rl.run import loggers
 
 METRICS = "metrics.jsonl"
 _COUNTS = ("update", "steps")  # that every record has
+_NUMBERS = ("success", "return", "seconds")  # that a record may have, or null
 
 
 class MetricsLog:
@@ -38,10 +40,10 @@ class MetricsLog:
         self.path = out / METRICS
         try:
             out.mkdir(parents=True, exist_ok=True)
-            rows = read(out) if self.path.exists() else []
-            kept = [json.dumps(row) + "\n" for row in rows if row["update"] <= updates]
-            with files.atomic(self.path) as temporary:
-                temporary.write_text("".join(kept))
+            with files.atomic(self.path) as temporary, temporary.open("w") as kept:
+                for row in read(out) if self.path.exists() else ():
+                    if row["update"] <= updates:
+                        kept.write(json.dumps(row) + "\n")
             run = loggers.LoggedRun(out, steps if updates else 0, settings or {})
             self._loggers = loggers.make(logger, run)
             self._file = self.path.open("a")
@@ -63,27 +65,49 @@ class MetricsLog:
             logger.close()
 
 
-def read(folder: Path) -> list[Json]:
-    """The records of a training's folder, up to the first line that is none.
+def read(folder: Path) -> Iterator[Json]:
+    """The records of a training's folder, one by one: there may be more than fit into memory.
 
-    That is the last one, not written to its end, unless somebody else has changed the file.
+    A last line that was not written to its end is left out.
 
     Raises:
-        UserError: the folder has none.
+        UserError: the folder has none, or a line is none; the message names the line.
     """
     path = folder / METRICS
     if not path.is_file():
         raise UserError(f"metrics: no file {path}")
-    rows: list[Json] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = files.parse_json(line)
-        except ValueError:
-            break
-        if not isinstance(row, dict) or not all(isinstance(row.get(k), int) for k in _COUNTS):
-            break
-        rows.append(row)
-    return rows
+    return _records(path)
+
+
+def _records(path: Path) -> Iterator[Json]:
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = files.parse_json(line.rstrip())
+                _check(row)
+            except ValueError as error:
+                if not line.endswith("\n"):
+                    return
+                raise UserError(f"metrics: {path}, line {number}: {error}") from None
+            yield row
+
+
+def _check(row: object) -> None:
+    """Refuses what is no record, with a ValueError."""
+    if not isinstance(row, dict):
+        raise ValueError("it is no record")
+    for key in _COUNTS:
+        count = row.get(key)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise ValueError(f"'{key}' is no count")
+    validation = row.get("validation", {"success": None, "return": None})
+    if not isinstance(validation, dict) or not {"success", "return"} <= {*validation}:
+        raise ValueError("'validation' is none")
+    for part in (row, validation):
+        for key in _NUMBERS:
+            number = part.get(key)
+            if number is not None and not (type(number) in (int, float) and math.isfinite(number)):
+                raise ValueError(f"'{key}' is no number")
 
 
 def _numbers(row: Json, prefix: str = "") -> dict[str, float]:
