@@ -312,9 +312,7 @@ def cases(
         for _ in range(draw(st.sampled_from((0, 1, 1, 1, 1, 2, 2, 3)))):
             often = {"value": 3, "file": 4 if files else 0}
             kinds = [kind for kind in changes for _ in range(often.get(kind, 1))]
-            kind = draw(st.sampled_from(kinds or ["none"]))
-            if kind == "none":  # it reads no file
-                continue
+            kind = draw(st.sampled_from(kinds))
             if kind == "file":
                 name = draw(st.sampled_from(sorted(files)))
                 if draw(st.integers(0, 9)) == 0:

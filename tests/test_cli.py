@@ -184,6 +184,30 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "eval pick agent=BAD", "eval pick skills.pick=BAD", "eval skills agent=BAD",
+        "eval skills skills.pick=BAD", "video pick agent=BAD", "export pick agent=BAD",
+        "train pick init=BAD", "train pick start_states=BAD", "train pick starts=BAD",
+        "train pick validation_starts=BAD", "train pick starts=own:BAD",
+        "train pick validation_starts=own:BAD", "train pick start_states=bank:BAD",
+        "train pick preset=cpu_state validation_starts=bank:BAD", "demos pick start_states=BAD",
+        "demos pick start_states=bank:BAD", "eval pick starts=BAD", "eval pick starts=bank:BAD",
+    ],
+)  # fmt: skip
+def test_an_error_is_of_the_field_by_which_a_file_was_given(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.safetensors").write_bytes(b"no checkpoint and no snapshots")
+    words = line.replace("BAD", "./bad.safetensors").split()
+    assert cli.main([*words, "out=out"]) == 2
+    field = words[-1].partition("=")[0]
+    assert capsys.readouterr().err.startswith(f"tpsrl: error: {field}: ")
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.safetensors"]
+
+
+@pytest.mark.parametrize(
     ("given", "count", "videos"), [([], 1, 1), (["num_episodes=3"], 3, 3), (["videos=2"], 2, 2)]
 )
 def test_video_films_every_episode_that_it_runs(given: list[str], count: int, videos: int) -> None:

@@ -110,8 +110,8 @@ def test_a_part_may_be_what_is_about_a_receptacle() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bnk:x/pick", r"start_states: unknown value 'bnk:x/pick'; did you mean 'bank:DIR/SKILL'"),
-        ("own,", "start_states: unknown value ''"),
+        ("bnk:x/pick", r"starts: unknown value 'bnk:x/pick'; did you mean 'bank:DIR/SKILL'"),
+        ("own,", "starts: unknown value ''"),
         ("own:0.3,bank:x", "give each part a weight"),
         ("own:0,bank:x:1", "'own:0': the weight must be a number above 0"),
         ("own:nan,bank:x:1", "'own:nan': the weight must be"),

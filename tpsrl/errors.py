@@ -1,7 +1,8 @@
 """Errors that a user caused and can mend."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _SHOWN = 12  # valid values that a message lists
 _LONGEST = 300  # characters of a message on one line
@@ -23,6 +24,18 @@ def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
     if len(options) > _SHOWN:
         shown += f" and {len(options) - _SHOWN} more"
     return UserError(f"{field}: unknown value '{given}'{hint} (valid: {shown})")
+
+
+@contextlib.contextmanager
+def renamed(field: str, given: str) -> Iterator[None]:
+    """Has errors about a field inside name the one by which a user gave its value."""
+    try:
+        yield
+    except UserError as error:
+        named, colon, rest = str(error).partition(":")
+        if named != field:
+            raise
+        raise UserError(given + colon + rest) from None
 
 
 def one_line(message: str) -> str:

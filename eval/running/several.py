@@ -14,7 +14,7 @@ from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
 from tpsrl import files, locks
-from tpsrl.errors import UserError
+from tpsrl.errors import UserError, renamed
 from tpsrl.world.scenarios import benchmark_names, load_scenario
 
 # Journals are kept until all is done, so that what is finished is not run again after a kill.
@@ -75,14 +75,16 @@ def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
     """The skills that somebody can act for; says which are left out, before any of them has run."""
     from skills.registry import planned
 
-    found = []
+    found, given = [], settings.skills.given()
     for name in planned():
-        agent = settings.skills.given().get(name, settings.agent or agents.default(name))
+        field = f"skills.{name}"
+        agent = given.get(name, settings.agent or agents.default(name))
         try:
-            agents.make_for_skill(agent, name)
+            with renamed(field, field if name in given or not settings.agent else "agent"):
+                agents.make_for_skill(agent, name)
             found.append(name)
         except UserError as error:
-            if settings.agent:
+            if settings.agent or name in given:
                 raise
             console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
     return found

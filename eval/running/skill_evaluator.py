@@ -29,7 +29,7 @@ from skills.starts.recorded import load_starts
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
 from tpsrl import files, machine, pool
-from tpsrl.errors import UserError
+from tpsrl.errors import UserError, renamed
 
 
 def evaluate_skill(
@@ -51,10 +51,11 @@ def evaluate_skill(
     console = console or Console()
     out = files.check_writable(settings.out or f"out/{settings.skill}")
     with Journal(out, console, keep_journal) as journal:
+        given, name = settings.skills.given(), f"skills.{settings.skill}"
         asked = settings.agent or agents.default(settings.skill)
-        acting = settings.skills.given().get(settings.skill, asked)
-        settings = dataclasses.replace(settings, agent=acting)
-        agents.make_for_skill(settings.agent, settings.skill)
+        settings = dataclasses.replace(settings, agent=given.get(settings.skill, asked))
+        with renamed(name, name if settings.skill in given else "agent"):
+            agents.make_for_skill(settings.agent, settings.skill)
         starts = obtain(settings)
         if settings.starts is not None:
             most = max([*_slots(settings), *(len(start.episode.objects) for start in starts)])

@@ -167,13 +167,13 @@ class Bank(Sequence[Start]):
     """
 
     def __init__(self, folder: str | os.PathLike[str], skill: str, only: Only = "all") -> None:
-        self.folder, self.skill, self.only = files.user_path(folder, "bank"), skill, only
+        self.folder, self.skill, self.only = files.user_path(folder, "starts"), skill, only
         if only not in ONLY:
-            raise unknown(f"bank:{folder}", only, ONLY)
+            raise unknown(f"starts: bank:{folder}", only, ONLY)
         try:
             self._read(_index(self.folder))
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise UserError(f"bank:{self.folder}: {INDEX} or {STATES} is damaged") from None
+            raise _wrong(self.folder, f"{INDEX} or {STATES} is damaged") from None
         self._open: collections.OrderedDict[str, Shard] = collections.OrderedDict()
 
     def __len__(self) -> int:
@@ -192,7 +192,7 @@ class Bank(Sequence[Start]):
         try:
             return Start(snapshot.episode, read_goal(note["goal"]), snapshot)
         except (KeyError, TypeError, ValueError):
-            raise UserError(f"bank:{self.folder}: {self._names[shard]} is damaged") from None
+            raise _wrong(self.folder, f"{self._names[shard]} is damaged") from None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without open files, to be sent to other processes."""
@@ -205,9 +205,10 @@ class Bank(Sequence[Start]):
             UserError: they are of another engine or version.
         """
         if self.engine != stamp:
-            raise UserError(
-                f"bank:{self.folder}: its states are of engine '{self.engine}', "
-                f"this one is '{stamp}'; make the bank anew"
+            raise _wrong(
+                self.folder,
+                f"its states are of engine '{self.engine}', "
+                f"this one is '{stamp}'; make the bank anew",
             )
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ class Bank(Sequence[Start]):
             self._check(self.folder / shard["file"], int(shard["bytes"]))
         lines = self._text().splitlines()
         if len(lines) != index["states"]:
-            raise UserError(f"bank:{self.folder}: {STATES} has not all {index['states']} states")
+            raise _wrong(self.folder, f"{STATES} has not all {index['states']} states")
         records = [files.parse_json(line) for line in lines]
         self._rows = [row for row, record in enumerate(records) if self._wanted(record)]
         if not self._rows:
@@ -234,14 +235,12 @@ class Bank(Sequence[Start]):
         try:
             return files.plain(self.folder / STATES).read_text(encoding="utf-8")
         except OSError as error:
-            raise UserError(f"bank:{self.folder}: no {STATES} ({error.strerror})") from None
+            raise _wrong(self.folder, f"no {STATES} ({error.strerror})") from None
 
     def _check(self, path: Path, size: int) -> None:
         found = path.stat().st_size if path.is_file() else 0
         if found != size:
-            raise UserError(
-                f"bank:{self.folder}: {path.name} is not whole ({found:,} of {size:,} bytes)"
-            )
+            raise _wrong(self.folder, f"{path.name} is not whole ({found:,} of {size:,} bytes)")
 
     def _wanted(self, record: Mapping[str, Any]) -> bool:
         outcome = "succeeded" if record["succeeded"] else "failed"
@@ -251,13 +250,11 @@ class Bank(Sequence[Start]):
         said = ", ".join(f"{sum(n.values())} before {skill}" for skill, n in found.items())
         if self.skill in found:
             [(outcome, count)] = [(k, n) for k, n in found[self.skill].items() if n]
-            raise UserError(
-                f"bank:{self.folder}: no {self.only} states before '{self.skill}'; "
-                f"all {count} have {outcome}"
+            raise _wrong(
+                self.folder,
+                f"no {self.only} states before '{self.skill}'; all {count} have {outcome}",
             )
-        raise UserError(
-            f"bank:{self.folder}: no states before '{self.skill}'; there are {said or 'none'}"
-        )
+        raise _wrong(self.folder, f"no states before '{self.skill}'; there are {said or 'none'}")
 
     def _shard(self, name: str) -> Shard:
         """The open file of that name, the least used of too many being closed."""
@@ -289,24 +286,31 @@ def _index(folder: Path) -> Any:
         try:
             index = files.parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise UserError(f"bank:{folder}: cannot be read ({error.strerror})") from None
+            raise _wrong(folder, f"cannot be read ({error.strerror})") from None
         if index["format"] != FORMAT:
-            raise UserError(
-                f"bank:{folder}: is of format {index['format']}, written by tpsrl "
-                f"{index['version']}; this version reads {FORMAT}"
+            raise _wrong(
+                folder,
+                f"is of format {index['format']}, written by tpsrl "
+                f"{index['version']}; this version reads {FORMAT}",
             )
         return index
     inside = _skills(folder)
     if inside:
-        raise UserError(
-            f"bank:{folder}: is a bank; choose a skill of it: "
-            + ", ".join(f"bank:{folder / name}" for name in inside)
+        raise _wrong(
+            folder,
+            "is a bank; choose a skill of it: "
+            + ", ".join(f"bank:{folder / name}" for name in inside),
         )
     beside = _skills(folder.parent)
     if beside:
-        raise unknown(f"bank:{folder}: exit states of a skill", folder.name, beside)
+        raise unknown(f"starts: bank:{folder}: exit states of a skill", folder.name, beside)
     said = f"no bank, or no whole one (no {INDEX})" if folder.is_dir() else "no such folder"
-    raise UserError(f"bank:{folder}: {said}")
+    raise _wrong(folder, f"{said}")
+
+
+def _wrong(folder: Path, said: str) -> UserError:
+    """An error about a bank, by the words that ask for it."""
+    return UserError(f"starts: bank:{folder}: {said}")
 
 
 def _skills(folder: Path) -> list[str]:

@@ -62,10 +62,10 @@ def parse(text: str) -> list[StartShare]:
     weights = [weight for _, weight in read]
     given = [weight for weight in weights if weight is not None]
     if given and len(given) < len(read):
-        raise UserError(f"start_states: '{text}': give each part a weight (PART:0.5), or none")
+        raise UserError(f"starts: '{text}': give each part a weight (PART:0.5), or none")
     parts = [part for part, _ in read]
     if len(set(parts)) < len(parts):
-        raise UserError(f"start_states: '{text}': a part stands there twice; add its weights")
+        raise UserError(f"starts: '{text}': a part stands there twice; add its weights")
     return [
         dataclasses.replace(part, weight=1.0 if weight is None else weight) for part, weight in read
     ]
@@ -103,9 +103,9 @@ def text_of(share: StartShare) -> str:
         return f"{NEAR}:{share.within!r}{about}:{share.weight!r}"
     if share.folder is None:
         return f"{REARRANGED if share.rearranged else OWN}{about}:{share.weight!r}"
-    folder = os.path.abspath(files.user_path(share.folder, "start_states"))
+    folder = os.path.abspath(files.user_path(share.folder, "starts"))
     if set(",:@") & set(folder):
-        raise UserError(f"start_states: the path {folder} has one of , : @; move the bank")
+        raise UserError(f"starts: the path {folder} has one of , : @; move the bank")
     return f"{BANK}:{folder}:{share.only}{about}:{share.weight!r}"
 
 
@@ -116,22 +116,22 @@ def _part(text: str) -> tuple[StartShare, float | None]:
         about, _, end = text.partition("@")
         receptacle, colon, weight_of = (word.strip() for word in end.partition(":"))
         if not receptacle:
-            raise UserError(f"start_states: '{text}': no receptacle is named; such as {OWN}@fridge")
+            raise UserError(f"starts: '{text}': no receptacle is named; such as {OWN}@fridge")
         about += colon + weight_of
     words = [word.strip() for word in about.split(":")]
     kind, rest = words[0], words[1:]
     if kind not in (OWN, REARRANGED, NEAR, BANK):
-        raise unknown("start_states", text, _FORMS)
+        raise unknown("starts", text, _FORMS)
     within = _metres(text, rest) if kind == NEAR else None
     weight: float | None = None
     if rest and _is_number(rest[-1]):
         weight = float(rest.pop())
         if not (math.isfinite(weight) and weight > 0.0):
-            raise UserError(f"start_states: '{text}': the weight must be a number above 0")
+            raise UserError(f"starts: '{text}': the weight must be a number above 0")
     if kind != BANK:
         if rest:
             raise UserError(
-                f"start_states: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
+                f"starts: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
             )
         rearranged = kind == REARRANGED
         return StartShare(within=within, rearranged=rearranged, receptacle=receptacle), weight
@@ -139,11 +139,11 @@ def _part(text: str) -> tuple[StartShare, float | None]:
     if len(rest) > 1:
         word = rest.pop()
         if word not in ONLY:
-            raise unknown(f"start_states: '{text}'", word, (*ONLY, "0.5"))
+            raise unknown(f"starts: '{text}'", word, (*ONLY, "0.5"))
         only = next(known for known in ONLY if known == word)
     folder = ":".join(rest)
     if not folder:
-        raise UserError(f"start_states: '{text}': no folder is named; such as {BANK}:DIR/SKILL")
+        raise UserError(f"starts: '{text}': no folder is named; such as {BANK}:DIR/SKILL")
     return StartShare(Path(folder), only, receptacle=receptacle), weight
 
 
@@ -152,7 +152,7 @@ def _metres(text: str, words: list[str]) -> float:
     metres = float(words.pop(0)) if words and _is_number(words[0]) else math.nan
     if not 0.0 < metres <= _FARTHEST_M:
         raise UserError(
-            f"start_states: '{text}': metres must be above 0 and at most {_FARTHEST_M:g}, "
+            f"starts: '{text}': metres must be above 0 and at most {_FARTHEST_M:g}, "
             f"such as {NEAR}:4"
         )
     return metres

@@ -295,7 +295,7 @@ def _within(skill: "SkillSpec", metres: float) -> StartStates:
     states = skill.start_states()
     near = states.within(metres) if isinstance(states, DatasetStarts) else None
     if near is None:
-        raise UserError(f"start_states: near:{metres:g}: {skill.name} has no starts near a point")
+        raise UserError(f"starts: near:{metres:g}: {skill.name} has no starts near a point")
     return near
 
 
@@ -305,8 +305,8 @@ def _check_homes(banks: Sequence[Bank], own_objects: int) -> None:
         first = banks[0]
         if (bank.slots, bank.engine) != (first.slots, first.engine):
             raise UserError(
-                f"bank:{bank.folder}: is of homes for {bank.slots} objects of {bank.engine}, "
-                f"{first.folder} for {first.slots} of {first.engine}"
+                f"starts: bank:{bank.folder}: is of homes for {bank.slots} objects of "
+                f"{bank.engine}, {first.folder} for {first.slots} of {first.engine}"
             )
         if own_objects > bank.slots:
             raise UserError(

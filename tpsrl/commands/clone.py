@@ -8,7 +8,7 @@ from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks, progress
 from tpsrl.commands import Command, by_skill
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def choose(word: str | None) -> Command:
 def run(settings: CloneSettings) -> int:
     """Clones; 0 when all frames were gone through."""
     out = files.check_writable(settings.out or f"out/clone/{settings.skill}")
-    with locks.hold(out):
+    with locks.hold(out), renamed("starts", "start_states"):
         return _clone(settings, out)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsrl import config, files, progress
 from tpsrl.commands import Command, by_skill
+from tpsrl.errors import renamed
 
 if TYPE_CHECKING:
     from skills.envs.environment import EnvOptions
@@ -84,6 +85,11 @@ def choose(word: str | None) -> Command:
 
 def run(settings: DemosSettings) -> int:
     """Records and writes; 0 when all episodes were recorded, however they ended."""
+    with renamed("starts", "start_states"):
+        return _record(settings)
+
+
+def _record(settings: DemosSettings) -> int:
     progress.say(f"recording {settings.num:,} episodes of {settings.skill}")
     from rich.console import Console
 

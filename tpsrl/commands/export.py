@@ -12,7 +12,7 @@ import tpsrl
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, progress
 from tpsrl.commands import Command, by_skill
-from tpsrl.errors import UserError
+from tpsrl.errors import UserError, renamed
 
 _DESCRIPTION = """Makes of a training's best checkpoint SKILL.safetensors, which has no more than
 is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its model card; the same
@@ -95,7 +95,8 @@ def run(settings: ExportSettings) -> int:
     from skills.policies import pretrained, shipped
 
     out = files.check_writable(settings.out)
-    made = shipped.make(settings.skill, settings.agent, settings.sample, settings.tolerance)
+    with renamed(f"skills.{settings.skill}", "agent"):
+        made = shipped.make(settings.skill, settings.agent, settings.sample, settings.tolerance)
     training = _training(settings)
     facts = _facts(settings, training, made.card)
     if settings.evaluation is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks
 from tpsrl.commands import Command, by_skill, ranks, training_task
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
 from tpsrl.rl.run.settings import TrainSettings
 
@@ -393,27 +393,32 @@ def _start_states(settings: TrainingSettings) -> str | None:
     given = [text for text in (settings.start_states, settings.starts) if text is not None]
     if len(set(given)) > 1:
         raise UserError(f"start_states: '{given[0]}' and starts={given[1]} contradict each other")
-    return _whole_paths(given[0]) if given else None
+    field = "starts" if settings.start_states is None else "start_states"
+    return _whole_paths(given[0], field) if given else None
 
 
 def _validation_starts(settings: TrainingSettings) -> str | None:
     """Where validations start; they go through it in order, so that it has one part."""
     from skills.starts.mixture import is_mixture, parse
 
-    text = settings.validation_starts
-    if text is not None and is_mixture(text) and len(parse(text)) > 1:
-        raise UserError(f"validation_starts: '{text}' has several parts; choose one of them")
-    return None if text is None else _whole_paths(text)
+    text, field = settings.validation_starts, "validation_starts"
+    if text is None:
+        return None
+    whole = _whole_paths(text, field)
+    if is_mixture(text) and len(parse(text)) > 1:
+        raise UserError(f"{field}: '{text}' has several parts; choose one of them")
+    return whole
 
 
-def _whole_paths(text: str) -> str:
+def _whole_paths(text: str, field: str) -> str:
     from skills.starts.mixture import is_mixture, whole_paths
     from skills.starts.recorded import load_starts
 
-    if is_mixture(text):
-        return whole_paths(text)
-    path = Path(os.path.realpath(files.user_path(text, "start_states")))
-    load_starts(path)  # refuses what is none
+    with renamed("starts", field):
+        if is_mixture(text):
+            return whole_paths(text)
+        path = Path(os.path.realpath(files.user_path(text, "starts")))
+        load_starts(path)  # refuses what is none
     return str(path)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tpsrl.errors import UserError
+from tpsrl.errors import UserError, renamed
 
 if TYPE_CHECKING:
     from tpsrl.commands.train import TrainingSettings
@@ -45,11 +45,12 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
     factory = TrainingVecEnvFactory(
         settings.skill, options, settings.seed, limit_ends=settings.limit_ends
     )
-    deploy = deployment(factory, settings.delay)
-    imitation = _imitation(settings, deploy, rank)
     making = None if settings.processes is None else max(settings.processes, 1)
-    factory.prepare(making)
-    banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
+    with renamed("starts", "start_states"):
+        deploy = deployment(factory, settings.delay)
+        imitation = _imitation(settings, deploy, rank)
+        factory.prepare(making)
+        banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
     if banks:
         deploy["banks"] = banks
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
@@ -64,7 +65,8 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
         settings.delay,
         settings.preset.hang_s,
     )
-    validation = validation_pools(settings.skill, options, how)
+    with renamed("starts", "validation_starts"):
+        validation = validation_pools(settings.skill, options, how)
     return TrainTask(shown, validation, deploy), imitation
 
 
