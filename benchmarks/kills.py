@@ -155,7 +155,6 @@ class Tried:
     ) -> None:
         self._command, self._server, self._folder = command, server, folder
         self._files = {k: v for name in command.reads for k, v in materials[name].items()}
-        self._shared = _shared()
         for _ in range(2):  # the second one finds what the first has put into the cache
             self._prepare()
             found = self._ask(command.words)
@@ -180,8 +179,8 @@ class Tried:
             len(found["err"].splitlines()) == 1 or (not found["err"] and "goes on" in found["out"])
         ):
             wrong.append(f"says {found['err'][-300:]!r}")
-        if new := _shared() - self._shared:
-            wrong.append(f"in shared memory: {sorted(new)[:3]}")
+        if found["shared"]:
+            wrong.append(f"in shared memory: {sorted(found['shared'])[:3]}")
         if found["code"] != 0:
             wrong += self._run_again()
         return [f"{signal}: {text}" for text in wrong + self._strays()]
@@ -279,10 +278,6 @@ def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _timeless(v) for k, v in value.items() if not k.endswith(_TIMES)}
     return [_timeless(v) for v in value] if isinstance(value, list) else value
-
-
-def _shared() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
 
 
 def main(*arguments: str) -> int:

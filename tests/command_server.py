@@ -2,15 +2,16 @@
 
 Reads a JSON line for each, `{"arguments": [...], "folder": ..., "limit_s": ...}`, runs it in that
 folder, and answers with a line: its exit code, what it printed, the seconds that it took, how
-it ended (`ended`, `terminated` after the limit, or `hung`), and which of its processes were left.
+it ended (`ended`, `terminated` after the limit, or `hung`), which of its processes were left, and
+what in shared memory.
 With `"kill": [signal, seconds]` it is sent that signal then ("SIGTERM to all": its processes too),
 and the answer has `took_s`, the time that it took to end; with `"anew": true` it is a process of
 its own from the start.
 
     command_server.py FOLDER
 
-Where the system lets it, nothing but that folder and the project's can be written: a fuzzed path
-may lead anywhere.
+Where the system lets it, nothing but that folder and the project's can be written, for a fuzzed
+path may lead anywhere, and the shared memory is one of its own.
 """
 
 import contextlib
@@ -34,6 +35,8 @@ _MEMORY = 12 * 2**30  # bytes of addresses that a command may take
 _GRACE_S = 30.0  # that it has to end when it is told to
 _LINGER_S = 5.0  # that its processes may outlive it
 _MARK = "TPSRL_COMMAND"  # variable of what a command has started
+_SHARED = Path("/dev/shm")
+_shared_of_all = _SHARED.stat().st_dev if _SHARED.exists() else None  # of this machine
 _IMPORTED = (
     "eval.running.evaluator",
     "eval.running.skill_evaluator",
@@ -61,11 +64,22 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     found = _wait(child, begun, asked["limit_s"], asked.get("kill"))
     found["seconds"] = time.monotonic() - begun
     found["left"] = _left(child)
+    found["shared"] = _shared()
     for name, stream in zip(("out", "err"), streams, strict=True):
         os.lseek(stream, 0, os.SEEK_SET)
         with open(stream, errors="replace") as file:
             found[name] = file.read()
     return found
+
+
+def _shared() -> list[str]:
+    """What is in shared memory, if it is this server's own; it is removed."""
+    if _shared_of_all in (None, _SHARED.stat().st_dev):
+        return []
+    found = list(_SHARED.iterdir())
+    for path in found:
+        path.unlink()
+    return [path.name for path in found]
 
 
 def _become(arguments: list[str], folder: str, streams: list[int], anew: bool) -> None:
@@ -168,6 +182,7 @@ def _confine(writable: list[str]) -> bool:
         return False
     for folder in writable:
         mount(folder, bind)
+    libc.mount(b"none", bytes(_SHARED), b"tmpfs", ctypes.c_ulong(0), None)
     return all(mount(folder, remount | bind | readonly) == 0 for folder in ("/", "/dev"))
 
 

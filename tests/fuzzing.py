@@ -767,6 +767,8 @@ def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
             wrong.append(f"half-written: {', '.join(sorted(new)[:4])}")
     if found["left"]:
         wrong.append(f"processes left: {found['left'][:2]}")
+    if found["shared"]:
+        wrong.append(f"in shared memory: {found['shared'][:2]}")
     return wrong
 
 

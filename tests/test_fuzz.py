@@ -83,7 +83,14 @@ def test_what_is_no_file_is_not_read_for_ever(
 
 def test_what_is_not_handled_well_is_noticed(tmp_path: Path) -> None:
     case = fuzzing.Case(("eval", "pick"), {})
-    fine = {"code": 2, "how": "ended", "err": "tpsrl: error: x: no\n", "out": "", "left": []}
+    fine = {
+        "code": 2,
+        "how": "ended",
+        "err": "tpsrl: error: x: no\n",
+        "out": "",
+        "left": [],
+        "shared": [],
+    }
     assert fuzzing.judge(case, fine, tmp_path) == []
     for found, text in (
         ({"err": "Traceback (most recent call last):\nKeyError: 'a'\n", "code": 1}, "KeyError"),
@@ -95,6 +102,7 @@ def test_what_is_not_handled_well_is_noticed(tmp_path: Path) -> None:
         ({"how": "hung", "code": -9}, "hangs"),
         ({"how": "terminated", "code": 143}, "takes more"),
         ({"left": ["1 python"]}, "processes left"),
+        ({"shared": ["sem.mp-x"]}, "in shared memory"),
     ):
         (wrong,) = fuzzing.judge(case, fine | found, tmp_path)
         assert text in wrong
