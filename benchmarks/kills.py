@@ -157,12 +157,13 @@ class Tried:
         self._files = {k: v for name in command.reads for k, v in materials[name].items()}
         for _ in range(2):  # the second one finds what the first has put into the cache
             self._prepare()
+            begun = time.time()
             found = self._ask(command.words)
             assert found["code"] == 0, f"{command.words}: {found}"
         self.seconds = float(found["seconds"])
         self._expected = self._result()
-        written = (p for p in (folder / "here").rglob("*") if p.is_file())
-        self.written = sum(p.stat().st_size for p in written)  # bytes, what it reads included
+        files = [p.stat() for p in (folder / "here").rglob("*") if p.is_file()]
+        self.written = sum(file.st_size for file in files if file.st_mtime >= begun)  # bytes
 
     def kill(self, signal: str, at_s: float, anew: bool) -> list[str]:
         """What is wrong after a kill."""
