@@ -172,6 +172,15 @@ def test_unchanged_code_comes_from_the_cache_whatever_else_changes(home: Home) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("left", [0, 40])
+def test_a_cache_that_was_cut_off_is_made_anew(left: int, home: Home) -> None:
+    for path in home.folder.rglob("*.nbi"):
+        os.truncate(path, left)
+    assert home.run() == (20.0, 0)
+    assert home.run() == (20.0, 1)
+
+
+@pytest.mark.slow
 def test_the_cache_lies_where_numba_is_told_to_keep_it(home: Home, tmp_path: Path) -> None:
     kept = tmp_path / "elsewhere"
     assert home.run(NUMBA_CACHE_DIR=str(kept)) == (20.0, 0)

@@ -48,12 +48,23 @@ def test_what_a_killed_writer_has_left_goes_with_the_next_one(tmp_path: Path) ->
     path = tmp_path / "a[1].json"
     ended = subprocess.Popen(["true"])
     ended.wait()
-    for process in (ended.pid, os.getppid()):
-        (tmp_path / f".a[1].{process}.tmp.json").touch()
-    (tmp_path / f".b.{ended.pid}.tmp.json").touch()
+    with files.atomic(path) as temporary:
+        name = temporary.name
+    own, gone, parent = (str(number) for number in (os.getpid(), ended.pid, os.getppid()))
+    strays = [name.replace(f".{own}.", f".{process}.") for process in (gone, parent)]
+    elsewhere = f".a[1].{gone}.0123abcd.tmp.json"  # where another process may have that number
+    other = strays[0].replace("a[1]", "b")
+    for stray in (*strays, elsewhere, other):
+        (tmp_path / stray).touch()
     files.write_text(path, "{}")
-    left = sorted(found.name for found in tmp_path.iterdir())
-    assert left == [f".a[1].{os.getppid()}.tmp.json", f".b.{ended.pid}.tmp.json", "a[1].json"]
+    left = {found.name for found in tmp_path.iterdir()}
+    assert left == {strays[1], elsewhere, other, "a[1].json"}
+
+
+@pytest.mark.parametrize("name", ["x" * 243 + ".jsonl.gz", "ü" * 125 + ".json", "x" * 255])
+def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path, name: str) -> None:
+    files.write_text(tmp_path / name, "whole")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_block_that_writes_nothing_leaves_the_old_file(tmp_path: Path) -> None:

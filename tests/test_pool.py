@@ -73,6 +73,15 @@ def test_workers_end_when_the_caller_stops_listening() -> None:
         os.kill(pid, 0)
 
 
+def test_a_worker_that_somebody_has_stopped_ends_too() -> None:
+    results = pool.run(Pids(), [0, 1, 2, 3], 2)
+    _, pid = next(results)
+    os.kill(pid, signal.SIGSTOP)
+    results.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_the_end_of_the_parent_ends_the_workers_too(how: str, tmp_path: Path) -> None:
     code = (

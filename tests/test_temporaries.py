@@ -1,4 +1,6 @@
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,15 +76,58 @@ def test_what_is_somebody_elses_stays(base: Path) -> None:
     assert left == ["tpsrl-elsewhere", "tpsrl-notes", "tpsrl-young"]
 
 
-def test_where_there_is_no_room_nothing_changes(
+def test_where_names_of_sockets_would_be_too_long_the_usual_place_is_taken(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = base / ("x" * 60)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with temporaries.own():
-        assert tempfile.gettempdir() == str(long)
+        taken = Path(tempfile.gettempdir())
+        assert taken.parent == Path("/tmp") and taken.is_dir()
+    assert tempfile.gettempdir() == str(long)
+    assert not taken.exists() and list(long.iterdir()) == []
+
+
+def test_a_folder_that_somebody_sweeps_as_it_is_made_is_made_again(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, swept = temporaries._try_lock, []
+
+    def late(path: Path) -> int | None:
+        if len(swept) < 3:  # who sweeps has opened and locked it before
+            swept.append(path)
+            shutil.rmtree(path.parent)
+            path.parent.mkdir()
+            held = os.open(path, os.O_RDWR | os.O_CREAT)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            try:
+                return lock(path)
+            finally:
+                os.close(held)
+        return lock(path)
+
+    monkeypatch.setattr(temporaries, "_try_lock", late)
+    with temporaries.own():
+        found = Path(tempfile.gettempdir())
+        assert found.is_dir() and found.parent == base and found not in [p.parent for p in swept]
+
+
+def test_a_lock_on_a_file_that_is_gone_is_none(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock = fcntl.flock
+
+    def removing(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        (base / "lock").unlink()
+
+    monkeypatch.setattr(fcntl, "flock", removing)
+    assert temporaries._try_lock(base / "lock") is None
+
+
+def test_where_there_is_no_room_nothing_changes(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     with temporaries.own():
         assert tempfile.gettempdir() == "/proc/nowhere"
-    assert list(long.iterdir()) == []
+    assert list(base.iterdir()) == []

@@ -14,6 +14,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -24,6 +25,7 @@ import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.dispatcher import Dispatcher
 
+_UNFINISHED_S = 600.0  # so old is nothing that somebody is still writing
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # Functions and types of these are known by name: they change with a version only.
 _LIBRARIES = sys.stdlib_module_names | {"numba", "numpy"}
@@ -62,12 +64,15 @@ class Cache(FunctionCache):
     """
 
     def __init__(self, compiled: Dispatcher) -> None:
+        beside = str(Path(compiled.py_func.__code__.co_filename).with_name("__pycache__"))
+        homeless = os.path.expanduser("~") == "~" and not numba.config.CACHE_DIR
+        if homeless and not os.access(Path(beside).parent, os.W_OK):
+            _keep_among_temporaries()  # numba would make a folder of that name
         try:
             super().__init__(compiled.py_func)
         except RuntimeError:  # no locator available
             _keep_among_temporaries()
             super().__init__(compiled.py_func)
-        beside = str(Path(compiled.py_func.__code__.co_filename).with_name("__pycache__"))
         self._places = [self.cache_path]
         if beside != self.cache_path and not os.access(beside, os.W_OK):
             self._places.insert(0, beside)
@@ -95,7 +100,12 @@ class Cache(FunctionCache):
         """The machine code for argument types, None if there is none."""
         for place in self._places:
             self._open(place)
-            found = super().load_overload(sig, target_context)
+            try:
+                found = super().load_overload(sig, target_context)
+            except Exception:  # unpickling a file that was cut off may raise whatever it likes
+                found = None
+                with contextlib.suppress(OSError):
+                    os.unlink(self._cache_file._index_path)
             if found is not None:
                 return found
         return None
@@ -105,9 +115,14 @@ class Cache(FunctionCache):
         self._open(self.cache_path)
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
-        for path in glob.glob(glob.escape(os.path.join(self.cache_path, self._base)) + "*.nb[ic]"):
+        own = glob.escape(os.path.join(self.cache_path, self._base))
+        for path in glob.glob(f"{own}*.nb[ic]"):
             if not os.path.basename(path).startswith(self._base + self._digest[:16]):
                 with contextlib.suppress(OSError):  # another process may have been faster
+                    os.unlink(path)
+        for path in glob.glob(f"{own}*.nb[ic].tmp.*"):  # of a process that was killed
+            with contextlib.suppress(OSError):
+                if time.time() - os.path.getmtime(path) > _UNFINISHED_S:
                     os.unlink(path)
 
 

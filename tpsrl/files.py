@@ -2,22 +2,28 @@
 
 import contextlib
 import errno
+import functools
 import glob
 import gzip
+import hashlib
 import json
+import math
 import os
+import platform
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tpsrl import locks
 from tpsrl.errors import UserError
 
 MOST_DATA = 2**30  # bytes; the largest datasets of episodes have a tenth of it
+MOST_TEXT = 2**26  # bytes of one that is read as a whole
 _LONGEST_NUMBER = 308  # digits that a float surely takes
 _LONGEST_NAME = 255  # bytes, of most file systems
+_LONGEST_STEM = 180  # of them, of a name that something is added to
 
 
 @contextlib.contextmanager
@@ -33,8 +39,7 @@ def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file():  # a device would be gone afterwards
         raise FileExistsError(errno.EEXIST, "it is no plain file", str(path))
-    # With the same ending, by which some writers choose the format.
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    temporary = path.with_name(_temporary(path, str(os.getpid())))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead(path)
@@ -167,6 +172,20 @@ def read_data(path: str | os.PathLike[str], field: str, most: int = MOST_DATA) -
     return data
 
 
+def read_text(path: str | os.PathLike[str], most: int = MOST_TEXT) -> str:
+    """The text of a file that people write or that describes others, in UTF-8.
+
+    Raises:
+        OSError: it cannot be read, is a folder, device or pipe, or has more than `most` bytes.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    with plain(path).open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return data.decode()
+
+
 def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool = True) -> Any:
     """numpy's `NpzFile` of a file of arrays, without pickle.
 
@@ -189,16 +208,22 @@ def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON says.
+    """What JSON says; every number in it is finite, and every text can be written again.
 
     Raises:
-        ValueError: it is no JSON, nested too deeply to be read, or has a whole number that is too
-            large for a float.
+        ValueError: it is no JSON, nested too deeply to be read, has a number that no float holds,
+            NaN or an infinity among them, or a lone surrogate.
     """
     try:
-        return json.loads(text, parse_int=_whole)
+        found = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
+        escaped = b"\\ud" if isinstance(text, bytes) else "\\ud"
+        if escaped in text.lower():  # type: ignore[operator]
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text has half a character (a lone surrogate)") from None
+    return found
 
 
 def _whole(digits: str) -> int:
@@ -206,6 +231,15 @@ def _whole(digits: str) -> int:
     if len(digits) > _LONGEST_NUMBER:
         raise ValueError(f"a number of {len(digits):,} digits")
     return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_number(digits)
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word[:20]} is no finite number")
 
 
 def check_replaceable(folder: Path, names: Iterable[str], field: str = "out") -> None:
@@ -242,10 +276,28 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
     return folder
 
 
+def _temporary(path: Path, process: str) -> str:
+    """What a process calls a file until it is whole: with the same ending, by which some writers
+    choose the format, and not too long, however long the file's own name is.
+    """
+    stem = os.fsdecode(os.fsencode(path.stem)[:_LONGEST_STEM])
+    return f".{stem}.{process}.{_here()}.tmp{path.suffix}"
+
+
+@functools.cache
+def _here() -> str:
+    """Where a number means a process: this machine, and this container of it."""
+    where = platform.node()
+    with contextlib.suppress(OSError):  # not on Linux
+        where += os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(where.encode()).hexdigest()[:8]
+
+
 def _remove_dead(path: Path) -> None:
-    """Removes what writers of this file that were killed, on this machine, have left beside it."""
-    for stray in path.parent.glob(f".{glob.escape(path.stem)}.*.tmp{glob.escape(path.suffix)}"):
-        process = stray.name[len(path.stem) + 2 :].partition(".")[0]
+    """Removes what writers of this file that were killed, right here, have left beside it."""
+    before, after = _temporary(path, "\0").split("\0")
+    for stray in path.parent.glob(f"{glob.escape(before)}*{glob.escape(after)}"):
+        process = stray.name[len(before) : -len(after)]
         try:
             os.kill(int(process), 0)
         except ProcessLookupError:

@@ -64,22 +64,27 @@ def _acquire(path: Path) -> int:
         BlockingIOError: it is taken.
         OSError: it cannot be made or locked.
     """
-    for _ in range(_TRIES):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
+    for attempt in range(_TRIES):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             # New processes do not inherit it, so it is free as soon as this one has ended.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileExistsError, FileNotFoundError):  # the one before is removing its folders
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
                 # Not a file that the one before has removed meanwhile.
                 if os.path.samestat(os.fstat(descriptor), path.stat()):
                     os.ftruncate(descriptor, 0)
                     os.write(descriptor, f"{os.getpid()} {platform.node()}\n".encode())
                     return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
+        except BaseException:
             os.close(descriptor)
+            raise
+        os.close(descriptor)
     raise BlockingIOError
 
 

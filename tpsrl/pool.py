@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tpsrl.errors import RunError, UserError
-from tpsrl.processes import end_with_parent, exit_reason, launch
+from tpsrl.processes import end, end_with_parent, exit_reason, launch
 
 # Builds what a worker needs once, and returns what it calls for each task. Both must be picklable.
 Factory = Callable[[], Callable[[Any], Any]]
@@ -68,9 +68,7 @@ def _run_spawned(
     finally:
         for worker in workers.values():
             worker.pipe.close()
-            worker.process.terminate()
-        for worker in workers.values():
-            worker.process.join()
+        end([worker.process for worker in workers.values()])
 
 
 def _start(factory: Factory) -> _Worker:

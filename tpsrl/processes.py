@@ -8,13 +8,16 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
+STARTER = "TPSRL_STARTER"  # variable: the process with which one that it has started ends
+_PATIENCE_S = 1.0  # that processes have to end when they are told to
 _AGAIN_S = 0.05  # after which a signal is raised again that got lost
 _UNGUARDED = 79  # an exit code that sysexits.h leaves free
 _GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
@@ -116,6 +119,18 @@ def left_to_this_one(*numbers: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def end(started: Sequence[BaseProcess]) -> None:
+    """Ends processes that this one has started, those that are stopped or do not listen as well."""
+    for process in started:
+        process.terminate()
+    until = time.monotonic() + _PATIENCE_S
+    for process in started:
+        process.join(max(until - time.monotonic(), 0.0))
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+
+
 def end_with_parent() -> None:
     """Has this process, which `multiprocessing` has started, end when its parent does.
 
@@ -134,6 +149,19 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()
+
+
+def end_with_starter(number: signal.Signals) -> None:
+    """Has the kernel send this process, which no `multiprocessing` has started, a signal at the end
+    of the one that `STARTER` names; elsewhere than on Linux nothing happens.
+    """
+    starter = os.environ.pop(STARTER, "")
+    if not sys.platform.startswith("linux") or not starter:
+        return
+    set_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_death_signal, number)
+    if str(os.getppid()) != starter:  # it has ended before
+        os.kill(os.getpid(), number)
 
 
 def end_if_unguarded() -> None:

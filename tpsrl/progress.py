@@ -23,7 +23,12 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def if_long(text: str, after_s: float = LONG_S) -> Iterator[None]:
     """Says a line when what is done inside takes longer than that."""
-    timer = threading.Timer(after_s, say, (text,))
+
+    def late() -> None:
+        with contextlib.suppress(OSError):  # whoever works will find out that nobody listens
+            say(text)
+
+    timer = threading.Timer(after_s, late)
     timer.daemon = True
     timer.start()
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 _PREFIX = "tpsrl-"
 _LOCK = "lock"
+_TRIES = 10  # of which somebody who sweeps may take each just as it is made
 _FRESH_S = 60.0  # so long a folder may have no lock yet
 _LONGEST = 60  # characters of a path, such that names of sockets in it fit into the 107 they have
 
@@ -25,17 +26,19 @@ _LONGEST = 60  # characters of a path, such that names of sockets in it fit into
 def own() -> Iterator[None]:
     """Has `tempfile`, here and in child processes, use a folder that is removed at the end.
 
-    Folders of processes that were killed are removed first. Where none can be made, or its path is
-    too long for sockets, nothing changes.
+    Folders of processes that were killed are removed first. Where none can be made, nothing
+    changes.
     """
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     folder = lock = None
     with contextlib.suppress(OSError):
-        base = Path(tempfile.gettempdir())
+        base = _base()
         sweep(base)
-        if len(str(base)) <= _LONGEST:
+        for _ in range(_TRIES):
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
             lock = _try_lock(folder / _LOCK)
+            if lock is not None:
+                break
     if folder is None or lock is None:
         yield
         return
@@ -58,6 +61,15 @@ def own() -> Iterator[None]:
             _remove(folder, lock)
 
 
+def _base() -> Path:
+    """Where temporary files go: as the user says, unless names of sockets were too long there."""
+    base = Path(tempfile.gettempdir())
+    usual = Path("/tmp")
+    if len(str(base)) > _LONGEST and usual.is_dir() and os.access(usual, os.W_OK | os.X_OK):
+        return usual
+    return base
+
+
 def _remove(folder: Path, lock: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
@@ -78,11 +90,14 @@ def sweep(base: Path) -> None:
 
 
 def _try_lock(path: Path) -> int | None:
-    """The descriptor of the locked file, which exec does not pass on; None if it is taken."""
+    """Descriptor of the locked file, which exec does not pass on; None if it is taken or gone."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        # Whoever swept just then may have locked it before, and removed it.
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None

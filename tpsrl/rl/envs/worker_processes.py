@@ -5,6 +5,7 @@ import dataclasses
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -53,9 +54,18 @@ class Worker:
         """Ends the process, if it has not ended, and frees what this one had of it."""
         if self.process.exitcode is None:
             self.process.kill()
+            _wake_server()
             self.process.join()
         self.pipe.close()
         self.process.close()
+
+
+def _wake_server() -> None:
+    """Has the server of forks, which tells how they ended, go on if somebody has stopped it."""
+    server = getattr(multiprocessing.forkserver._forkserver, "_forkserver_pid", None)
+    if server is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGCONT)
 
 
 def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int = 0) -> Worker:
