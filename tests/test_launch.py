@@ -47,9 +47,21 @@ def test_the_code_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
     assert "Traceback" not in err and "seed: too odd" in err
 
 
+def test_who_refuses_is_not_started_anew(tmp_path: Path) -> None:
+    text = (
+        "import sys\nprint('tpsrl: error: seed: too odd', file=sys.stderr)\n"
+        "open('count', 'a').write('1')\nsys.exit(2)\n"
+    )
+    process = launched(tmp_path / "rank.py", text, "--max-restarts=3")
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (2, "tpsrl: error: seed: too odd\n")
+    assert (tmp_path / "count").read_text() == "1"
+
+
 def test_a_rank_that_is_killed_too_often_is_named(tmp_path: Path) -> None:
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     process = launched(tmp_path / "rank.py", text, "--max-restarts=1")
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 1
+    assert out == "rank 0 was ended by SIGKILL; all ranks are started anew\n"
     assert err.endswith("rank 0 was ended by SIGKILL, more often than it may be\n")

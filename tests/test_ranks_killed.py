@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import fake_slurm
@@ -82,6 +83,50 @@ def test_a_killed_rank_is_started_anew_and_all_go_on(
     rows = [json.loads(row) for row in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < STEPS <= rows[-1]["steps"]
+
+
+@pytest.mark.slow
+def test_ranks_end_with_the_command_that_began_them(tmp_path: Path) -> None:
+    metrics = tmp_path / "out/metrics.jsonl"
+    command = ["tpsrl", "train", *TINY, "processes=1", "checkpoint_minutes=0", "ranks=2", "out=out"]
+    with fake_slurm.installed(tmp_path) as env:
+        begun = subprocess.Popen(
+            [*command, "preset.steps=100000"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        fake_slurm.wait_until(lambda: metrics.exists() and len(metrics.read_text()) > 0, begun)
+        temporaries = temporaries_of(Path(env["FAKE_SLURM"]))
+        subprocess.run(["tpsrl", "doctor"], env=env, check=True, stdout=subprocess.DEVNULL)
+        assert temporaries and all(folder.is_dir() for folder in temporaries)
+        begun.kill()
+        begun.wait()
+        until = time.monotonic() + fake_slurm.LIMIT_S
+        while fake_slurm.processes(Path(env["FAKE_SLURM"])):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        before = {path: path.read_bytes() for path in sorted((tmp_path / "out").rglob("*.*"))}
+        again = [*command, "seed=5"]
+        done = subprocess.run(again, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "out: out holds a training" in done.stderr
+        assert {path: path.read_bytes() for path in before} == before
+        rows = metrics.read_text().splitlines()
+        steps = json.loads(rows[-1])["steps"] + 2 * ROLLOUT
+        going_on = [*command, "resume=auto", f"preset.steps={steps}"]
+        done = subprocess.run(going_on, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    numbers = [json.loads(row)["update"] for row in metrics.read_text().splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= len(rows)
+
+
+def temporaries_of(mark: Path) -> list[Path]:
+    """The folders for temporary files of what has begun there."""
+    found = set()
+    for process in fake_slurm.processes(mark):
+        for entry in Path(f"/proc/{process}/environ").read_text().split("\0"):
+            if entry.startswith("TMPDIR="):
+                found.add(Path(entry.partition("=")[2]))
+    return sorted(found)
 
 
 def bereaved(group: Group, call: str) -> str:

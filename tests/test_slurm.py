@@ -218,11 +218,16 @@ def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatc
     task.chdir(tmp_path)
     (tmp_path / "out/train/pick/checkpoints").mkdir(parents=True)
     (tmp_path / "out/train/pick/checkpoints/latest.safetensors").touch()
+    config = tmp_path / "out/train/pick/config.yaml"
+    config.write_text(f"# {ranks.jobs()[0]}\nskill: pick\n")
     assert train.resumed(["skill=pick"]) == ["skill=pick"]
     task.setenv("SLURM_RESTART_COUNT", "0")
     assert train.resumed(["skill=pick"]) == ["skill=pick"]
     task.setenv("SLURM_RESTART_COUNT", "2")
     assert train.resumed(["skill=pick"]) == ["resume=out/train/pick", "skill=pick"]
+    for other in ("skill: pick\n", "# slurm 7\nskill: pick\n"):  # begun by somebody else
+        config.write_text(other)
+        assert train.resumed(["skill=pick"]) == ["skill=pick"]
     task.setenv("SLURM_RESTART_COUNT", "often")
     with pytest.raises(UserError, match="SLURM_RESTART_COUNT: 'often' is no whole number"):
         train.resumed(["skill=pick"])

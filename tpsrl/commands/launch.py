@@ -4,19 +4,31 @@ python -m tpsrl.commands.launch ARGUMENTS OF TORCHRUN
 """
 
 import logging
+import os
 import signal
 import sys
+from typing import Any
+
+from tpsrl.processes import STARTER, end_with_starter
+
+_REFUSED = 2  # exit code of a rank whose input is not good, and would not be the next time
 
 
 def main() -> int:
     """Runs it; 143 or 130 when it was told to end, otherwise the code of the rank that failed."""
+    end_with_starter(signal.SIGTERM)
+    os.environ[STARTER] = str(os.getpid())
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would, with a page about it
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    # It warns of every signal that it passes on.
+    # It warns of every signal that it passes on, and says of a rank what that has said itself.
     for name in ("agent.server.api", "multiprocessing.api"):
-        logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.ERROR)
+        log = logging.getLogger(f"torch.distributed.elastic.{name}")
+        log.setLevel(logging.ERROR)
+        log.addFilter(lambda record: not str(record.msg).startswith("failed (exitcode:"))
+    _have_refusals_final()
     try:
         torchrun(sys.argv[1:])
     except SignalException as ended:
@@ -27,10 +39,33 @@ def main() -> int:
         rank, failure = failed.get_first_failure()
         code = failure.exitcode
         if code < 0:
-            said = f"tpsrl: error: rank {rank} was ended by {signal.Signals(-code).name}"
+            said = f"tpsrl: error: rank {rank} {_ended(code)}"
             print(f"{said}, more often than it may be", file=sys.stderr)
         return code if code > 0 else 1
     return 0
+
+
+def _ended(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+
+
+def _have_refusals_final() -> None:
+    """Has torchrun not start ranks anew that have refused their input."""
+    from torch.distributed.elastic.agent.server import local_elastic_agent
+    from torch.distributed.launcher import api
+
+    class Agent(local_elastic_agent.LocalElasticAgent):
+        def _monitor_workers(self, worker_group: Any) -> Any:
+            found = super()._monitor_workers(worker_group)
+            codes = {rank: failure.exitcode for rank, failure in found.failures.items()}
+            if _REFUSED in codes.values():
+                self._remaining_restarts = 0
+            elif codes and self._remaining_restarts:
+                rank, code = next(iter(codes.items()))
+                print(f"rank {rank} {_ended(code)}; all ranks are started anew", flush=True)
+            return found
+
+    api.LocalElasticAgent = Agent  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
 import contextlib
 import os
 import shlex
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from tpsrl import progress
 from tpsrl.errors import UserError
+from tpsrl.processes import STARTER
 from tpsrl.rl import slurm
 
 if TYPE_CHECKING:
@@ -51,27 +55,64 @@ def in_job() -> bool:
     return "WORLD_SIZE" in slurm.variables(os.environ)
 
 
-def is_restart() -> bool:
-    """Whether this was begun before: by torchrun, until a rank died, or by a job put back by SLURM.
+def jobs() -> list[str]:
+    """What the jobs that this process is part of are called."""
+    named = {"torchrun": "TORCHELASTIC_RUN_ID", "slurm": "SLURM_JOB_ID"}
+    return [f"{kind} {os.environ[name]}" for kind, name in named.items() if os.environ.get(name)]
+
+
+def restarted() -> str:
+    """The one of `jobs` that has begun this before; "" where none has.
+
+    That is torchrun, until a rank died, or a job that SLURM has put back.
 
     Raises:
         UserError: a variable that says so is no number.
     """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
-    if not restarts.isdigit():
+    if not (restarts.isascii() and restarts.isdigit()):
         raise UserError(f"TORCHELASTIC_RESTART_COUNT: '{restarts}' is no whole number")
-    return int(restarts) > 0 or slurm.is_requeued(os.environ)
+    kinds = {"torchrun": int(restarts) > 0, "slurm": slurm.is_requeued(os.environ)}
+    return next((job for job in jobs() if kinds[job.partition(" ")[0]]), "")
 
 
-def begin(count: int, settings: Any, skill: str) -> None:
-    """Goes on as the launcher of so many ranks on this machine; does not return."""
+def begin(count: int, settings: Any, skill: str) -> int:
+    """Starts so many ranks on this machine, and waits for their end; the exit code.
+
+    They are told of SIGTERM and Ctrl-C, and end when this process does.
+    """
     from eval.running.command import command_line
 
     words = shlex.split(command_line(("tpsrl", "train", skill), settings, ("skill",)))
     launcher = ["-m", "tpsrl.commands.launch", "--standalone", f"--nproc-per-node={count}"]
     launcher += [f"--max-restarts={_RESTARTS}", "-m", *words]
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *launcher])
+    process = subprocess.Popen(
+        [sys.executable, *launcher],
+        env=os.environ | {STARTER: str(os.getpid())},
+        start_new_session=True,  # a terminal's Ctrl-C comes to it once, from here
+    )
+    with _passing_on(process):
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Signals that would end this process go to another one, which says what came of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [
+        signal.signal(number, lambda number, frame: process.send_signal(number))
+        for number in numbers
+    ]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -97,14 +138,8 @@ def _saying_who_is_waited_for(place: "RankPlace") -> Iterator[None]:
     job = slurm.variables(os.environ)
     where = f"{job.get('MASTER_ADDR')}:{job.get('MASTER_PORT')}"
     text = f"rank {place.rank}: waiting for all {place.size} ranks at {where}"
-    timer = threading.Timer(_PATIENCE_S, print, [text], {"flush": True})
-    timer.daemon = True
-    if place.size > 1:
-        timer.start()
-    try:
+    with progress.if_long(text, _PATIENCE_S) if place.size > 1 else contextlib.nullcontext():
         yield
-    finally:
-        timer.cancel()
 
 
 def end(code: int) -> NoReturn:

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import os
+import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +13,7 @@ from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks
 from tpsrl.commands import Command, by_skill, ranks, training_task
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.processes import end_with_starter
 from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
 from tpsrl.rl.run.settings import TrainSettings
 
@@ -160,6 +163,8 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     overrides = resumed(overrides)
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     folder = given.get("resume")
+    if folder is not None:  # starts= is the same as start_states=, which is what was kept
+        overrides = [f"start_states={o[7:]}" if o.startswith("starts=") else o for o in overrides]
     if folder is None:
         settings: TrainingSettings = by_skill.load(TrainingSettings, overrides)
         from tpsrl.commands import fine_tuning
@@ -184,23 +189,39 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
 def resumed(overrides: Sequence[str]) -> list[str]:
     """What was asked for, where `resume=auto` is the folder, or nothing if that has no training.
 
-    Ranks that were started anew go on with what they have saved, whatever they were told at first.
+    Ranks that were started anew go on with what they have saved, whatever they were told at first;
+    with that of another job they do not.
     """
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
-    if given.get("resume") != _AUTO and not ("resume" not in given and ranks.is_restart()):
+    job = "" if "resume" in given else ranks.restarted()
+    if given.get("resume") != _AUTO and not job:
         return list(overrides)
     out = given.get("out") or f"out/train/{given.get('skill', '')}"
     rest = [o for o in overrides if not o.startswith("resume=")]
-    if not (files.user_path(out) / _LATEST).is_file():
+    folder = files.user_path(out)
+    if not (folder / _LATEST).is_file() or (job and not _is_of(job, folder)):
         return rest
     return [f"resume={out}", *(o for o in rest if o.partition("=")[0] not in _ONCE)]
+
+
+def _is_of(job: str, folder: Path) -> bool:
+    """Whether a training was begun, or last gone on with, by this job."""
+    try:
+        with (folder / _CONFIG).open(encoding="utf-8", errors="replace") as file:
+            return any(line.rstrip("\n") == f"# {job}" for line in file)
+    except OSError:
+        return False
 
 
 def run(settings: TrainingSettings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
     settings = _checked(settings)
     if settings.ranks > 1 and not ranks.in_job():
-        ranks.begin(settings.ranks, settings, settings.skill)
+        with locks.hold(Path(str(settings.out))):  # or the ranks would say so, each of them
+            _beginning(settings)
+            ranks.device_of(settings.device)
+        return ranks.begin(settings.ranks, settings, settings.skill)
+    end_with_starter(signal.SIGTERM)
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(ranks.joined(ranks.device_of(settings.device)))
         if group.rank == 0:
@@ -213,24 +234,16 @@ def run(settings: TrainingSettings) -> int:
 
 def _train(settings: TrainingSettings, group: "Group") -> int:
     """What one rank does of it."""
-    import signal
-
     from rich.console import Console
 
     console, out = Console(), Path(str(settings.out))
     if group.rank == 0:
         console.print(_heading(settings), highlight=False, markup=False, soft_wrap=True)
-    from tpsrl.rl.run.checkpoint import BEST, FOLDER
-    from tpsrl.rl.run.curves import CURVE
-    from tpsrl.rl.run.metrics import METRICS
-    from tpsrl.rl.run.trainer import Trainer, TrainSchedule, load_latest
+    from tpsrl.rl.run.trainer import Trainer, TrainSchedule
     from tpsrl.rl.run.watch import Watch
     from tpsrl.sim import datasets
 
-    if settings.resume is None and holds_training(out):
-        raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
-    files.check_replaceable(out, (_CONFIG, _LATEST, f"{FOLDER}/{BEST}", METRICS, CURVE))
-    checkpoint = None if settings.resume is None else load_latest(out)
+    checkpoint = _beginning(settings)
     init = _weights(settings) if checkpoint is None else None
     processes, _ = set_up(settings.preset, settings.processes, settings.threads, group.local_size)
     settings = dataclasses.replace(settings, resume=None, processes=processes)
@@ -262,8 +275,13 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
                 _check_banks(checkpoint.get("deploy", dict), task.deploy)
                 trainer.resume(checkpoint)
             if group.rank == 0:
-                files.write_text(out / _CONFIG, config.to_yaml(settings))
+                named = "".join(f"# {job}\n" for job in ranks.jobs())
+                files.write_text(out / _CONFIG, named + config.to_yaml(settings))
             stopped = trainer.train()
+        except UserError:
+            if group.rank == 0 and checkpoint is None and not trainer.updates:
+                _forget(out)
+            raise
         finally:
             trainer.close()
         if group.rank == 0:
@@ -273,6 +291,41 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     if group.rank == 0:
         print(f"stopped; `tpsrl train resume={out}` goes on")
     return 128 + signal.Signals[stopped]
+
+
+def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
+    """What a training goes on from, if it does; refuses what cannot be begun or gone on with."""
+    from tpsrl.rl.run import metrics
+    from tpsrl.rl.run.checkpoint import BEST, FOLDER
+    from tpsrl.rl.run.curves import CURVE
+    from tpsrl.rl.run.trainer import check_resumable, load_latest
+
+    out = Path(str(settings.out))
+    if settings.resume is None and holds_training(out):
+        raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
+    files.check_replaceable(out, (_CONFIG, _LATEST, f"{FOLDER}/{BEST}", metrics.METRICS, CURVE))
+    if settings.resume is None:
+        return None
+    checkpoint = load_latest(out)
+    check_resumable(checkpoint, settings.preset)
+    if settings.delay != checkpoint.get("deploy", dict).get("delay", False):
+        given = str(settings.delay).lower()
+        raise UserError(f"delay: {given}, but the training has been begun otherwise; leave it out")
+    if (out / metrics.METRICS).is_file():
+        for _ in metrics.read(out):  # refuses what is none
+            pass
+    return checkpoint
+
+
+def _forget(out: Path) -> None:
+    """Removes what a training has written that was refused before it had learned anything."""
+    from tpsrl.rl.run.curves import CURVE
+    from tpsrl.rl.run.loggers import TENSORBOARD
+    from tpsrl.rl.run.metrics import METRICS
+
+    for name in (_CONFIG, METRICS, CURVE):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / TENSORBOARD, ignore_errors=True)
 
 
 def holds_training(out: Path) -> bool:

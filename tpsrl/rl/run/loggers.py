@@ -12,6 +12,7 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Json
 
 DEFAULT, NONE = "tensorboard", "none"
+TENSORBOARD = "tensorboard"  # folder of its event files within a training's
 _SAY = threading.excepthook
 _PROJECT = "tpsrl"  # of the services that sort runs by project
 _WANDB_RUN = "wandb_run"  # file in the training's folder, by which the run is gone on with
@@ -59,7 +60,7 @@ class TensorBoard:
 
         threading.excepthook = _say_of_threads
         purge = run.resumed_at + 1 if run.resumed_at else None
-        self._folder = run.out / "tensorboard"
+        self._folder = run.out / TENSORBOARD
         with self._told():
             self._writer: Any = SummaryWriter(str(self._folder), purge_step=purge)
 
