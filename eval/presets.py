@@ -8,8 +8,14 @@ from typing import Any, Literal
 from planner.execution.limits import ExecutionRules
 from skills import registry
 from skills.policies import pretrained
+from skills.spec import SkillSpec
 from tpsrl import config
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, renamed, unknown
+
+
+def drives(spec: SkillSpec) -> bool:
+    """Whether a skill is there to get somewhere."""
+    return spec.definition.reach_m(spec.values().thresholds) is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,14 +48,26 @@ class AgentPreset:
         """The rules of a protocol, with the agent's own.
 
         Raises:
-            UserError: an entry names an action or skill that there is not.
+            UserError: an entry names an action or skill that there is not, or that cannot be so
+                deployed.
         """
         actions = {action for spec in registry.specs().values() for action in spec.actions}
         for action in self.without:
             if action not in actions:
                 raise unknown("agent.without", action, actions)
-        for name in (*self.base_masked, *filter(None, [self.one_policy])):
-            registry.get(name)
+        for name in self.base_masked:
+            with renamed("skill", "agent.base_masked"):
+                spec = registry.get(name)
+            if drives(spec):
+                raise UserError(f"agent.base_masked: {name} drives, so its base cannot stand still")
+        if self.one_policy:
+            with renamed("skill", "agent.one_policy"):
+                spec = registry.get(self.one_policy)
+            if spec.actions:
+                raise UserError(
+                    f"agent.one_policy: {self.one_policy} does one step of a plan, and not all "
+                    "that is to be done for an object, as monolithic does"
+                )
         own = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
         plan = rules.plan
         if self.nav_after_open_drawer is not None:

@@ -10,6 +10,7 @@ from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
 from skills import tables
 from tpsrl import config
+from tpsrl.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +66,12 @@ class Protocol:
     def rules(
         self, replan: bool, carried_out_by: Mapping[str, str], after_timeout: bool = False
     ) -> ExecutionRules:
-        """The executor's rules under this protocol."""
+        """The executor's rules under this protocol.
+
+        Raises:
+            UserError: by its thresholds something could be open and closed at once.
+        """
+        self._check_gaps()
         within = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
         return ExecutionRules(
             after_timeout=after_timeout,
@@ -75,6 +81,18 @@ class Protocol:
             plan=self.plan,
             carried_out_by=carried_out_by,
         )
+
+    def _check_gaps(self) -> None:
+        for closed, opened in (
+            ("closed_cab_m", "opened_cab_m"),
+            ("closed_fridge_rad", "opened_fridge_rad"),
+        ):
+            most, least = getattr(self.predicates, closed), getattr(self.predicates, opened)
+            if most > least:
+                raise UserError(
+                    f"protocol.predicates.{closed}: {most:g} must not be more than "
+                    f"protocol.predicates.{opened}, which is {least:g}"
+                )
 
     def limits_for(self, scenario: str) -> Any:
         """The limits of an episode of a scenario."""

@@ -10,6 +10,8 @@ from skills import registry, tables
 from tpsrl import config
 from tpsrl.world.scenarios import Scenario
 
+_MOST_STRIDE = 1000  # control steps
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunSettings:
@@ -49,11 +51,15 @@ class RunSettings:
     videos: int = config.option(
         0, "film the first so many episodes", minimum=0, maximum=config.MOST_EPISODES
     )
-    video_stride: int = config.option(4, "control steps from frame to frame", minimum=1)
+    video_stride: int = config.option(
+        4, "control steps from frame to frame", minimum=1, maximum=_MOST_STRIDE
+    )
     measure_view: bool = config.option(
         False, "measure how often what is in the hand blocks the head camera's view"
     )
-    view_stride: int = config.option(5, "control steps from look to look", minimum=1)
+    view_stride: int = config.option(
+        5, "control steps from look to look", minimum=1, maximum=_MOST_STRIDE
+    )
     out: str | None = config.option(None, "folder of the results (default: out/NAME)")
 
 

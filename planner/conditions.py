@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from itertools import product
 from typing import NamedTuple
 
-from pddlpy.pddl import And, Condition, Lit, Not, Operator, Or
+from pddlpy.pddl import And, Condition, Equality, Lit, Not, Operator, Or
 
 from planner.predicates import Atom
 
@@ -26,6 +26,8 @@ def clauses(condition: Condition, holds: bool = True) -> list[Clause]:
         return [(Literal(tuple(condition.atom.predicate), holds),)]
     if isinstance(condition, Not):
         return clauses(condition.child, not holds)
+    if isinstance(condition, Equality):  # nothing to ask for, or what nothing brings about
+        return [] if (condition.left == condition.right) == holds else [()]
     if not isinstance(condition, And | Or):
         raise NotImplementedError(f"preconditions of kind {type(condition).__name__}")
     parts = [clauses(child, holds) for child in condition.children]

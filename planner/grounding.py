@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pddlpy
-from pddlpy.diagnostics import diagnose
 from pddlpy.pddl import Operator
 from pddlpy.planning import GroundedTask, PlannerError, validate_requirements
 
+from planner.checking import DomainFile
 from planner.conditions import clauses
-from planner.predicates import PLANNING_ONLY, PREDICATES, Atom
-from tpsrl.errors import UserError, unknown
+from planner.predicates import Atom
+from tpsrl.errors import UserError
 
-_ACTION = re.compile(r"\(\s*:action\s+([\w-]+)")
 DOMAIN = Path(__file__).with_name("domain.pddl")
 HABITAT_DOMAIN = Path(__file__).with_name("domain_habitat.pddl")
 
@@ -55,11 +54,14 @@ def ground(problem: str, domain: Path, names: Sequence[str] = ()) -> GroundedTas
         problem_file = Path(folder) / "problem.pddl"
         problem_file.write_text(problem, encoding="utf-8")
         try:
-            _check(domain, problem_file)
+            own = _check(domain, problem_file)
             parsed = pddlpy.DomainProblem(str(domain), str(problem_file))
             validate_requirements(parsed)
+            if own is not None:
+                own.check_size(parsed)
             task = GroundedTask(parsed)
-            _check_variables(domain, task)
+            if own is not None:
+                _check_variables(own, task)
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise UserError(f"domain: cannot read {domain}: {reason}") from None
@@ -86,66 +88,30 @@ def arguments(task: GroundedTask, action: Operator) -> tuple[str, ...]:
 _checked: set[tuple[Path, int]] = set()
 
 
-def _check(domain: Path, problem_file: Path) -> None:
-    """Has pddlpy look for mistakes, which its parser alone passes over; once for each domain.
+def _check(domain: Path, problem_file: Path) -> DomainFile | None:
+    """What is known of a domain of somebody's own, which has no mistakes.
 
     The shipped domains are checked by the tests instead: a diagnosis costs as much as a plan.
     """
-    key = (domain, domain.stat().st_mtime_ns)
-    if domain in (DOMAIN, HABITAT_DOMAIN) or key in _checked:
-        return
-    issues = diagnose(str(domain), str(problem_file))["issues"]
-    errors = [issue["message"] for issue in issues if issue["severity"] == "error"]
-    if errors:
-        raise UserError(f"domain: {domain}: {_one_line(errors[0])}")
-    text = re.sub(";.*", "", domain.read_text())
-    first: dict[str, int] = {}
-    for found in _ACTION.finditer(text):
-        name, line = found[1], _line(text, found.start())
-        if name in first:
-            raise UserError(
-                f"domain: {domain}: line {line}: action '{name}' is defined twice, "
-                f"first in line {first[name]}"
-            )
-        first[name] = line
-    _check_types(domain, text)
-    for predicate in sorted(pddlpy.DomainProblem(str(domain), str(problem_file)).predicates()):
-        if predicate not in {*PREDICATES, *PLANNING_ONLY}:
-            raise unknown(f"domain: {domain}: predicate", predicate, PREDICATES)
-    _checked.add(key)
-
-
-def _check_types(domain: Path, text: str) -> None:
-    """Whether what is typed has types of the domain, which pddlpy's diagnosis does not ask."""
-    declared = re.search(r"\(\s*:types([^()]*)\)", text)
-    types = {"object", *(declared[1].split() if declared else ())}
-    for found in re.finditer(r"\s-\s+([A-Za-z][\w-]*)", text):
-        if found[1] not in types:
-            where = f"domain: {domain}: line {_line(text, found.start(1))}: type"
-            raise unknown(where, found[1], sorted(types - {"-"}))
-
-
-def _line(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1
-
-
-def _check_variables(domain: Path, task: GroundedTask) -> None:
-    """Whether actions use their own variables only, which pddlpy's diagnosis does not ask."""
     if domain in (DOMAIN, HABITAT_DOMAIN):
-        return
-    text = re.sub(";.*", "", domain.read_text())
-    places = {found[1]: found.start() for found in _ACTION.finditer(text)}
+        return None
+    key = (domain, domain.stat().st_mtime_ns)
+    own = DomainFile(domain)
+    if key not in _checked:
+        own.check(problem_file)
+        _checked.add(key)
+    return own
+
+
+def _check_variables(own: DomainFile, task: GroundedTask) -> None:
+    """Whether actions use their own variables only, which pddlpy's diagnosis does not ask."""
     for action in task.actions:
         needed = [literal.atom for clause in clauses(action.precondition) for literal in clause]
         for atom in (*needed, *action.effect_pos, *action.effect_neg):
             for term in atom[1:]:
                 if term.startswith("?"):
-                    name = action.operator_name
-                    line = _line(text, max(text.find(term, places.get(name, 0)), 0))
-                    raise UserError(
-                        f"domain: {domain}: line {line}: action '{name}' uses {term}, "
-                        "which is none of its parameters"
-                    )
+                    why = f"it uses {term}, which is none of its parameters"
+                    raise own.of_action(str(action.operator_name), why, term)
 
 
 def _one_line(message: object) -> str:

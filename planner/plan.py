@@ -15,6 +15,7 @@ from planner.structure import renamed
 from skills import registry
 from skills.core.interface import SkillGoal
 from skills.spec import Referent
+from tpsrl.errors import UserError
 from tpsrl.world.state import WorldState
 
 # The first added atom in this order is what an action is for; among equals, the one about the
@@ -150,7 +151,8 @@ def make_step(
     `carried_out_by` names the skill for some actions.
 
     Raises:
-        UserError: no skill carries out the action, or not the one that is named.
+        UserError: no skill carries out the action, or not the one that is named; or it makes
+            nothing true where it is taken.
     """
     before, reachable = facts
     skill = registry.carrying_out(action.operator_name, carried_out_by)
@@ -160,6 +162,9 @@ def make_step(
         if all(literal.holds or literal.atom in reachable for literal in clause)
     ]
     adds, deletes = fired_effects(action, before)
+    if not adds:
+        step = f"step {index + 1}, {text((action.operator_name, *args))}"
+        raise UserError(f"domain: {step}, is needed and makes nothing true")
     return PlanStep(
         index=index,
         action=action.operator_name,

@@ -9,9 +9,11 @@ from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity, short_name
 from planner.grounding import problem_text
 from planner.options import PlanOptions
 from planner.predicates import Atom, PredicateContext, PredicateThresholds, check, evaluate, parse
-from tpsrl.errors import unknown
+from tpsrl.errors import UserError, unknown
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState
+
+_MOST_GOALS = 100  # atoms of a goal; Tidy House has 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,11 +74,14 @@ def with_goal(problem: Problem, goal: str) -> Problem:
     Objects may be called by their short names.
 
     Raises:
-        UserError: an atom is malformed, or its predicate or an entity unknown.
+        UserError: an atom is malformed, its predicate or an entity unknown, or there are too many.
     """
+    readings = goal.split(" and ")
+    if len(readings) > _MOST_GOALS:
+        raise UserError(f"goal: has {len(readings):,} atoms, must have {_MOST_GOALS} at most")
     names = {short_name(entity.name): entity.name for entity in problem.entities}
     atoms: list[Atom] = []
-    for reading in goal.split(" and "):
+    for reading in readings:
         predicate, *terms = parse(reading, "goal")
         check((predicate, *terms), "goal: ")
         for term in terms:

@@ -13,9 +13,8 @@ Parsing and grounding take a third of a second, and the episodes of a scenario a
 was found for one serves all that have the same structure (`planner.structure`).
 """
 
-import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pddlpy
@@ -27,15 +26,26 @@ from planner.grounding import DOMAIN, HABITAT_DOMAIN, arguments, ground, problem
 from planner.plan import Plan, PlanStep, make_step, renamed_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
-from planner.structure import Structure, abridged
+from planner.structure import Structure, abridged, renamed
 from skills import registry
 from tpsrl.errors import UserError
 
 __all__ = ["DOMAIN", "HABITAT_DOMAIN", "UnsolvableError", "plan"]
 
 
+_MOST_STATES = 5000  # looked at for one atom of a goal; HAB's scenarios need 35 at most
+
+
 class UnsolvableError(UserError):
-    """No plan reaches the goal."""
+    """No plan reaches the goal, as far as search goes."""
+
+
+class _Stuck(Exception):
+    """An atom of the goal that is not reached; `why` has "{}" for it."""
+
+    def __init__(self, atom: Atom, why: str) -> None:
+        super().__init__(atom, why)
+        self.atom, self.why = atom, why
 
 
 def plan(
@@ -50,15 +60,22 @@ def plan(
         UserError: the domain or the problem is malformed.
     """
     if domain not in (DOMAIN, HABITAT_DOMAIN):  # a file of one's own may change
-        return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
+        try:
+            return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
+        except _Stuck as stuck:
+            raise _unsolvable(stuck.why, stuck.atom) from None
     structure, names = abridged(problem)
     try:
         found = _steps_once(structure, domain)
-    except UnsolvableError:  # once more, to name the atom as the problem does
-        return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
+    except _Stuck as stuck:
+        raise _unsolvable(stuck.why, renamed(stuck.atom, names)) from None
     actions = {step.action for step in found}
     skills = {a: registry.carrying_out(a, carried_out_by).name for a in actions}
     return Plan([renamed_step(step, names, skills[step.action]) for step in found], problem)
+
+
+def _unsolvable(why: str, atom: Atom) -> UnsolvableError:
+    return UnsolvableError(f"plan: {why.format(text(atom))}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -78,7 +95,7 @@ def _steps(
     task.actions = [a for a in task.actions if possible(clauses(a.precondition), reachable)]
     for atom in structure.goal:
         if atom not in reachable:
-            raise UnsolvableError(f"plan: no action can reach {text(atom)} from the start")
+            raise _Stuck(atom, "no action can reach {} from the start")
     state = task.initial
     steps: list[PlanStep] = []
     for count in range(1, len(structure.goal) + 1):
@@ -108,14 +125,18 @@ def _achieve(
 ) -> Sequence[Operator]:
     """A shortest way from a state, where all but the last of the goals hold, to all of them."""
     helpful = _contributing(task.actions, state.atoms, goals, reachable)
+    given_up = False
     for actions in (helpful, task.actions):
-        stretch = copy.copy(task)
-        stretch.initial, stretch.goals, stretch.actions = state, set(goals), actions
-        found = _Search(stretch).solve(task.domainproblem)
+        stretch = _Stretch(task, state, goals, actions)
+        try:
+            found = _Search(stretch).solve(task.domainproblem)
+        except _TooFar:
+            given_up = True
+            continue
         if found is not None:
             return found.actions
-    last = text(goals[-1])
-    raise UnsolvableError(f"plan: no plan reaches {last} while keeping the goals before it")
+    why = "no plan reaches {} while keeping the goals before it"
+    raise _Stuck(goals[-1], f"{why}, in {_MOST_STATES:,} states searched" if given_up else why)
 
 
 def _contributing(
@@ -137,6 +158,28 @@ def _contributing(
             for clause in clauses(actions[n].precondition):
                 if not any(satisfied(literal, facts) for literal in clause):
                     wanted.update(clause)
+
+
+class _TooFar(Exception):
+    """A search has looked at as many states as it may."""
+
+
+class _Stretch(GroundedTask):
+    """A task from a state to goals by some of its actions, of so many states at most."""
+
+    def __init__(
+        self, task: GroundedTask, state: State, goals: Sequence[Atom], actions: Sequence[Operator]
+    ) -> None:
+        self.domainproblem = task.domainproblem
+        self.initial, self.goals, self.actions = state, set(goals), list(actions)
+        self._left = _MOST_STATES
+
+    def successors(self, state: State) -> Iterator[tuple[Operator, State]]:
+        """As pddlpy has it; raises `_TooFar` at last."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooFar
+        return super().successors(state)
 
 
 class _Search(BFSPlanner):

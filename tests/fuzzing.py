@@ -26,6 +26,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from skills.starts.bank import Bank
+from skills.starts.recorded import save_starts
 from tpsrl import cli, config
 
 ROOT = Path(__file__).parents[1]
@@ -116,7 +118,12 @@ LINES = (
         ("shipped",),
         1,
     ),
-    Line(("train", "navigate"), _TRAIN | {"start_states": "starts.npz"}, ("starts",), 2),
+    Line(
+        ("train", "navigate"),
+        _TRAIN | {"start_states": "starts.npz", "num_objects": "30"},  # as the bank's homes
+        ("starts",),
+        2,
+    ),
     Line(("train", "navigate"), _TRAIN | {"demos": "demos"}, ("demos",), 2),
     Line(
         ("demos", "navigate"),
@@ -275,8 +282,7 @@ def make_materials(folder: Path) -> dict[str, Files]:
         (folder / "hub").mkdir()
         for suffix in ("safetensors", "md"):
             shutil.copy(ROOT / f"skills/pretrained/navigate.{suffix}", folder / "hub")
-        starts = sorted((folder / "bank").rglob("*.npz"))
-        shutil.copy(starts[0], folder / "starts.npz")
+        save_starts(folder / "starts.npz", Bank(folder / "bank/pick", "navigate")[:2])
     found = {}
     for path in sorted(folder.iterdir()):
         files = [p for p in ([path] if path.is_file() else sorted(path.rglob("*"))) if p.is_file()]

@@ -40,7 +40,7 @@ def roomiest(layout: str) -> tuple[float, float]:
 def on_floor(name: str, x: float, y: float, lift: float = 0.001) -> ObjectPlacement:
     """An object that stands upright on the floor."""
     z = object_kind(name).half[2] + lift
-    return ObjectPlacement(name, (x, y, z), (1.0, 0.0, 0.0, 0.0), "floor")
+    return ObjectPlacement(name, (x, y, z), (1.0, 0.0, 0.0, 0.0), "")
 
 
 def episode(

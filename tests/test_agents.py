@@ -14,6 +14,7 @@ from eval.presets import AgentPreset
 from eval.protocols import Protocol
 from eval.reporting import acting
 from eval.running import agents, stand_ins
+from eval.running.episodes import obtain
 from eval.running.evaluator import evaluate
 from eval.settings import EvalSettings
 from planner.execution.executor import Executor
@@ -227,3 +228,35 @@ def test_stand_ins_say_what_they_do() -> None:
 
 def test_a_protocol_says_nothing_of_agents() -> None:
     assert not {"without", "base_masked", "one_policy"} & set(Protocol().values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["agent.without=[open_fridge]"], "agent.without: 'open_fridge' cannot be left out where"),
+        (["agent.one_policy=navigate"], "agent.one_policy: navigate does one step of a plan"),
+        (["agent.one_policy=pikc"], "agent.one_policy: unknown value 'pikc'"),
+        (["agent.base_masked=[navigate]"], "agent.base_masked: navigate drives, so its base"),
+        (
+            ["protocol.predicates.opened_cab_m=0.1", "protocol.predicates.closed_cab_m=0.3"],
+            "protocol.predicates.closed_cab_m: 0.3 must not be more than protocol.predicates.open",
+        ),
+    ],
+)
+def test_entries_that_contradict_each_other_are_refused_before_anything_runs(
+    overrides: list[str], message: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        agents.Policies.of(load(*overrides))
+    assert message in str(raised.value)
+
+
+def test_one_episode_is_not_several() -> None:
+    with pytest.raises(UserError, match="num_episodes: episode=0 is one episode, 3 were asked"):
+        obtain(load().scenario, "val", 0, 3, None, one="0")
+
+
+@pytest.mark.parametrize("key", ["video_stride", "view_stride"])
+def test_a_stride_is_no_longer_than_an_episode(key: str) -> None:
+    with pytest.raises(UserError, match=f"{key}: 1000000000 is out of range"):
+        load(f"{key}=1000000000")

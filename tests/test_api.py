@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import tpsrl
 from tpsrl import cli
 from tpsrl.commands import api
 from tpsrl.errors import UserError
+from tpsrl.rl.run.signals import SignalsNoted
 
 TINY = {
     "preset": "cpu_state",
@@ -55,6 +57,47 @@ def test_settings_become_what_the_command_line_takes(
     settings: dict[str, Any], overrides: list[str]
 ) -> None:
     assert list(api._overrides(settings)) == overrides
+
+
+def test_nothing_as_a_folder_is_the_default_as_on_the_command_line() -> None:
+    for given in ({}, {"out": None}, {"out": ""}):
+        assert api._out(given, "out/pick") == Path("out/pick")
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [
+        ({"resume": "auto", "out": "there"}, "there"),
+        ({"resume": "auto"}, "out/train/pick"),
+        ({"resume": "there"}, "there"),
+        ({}, "out/train/pick"),
+    ],
+)
+def test_a_training_returns_the_folder_that_it_is_in(
+    settings: dict[str, Any], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_run", lambda command, target, settings: 0)
+    assert api.train("pick", **settings) == Path(folder)
+
+
+def test_signals_are_left_alone_in_another_thread_than_the_main_one() -> None:
+    taken: list[str] = []
+
+    def note() -> None:
+        with SignalsNoted() as noted:
+            taken.append(noted.take())
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    thread.join()
+    assert taken == [""]
+
+
+def test_a_dictionary_in_itself_is_refused() -> None:
+    endless: dict[str, Any] = {}
+    endless["ppo"] = endless
+    with pytest.raises(UserError, match="settings: a dictionary is nested too deeply"):
+        tpsrl.train("pick", preset=endless)
 
 
 def test_a_learning_rate_keeps_its_value_on_the_way() -> None:

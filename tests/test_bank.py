@@ -267,9 +267,15 @@ def test_a_run_that_fails_leaves_nothing_that_looks_like_a_bank(
 def test_a_folder_that_is_there_already_is_left_alone(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "bank"
     out.mkdir()
-    made(dataset, out)  # an empty one is none
+    indices = made(dataset, out)  # an empty one is none
     with pytest.raises(UserError, match=r"out: .*bank is there already; delete it, or choose"):
-        made(dataset, out)
+        made(dataset, out, "only=failed")
+    # What is killed between the last episode and its end is called again.
+    left = tmp_path / ".bank.unfinished" / ".running"
+    left.mkdir(parents=True)
+    (left / "journal.jsonl").write_text("{}\n")
+    assert made(dataset, out) == indices
+    assert {path.name for path in tmp_path.iterdir()} - {dataset.name} == {"bank"}
 
 
 # -- shards ------------------------------------------------------------------------------------
@@ -319,6 +325,78 @@ def test_states_are_chosen_by_next_skill_and_outcome(
     assert numbers(Bank(folder, "pick", "succeeded")) == [0, 1, 3, 4, 6]
     assert numbers(Bank(folder, "pick", "failed")) == [2, 5]
     assert numbers(Bank(folder, "pick")[5:]) == [5, 6]
+
+
+def rewritten(path: Path, change: Callable[[Any], object]) -> None:
+    """A file of JSON with something changed in it."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def unsound(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the header of the first state of a bank's first shard."""
+    path = folder / "states_0000.npz"
+    with np.load(path) as file:
+        members = {name: file[name] for name in file.files}
+    header = json.loads(members["0.header"].tobytes())
+    change(header)
+    members["0.header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **members)
+    size = path.stat().st_size
+    rewritten(folder / "index.json", lambda index: index["shards"][0].update(bytes=size))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(
+            (lambda i, k=key, v=value: i.update({k: v}), f"index.json: {key} is ")
+            for key, value in (
+                ("slots", 0), ("slots", 13), ("slots", 10**9), ("slots", 12.0), ("slots", True),
+                ("num_objects", -1), ("num_objects", 10**9), ("num_objects", None),
+                ("shard_states", 0), ("shard_states", -1), ("shard_states", "2"),
+                ("states", -5), ("states", 1e3),
+            )
+        ),
+        (lambda i: i.update(shard_states=1), "1 shards do not hold its states"),
+        (lambda i: i.update(shards=[]), "0 shards do not hold its states"),
+        (lambda i: i["shards"][0].update(file="../../x.npz"), "is damaged"),
+        (lambda i: i["shards"][0].update(file="x" * 999), "is damaged"),
+        (lambda i: i["shards"][0].update(file=None), "is damaged"),
+        (lambda i: i.update(engine=1), "is damaged"),
+        (lambda i: i.pop("digest"), "is damaged"),
+    ],
+)  # fmt: skip
+def test_an_index_that_cannot_be_is_refused(
+    tmp_path: Path, change: Callable[[Any], object], message: str
+) -> None:
+    folder = written(tmp_path, 4)
+    rewritten(folder / "index.json", change)
+    with pytest.raises(UserError, match=f"starts: bank:.*navigate: .*{message}"):
+        Bank(folder, "pick")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h: h.update(engine="other"), "state 0 is not of engine 'kinematic', as index.json"),
+        (lambda h: h.pop("engine"), "is damaged or no shard"),
+        (lambda h: h["arrays"].pop(), "is damaged or no shard"),
+        (lambda h: h["arrays"][0].__setitem__(2, [2, -1]), "is damaged or no shard"),
+        (lambda h: h["episode"].pop("layout"), "episode: field 'layout' is missing"),
+        (lambda h: h.update(note=[]), "state 0: it has no skill's goal"),
+        (lambda h: h["note"]["goal"].update(object=7), "state 0: goal.object: 7 is out of range"),
+    ],
+)
+def test_a_damaged_state_is_refused_by_bank_and_file(
+    tmp_path: Path, change: Callable[[Any], object], message: str
+) -> None:
+    folder = written(tmp_path, 4)
+    unsound(folder, change)
+    with pytest.raises(UserError, match=rf"starts: bank:.*states_0000\.npz.*{message}"):
+        Bank(folder, "pick")[0]
+    assert Bank(folder, "pick")[1].goal.object == 0
 
 
 def test_no_more_files_are_open_than_a_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

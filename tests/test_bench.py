@@ -94,6 +94,18 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         (["collector=ver,ver"], "collector: ver,ver names one twice"),
         (["task=pik"], "task: unknown value 'pik'; did you mean 'pick'"),
         (["turns=0"], "turns: 0 is out of range"),
+        (["preset.collector=foo"], "preset.collector: unknown value 'foo'"),
+        (["preset.preempt=foo"], "preset.preempt: unknown value 'foo'"),
+        (["preset.ppo.entropy_min=0.5"], "0.5 and 1.0 (preset.ppo.entropy_min and"),
+        (["preset.policy.min_std=3"], "preset.policy.initial_std: 0.37 is not between 3.0 and"),
+        (["preset.min_batch=99"], "preset.min_batch: 99 is more than the 32 environments"),
+        (["preset.num_steps=1", "preset.ppo.minibatches=33"], "is more than the 32 steps of a"),
+        (["preset.ppo.value_epochs=2"], "preset.ppo.value_epochs: the value has no network of"),
+        (["preset.ppo.imitation_coef=0.1"], "preset.ppo.imitation_coef: there are no demonstra"),
+        (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 need"),
+        (["preset.policy.critic=true", "preset.policy.separate_value=true"], "separate_value: con"),
+        (["task=synthetic_busy", "preset.policy.critic=true"], "synthetic_busy has no true state"),
+        (["task=synthetic_busy", "preset.num_envs=2000"], "must be at most 1024; or choose proces"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(

@@ -165,7 +165,10 @@ def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> No
         ("policy", {"lstm_width": 10**7}),
         ("policy", {"lstm_width": 2_000, "lstm_layers": 64}),
         ("policy", {"encoder": "resnet50", "encoder_width": 10**6}),
+        ("policy", {"encoder": "nature_cnn", "lstm_layers": 0, "visual_width": 10**9}),
+        ("policy", {"lstm_layers": 0, "state_width": 10**9}),
         ("spec", {"observations": {"state": [10**9]}}),
+        ("spec", {"observations": {"state": [5], "depth": [8000, 8000]}}),
         ("spec", {"observations": {"state": [5], "depth": [10**6, 10**6]}}),
     ],
 )
@@ -176,6 +179,61 @@ def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(
     found.note[part] = {**found.note[part], **changes}
     with pytest.raises(UserError, match="of another network"):
         checkpoint.load_policy(found)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"observations": {}},
+        {"observations": {"state": []}},
+        {"observations": {"state": [5.0]}},
+        {"observations": {"state": [True]}},
+        {"observations": {"state": [5], "depth": [32]}},
+        {"observations": {"state": [5], "other": [3]}},
+        {"observations": [5]},
+        {"mask": []},
+        {"mask": [1, 1, 0]},
+        {"rays": [3, 2]},
+        {"rays": [0, 6]},
+        {"far": 0},
+        {"far": "x"},
+    ],
+)
+def test_a_policy_that_sees_what_cannot_be_seen_is_refused(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    found = checkpoint.load(saved(tmp_path / "a"), field="init")
+    found.note["spec"] = {**found.note["spec"], **spec}
+    with pytest.raises(UserError, match=r"^init: .* has no valid 'spec'"):
+        checkpoint.load_policy(found)
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.int64, torch.complex64])
+def test_weights_that_are_no_ordinary_numbers_are_refused(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
+    found = checkpoint.load(saved(tmp_path / "a"), field="agent")
+    for name, tensor in found.tensors.items():
+        found.tensors[name] = tensor.to(kind)
+    with pytest.raises(UserError, match=f"^agent: .* is of numbers of the wrong kind, {kind}"):
+        checkpoint.load_policy(found)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_are_read(tmp_path: Path, kind: torch.dtype) -> None:
+    found = checkpoint.load(saved(tmp_path / "a"))
+    for name, tensor in found.tensors.items():
+        found.tensors[name] = tensor.to(kind)
+    assert {w.dtype for w in checkpoint.load_policy(found).parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    "note", ["[]", "{", '{"format": 1e999}', '{"format": "2"}', '{"format": 2, "a": "\\ud800"}']
+)
+def test_a_note_that_is_none_of_ours_is_refused(tmp_path: Path, note: str) -> None:
+    save_file({"weights": torch.zeros(3)}, tmp_path / "other", {"tpsrl": note})
+    with pytest.raises(UserError, match=r"^agent: .* is not one of tpsrl's"):
+        checkpoint.load(tmp_path / "other", field="agent")
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:

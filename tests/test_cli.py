@@ -9,6 +9,7 @@ import pytest
 
 from tpsrl import cli, config
 from tpsrl.commands import video
+from tpsrl.errors import UserError
 from tpsrl.world.episode import load_episodes
 
 ROOT = Path(__file__).parents[1]
@@ -274,6 +275,13 @@ def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, messa
     assert (done.returncode, done.stderr) == (code, message)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_an_exit_code_is_the_same_where_errors_cannot_be_said() -> None:
+    command = [sys.executable, "-m", "tpsrl", "eval", "pick", "seed=one"]
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command, stderr=full).returncode == 2
+
+
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
 def test_what_a_signal_left_half_made_does_not_complain(number: str, code: int) -> None:
     done = run_python(
@@ -309,6 +317,10 @@ def test_a_reader_that_has_enough_causes_no_traceback() -> None:
         ("exec <&- >&- 2>&-", 2, "", ""),
         ("export NUMBA_NUM_THREADS=0", 2, "", "NUMBA_NUM_THREADS: '0' is no number of at least 1"),
         ("export NUMBA_NUM_THREADS=a", 2, "", "NUMBA_NUM_THREADS: 'a' is no number of at least 1"),
+        ("export OMP_NUM_THREADS=abc", 2, "", "OMP_NUM_THREADS: 'abc' is no number of at least 1"),
+        ("export OMP_NUM_THREADS=", 2, "", "OMP_NUM_THREADS: '' is no number of at least 1"),
+        ("export OMP_NUM_THREADS=' 4 ,2'", 2, "", "scenario or skill: unknown value 'nothing'"),
+        ("export TORCH_LOGS=foo", 2, "", "TORCH_LOGS: torch does not know 'foo'; unset it"),
         ("rmdir $PWD", 2, "", "the current folder is not there any more"),
     ],
 )
@@ -329,6 +341,38 @@ def test_odd_surroundings_cause_no_traceback(
     assert (done.returncode, done.stdout) == (code, out)
     assert done.stderr.startswith(f"tpsrl: error: {err}") if err else not done.stderr
     assert len(done.stderr.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("size", ["0", "00", "-1", "\N{SUPERSCRIPT TWO}", "9" * 9, ""])
+def test_a_terminal_of_an_odd_width_is_shown_everything(
+    monkeypatch: pytest.MonkeyPatch, size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", size)
+    monkeypatch.setenv("LINES", size)
+    assert cli.main(["--version"]) == 0
+    assert "COLUMNS" not in os.environ and "LINES" not in os.environ
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli.main(["--version"]) == 0
+    assert os.environ["COLUMNS"] == "40"
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        (["pick", "resume=there"], "there"),
+        (["pick", "resume=auto", "out=there"], "there"),
+        (["pick", "resume=auto"], "out/train/pick"),
+        (["skill=pick", "resume=auto"], "out/train/pick"),
+    ],
+)
+def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
+    words: list[str], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "config.yaml").write_text("skill_modules: /nowhere/mine.py\n")
+    with pytest.raises(UserError, match="/nowhere/mine"):
+        cli._with_user_modules(words)
 
 
 @pytest.mark.parametrize("given", ["nonsense", "egl", "osmesa"])

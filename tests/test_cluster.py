@@ -190,11 +190,15 @@ def test_bench_scale_measures_ranks_and_simulates_the_same(tmp_path: Path) -> No
         ("rules=none,70%", "rules: unknown value '70%'"),
         ("collector=overlap", "collector: unknown value 'overlap'"),
         ("ranks=1", "ranks: one alone is never preempted; must be 0 or at least 2, got 1"),
+        ("rules=none,none", "rules: none,none names one twice"),
+        ("ranks=0 simulate=0", "simulate: with ranks=0 there is nothing to do; nearest: 1"),
+        ("num_envs=1 num_steps=1", "num_steps: 1 in a rollout is less than its 2 mini-batches"),
+        ("num_steps=1000000000000", "num_steps: 1000000000000 is out of range"),
     ],
 )
 def test_bench_scale_refuses(
     argument: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["bench", "scale", argument, f"out={tmp_path / 'made'}"]) == 2
+    assert cli.main(["bench", "scale", *argument.split(), f"out={tmp_path / 'made'}"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "made").exists()

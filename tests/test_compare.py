@@ -86,12 +86,15 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
 @pytest.mark.parametrize(
     ("report", "message"),
     [
-        ({"success": 1}, "not as an evaluation writes it"),
+        ({"success": {}}, "not as an evaluation writes it"),
+        ({"success": 1}, "report.json: success: 1 is no object with keys"),
         ({"runs": [{"folder": ".."}]}, "runs: no folder in it: '..'"),
         ({"runs": [{"folder": "/etc"}]}, "runs: no folder in it: '/etc'"),
         ({"runs": [{"folder": ""}]}, "runs: no folder in it: ''"),
         ({"runs": [{"folder": "itself"}]}, "itself is itself of several"),
-        ({"runs": 3}, "runs: no folder in it: None"),
+        ({"runs": 3}, "report.json: runs: 3 is no list"),
+        ({"runs": [{}]}, "runs: no folder in it: None"),
+        ({"runs": [{"folder": "b"}] * 2}, "runs: b is named twice"),
         ({"success": "\x1b[2J"}, "has control characters in it"),
         ({"success": "\x9b2J"}, "has control characters in it"),
     ],
@@ -247,7 +250,7 @@ def test_names_are_the_last_parts_of_paths_that_tell_them_apart() -> None:
         (["a", "b", "out=b"], "out: b is one of the evaluations; take another folder"),
         (["a", "skill"], "report: skill is not of one scenario; only agents on one compare"),
         (["torn"], "report: torn/report.json: "),
-        (["other"], "report: other/report.json is not the report of an evaluation"),
+        (["other"], "report: other/report.json: it is not the report of an evaluation"),
         (["cut"], "report: cut/episodes.jsonl, line 6: "),
         (["a", "b", "outt=c"], "unknown key 'outt'; did you mean 'out'?"),
         (["a", "b", "--out=c"], "report: unknown flag '--out=c'"),
@@ -275,3 +278,110 @@ def test_bad_folders_are_refused_in_one_line_and_nothing_is_written(
     assert printed.err.startswith("tpsrl: error: ") and message in printed.err
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.*") if p.is_file()} == before
     assert not (tmp_path / "out").exists()
+
+
+def _change(value: Any, key: str, to: Any) -> None:
+    """Sets an entry by its dotted key, in which numbers count along lists."""
+    *parts, last = [int(part) if part.isdecimal() else part for part in key.split(".")]
+    for part in parts:
+        value = value[part]
+    value[last] = to
+
+
+@pytest.mark.parametrize(
+    ("key", "to", "message"),
+    [
+        ("stage_goals.0.reached", "<script>", "stage_goals[0].reached: '<script>' is no whole"),
+        ("num_episodes", True, "num_episodes: True is no whole number"),
+        ("blame.0.count", 1.5, "blame[0].count: 1.5 is no whole number"),
+        ("repairs.0.gain", 3e6, "repairs[0].gain: 3000000.0 is no number from -1 to 1"),
+        ("propagation.product_isolated", 1e9, "propagation.product_isolated: "),
+        ("handoffs.0.n", "1", "handoffs[0].n: '1' is no whole number"),
+        ("handoff_matrix.0.errors.0.bins.0.n", [], "handoff_matrix[0].errors[0].bins[0].n: []"),
+        ("reel.0.clips.0.video", "//evil.example/x.mp4", "reel[0].clips[0].video: "),
+        ("reel.0.clips.0.poster", "../x.png", "poster: '../x.png' is no file in the folder"),
+        ("reel.0.cause", ": " * 100_000, "is longer than 100,000 letters"),
+        ("findings", ["x"] * 20_000, "findings: it has 20,000 entries, 10,000 at most"),
+        ("replan", [[]], "replan: [[]] is neither true nor false"),
+    ],
+)
+def test_what_a_report_holds_is_of_its_type(
+    tmp_path: Path, key: str, to: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(tmp_path)
+    report = full_report()
+    _change(report, key, to)
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert cli.main(["report", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert f"report: {tmp_path}/report.json: " in printed.err and printed.err.count("\n") == 1
+    assert message in printed.err and not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "to"),
+    [
+        ("steps", "<script>"),
+        ("goals_met", "<img src=x>"),
+        ("clutter_moved", "<img src=x>"),
+        ("video", "//evil.example/x.mp4"),
+        ("video", "http:x.mp4"),
+        ("video", "a/../../x.mp4"),
+        ("first_cause.stage", -2),
+        ("stages.0.reached", 1),
+    ],
+)
+def test_what_a_record_holds_is_of_its_type(
+    tmp_path: Path, key: str, to: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(tmp_path)
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    record = json.loads(lines[3])
+    _change(record, key, to)
+    lines[3] = json.dumps(record)
+    (tmp_path / "episodes.jsonl").write_text("\n".join(lines))
+    assert cli.main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"report: {tmp_path}/episodes.jsonl, line 4: {key.split('.')[0]}" in said
+
+
+def test_a_report_larger_than_any_is_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / "report.json").open("wb") as file:
+        file.truncate(2**33)
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert "report.json: cannot be read (it has more than" in capsys.readouterr().err
+
+
+def test_of_several_reports_none_is_written_when_one_is_damaged(tmp_path: Path) -> None:
+    def run(settings: Any, console: Console) -> dict[str, Any]:
+        folder = write(Path(settings.out), FIRST, scenario=settings.scenario.name)
+        found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+        return found
+
+    several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
+    for path in tmp_path.rglob("report.html"):
+        path.unlink()
+    (tmp_path / "set_table" / "episodes.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match="set_table"):
+        reports.rebuild(str(tmp_path), QUIET)
+    assert not list(tmp_path.rglob("report.html"))
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.json"])
+def test_a_comparison_is_written_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
+    folders = [str(write(tmp_path / "a", FIRST)), str(write(tmp_path / "b", SECOND))]
+    (tmp_path / "out" / name).mkdir(parents=True)
+    with pytest.raises(UserError, match=f"out: .*{name} is no plain file"):
+        reports.compare(folders, str(tmp_path / "out"), QUIET)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+def test_an_index_that_cannot_be_written_stops_the_runs_before_they_begin(tmp_path: Path) -> None:
+    def run(settings: Any, console: Console) -> dict[str, Any]:
+        raise AssertionError("nothing is to be run")
+
+    (tmp_path / "set_table" / "timing.json").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"out: .*set_table/timing\.json is no plain file"):
+        several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)

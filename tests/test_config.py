@@ -237,3 +237,27 @@ def test_a_file_does_not_refer_to_what_is_the_users(text: str, tmp_path: Path) -
         config.load_preset("rules", str(path), Rules)
     with pytest.raises(UserError, match=r"refers to something"):
         config.load(Settings, [], path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# " + "x" * 2**20, "it has more than 1,048,576 bytes"),
+        (
+            "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)),
+            "it has more than 100,000 values",
+        ),
+        (f"limits: {{distance_m: 1{'0' * 400}}}", "too large to convert to float"),
+    ],
+)
+def test_a_file_of_settings_that_is_or_holds_too_much_is_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=rf"mine.yaml: cannot be read \(.*{message}"):
+        config.load_preset("rules", str(path), Rules)
+    path.write_text(text.replace("limits", "rules: {limits").replace("}", "}}"))
+    with pytest.raises(UserError, match=rf"mine.yaml: cannot be read \(.*{message}"):
+        config.load(Settings, [], base=path)

@@ -415,6 +415,23 @@ def recompressed(path: Path, change: Callable[[dict[str, np.ndarray]], None]) ->
                 ("depth", lambda a: np.full(a.shape, np.nan)),
                 ("state", lambda a: a * np.float32(np.inf)),
                 ("label", lambda a: a.astype(str)),
+                ("state", lambda a: a.astype(np.float64)),
+                ("state", lambda a: a.astype(">f4")),
+                ("state", lambda a: a[:, :-1]),
+                ("state", lambda a: a[0]),
+                ("label", lambda a: a[:, :3]),
+                ("action", lambda a: a * np.float32(np.nan)),
+                ("depth", lambda a: a[:, :4]),
+                ("depth", lambda a: a[..., None]),
+                ("depth", lambda a: np.full(a.shape, 9999, np.uint16)),
+                ("valid", lambda a: a[:, None]),
+                ("lengths", lambda a: a[:, None]),
+                ("lengths", lambda a: a - a[0]),
+                ("lengths", lambda a: a[:0]),
+                ("lengths", lambda a: np.array([-1, sum(a) + 1])),
+                ("lengths", lambda a: a * 2**62),
+                ("number", lambda a: a[:1]),
+                ("ended_by", lambda a: np.array([3.0, 4.0])),
             )
         ),
     ],
@@ -427,6 +444,45 @@ def test_what_is_damaged_is_refused_by_file_in_one_line(
     with pytest.raises(UserError, match=message) as error:
         list(store.read(folder))
     assert "\n" not in str(error.value) and str(error.value).startswith("demos: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("skill", None),
+        ("sensors", [["compass", 0]]),
+        ("sensors", [["compass", 1e3]]),
+        ("sensors", [["compass"]]),
+        ("sensors", 3),
+        ("depth", [5]),
+        ("depth", [5, -7]),
+        ("depth", [5, 10**9]),
+        ("depth", 5),
+        ("episodes", "5"),
+        ("episodes", -1),
+        ("frames", 1.5),
+        ("frames", 10**30),
+        ("ended", []),
+        ("ended", {"success": "3"}),
+        ("made", "by hand"),
+        ("more", 1),
+    ],
+)
+def test_a_note_with_something_else_in_it_is_refused(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    folder = written(tmp_path, made_up((4, 1)))
+    note = json.loads((folder / "demos.json").read_text())
+    (folder / "demos.json").write_text(json.dumps({**note, key: value}))
+    with pytest.raises(UserError, match=r"^out: .*demos\.json is damaged"):
+        store.read_note(folder, "out")
+
+
+def test_a_folder_without_episodes_is_refused(tmp_path: Path) -> None:
+    note = store.DemosNote(NAME, (("compass", 3),), None)
+    store.DemosWriter(tmp_path, note).finish()
+    with pytest.raises(UserError, match=r"demos: .* holds no episodes"):
+        list(store.read(tmp_path))
 
 
 def test_a_folder_that_is_not_finished_is_none(tmp_path: Path) -> None:

@@ -44,6 +44,21 @@ def test_images_of_any_shape_become_vectors_that_tell_them_apart(
     assert torch.pdist(vectors).min() > 1e-4
 
 
+@pytest.mark.parametrize("width", [1, 3, 5, 33])
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_an_odd_number_of_channels_is_as_good_as_any(name: str, width: int) -> None:
+    made = make_encoder(name, width, {"state": (3,), "depth": (32, 32)}, SIZE)
+    assert made is not None and made(images(2, 32, 32)).shape == (2, SIZE)
+
+
+@pytest.mark.parametrize("width", [2, 8, 10, 32])
+def test_an_even_number_of_channels_has_half_as_many_groups(width: int) -> None:
+    made = make_encoder("resnet18", width, {"state": (3,), "depth": (32, 32)}, SIZE)
+    assert made is not None
+    norms = [module for module in made.modules() if isinstance(module, nn.GroupNorm)]
+    assert {norm.num_groups for norm in norms} == {width // 2}
+
+
 @pytest.mark.parametrize("shape", [(64, 64), (33, 100)])
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
 def test_every_corner_of_the_image_is_looked_at(name: str, shape: tuple[int, int]) -> None:

@@ -632,11 +632,75 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"sensors": ("arn",)}, "sensors: unknown value 'arn'; did you mean 'arm'"),
         ({"starts": [1]}, "starts: number 0, 1, is not a start"),
         ({"thresholds": 3}, "thresholds: 3 is not of the kind PickThresholds"),
+        (
+            {"depth": (1, 10**9)},
+            "depth: .* is out of range, a side has at most 4096 pixels",
+        ),
+        ({"depth": 4097}, "depth: 4097 is out of range"),
+        ({"sensors": ()}, "sensors: name at least one"),
+        ({"sensors": ("arm", "arm")}, "sensors: arm, arm names one twice"),
+        ({"sensors": ([],)}, "sensors: unknown value"),
+        ({"horizon": 5, "settings": {"horizon": 6}}, "horizon: the settings have one too"),
+        ({"settings": {"success": 1e15}}, r"settings\.success: .* between -1e\+06 and 1e\+06"),
+        ({"settings": {"slack": -1e7}}, r"settings\.slack: "),
+        ({"settings": {"slack": np.bool_(True)}}, r"settings\.slack: .* is not a number"),
+        ({"num_objects": 31}, "num_objects: must be between 0 and 30, got 31"),
+        ({"dataset_seed": -1}, "dataset_seed: must be at least 0, got -1"),
+        ({"slots": 0}, "slots: must be at least 1, got 0"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(one: Simulator, options: dict, message: str):
     with pytest.raises(UserError, match=message):
         env_of("pick", one, **options)
+
+
+@pytest.mark.parametrize("skill", ["navigate", "flee"])
+def test_a_skill_that_only_drives_cannot_do_without_its_base(one: Simulator, skill: str):
+    held = EnvOptions(base_movement=False)
+    for refuse in (lambda: held.batch(skill, one), lambda: held.check(skill)):
+        with pytest.raises(UserError, match=f"base_movement: {skill} has nothing but the base"):
+            refuse()
+    held.check("pick")
+
+
+def test_settings_may_be_numbers_of_numpy(one: Simulator):
+    given = {"horizon": np.int64(5), "slack": np.float32(0.5), "force_total_n": np.float64(3)}
+    changed = env_of("pick", one, settings=given).batch.settings
+    assert (changed.horizon, changed.slack, changed.force_total_n) == (5, 0.5, 3.0)
+    assert type(changed.horizon) is int and type(changed.slack) is float
+
+
+def test_what_is_no_simulator_or_snapshot_is_refused(one: Simulator):
+    with pytest.raises(UserError, match="simulator: 'x' is none"):
+        SkillEnv("pick", simulator="x")  # type: ignore[arg-type]
+    env = env_of("pick", one)
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="snapshot: 'x' is not one of a home and its task"):
+        env.restore("x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [SkillEnv, SkillVectorEnv])
+def test_a_closed_environment_says_so(kind: Any):
+    env = kind("open_drawer", starts=starts("open_drawer"))
+    env.reset(seed=0)
+    env.close()
+    env.close()
+    for call in (env.reset, lambda: env.step(np.zeros(act.SIZE)), env.render):
+        with pytest.raises(UserError, match="environment: it is closed"):
+            call()
+
+
+@pytest.mark.parametrize("over", [[False, True, False], [True, True, True]])
+def test_actions_of_homes_that_begin_anew_are_of_their_shape_too(
+    three: Simulator, over: list[bool]
+):
+    env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
+    env.reset(seed=0)
+    for wrong in (np.zeros((3, 5)), np.zeros((1, act.SIZE)), "garbage", None, [[1], [1, 2]]):
+        env._over[:] = over
+        with pytest.raises(UserError, match="actions: "):
+            env.step(wrong)  # type: ignore[arg-type]
+    env.step(np.zeros((3, act.SIZE)))
 
 
 def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
@@ -648,6 +712,8 @@ def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
         env.step(np.zeros(3))
     with pytest.raises(UserError, match="finite"):
         env.step(np.full(act.SIZE, np.nan))
+    with pytest.raises(UserError, match=r"actions: they are no array of shape \(1, 11\)"):
+        env.step([[1], [1, 2]])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="reset option: unknown value 'strat'"):
         env.reset(options={"strat": 1})
     with pytest.raises(UserError, match="actions: they are no real numbers"):
@@ -692,7 +758,7 @@ def test_resets_of_many_homes_refuse_what_cannot_be(
 @pytest.mark.parametrize(
     ("num_envs", "depth", "message"),
     [
-        (1, 100_000, "depth: 100000 needs 186.3 GiB of memory here, this machine has 23.0 GiB; "),
+        (1000, 4000, "num_envs: 1000 needs 179.4 GiB of memory here, this machine has 23.0 GiB; "),
         (10**9, None, "num_envs: 1000000000 needs 465,661.3 GiB"),
         (1.5, None, "num_envs: 1.5 is not a whole number"),
     ],

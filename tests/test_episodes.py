@@ -3,6 +3,7 @@ import dataclasses
 import gzip
 import json
 import math
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,12 +308,16 @@ def replaced(field: str, value: object) -> Callable[[list[dict]], None]:
     return lambda lines: lines[2].__setitem__(field, value)
 
 
+def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
+    return lambda lines: lines[2]["objects"][1].__setitem__(field, value)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (without("layout"), r"line 3: field 'layout' is missing"),
         (without("targets"), r"line 3: field 'targets' is missing"),
-        (replaced("robot_start", [0.0, math.nan, 0.0]), r"line 3: robot_start: nan is no number"),
+        (replaced("robot_start", [0.0, math.nan, 0.0]), r"line 3 is not JSON \(NaN is no finite"),
         (replaced("robot_start", [0.0, 1e30, 0.0]), r"robot_start: 1e\+30 is no number from -1000"),
         (replaced("robot_start", [0.0, True, 0.0]), r"robot_start: True is no number"),
         (replaced("robot_start", [0.0, 1.0]), r"line 3: robot_start: expected 3 finite numbers"),
@@ -321,6 +326,29 @@ def replaced(field: str, value: object) -> Callable[[list[dict]], None]:
         (replaced("layout", 7), r"line 3: layout: 7 is no text"),
         (replaced("articulation", {"fridge": "x"}), r"articulation: fridge: 'x' is no number"),
         (replaced("articulation", []), r"articulation: \[\] is no record"),
+        (
+            replaced("articulation", {"fridge_push_point": 1000.0}),
+            "line 3: articulation: fridge_push_point: must be between 0 and .*, got 1000",
+        ),
+        (replaced("articulation", {"fridge": 1}), "line 3: articulation: unknown value 'fridge'"),
+        (
+            replaced("layout", "replica_cad/nope"),
+            "line 3: layout: unknown value 'replica_cad/nope'",
+        ),
+        (replaced("layout", "replica_cad/v3_sc0_staging_00~9"), "line 3: layout: unknown value"),
+        (replaced("layout", "nowhere/nope"), "line 3: layout set: unknown value 'nowhere'"),
+        (replaced("id", "a\x1b[31mb\n"), "line 3: id: .* has characters that cannot be printed"),
+        (replaced("id", "a" * 400), "line 3: id: has 400 characters, must have 300 at most"),
+        (of_object("name", "zzz"), r"line 3: objects\[1\].name: unknown value 'zzz'; did you mean"),
+        (of_object("quat", [0, 0, 0, 0]), r"line 3: objects\[1\].quat: .* is no rotation"),
+        (of_object("receptacle", "soffa"), "line 3: objects.*unknown value 'soffa'; did you mean"),
+        (
+            lambda lines: lines[2]["objects"].extend(lines[1]["objects"]),
+            "60 are given, .* 30 at most",
+        ),
+        (lambda lines: lines[0].update(num_episodes="3"), "line 1: num_episodes: '3' is no whole"),
+        (lambda lines: lines[0].update(num_episodes=10**7), "num_episodes: .* from 0 to 1000000"),
+        (lambda lines: lines.append(lines[2]), "has more than the 3 episodes of line 1"),
         (replaced("targets", [TARGET, TARGET]), r"targets.object: 1 has two goals"),
         (replaced("targets", [{**TARGET, "object": 1.5}]), r"object: 1.5 is no whole number"),
         (replaced("targets", [{"object": 30, "goal": [0, 0, 0], "receptacle": "sofa"}]), "0 to 29"),
@@ -350,7 +378,7 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
     whole = path.read_bytes()
     for data, message in (
         (whole[:-500], "corrupt or truncated"),
-        (whole[:2000] + b"\0" * 40 + whole[2040:], "corrupt or truncated|not a gzip|CRC"),
+        (whole[:2000] + b"\0" * 40 + whole[2040:], "corrupt or truncated|line . is not JSON"),
         (b"plain text", "line 1 is not JSON"),
         (b"", "is not a tpsrl-episode/1 file|corrupt"),
         (gzip.compress(b"\xff\xfe{", mtime=0), "is no file of episodes"),
@@ -361,6 +389,29 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
             load_episodes(path)
     with pytest.raises(UserError, match="cannot read"):
         load_episodes(tmp_path / "absent.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"\n" * 2**24, "line 1 is not JSON"),
+        (b"0\n" * 2**22, "is not a tpsrl-episode/1 file"),
+        (b"%s\n[" + b"[]," * 2**22, "line 2 has more than 1,048,576 bytes"),
+        (b"%s\n" + b"0\n" * 2**22, "line 2: 0 is no record"),
+    ],
+)
+def test_a_file_that_unpacks_to_much_is_refused_at_its_first_bad_line(
+    text: bytes, message: str, tmp_path: Path
+) -> None:
+    header = json.dumps({"format": "tpsrl-episode/1", "num_episodes": 1}).encode()
+    path = tmp_path / "set.jsonl.gz"
+    path.write_bytes(gzip.compress(text.replace(b"%s", header), compresslevel=1))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=message):
+        load_episodes(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**24
 
 
 def test_an_unwritable_path_leaves_nothing(episodes: list[Episode], tmp_path: Path) -> None:
@@ -412,8 +463,19 @@ def test_an_unwritable_cache_names_the_variable_that_moves_it(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UserError, match="TPSRL_CACHE"):
+    monkeypatch.setattr(datasets, "generate", None)  # nothing is made before
+    with pytest.raises(UserError, match=r"^TPSRL_CACHE: cannot write into .*; set TPSRL_CACHE to"):
         datasets.load("tidy_house", "val", 1, num_objects=12)
+
+
+def test_the_cache_may_be_in_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/homes/me")
+    for value in ("~/.cache/tpsrl", ""):
+        monkeypatch.setenv("TPSRL_CACHE", value)
+        assert datasets.cache_folder() == Path("/homes/me/.cache/tpsrl/episodes")
+    monkeypatch.setenv("TPSRL_CACHE", "~nobody_at_all/x")
+    with pytest.raises(UserError, match=r"^TPSRL_CACHE: '~nobody_at_all' is nobody's home"):
+        datasets.cache_folder()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from skills.policies.card import Card, markdown
 from skills.policies.learned import LearnedPolicy
 from skills.starts.recorded import save_starts
 from tpsrl import cli, config
+from tpsrl.commands.clone import CloneSettings
 from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint
@@ -86,6 +87,45 @@ def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
     assert export(tmp_path, f"agent={source}") == 0
     card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
     assert card.apartments and card.apartments.endswith("126 of these with the fridge elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "2 episodes of the scripted expert, 120 frames"),
+        ({"frames": "x"}, "in 1 folders that are there no more"),
+        ({"episodes": -1}, "in 1 folders that are there no more"),
+        ({"made": [1]}, "in 1 folders that are there no more"),
+        ({"made": {"start_states": "own:x:y"}}, "2 episodes of the scripted expert, 120 frames"),
+        ({"made": {"start_states": 5}}, "2 episodes of the scripted expert, 120 frames"),
+    ],
+)
+def test_what_is_damaged_beside_a_policy_is_left_out_of_its_card(
+    tmp_path: Path, changes: dict[str, Any], shown: str
+) -> None:
+    source, demos = trained(tmp_path / "clone", "pick"), tmp_path / "demos"
+    cloned = config.load(CloneSettings, ["skill=pick", f"demos={demos}"])
+    (source / "config.yaml").write_text(config.to_yaml(cloned))
+    (source / "metrics.jsonl").write_text('junk\n{"update": 1, "steps": 9}\n')
+    note = {"skill": "pick", "sensors": [["arm", 7]], "depth": None, "episodes": 2, "frames": 120}
+    demos.mkdir()
+    (demos / "demos.json").write_text(
+        json.dumps({"format": 1, **note, "ended": {}, "made": {}, **changes})
+    )
+    assert export(tmp_path, f"agent={source}") == 0
+    card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
+    assert card.demonstrations is not None and card.demonstrations.endswith(shown)
+    assert card.hours is None and card.apartments and "elsewhere" not in card.apartments
+
+
+def test_settings_of_a_training_that_are_damaged_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick")
+    (source / "config.yaml").write_text("skill: pick\ndepth: deep\n")
+    message = refused(capsys, export(tmp_path, f"agent={source}"))
+    assert f"agent: {source}/config.yaml: " in message
+    assert not list(tmp_path.glob("shipped/*"))
 
 
 def test_success_comes_from_an_evaluation_of_this_policy(
@@ -183,8 +223,8 @@ def test_a_policy_that_is_too_large_or_acts_otherwise_is_not_written(
     [
         (["pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
         (["pick"], "agent: name the folder of a training"),
-        (["pick", "agent=/proc/nowhere"], "skills.pick: no checkpoint /proc/nowhere"),
-        (["place", "agent=pretrained"], "skills.place: no policy for place comes with tpsrl"),
+        (["pick", "agent=/proc/nowhere"], "agent: no checkpoint /proc/nowhere"),
+        (["place", "agent=pretrained"], "agent: no policy for place comes with tpsrl"),
         (
             ["pick", "agent=x", "evaluation=/proc/nowhere", "tolerance=-1"],
             "tolerance: -1.0 is out of",

@@ -175,7 +175,7 @@ def test_an_adapted_rate_goes_on_after_loading_within_the_bounds() -> None:
 
 
 def test_a_rate_outside_its_bounds_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^learning_rate: 0.1 is not between 1e-06 and 0.001$"):
+    with pytest.raises(UserError, match=r"^learning_rate: 0.1 is not between 1e-06 and 0.001 "):
         PPO(TinyPolicy(), PPOSettings(schedule="adaptive", learning_rate=0.1))
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,52 @@ def test_a_quaternion_of_a_matrix_is_its_rotation() -> None:
         assert quat_matrix(matrix_quat(turn + rng.normal(size=(3, 3)) * 1e-6)) == pytest.approx(
             turn, abs=1e-5
         )
+
+
+def scaled(factor: float) -> list[list[float]]:
+    matrix = np.array(transform("004_sugar_box", "counter_left"))
+    matrix[:3, :3] *= factor
+    return matrix.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"rigid_objs": [], "targets": {}}, "it has 0 objects, a home has 1 to 30"),
+        ({"rigid_objs": record()["rigid_objs"] * 11}, "it has 33 objects, a home has 1 to 30"),
+        ({"start_position": [1500.0, 0.0, 1500.0]}, r"\(1500, -1500, 0\) is beyond 1000 m"),
+        ({"start_position": [1e200, 0.0, 0.0]}, "is beyond 1000 m"),
+        *(
+            ({"rigid_objs": [["004_sugar_box", scaled(f)]], "targets": {}}, "is no rotation")
+            for f in (0.0, 1.1, 1e308)
+        ),
+        ({"targets": {"004_sugar_box_:0001": scaled(2.0)}}, "targets: .* is no rotation"),
+    ],
+)
+def test_an_episode_that_no_home_can_have_is_left_out(
+    file: Callable[..., Path], changes: dict[str, Any], reason: str
+) -> None:
+    found = read(file(record(**changes)))
+    assert found.drafts == [] and list(found.refused) == ["house_7"]
+    assert re.search(reason, found.refused["house_7"])
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mRED", "a\nb", "x" * 400])
+def test_an_id_that_cannot_be_shown_is_refused(file: Callable[..., Path], name: str) -> None:
+    with pytest.raises(UserError, match=r"house.json.gz: episode 0: episode_id: "):
+        read(file(record(episode_id=name)))
+
+
+def test_a_file_of_too_many_values_is_refused(
+    file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpsrl.world.habitat._MOST_VALUES", 50)
+    with pytest.raises(UserError, match=r"house.json.gz has more than 50 values"):
+        read(file(record()))
+
+
+def test_the_command_takes_only_a_name_that_a_scenario_may_have(
+    file: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["episodes", f"import={file(record())}", "scenario=../x"]) == 2
+    assert "scenario: only letters, digits" in capsys.readouterr().err

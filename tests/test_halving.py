@@ -33,6 +33,17 @@ def test_half_the_weights_act_the_same(tmp_path: Path, network: object) -> None:
     assert halving.difference(whole, whole) == 0.0
 
 
+def test_of_large_pictures_a_few_are_compared(tmp_path: Path) -> None:
+    made, _ = policy("pick", "full", CAMERA, (32, 48))
+    drawn: list[torch.Size] = []
+    assert made.trunk.encoder is not None
+    made.trunk.encoder.register_forward_hook(lambda _, given, __: drawn.append(given[0].shape))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(halving, "_MOST_DRAWN", 3 * 32 * 48)
+        assert halving.difference(made, made, steps=1) == 0.0
+    assert set(drawn) == {(3, 32, 48)}
+
+
 def test_a_policy_that_acts_otherwise_differs(tmp_path: Path) -> None:
     one, _ = policy("pick")
     other, _ = policy("pick", seed=2)

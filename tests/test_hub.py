@@ -114,6 +114,64 @@ def test_what_is_wrong_with_a_file_is_told_and_nothing_is_written(
     assert call("pull", "pick", f"repo={repo}", f"out={tmp_path}/got") == 0
 
 
+SUCCESS: dict[str, Any] = {
+    "mean": 0.5,
+    "ci_low": 0.4,
+    "ci_high": 0.6,
+    "num_episodes": 100,
+    "split": "val",
+    "seed": 0,
+    "starts": None,
+    "num_objects": None,
+    "dataset": "d",
+    "protocol": "p",
+    "version": "v",
+    "failures": [],
+    "command": "c",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"success": {**SUCCESS, "mean": 1e308}}, "card: success: mean: 1e+308 is out of range"),
+        ({"success": {**SUCCESS, "ci_low": -0.1}}, "card: success: ci_low: -0.1 is out of range"),
+        ({"success": {**SUCCESS, "num_episodes": 10**300}}, "num_episodes: 1000000"),
+        ({"hours": 1e308}, "card: hours: 1e+308 is out of range, must be between 0 and"),
+        ({"steps": -5}, "card: steps: -5 is out of range"),
+        ({"machine": "\ud800"}, "half a character"),
+    ],
+)
+def test_a_card_of_which_no_page_can_be_made_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    repo = ship(tmp_path, "place")
+    path = repo / "place.safetensors"
+    found = checkpoint.load(path)
+    found.note["card"] |= changes
+    checkpoint.save(path, found.tensors, found.note)
+    out = f"out={tmp_path}/got"
+    pull, push = ("pull", f"repo={repo}", out), ("push", repo, f"repo={tmp_path}/other")
+    for words in (["hub", *pull], ["hub", *push], ["export", "place", f"agent={path}", out]):
+        assert cli.main([str(word) for word in words]) == 2
+        printed = capsys.readouterr().err
+        assert message in printed and printed.count("\n") == 1
+        assert printed.startswith(
+            tuple(f"tpsrl: error: {f}: " for f in ("repo", "hub push", "agent"))
+        )
+    assert not list(tmp_path.glob("got/*")) and not (tmp_path / "other").exists()
+
+
+def test_a_file_is_not_put_where_its_card_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repo = ship(tmp_path, "place")
+    (tmp_path / "got/place.md").mkdir(parents=True)
+    assert call("pull", f"repo={repo}", f"out={tmp_path}/got") == 2
+    assert "place.md is no plain file" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "got").iterdir()] == ["place.md"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from eval.running import inputs, runs
-from eval.running.journal import Journal, remove
+from eval.running.journal import OUTPUTS, Journal, remove
 from eval.settings import EvalSettings
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
@@ -158,10 +158,10 @@ def test_what_killed_writers_left_goes_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_time_before_a_kill_counts(tmp_path: Path) -> None:
-    file = leave(tmp_path)
-    header, *lines = map(json.loads, file.read_text().splitlines())
-    lines[-1]["seconds"] = 1000.0
-    file.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
+    with journal(tmp_path) as stopped:
+        stopped.resume("d")
+        stopped._began -= 1000.0
+        stopped.add("jobs", "0", Done(0))
     with journal(tmp_path) as resumed:
         resumed.resume("d")
         assert resumed.seconds >= 1000.0
@@ -254,3 +254,48 @@ def test_the_digest_depends_on_all_that_the_results_depend_on(tmp_path: Path) ->
     assert len(set(found)) == len(found)
     dotted = inputs.digest(settings("encoder_modules=kinematic_home, json"), "d")
     assert dotted not in found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": []},
+        {"key": {}},
+        {"seconds": "x"},
+        {"seconds": math.nan},
+        {"outcome": None},
+        {"outcome": {"value": math.inf, "note": None}},
+        {"outcome": {"value": 8.0, "note": None}},
+    ],
+)
+def test_a_line_that_was_changed_ends_what_counts(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = leave(tmp_path, count=3)
+    lines = file.read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), **change})
+    file.write_text("".join(f"{line}\n" for line in lines))
+    assert finished(tmp_path) == ["0"]
+
+
+@pytest.mark.parametrize("name", [*OUTPUTS, "videos/0000.mp4", "reel/0001.png"])
+def test_a_folder_in_the_place_of_a_file_is_found_before_anything_runs(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UserError, match=f"out: .*{name} is no plain file"):
+        runs.output_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["videos", "reel"])
+def test_a_file_in_the_place_of_the_films_is_found_before_anything_runs(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match=f"out: .*{name} is no folder"):
+        runs.output_folder(str(tmp_path))
+
+
+def test_a_device_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / ".running").mkdir()
+    (tmp_path / ".running" / "journal.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="no plain file"), journal(tmp_path) as notes:
+        notes.resume("d")

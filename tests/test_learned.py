@@ -241,15 +241,15 @@ def test_a_missing_checkpoint_ends_an_evaluation_before_it_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    for words in (
-        ["eval", "tidy_house", f"skills.pick={tmp_path}/none"],
-        ["eval", "pick", f"agent={tmp_path}/none"],
-        ["video", "pick", f"skills.pick={tmp_path}/none"],
+    for words, field in (
+        (["eval", "tidy_house", f"skills.pick={tmp_path}/none"], "skills.pick"),
+        (["eval", "pick", f"agent={tmp_path}/none"], "agent"),
+        (["video", "pick", f"skills.pick={tmp_path}/none"], "skills.pick"),
     ):
         assert cli.main([*words, f"out={out}"]) == 2
         printed = capsys.readouterr()
         assert printed.err.count("\n") == 1
-        assert "skills.pick: no checkpoint" in printed.err and "`tpsrl train pick`" in printed.err
+        assert f" {field}: no checkpoint" in printed.err and "`tpsrl train pick`" in printed.err
     assert not out.exists()
 
 

@@ -523,6 +523,20 @@ def test_command_finds_what_a_domain_file_lacks(dataset, capsys, tmp_path):
     assert "hand-not-checked: domain mine.pddl, pick" in capsys.readouterr().out
 
 
+PARAMETERS = " ".join(f"?p{number} - obj_type" for number in range(7))
+NAV = """:precondition (and)
+    :effect (and
+      (forall (?other - static_obj_type) (not (robot_at ?other ?robot)))
+      (robot_at ?obj ?robot)))"""
+
+
+def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -> str:
+    """Our domain with another condition and effect of its first action."""
+    assert NAV in DOMAIN_TEXT
+    text = DOMAIN_TEXT.replace(NAV, f":precondition {condition}\n    :effect {effect})")
+    return text.replace(":strips", ":adl :strips")
+
+
 def without_action(text: str, name: str) -> str:
     start = text.index(f"  (:action {name}\n")
     return text[:start] + text[text.index("  (:action", start + 1) :]
@@ -547,8 +561,37 @@ def without_action(text: str, name: str) -> str:
         ),
         (
             DOMAIN_TEXT.replace("?obj - movable_entity_type", "?obj - moveable", 1),
-            "line 28: type: ",
+            "mine.pddl, line 28: type: ",
         ),
+        (with_nav("(>= (f) 0)"), "mine.pddl, line 40: action 'nav': compares numbers"),
+        (
+            with_nav(effect="(and (robot_at ?obj ?robot) (when (>= (f) 0) (not_holding ?robot)))"),
+            "mine.pddl, line 40: action 'nav': compares numbers",
+        ),
+        (with_nav("(and " * 3000 + ")" * 3000), "mine.pddl, line 42: more than 40 brackets"),
+        (
+            with_nav(f"(or {'(and (not_holding ?robot) (robot_at ?obj ?robot)) ' * 24})"),
+            "mine.pddl, line 40: action 'nav': its parameters, conditions and effects make more",
+        ),
+        (
+            with_nav(f"(forall ({' '.join(f'?p{n}' for n in range(9))} - obj_type) (and))"),
+            "mine.pddl, line 40: action 'nav': its parameters, conditions and effects make more",
+        ),
+        (
+            DOMAIN_TEXT.replace("(?obj - obj_type ", f"({PARAMETERS} ?obj - obj_type ", 1),
+            "mine.pddl, line 40: action 'nav': its parameters, conditions and effects make more",
+        ),
+        (
+            DOMAIN_TEXT.replace("(?obj - obj_type ?robot - robot_entity_type)", "()", 1),
+            "mine.pddl, line 40: action 'nav': it has no parameters",
+        ),
+        (with_nav(effect="(not (robot_at ?obj ?robot))"), "action 'nav': it makes nothing true"),
+        (with_nav(effect="(robot_at ?obj)"), "line 43: action 'nav': robot_at takes 2 entities, 1"),
+        (
+            DOMAIN_TEXT.replace("?obj - movable_entity_type ?at_entity", "?at_entity"),
+            "mine.pddl, line 36: predicate object_at: takes 2 entities, 1 given",
+        ),
+        (";" * 2**17 + DOMAIN_TEXT, "mine.pddl: it has more than 131,072 bytes"),
         (
             without_action(DOMAIN_TEXT, "place"),
             f"plan: no action can reach object_at({BOWL}, goal_0) from the start",
@@ -576,11 +619,16 @@ def test_command_says_in_one_line_what_is_wrong_with_a_domain(
         ("goal=holding(obj_0)", "goal: predicate holding: takes 2 entities, 1 given"),
         ("goal=holding(obj_7, robot_0)", "goal: unknown value 'obj_7'; did you mean 'obj_1'?"),
         ("goal=holding", "goal: 'holding' does not read predicate(entity, ...)"),
-        ("goal=object_at(obj_0, goal_1)", "plan: no action can reach object_at(obj_0_024_bowl,"),
+        ("goal=object_at(obj_0, goal_1)", "goal: no action can reach object_at(obj_0_024_bowl,"),
         (
             "goal=holding(obj_0, robot_0) and holding(obj_1, robot_0)",
-            "plan: no plan reaches holding(obj_1_013_apple, robot_0) while keeping the goals",
+            "goal: no plan reaches holding(obj_1_013_apple, robot_0) while keeping the goals",
         ),
+        (
+            f"goal={' and '.join(['not_holding(robot_0)'] * 101)}",
+            "goal: has 101 atoms, must have 100 at most",
+        ),
+        ("episode=1", "episode: must be between 0 and 0, since "),
     ],
 )
 def test_command_says_in_one_line_what_is_wrong_with_domain_or_goal(
@@ -590,6 +638,19 @@ def test_command_says_in_one_line_what_is_wrong_with_domain_or_goal(
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith("tpsrl: error: ")
     assert message in printed.err and printed.err.count("\n") == 1
+
+
+def test_a_domain_may_ask_whether_two_are_the_same(dataset, capsys, tmp_path):
+    path = tmp_path / "mine.pddl"
+    plans = []
+    for condition in ("(= ?obj ?obj)", "(not (= ?obj ?robot))", "(and)"):
+        path.write_text(with_nav(condition))
+        assert cli.main(["plan", "set_table", dataset, f"domain={path}"]) == 0
+        plans.append(capsys.readouterr().out)
+    assert plans[0] == plans[1] == plans[2]
+    path.write_text(with_nav("(= ?obj ?robot)"))
+    assert cli.main(["plan", "set_table", dataset, f"domain={path}"]) == 2
+    assert "plan: no action can reach" in capsys.readouterr().err
 
 
 def test_habitats_own_definition_takes_no_other_goal(capsys):

@@ -8,7 +8,7 @@ from tiny_policies import policy, save, trained
 
 from eval.settings import EvalSettings, SkillSettings
 from skills.policies import learned, shipped
-from tpsrl import cli, config
+from tpsrl import cli, config, locks
 from tpsrl.commands import eval as eval_command
 from tpsrl.commands import video
 from tpsrl.errors import UserError
@@ -52,6 +52,16 @@ def test_the_newest_checkpoint_of_a_training_is_filmed(
     running(folder, 500, 400)
     (folder / newest).unlink()
     assert learned.load("pick", copy).digest == digest
+
+
+def test_whoever_acts_by_a_copy_keeps_it_while_another_is_refused(tmp_path: Path) -> None:
+    folder = running(tmp_path / "training")
+    copy = Path(filmed(tmp_path, f"agent={folder}").skills.pick)
+    before = copy.read_bytes()
+    running(folder, 500, 400)
+    with locks.hold(tmp_path / "out"), pytest.raises(UserError, match=r"out: .* is in use by"):
+        filmed(tmp_path, f"agent={folder}")
+    assert copy.read_bytes() == before
 
 
 def test_a_checkpoint_that_is_named_is_the_one(tmp_path: Path) -> None:

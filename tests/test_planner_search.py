@@ -18,7 +18,7 @@ from planner.conditions import satisfied
 from planner.entities import short_name
 from planner.options import PlanOptions
 from planner.plan import Plan, skill_goal
-from planner.problem import Problem, problem_from_episode, start_world
+from planner.problem import Problem, problem_from_episode, start_world, with_goal
 from planner.search import DOMAIN, HABITAT_DOMAIN, UnsolvableError, _steps_once, plan
 from planner.stages import stage_goals
 from tpsrl.errors import UserError
@@ -490,6 +490,14 @@ def test_unreachable_goal_is_a_user_error_of_one_line():
     with pytest.raises(UnsolvableError, match=r"no action can reach object_at\(obj_0") as error:
         plan(stuck)
     assert "\n" not in str(error.value)
+
+
+def test_search_ends_where_a_goal_contradicts_itself():
+    problem = with_goal(
+        problem_from_episode(tidy_house()), "holding(obj_0, robot_0) and not_holding(robot_0)"
+    )
+    with pytest.raises(UnsolvableError, match=r"not_holding\(robot_0\) .* 5,000 states searched"):
+        plan(problem)
 
 
 def test_two_goals_for_one_object_cannot_both_be_kept():

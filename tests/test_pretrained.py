@@ -134,7 +134,7 @@ def test_a_missing_policy_ends_a_run_before_it_begins(
         assert cli.main([*words, f"out={out}"]) == 2
         printed = capsys.readouterr()
         assert printed.err.count("\n") == 1
-        assert "skills.place: no policy for place comes with tpsrl" in printed.err
+        assert ": no policy for place comes with tpsrl" in printed.err
     assert not out.exists()
 
 

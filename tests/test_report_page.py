@@ -3,13 +3,15 @@
 import re
 import shlex
 import xml.etree.ElementTree
+from collections.abc import Iterator
 from html import escape
+from typing import Any
 
 import pytest
 from full_report import COMMAND, ODD_ID, full_records, full_report
 from rich.console import Console
 
-from eval.reporting import bars, page, table, words
+from eval.reporting import bars, blocks, markup, page, table, words
 from planner.predicates import PREDICATES
 from skills.core import skill
 from tpsrl.world.state import JOINTS
@@ -37,7 +39,7 @@ def test_a_full_report_has_every_section_and_is_well_formed() -> None:
         "What to repair first", "First causes of failure", "Failure reel", "Stage goals",
         "Timeouts", "Videos", "Episodes", "Protocol habitat and what was run",
     ]  # fmt: skip
-    assert "http" not in html and "<script" not in html and "<link" not in html
+    assert not re.search("https?:", html) and "<script" not in html and "<link" not in html
     tree = parse(html)
     assert [v.get("poster") for v in tree.iter("video")][:3] == [
         f"reel/000{number}.png" for number in range(3)
@@ -46,9 +48,9 @@ def test_a_full_report_has_every_section_and_is_well_formed() -> None:
 
 def test_everything_that_comes_from_files_is_escaped() -> None:
     html = page.render(full_report(), full_records())
-    for markup in ("<b>", "<i>", "<em>", "<where>", "<one>", "<pick>"):
+    for tag in ("<b>", "<i>", "<em>", "<where>", "<one>", "<pick>"):
         inside = html.replace("<b>89.0%</b>", "")
-        assert f"{escape(markup)}" in inside
+        assert f"{escape(tag)}" in inside
     assert html.count("<em>") == html.count("<i>") == html.count("<one>") == 0
     assert "obj_0</b>" not in html and "goal_0</b>" not in html
     assert escape(ODD_ID) in html and "<script" not in html
@@ -296,3 +298,64 @@ def test_plans_that_differ_between_episodes_are_told_of() -> None:
     assert told not in page.render(report, full_records())
     report["stages"].insert(1, report["stages"][1] | {"name": "nav obj_9"})
     assert told in page.render(report, full_records())
+
+
+def _planted(value: Any, text: str) -> Iterator[tuple[str, Any]]:
+    """Copies of what JSON says, each with a text in the place of one of its values."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in pairs:
+        if isinstance(inner, dict | list):
+            found: Any = _planted(inner, text)
+        else:
+            found = [("", text)]
+        for where, planted in found:
+            whole = dict(value) if isinstance(value, dict) else list(value)
+            whole[key] = planted  # type: ignore[index]
+            yield f"{key}.{where}", whole
+
+
+def test_markup_in_the_place_of_any_value_is_text() -> None:
+    script = "<script>alert(1)</script>"
+    report, records = full_report(), full_records()
+    pages = [(where, planted, records) for where, planted in _planted(report, script)]
+    pages += [(where, report, planted) for where, planted in _planted(records[:1], script)]
+    shown = 0
+    for where, told, listed in pages:
+        try:
+            html = page.render(told, listed)
+        except (TypeError, ValueError, LookupError, AttributeError):
+            continue  # a text that is no number cannot be drawn
+        shown += escape(script) in html
+        assert "<script" not in html, where
+    assert shown > 100
+
+
+def test_only_what_is_html_by_its_type_is_not_escaped() -> None:
+    inside = markup.fill("<b>{:.1f}</b>{}", 1.25, "<i>")
+    assert inside == "<b>1.2</b>&lt;i&gt;"
+    assert markup.join([inside, "&"], "<br/>") == f"{inside}<br/>&amp;"
+    assert "<td>&lt;p&gt;</td><td><b>1.2" in blocks.table(["a", "b"], [["<p>", inside]])
+
+
+@pytest.mark.parametrize("path", ["//evil.example/x.mp4", "/etc/x.mp4"])
+def test_no_address_leads_to_another_machine(path: str) -> None:
+    with pytest.raises(ValueError, match="does not begin at the page"):
+        blocks.url(path)
+    assert blocks.url("https://evil.example/x") == "https%3A//evil.example/x"
+
+
+def test_the_page_lets_nothing_run_or_load_from_elsewhere() -> None:
+    html = page.render(full_report(), full_records())
+    assert html.index("Content-Security-Policy") < html.index("<title>")
+    assert "default-src 'none'" in html and "script-src" not in html
+
+
+def test_a_scale_is_bounded_whatever_it_is_to_take_in() -> None:
+    assert len(bars.around([0.0, 3e6]).ticks) <= 12
+    assert bars.around([-2.0, 3.0]).ticks == pytest.approx([n / 2 for n in range(-4, 7)])
+
+
+def test_long_causes_are_told_at_once() -> None:
+    long = ": " * 100_000 + ", " * 100_000 + "("
+    assert words.cause(long) == long
+    assert words.cause("1: a: holding(x), timeout") == "1: a: x in the hand, ran out of steps"

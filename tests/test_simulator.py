@@ -2,7 +2,9 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -217,6 +219,80 @@ def test_a_snapshot_of_another_engine_or_size_is_refused(simulator: MujocoSimula
         simulator.restore(0, foreign)
     with pytest.raises(UserError, match="same slots"):
         tpsrl.sim.make(slots=30).restore(0, snapshot)
+
+
+def filled(name: str, value: float, at: Any = ...) -> tuple[str, Callable[[Any], np.ndarray]]:
+    """An array of a snapshot with something written into it."""
+
+    def change(values: np.ndarray) -> np.ndarray:
+        changed = values.copy()
+        changed[at] = value
+        return changed
+
+    return name, change
+
+
+FAR = 10**8
+DAMAGED = (
+    *(filled(f"model/{name}", FAR) for name in ("bvh_child", "bvh_nodeid")),
+    filled("model/bvh_child", 0),  # goes round
+    *(filled(f"data/{name}", FAR) for name in ("body_awake_ind", "dof_awake_ind", "tree_asleep")),
+    *(filled(f"data/{name}", -FAR) for name in ("parent_awake_ind", "moment_colind")),
+    *(filled(f"data/{name}", FAR) for name in ("moment_rowadr", "moment_rownnz", "body_awake")),
+    filled("data/tree_asleep", 0),
+    filled("data/tree_awake", 2),
+    *(filled(f"scalar/{name}", FAR) for name in ("nv_awake", "nbody_awake", "nparent_awake")),
+    filled("scalar/ntree_awake", -1),
+    filled("scalar/time", np.inf),
+    *(filled(f"data/{name}", np.nan) for name in ("qpos", "qvel", "ctrl", "xpos")),
+    filled("data/qpos", 1e300),
+    filled("model/body_mass", 0.0),
+    filled("model/geom_size", np.nan),
+    filled("model/eq_data", np.inf),
+    *(filled("home/integers", value, at) for value, at in ((3, 0), (-2, 0), (9, 1), (-2, 2))),
+    *(filled("home/integers", value, at) for value, at in ((-1, 3), (2, 4))),
+    filled("home/forces", np.nan),
+    *(("data/qvel", change) for change in (np.float32, lambda v: v[:-1], lambda v: v[0])),
+    ("home/integers", lambda v: v.astype(float)),
+    ("scalar/time", lambda v: np.array("noon")),
+)
+
+
+@pytest.mark.parametrize(("name", "change"), DAMAGED)
+def test_a_damaged_snapshot_is_refused_by_array(
+    simulator: MujocoSimulator, name: str, change: Callable[[Any], np.ndarray]
+) -> None:
+    just_reset(simulator)
+    snapshot = simulator.snapshot(0)
+    arrays = snapshot.arrays | {name: np.asarray(change(snapshot.arrays[name]))}
+    message = f"snapshot: .*{name.partition('_row')[0].partition('_col')[0]}"
+    with pytest.raises(UserError, match=message) as error:
+        simulator.restore(0, dataclasses.replace(snapshot, arrays=arrays))
+    assert len(str(error.value)) < 200 and "\n" not in str(error.value)
+    simulator.restore(0, snapshot)
+
+
+def test_a_snapshot_with_other_arrays_is_refused(simulator: MujocoSimulator) -> None:
+    just_reset(simulator)
+    snapshot = simulator.snapshot(0)
+    more = snapshot.arrays | {"model/body_parentid": np.zeros(3, np.int32)}
+    less = {name: values for name, values in snapshot.arrays.items() if name != "data/qpos"}
+    for arrays, name in ((more, "model/body_parentid"), (less, "data/qpos"), ({}, "and [0-9]+ mo")):
+        with pytest.raises(UserError, match=f"snapshot: .*{name}.*missing or unknown"):
+            simulator.restore(0, dataclasses.replace(snapshot, arrays=arrays))
+
+
+def test_a_snapshot_may_have_another_tree_over_what_stands_still(
+    simulator: MujocoSimulator,
+) -> None:
+    just_reset(simulator)
+    snapshot = simulator.snapshot(0)
+    child = snapshot.arrays["model/bvh_child"].copy()
+    child[0] = child[0, ::-1]
+    arrays = snapshot.arrays | {"model/bvh_child": child}
+    simulator.restore(0, dataclasses.replace(snapshot, arrays=arrays))
+    again = simulator.snapshot(0).arrays
+    assert all(np.array_equal(again[name], values) for name, values in arrays.items())
 
 
 def test_a_snapshot_holds_all_persistent_arrays_of_the_engine(simulator: MujocoSimulator) -> None:

@@ -89,6 +89,12 @@ def test_a_state_policy_has_no_pictures_to_keep() -> None:
     sizes.check(preset("cpu_state"), 4096)
 
 
+def test_so_many_ranks_train_together_as_there_is_memory_for() -> None:
+    sizes.check_ranks(42)
+    with pytest.raises(UserError, match=r"^ranks: 1024 needs .* 16\.0 GiB; 42 would fit"):
+        sizes.check_ranks(1024)
+
+
 def test_memory_of_this_machine() -> None:
     assert math.isinf(machine.memory_bytes()) or machine.memory_bytes() > 2**28
 
@@ -98,14 +104,29 @@ def test_memory_of_this_machine() -> None:
     [
         (["train", "pick", "depth=100000"], "depth: 100000 is out of range, must be between 1 and"),
         (["train", "pick", "preset.num_envs=1000000000"], "preset.num_envs: 1000000000 needs"),
-        (["train", "pick", "preset.ppo.minibatches=100000"], "is more than the 2,048 steps of"),
+        (["train", "pick", "preset.ppo.minibatches=3000"], "is more than the 2,048 steps of"),
         (["bench", "train", "preset.policy.lstm_width=10000000"], "preset.policy.lstm_width: "),
         (["train", "pick", "preset=cpu_fast", f"{CHANNELS}=100000"], f"{CHANNELS}: 100000 needs"),
         (["clone", "pick", "demos=x", f"{WIDTH}=10000000"], f"{WIDTH}: 10000000 needs"),
         (["bench", "sim", f"seconds={'7' * 400}"], "seconds: 777"),
         (["eval", "pick", f"num_episodes=1{'0' * 29}"], "must be between 1 and 1000000"),
         (["train", "pick", f"preset.steps=1{'0' * 29}"], "must be between 1 and 9007199254740992"),
-        (["train", "pick", "preset.ppo.value_coef=1e300"], "must be between 0 and 1e+15"),
+        (["train", "pick", "preset.ppo.value_coef=1e300"], "must be between 0 and 1e+06"),
+        (["train", "pick", "preset.ppo.epochs=101"], "epochs: 101 is out of range, must be betwe"),
+        (["train", "pick", "preset.ppo.value_epochs=1000000000"], "must be between 0 and 100"),
+        (["train", "pick", "preset.ppo.adam_eps=0"], "adam_eps: 0.0 is out of range, must be"),
+        (["train", "pick", "preset.ppo.learning_rate=1e15"], "must be between 0 and 10"),
+        (["train", "pick", "preset.hang_s=1e15"], "must be between 1 and 86400"),
+        (["train", "pick", "preset.inference_workers=1000000"], "must be between 1 and 1024"),
+        (["demos", "pick", "noise=1e15"], "noise: 1000000000000000.0 is out of range, must be b"),
+        (["demos", "pick", "hesitation=9007199254740992"], "must be between 0 and 1000"),
+        (["bench", "scale", "slow=1e15"], "0.0 is out of range, must be between 1 and 1000"),
+        (["bench", "scale", "ranks=900", "num_envs=1"], "ranks: 900 with their environments are"),
+        (["bench", "scale", "ranks=2", "num_envs=1024"], "more than 1024 processes; nearest: 511"),
+        (
+            ["bench", "scale", "ranks=100", "num_envs=9"],
+            "num_envs: 9 needs 17.7 GiB of memory",
+        ),
         (["eval", "pick", "threads=2", "x\x1b[31m=1"], "unknown key 'threads'"),
         (["plan", "tidy_house", "x\x1b[31m=1"], r"unknown key 'x\x1b[31m'"),
         (["plan", "tidy_house", "a\nb=1"], r"unknown key 'a\nb'"),

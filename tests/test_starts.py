@@ -1,6 +1,10 @@
 import dataclasses
+import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +12,8 @@ from homes import IDLE
 
 import tpsrl.sim
 from skills.core.interface import SkillGoal
+from skills.envs.environment import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
 from skills.registry import get, planned
 from skills.starts import dataset
 from skills.starts.recorded import load_starts, save_starts
@@ -271,10 +277,83 @@ def test_files_that_hold_no_starts_are_refused(simulator: Simulator, tmp_path: P
         save_starts(tmp_path / "none.npz", [start])
     simulator.reset([0], [start.episode])
     save_snapshots(tmp_path / "bare.npz", {0: simulator.snapshot(0)})
-    with pytest.raises(UserError, match="no skill's goal for snapshot 0"):
+    with pytest.raises(UserError, match=r"bare\.npz: snapshot 0: it has no skill's goal"):
         load_starts(tmp_path / "bare.npz")
     (tmp_path / "text.npz").write_text("starts")
     with pytest.raises(UserError, match="is no snapshot file"):
         load_starts(tmp_path / "text.npz")
     with pytest.raises(UserError, match="cannot read"):
         load_starts(tmp_path / "absent.npz")
+
+
+def changed_file(path: Path, change: Callable[[Any, Any], object]) -> None:
+    """A file of starts with the header or the arrays of its first start changed."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    header = json.loads(str(arrays["0|"]))
+    change(header, arrays)
+    np.savez(path, **{**arrays, "0|": np.array(json.dumps(header))})
+
+
+def renamed_array(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    arrays["0|data/qqos"] = arrays.pop("0|data/qpos")
+
+
+CHANGES = (
+    (lambda h, a: h.pop("engine"), "is no snapshot file"),
+    (lambda h, a: h.update(engine=3), "is no snapshot file"),
+    (lambda h, a: h.update(episode=[]), "episode: .* is no record"),
+    (lambda h, a: h["episode"].update(layout="replica_cad/nowhere"), "layout"),
+    (lambda h, a: h["episode"]["objects"][0].update(name="spoon"), "unknown value 'spoon'"),
+    (lambda h, a: h["episode"].update(articulation={"door": 1.0}), "door"),
+    (lambda h, a: h.update(note=None), "it has no skill's goal"),
+    (lambda h, a: h["note"].pop("marker"), "it has no skill's goal"),
+    (lambda h, a: h["note"].update(object=2**80), "goal.object: 1208925819614629174706176 is out"),
+    (lambda h, a: h["note"].update(object=99), "goal.object: 99 is out of range"),
+    (lambda h, a: h["note"].update(object=0.5), "it has no skill's goal"),
+    (lambda h, a: h["note"].update(position=[1e300, 0, 0]), r"goal.position: 1e\+300 is out of"),
+    (lambda h, a: h["note"].update(position=[1, 2]), "it has no skill's goal"),
+    (lambda h, a: h["note"].update(marker="fridge"), "goal.marker: unknown value 'fridge'"),
+)
+LATER = (
+    (lambda h, a: h["note"].update(object=-1), "goal.object: pick needs one"),
+    (lambda h, a: h.update(engine="mujoco-1/1"), "engine is 'mujoco-1/1'"),
+    (renamed_array, "data/qpos, data/qqos: missing or unknown"),
+    (lambda h, a: a.update({"0|data/qpos": a["0|data/qpos"][:-1]}), "qpos has"),
+    (lambda h, a: a.update({"0|data/qvel": a["0|data/qvel"] * np.nan}), "data/qvel: not finite"),
+)
+
+
+@pytest.fixture(scope="module")
+def recorded_file(simulator: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("starts") / "good.npz"
+    start = drawn("pick", 1)[0]
+    simulator.reset([0], [start.episode])
+    save_starts(path, [dataclasses.replace(start, snapshot=simulator.snapshot(0))])
+    return path
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_a_damaged_file_of_starts_is_refused_when_it_is_read(
+    recorded_file: Path, tmp_path: Path, change: Callable[[Any, Any], object], message: str
+) -> None:
+    path = tmp_path / "starts.npz"
+    shutil.copy(recorded_file, path)
+    load_starts(path)
+    changed_file(path, change)
+    with pytest.raises(UserError, match=rf"starts: .*starts\.npz.*{message}") as error:
+        load_starts(path)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize(("change", "message"), LATER)
+def test_starts_that_do_not_fit_are_refused_before_a_training(
+    recorded_file: Path, tmp_path: Path, change: Callable[[Any, Any], object], message: str
+) -> None:
+    path = tmp_path / "starts.npz"
+    shutil.copy(recorded_file, path)
+    factory = TrainingVecEnvFactory("pick", EnvOptions(starts=path, slots=12))
+    factory.prepare()
+    changed_file(path, change)
+    with pytest.raises(UserError, match=rf"starts: .*starts\.npz: snapshot 0: {message}"):
+        factory.prepare()

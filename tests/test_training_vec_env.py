@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kinematic_home import LAYOUT
+from toy_vec_env import ToyVecEnvFactory
 
 from eval.running import skill_evaluator
 from eval.settings import SkillSettings
 from skills import registry
 from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.path_meter import PathMeter
 from skills.envs.training import TrainingVecEnv, TrainingVecEnvFactory
 from skills.starts import dataset
 from skills.starts.source import StartSource, start_episodes
@@ -22,6 +25,7 @@ from tpsrl.commands import training_task
 from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.noise import Noise
+from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.rl.envs.pool import step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.streams import Stream, generator
@@ -226,9 +230,82 @@ def test_snapshots_of_something_else_are_refused(homes: TrainingVecEnv) -> None:
         less = {name: value for name, value in note.items() if name != entry}
         with pytest.raises(UserError, match=f"not one of a skill's home .*{entry}"):
             homes.restore(0, arrays, less)
-    with pytest.raises(UserError, match="task state: arrays steps missing or unknown"):
+    with pytest.raises(UserError, match="snapshot: task/steps: missing or unknown"):
         homes.restore(0, {n: v for n, v in arrays.items() if n != "task/steps"}, note)
     homes.restore(0, arrays, note)
+
+
+def test_damaged_arrays_of_a_home_are_refused_by_name(homes: TrainingVecEnv) -> None:
+    homes.reset(range(N))
+    arrays, note = homes.snapshot(0)
+    for name, value in (
+        ("task/position", np.array(1.0)),
+        ("task/position", np.full((1, 3), np.nan)),
+        ("task/position", np.zeros((2, 3))),
+        ("task/object", np.array([99])),
+        ("task/object", np.array([0.0])),
+        ("task/joint", np.array([-2])),
+        ("task/steps", np.array([-1])),
+        ("home/data/qpos", np.array(1.0)),
+        ("home/scalar/nv_awake", np.array(10**8)),
+        ("path/more", np.zeros(3)),
+        ("else", np.zeros(3)),
+    ):
+        with pytest.raises(UserError, match=f"snapshot: .*{name.rpartition('/')[2]}"):
+            homes.restore(0, {**arrays, name: value}, note)
+    homes.restore(0, arrays, note)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("start", -1),
+        ("start", 2**80),
+        ("start", float("inf")),
+        ("start", None),
+        ("reward", "much"),
+        ("terms", []),
+        ("terms", {"slack": []}),
+        ("rng", {}),
+        ("episode", {}),
+        ("engine", 3),
+    ],
+)
+def test_damaged_notes_of_a_home_are_refused(
+    homes: TrainingVecEnv, key: str, value: object
+) -> None:
+    homes.reset(range(N))
+    arrays, note = homes.snapshot(0)
+    with pytest.raises(UserError, match=r"^snapshot: "):
+        homes.restore(0, arrays, {**note, key: value})
+
+
+def test_damaged_arrays_of_a_way_are_refused_by_name() -> None:
+    meter, goal = PathMeter(2), np.zeros(3)
+    arrays = meter.to_arrays(0)
+    for name, value in (
+        ("start", np.zeros(3)),
+        ("here", np.full(2, np.inf)),
+        ("joints", np.array(1.0)),
+        ("left", np.zeros(1)),
+        ("driven", np.array(1e300)),
+        ("driven", np.array("far")),
+    ):
+        with pytest.raises(UserError, match=f"path: array {name}: "):
+            meter.restore(1, {**arrays, name: value}, LAYOUT, goal)
+    meter.restore(1, arrays | {"left": np.array(np.nan)}, LAYOUT, goal)
+
+
+def test_damaged_pictures_of_a_delay_are_refused_by_name() -> None:
+    late = DelayedVecEnvFactory(ToyVecEnvFactory())(range(2))
+    late.reset([0, 1])
+    arrays, note = late.snapshot(0)
+    name = next(name for name in arrays if name.startswith("shown/"))
+    good = arrays[name]
+    for value in (good[..., None], good.astype(np.float64), good * np.float32(np.nan)):
+        with pytest.raises(UserError, match=f"snapshot: {name}: not"):
+            late.restore(1, {**arrays, name: value}, note)
+    late.restore(1, arrays, note)
 
 
 # -- bad numbers -------------------------------------------------------------------------------

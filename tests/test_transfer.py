@@ -256,6 +256,10 @@ def test_an_encoder_may_be_frozen_with_the_rest_taken_over_and_not_with_nothing(
     assert tuned.preset.policy.frozen_encoder and tuned.preset.policy.lstm_layers == 2
     with pytest.raises(UserError, match=r"^frozen: encoder=CHECKPOINT, or init=CHECKPOINT"):
         train.load(["skill=pointnav", "frozen=true"])
+    words = ["skill=pointnav", "preset.policy.frozen_encoder=true"]
+    assert train.load([*words, f"encoder={driving}"]).preset.policy.frozen_encoder
+    with pytest.raises(UserError, match=r"^preset.policy.frozen_encoder: encoder=CHECKPOINT, or"):
+        train.load(words)
 
 
 def test_a_training_that_is_resumed_keeps_its_encoder_as_it_was(driving: Path) -> None:

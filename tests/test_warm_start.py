@@ -12,6 +12,7 @@ from test_trainer import SETTINGS, Silent, rows, trainer
 from toy_vec_env import SPEC
 
 from skills import registry
+from skills.core import sensors
 from tpsrl import config
 from tpsrl.commands import train
 from tpsrl.errors import UserError
@@ -198,10 +199,11 @@ def picking(tmp_path: Path) -> Path:
     deploy = {"skill": "pick", "sensors": list(PICK.sensors), "depth": [32, 32], "delay": True}
     mask = PICK.mask()
     mask[act.BASE] = False
+    size = sum(sensors.known(PICK)[name].size for name in PICK.sensors)
     clone(
         folder / checkpoints.FOLDER / checkpoints.BEST,
         PolicySettings(encoder="nature_cnn", visual_width=8, state_width=8, lstm_width=8),
-        EnvSpec({"state": (20,), "depth": (32, 32)}, tuple(mask.tolist())),
+        EnvSpec({"state": (size,), "depth": (32, 32)}, tuple(mask.tolist())),
         deploy=deploy,
     )
     return folder

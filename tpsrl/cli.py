@@ -10,7 +10,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tpsrl
@@ -107,6 +108,8 @@ COMMANDS = {
     ),
 }
 
+_COUNT = "[1-9][0-9]{0,4}"  # of threads, or of characters in a line
+
 _COLUMN = 40  # characters that keys with their defaults may take in a help text
 
 # Setting that names modules of a user's own: where what they register is registered.
@@ -133,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # has a value of another program's, would end the import of mujoco.
     os.environ["MUJOCO_GL"] = "disable"
     let_threads_sleep()
+    forget_odd_sizes()
     with contextlib.suppress(AttributeError, ValueError):  # not of a stream that is somebody's own
         # Names of files may have characters that the terminal's encoding has not.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -144,30 +148,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except (UserError, siblings.ShadowedError) as error:
-        print(f"tpsrl: error: {one_line(str(error))}", file=sys.stderr)
+        _complain(f"tpsrl: error: {one_line(str(error))}")
         return 2
     except RunError as error:  # with the lines of a worker's traceback
-        print(f"tpsrl: error: {error}", file=sys.stderr)
+        _complain(f"tpsrl: error: {error}")
         return 1
     except processes.Terminated:
-        print("tpsrl: terminated", file=sys.stderr)
+        _complain("tpsrl: terminated")
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        print("tpsrl: interrupted", file=sys.stderr)
+        _complain("tpsrl: interrupted")
         return 130
     except BrokenPipeError:
         _drop_output()  # whoever read it (head, less) has enough
         return 141
     except OSError as error:  # of files that became unusable on the way: a full disk, a lost share
         where = f": {error.filename}" if error.filename else ""
-        print(f"tpsrl: error: {one_line(f'{error.strerror or error}{where}')}", file=sys.stderr)
+        _complain(f"tpsrl: error: {one_line(f'{error.strerror or error}{where}')}")
         _drop_output()
         return 1
     except Exception as error:
         if not machine.is_out_of_memory(error):
             raise
-        print("tpsrl: error: there is not enough memory", file=sys.stderr)
+        _complain("tpsrl: error: there is not enough memory")
         return 1
+
+
+def _complain(line: str) -> None:
+    with contextlib.suppress(OSError):  # the exit code says it too, where nobody can hear
+        print(line, file=sys.stderr, flush=True)
 
 
 def _open_streams() -> None:
@@ -195,9 +204,28 @@ def _check_surroundings() -> None:
         os.getcwd()
     except OSError:
         raise UserError("the current folder is not there any more; change into another") from None
-    threads = os.environ.get("NUMBA_NUM_THREADS")
-    if threads is not None and not re.fullmatch("[1-9][0-9]{0,4}", threads):
-        raise UserError(f"NUMBA_NUM_THREADS: '{threads}' is no number of at least 1; nearest: 1")
+    # OpenMP takes one number for each level of threads within threads.
+    for name, several in (("NUMBA_NUM_THREADS", ""), ("OMP_NUM_THREADS", f"( *, *{_COUNT})*")):
+        threads = os.environ.get(name)
+        if threads is not None and not re.fullmatch(f" *{_COUNT}{several} *", threads):
+            raise UserError(f"{name}: '{threads}' is no number of at least 1; nearest: 1")
+    if os.environ.get("TORCH_LOGS"):
+        _check_torch_logs()
+
+
+def _check_torch_logs() -> None:
+    """Has torch, where it is installed, read what it is told to log, which it does once.
+
+    Raises:
+        UserError: it refuses that.
+    """
+    try:
+        importlib.import_module("torch")
+    except ValueError:
+        told = os.environ["TORCH_LOGS"]
+        raise UserError(f"TORCH_LOGS: torch does not know '{told}'; unset it") from None
+    except ImportError:
+        return
 
 
 def _drop_output() -> None:
@@ -217,6 +245,16 @@ def let_threads_sleep() -> None:
     Threads that wait by turning in circles would take the cores from the processes that simulate.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def forget_odd_sizes() -> None:
+    """Has a terminal whose size is said to be nothing, or beyond all screens, be asked itself.
+
+    To be called before anything is shown: without a column nothing would be.
+    """
+    for name in ("COLUMNS", "LINES"):
+        if not re.fullmatch(_COUNT, os.environ.get(name, "1")):
+            del os.environ[name]
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -286,11 +324,19 @@ def _with_user_modules(arguments: list[str]) -> list[str]:
         if named is None and "resume" in given:
             from tpsrl.config import entry_of
 
-            named = entry_of(files.user_path(given["resume"], "resume") / "config.yaml", key)
+            named = entry_of(_resumed(arguments, given) / "config.yaml", key)
         if named:
             loaded = importlib.import_module(registry).load_modules(named)
             arguments = [f"{key}={loaded}" if a.startswith(f"{key}=") else a for a in arguments]
     return arguments
+
+
+def _resumed(arguments: Sequence[str], given: Mapping[str, str]) -> Path:
+    """The folder of the training that `resume` speaks of."""
+    if given["resume"] != "auto":
+        return files.user_path(given["resume"], "resume")
+    word = next((a for a in arguments if "=" not in a), "")
+    return files.user_path(given.get("out") or f"out/train/{given.get('skill', word)}")
 
 
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:

@@ -33,8 +33,10 @@ MOST_PROCESSES = 1024
 MOST_EPISODES = 1_000_000
 # Beyond these a number is a slip: JSON keeps no larger whole numbers, and sums of floats lose what
 # matters.
-_MOST_WHOLE = 2**53
+MOST_WHOLE = 2**53
 _DEEPEST = 50  # lists and mappings in each other
+_MOST_YAML = 2**20  # bytes of a file
+_MOST_NODES = 100_000  # values in it, those that it repeats by reference among them
 _EventLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST = 1e15
 
@@ -149,7 +151,7 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
 def entry_of(path: Path, key: str) -> str:
     """A top-level entry of a file that `to_yaml` made; "" where there is none, or no such file."""
     try:
-        found: Any = _read_yaml(files.plain(path).read_text(encoding="utf-8"))
+        found: Any = _read_yaml(files.read_text(path, _MOST_YAML))
         return str(found.get(key) or "")
     except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException):
         return ""  # `load` says what is wrong with it
@@ -243,14 +245,11 @@ def _split_base(text: str, where: str) -> tuple[str, str]:
 def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
     """A preset of the user's own; by default it is called like its file."""
     try:
-        where = files.user_path(path, field)
-        if where.exists() and not where.is_file():  # a device may never end
-            raise UserError(f"{path}: cannot be read (it is no file)")
-        text = where.read_text(encoding="utf-8")
+        text = files.read_text(files.user_path(path, field), _MOST_YAML)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{field}: {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path}: cannot be read (it is no text)") from None
+        raise UserError(f"{field}: {path}: cannot be read (it is no text)") from None
     filled = _filled(schema, text, str(path))
     filled.name = filled.name or path.stem
     if filled.name in preset_names(group):
@@ -271,7 +270,7 @@ def _merged(filled: Any, text: str, where: str) -> Any:
         return OmegaConf.merge(filled, _read_yaml(text))
     except OmegaConfBaseException as error:
         raise _refused(where, error) from None
-    except (TypeError, ValueError, yaml.YAMLError) as error:
+    except (TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
         # A list where entries are expected, or no YAML at all.
         raise UserError(f"{where}: cannot be read ({str(error).splitlines()[0]})") from None
 
@@ -287,10 +286,10 @@ def _refused(where: str, error: OmegaConfBaseException) -> UserError:
 
 def _merge_file(config: Any, path: Path) -> Any:
     try:
-        return OmegaConf.merge(config, _read_yaml(files.plain(path).read_text(encoding="utf-8")))
+        return OmegaConf.merge(config, _read_yaml(files.read_text(path, _MOST_YAML)))
     except OmegaConfBaseException as error:
         raise _refused(str(path), error) from None
-    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
+    except (OSError, TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
 
 
@@ -352,10 +351,11 @@ def _read_yaml(text: str) -> Any:
     """What a YAML text says.
 
     Raises:
-        ValueError: it is nested too deeply, by which the reader would crash, is a single value, or
-            refers to something: a file may come from a stranger, the environment is the user's.
+        ValueError: it is nested too deeply, by which the reader would crash, has too many values,
+            is a single one, or refers to something: a file may come from a stranger, the
+            environment is the user's.
     """
-    _check_depth(text)
+    _check_size(text)
     try:
         found = OmegaConf.create(text)
     except AssertionError:
@@ -378,20 +378,37 @@ def _leaves(tree: Any) -> Iterator[Any]:
         yield from _leaves(part)
 
 
-def _check_depth(text: str) -> None:
-    depth = 0
+def _check_size(text: str) -> None:
+    """Refuses what is nested too deeply, or has too many values once references are followed.
+
+    Raises:
+        ValueError: it has one of the two.
+        yaml.YAMLError: it is no YAML.
+    """
+    inside: list[tuple[str | None, int]] = [(None, 0)]  # of what is open: its anchor, its values
+    sizes: dict[str | None, int] = {}  # by anchor
     for event in yaml.parse(text, Loader=_EventLoader):
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _DEEPEST:
+            inside.append((event.anchor, 1))
+            if len(inside) > _DEEPEST + 1:
                 raise ValueError("nested too deeply")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = inside.pop()
+            sizes[anchor] = size
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, 1)
+        else:
+            size = int(isinstance(event, yaml.ScalarEvent))
+        anchor, before = inside.pop()
+        inside.append((anchor, before + size))
+        if before + size > _MOST_NODES:
+            raise ValueError(f"it has more than {_MOST_NODES:,} values")
 
 
 def _parse(key: str, text: str) -> Any:
     try:
-        _check_depth(text)
+        _check_size(text)
         return OmegaConf.from_dotlist([f"value={text}"])["value"]
     except Exception:
         # The YAML and grammar errors that can come from here share no base class.
@@ -453,7 +470,7 @@ def check_range(schema: type, key: str, value: Any, within: str = "") -> None:
         low = low if inherited is None else inherited
         high = metadata.get("maximum")
         owner = _field_type(owner, part)
-    most = _MOST_WHOLE if isinstance(value, int) else _MOST
+    most = MOST_WHOLE if isinstance(value, int) else _MOST
     if high is None and value > most:
         high = most
     elif low is None and value < -most:

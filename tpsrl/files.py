@@ -78,6 +78,16 @@ def unfinished(folder: Path) -> Iterator[Path]:
             shutil.rmtree(beside, ignore_errors=True)
 
 
+def sweep_unfinished(folder: Path) -> None:
+    """Removes what a process has left beside a folder that was killed when that was in place.
+
+    Raises:
+        UserError: another process is filling it.
+    """
+    with locks.hold(folder.with_name(f".{folder.name}.lock"), shown=folder):
+        shutil.rmtree(folder.with_name(f".{folder.name}.unfinished"), ignore_errors=True)
+
+
 def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
     """A path that a user gave, `~` and `~USER` replaced by the home that they stand for.
 

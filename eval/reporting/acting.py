@@ -1,6 +1,5 @@
 """Who acted, and how far it got with each object: lines for the terminal, a section of the page."""
 
-from html import escape
 from typing import Any
 
 from eval.reporting.words import percent, plain
@@ -83,17 +82,17 @@ def _rate(rate: dict[str, Any]) -> str:
     return f"{percent(rate['mean'])} ({100 * rate['ci_low']:.0f}-{100 * rate['ci_high']:.0f})"
 
 
-def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
-    """Heads and rows, HTML, of the tables of the page's section; none for an older report."""
+def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[object]]]]:
+    """Heads and rows of the tables of the page's section; none for an older report."""
     found, driven = report.get("interactions"), report.get("travelled_m")
     if not found or not driven:
         return []
-    rows = [*((str(row["object"]), row) for row in found["objects"]), ("all", found["all"])]
+    rows = [*((row["object"], row) for row in found["objects"]), ("all", found["all"])]
     cells = [
-        [name, str(row["turns"]), _rate(row["nav_pick"]), _rate(row["nav_pick_nav_place"])]
+        [name, row["turns"], _rate(row["nav_pick"]), _rate(row["nav_pick_nav_place"])]
         for name, row in rows
     ]
-    ways = [[escape(plain(n)), str(v["runs"]), f"{v['mean']:.2f}"] for n, v in driven.items()]
+    ways = [[plain(n), v["runs"], f"{v['mean']:.2f}"] for n, v in driven.items()]
     return [
         (["object", "#turns", "#NavPick", "#NavPickNavPlace"], cells),
         (["skill", "#runs", "#metres"], ways),

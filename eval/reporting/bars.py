@@ -5,7 +5,8 @@ Places in the pictures are percentages of their width, so that text keeps its si
 
 import dataclasses
 from collections.abc import Sequence
-from html import escape
+
+from eval.reporting.markup import Markup, fill, join
 
 _HEIGHT, _MIDDLE = 22, 11  # pixels of a row's picture
 
@@ -35,22 +36,26 @@ _STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
 
 
-def chart(axis: Axis, rows: Sequence[str], kind: str = "bars", signed: bool = False) -> str:
+def chart(axis: Axis, rows: Sequence[Markup], kind: str = "bars", signed: bool = False) -> Markup:
     """A list of rows made by `row`, under a scale; `kind` are classes of the page.
 
     The scale is in percent, or `signed`, in percentage points.
     """
     # The outer ones stay inside, for on a phone there is no room beside.
     anchors = ["start", *["middle"] * (len(axis.ticks) - 2), "end"]
-    marks = "".join(
-        f'<text class="soft" x="{axis.at(tick)}" y="14" text-anchor="{anchor}">'
-        f"{_tick(tick, signed)}</text>"
+    marks = join(
+        fill(
+            '<text class="soft" x="{}" y="14" text-anchor="{}">{}</text>',
+            axis.at(tick),
+            anchor,
+            _tick(tick, signed),
+        )
         for tick, anchor in zip(axis.ticks, anchors, strict=True)
     )
-    scale = (
-        f'<li class="scale" aria-hidden="true"><span></span><svg>{marks}</svg><span></span></li>'
+    scale = fill(
+        '<li class="scale" aria-hidden="true"><span></span><svg>{}</svg><span></span></li>', marks
     )
-    return f'<ul class="{kind}">{scale}{"".join(rows)}</ul>'
+    return fill('<ul class="{}">{}{}</ul>', kind, scale, join(rows))
 
 
 def _tick(value: float, signed: bool) -> str:
@@ -59,40 +64,43 @@ def _tick(value: float, signed: bool) -> str:
     return f"{100 * value:.0f}%"
 
 
-def row(axis: Axis, label: str, picture: str, value: str) -> str:
-    """One row; `picture` and `value` are HTML. Readers of the screen get label and value."""
-    lines = "".join(
-        f'<line class="grid" x1="{axis.at(tick)}" x2="{axis.at(tick)}" y1="0" y2="100%"/>'
+def row(axis: Axis, label: str, picture: Markup, value: Markup) -> Markup:
+    """One row. Readers of the screen get label and value."""
+    lines = join(
+        fill('<line class="grid" x1="{0}" x2="{0}" y1="0" y2="100%"/>', axis.at(tick))
         for tick in axis.ticks
     )
-    return (
-        f'<li><span class="label">{escape(label)}</span>'
-        f'<svg aria-hidden="true">{lines}{picture}</svg>'
-        f'<span class="value">{value}</span></li>'
+    return fill(
+        '<li><span class="label">{}</span><svg aria-hidden="true">{}{}</svg>'
+        '<span class="value">{}</span></li>',
+        label,
+        lines,
+        picture,
+        value,
     )
 
 
-def bar(axis: Axis, start: float, end: float, kind: str) -> str:
+def bar(axis: Axis, start: float, end: float, kind: str) -> Markup:
     """A bar from one value to another, in the style of a class of the page."""
     x, width = axis.span(start, end)
-    return f'<rect class="{kind}" x="{x}" width="{width}" y="4" height="{_HEIGHT - 8}" rx="2"/>'
+    shape = '<rect class="{}" x="{}" width="{}" y="4" height="{}" rx="2"/>'
+    return fill(shape, kind, x, width, _HEIGHT - 8)
 
 
-def point(axis: Axis, value: float, low: float | None = None, high: float | None = None) -> str:
+def point(axis: Axis, value: float, low: float | None = None, high: float | None = None) -> Markup:
     """A point with the line of its interval."""
-    whisker = ""
-    if low is not None and high is not None:
-        whisker = (
-            f'<line class="whisker" x1="{axis.at(low)}" x2="{axis.at(high)}"'
-            f' y1="{_MIDDLE}" y2="{_MIDDLE}"/>'
-        )
-    return f'{whisker}<circle class="dot" cx="{axis.at(value)}" cy="{_MIDDLE}" r="4.5"/>'
+    dot = fill('<circle class="dot" cx="{}" cy="{}" r="4.5"/>', axis.at(value), _MIDDLE)
+    if low is None or high is None:
+        return dot
+    line = '<line class="whisker" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>'
+    return join((fill(line, axis.at(low), axis.at(high), _MIDDLE), dot))
 
 
 def around(values: Sequence[float]) -> Axis:
     """An axis that takes in all values, with a few lines at round shares."""
     widest = max(values) - min(values)
-    step = next((step for step in _STEPS if widest <= 4 * step), _STEPS[-1])
+    # Shares and what is lost of them lie closer together; whatever else has few lines too.
+    step = next((step for step in _STEPS if widest <= 4 * step), max(_STEPS[-1], widest / 10))
     low = int(min(values) // step)
     high = int(-(-max(values) // step))
     high = max(high, low + 1)

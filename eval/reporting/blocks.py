@@ -1,4 +1,4 @@
-"""What pages are built of. What is called HTML goes in as it is, all other text is escaped."""
+"""What pages are built of. All text is escaped; what is HTML already is so by its type."""
 
 import importlib.resources
 import re
@@ -9,121 +9,135 @@ from html import escape
 from typing import Any
 
 from eval.reporting import acting
+from eval.reporting.markup import Markup, fill, html, join
 
-_HINT = '<p class="hint">What is wider than this screen scrolls sideways in its box.</p>'
+_HINT = fill('<p class="hint">What is wider than this screen scrolls sideways in its box.</p>')
 _WIDE_COLUMNS = 3  # a table of so many columns may be wider than a phone
 
 
-def shell(title: str, facts: Sequence[str], sections: Sequence[str]) -> str:
-    """A whole page of sections that are HTML already; `facts` make the line under the title."""
+def shell(title: str, facts: Sequence[str], sections: Sequence[Markup | str]) -> str:
+    """A whole page; `facts` make the line under the title."""
     template = importlib.resources.files("eval.reporting") / "page.html"
     return string.Template(template.read_text(encoding="utf-8")).substitute(
-        title=escape(title),
-        facts=escape(" · ".join(facts)),
-        sections="\n".join(section for section in sections if section),
+        title=html(title),
+        facts=html(" · ".join(facts)),
+        sections=join((section for section in sections if section), "\n"),
     )
 
 
-def section(title: str, note: str, *content: str) -> str:
-    """A part of the page with a heading; `content` is HTML, the others are text."""
-    told = f'<p class="note">{escape(note)}</p>\n' if note else ""
-    inside = "\n".join(part for part in content if part)
-    return f"<section>\n<h2>{escape(title)}</h2>\n{told}{inside}\n</section>"
+def section(title: str, note: str, *content: Markup | str) -> Markup:
+    """A part of the page with a heading."""
+    told = fill('<p class="note">{}</p>\n', note) if note else ""
+    inside = join((part for part in content if part), "\n")
+    return fill("<section>\n<h2>{}</h2>\n{}{}\n</section>", title, told, inside)
 
 
-def subheading(text: str) -> str:
+def subheading(text: str) -> Markup:
     """A heading within a section."""
-    return f"<h3>{escape(text)}</h3>"
+    return fill("<h3>{}</h3>", text)
 
 
-def paragraph(text: str, kind: str = "") -> str:
+def paragraph(text: str, kind: str = "") -> Markup:
     """A sentence or two, in the style of a class of the page."""
-    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+    return fill('<p class="{}">{}</p>', kind, text) if kind else fill("<p>{}</p>", text)
 
 
-def prose(text: str, kind: str = "") -> str:
+def prose(text: str, kind: str) -> Markup:
     """A paragraph in which what stands between backticks is set as code."""
-    marked = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
-    return f'<p class="{kind}">{marked}</p>' if kind else f"<p>{marked}</p>"
+    marked = Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)))
+    return fill('<p class="{}">{}</p>', kind, marked)
 
 
-def scrolling(content: str, label: str) -> str:
-    """HTML that may be wider than the screen, in a box that scrolls by itself and says so."""
-    box = f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
-    return f"{_HINT}{box}{content}</div>"
+def scrolling(content: Markup, label: str) -> Markup:
+    """What may be wider than the screen, in a box that scrolls by itself and says so."""
+    box = fill('<div class="scroll" role="region" tabindex="0" aria-label="{}">', label)
+    return fill("{}{}{}</div>", _HINT, box, content)
 
 
-def folded(summary: str, content: str, kind: str = "") -> str:
-    """HTML that is shown when its summary is clicked."""
-    name = f' class="{kind}"' if kind else ""
-    return f"<details{name}><summary>{escape(summary)}</summary>{content}</details>"
+def folded(summary: str, content: Markup, kind: str = "") -> Markup:
+    """What is shown when its summary is clicked."""
+    name = fill(' class="{}"', kind) if kind else ""
+    return fill("<details{}><summary>{}</summary>{}</details>", name, summary, content)
 
 
-def span(kind: str, text: str) -> str:
+def span(kind: str, text: str) -> Markup:
     """A text in the style of a class of the page."""
-    return f'<span class="{kind}">{escape(text)}</span>'
+    return fill('<span class="{}">{}</span>', kind, text)
 
 
-def code(text: str) -> str:
+def code(text: str) -> Markup:
     """A predicate, a key or a command; a click selects all of it."""
-    return f"<code>{escape(text)}</code>"
+    return fill("<code>{}</code>", text)
 
 
-def named(text: str, identifier: str) -> str:
+def named(text: str, identifier: str) -> Markup:
     """Words for what the files call by an identifier, which shows where a mouse rests on them."""
-    return f'<span title="{escape(identifier)}">{escape(text)}</span>'
+    return fill('<span title="{}">{}</span>', identifier, text)
 
 
-def long_name(text: str) -> str:
-    """HTML of a name without spaces, which a narrow screen may break anywhere."""
-    return f'<span class="name">{text}</span>'
+def long_name(text: Markup | str) -> Markup:
+    """A name without spaces, which a narrow screen may break anywhere."""
+    return fill('<span class="name">{}</span>', text)
 
 
 def url(path: str) -> str:
-    """The address of a file beside the page, for an attribute."""
-    return escape(urllib.parse.quote(path))
+    """The address of a file beside the page, for an attribute.
+
+    Raises:
+        ValueError: the path does not begin at the page, so that it could name another machine.
+    """
+    if path.startswith("/"):
+        raise ValueError(f"{path!r} does not begin at the page")
+    return urllib.parse.quote(path)  # the colon of a scheme too
 
 
-def anchor(path: str, text: str) -> str:
+def anchor(path: str, text: str) -> Markup:
     """A link to a file beside the page."""
-    return f'<a href="{url(path)}">{escape(text)}</a>'
+    return fill('<a href="{}">{}</a>', url(path), text)
 
 
-def outcome(success: bool, failed: str = "failed") -> str:
+def outcome(success: bool, failed: str = "failed") -> Markup:
     """How something ended, by a sign, a word and a colour."""
     return span("good", "✓ success") if success else span("bad", f"✗ {failed}")
 
 
-def headline(figures: Sequence[tuple[str, str]], findings: Sequence[str] = ()) -> str:
+def headline(figures: Sequence[tuple[str, str]], findings: Sequence[str] = ()) -> Markup:
     """The figures (value, what it is), the first one large and, under it, what was found."""
     parts = [
-        f'<div class="figure{" main" if place == 0 else ""}"><b>{escape(value)}</b>'
-        f"<span>{escape(text)}</span></div>"
+        fill(
+            '<div class="figure{}"><b>{}</b><span>{}</span></div>',
+            "" if place else " main",
+            value,
+            text,
+        )
         for place, (value, text) in enumerate(figures)
     ]
     if not findings:
-        return f'<section>\n<div class="headline">{"".join(parts)}</div>\n</section>'
-    found = "".join(f"<li>{escape(text)}</li>" for text in findings)
-    return (
-        f'<section>\n<div class="headline">{parts[0]}</div>\n<ul class="findings">{found}</ul>\n'
-        f'<div class="headline">{"".join(parts[1:])}</div>\n</section>'
+        return fill('<section>\n<div class="headline">{}</div>\n</section>', join(parts))
+    return fill(
+        '<section>\n<div class="headline">{}</div>\n<ul class="findings">{}</ul>\n'
+        '<div class="headline">{}</div>\n</section>',
+        parts[0],
+        join(fill("<li>{}</li>", text) for text in findings),
+        join(parts[1:]),
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], label: str = "table") -> str:
-    """An HTML table of cells that are HTML already; heads that start with # are of numbers.
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]], label: str = "table") -> Markup:
+    """An HTML table; heads that start with # are of numbers.
 
     One that may be wider than a phone is in a box that scrolls.
     """
-    kinds = [' class="n"' if head.startswith("#") else "" for head in heads]
+    kinds = [Markup(' class="n"') if head.startswith("#") else "" for head in heads]
 
-    def line(tag: str, cells: Sequence[str]) -> str:
+    def line(tag: str, cells: Sequence[object]) -> Markup:
         pairs = zip(kinds, cells, strict=True)
-        return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in pairs)}</tr>"
+        inside = (fill("<{0}{1}>{2}</{0}>", tag, kind, cell) for kind, cell in pairs)
+        return fill("<tr>{}</tr>", join(inside))
 
-    head = line("th", [escape(h.lstrip("#")) for h in heads])
-    body = "".join(line("td", row) for row in rows)
-    text = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    head = line("th", [h.lstrip("#") for h in heads])
+    body = join(line("td", row) for row in rows)
+    text = fill("<table><thead>{}</thead><tbody>{}</tbody></table>", head, body)
     return scrolling(text, label) if len(heads) >= _WIDE_COLUMNS else text
 
 
@@ -151,13 +165,13 @@ def common_facts(report: dict[str, Any]) -> list[str]:
     return facts
 
 
-def protocol(report: dict[str, Any]) -> str:
+def protocol(report: dict[str, Any]) -> Markup:
     """The command that was run and every value of the protocol, the latter folded in."""
     changed = report["protocol_changes"]
     rows = [
         [
             code(key),
-            escape("none" if value is None else str(value)),
+            "none" if value is None else str(value),
             span("bad", "changed") if key in changed else "",
         ]
         for key, value in report["protocol_values"].items()
@@ -166,8 +180,8 @@ def protocol(report: dict[str, Any]) -> str:
         (name, report.get(key))
         for name, key in (("command", "settings_command"), ("digest of the episodes", "dataset"))
     ]
-    told = "".join(
-        f"<p>{escape(name)}: {code(str(value))}</p>" for name, value in ran if value is not None
+    told = join(
+        fill("<p>{}: {}</p>", name, code(value)) for name, value in ran if value is not None
     )
     values = table(["entry", "#value", ""], rows)
     title = f"Protocol {report['protocol']} and what was run"

@@ -1,11 +1,11 @@
 """`report.html` of several agents on the same episodes."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.reporting import acting, bars, blocks, words
 from eval.reporting.episodes import what_went_wrong
+from eval.reporting.markup import Markup, fill, join
 from eval.reporting.words import percent, points
 
 _DIFFERENCES_NOTE = """All agents have run the same episodes, so what counts is in which of them one
@@ -71,39 +71,41 @@ def _protocol(agent: dict[str, Any]) -> str:
     return f"{agent['protocol']}{f' with {changes}' if changes else ''}"
 
 
-def _head(report: dict[str, Any]) -> str:
+def _head(report: dict[str, Any]) -> Markup:
     rows = [
         bars.row(
             bars.SHARES,
             agent["name"],
-            bars.bar(bars.SHARES, 0.0, agent["success"]["mean"], "bar")
-            + bars.point(
-                bars.SHARES,
-                agent["success"]["mean"],
-                agent["success"]["ci_low"],
-                agent["success"]["ci_high"],
+            _rate_bar(agent["success"]),
+            fill(
+                "<strong>{}</strong> {}",
+                percent(agent["success"]["mean"]),
+                blocks.span("soft", words.interval(agent["success"])),
             ),
-            f"<strong>{percent(agent['success']['mean'])}</strong>"
-            f" {blocks.span('soft', words.interval(agent['success']))}",
         )
         for agent in report["agents"]
     ]
-    told = "".join(f"<li>{escape(sentence(row))}</li>" for row in report["differences"])
-    careful = "".join(blocks.paragraph(text, "bad strong") for text in warnings(report))
-    listed = f'<ul class="findings">{told}</ul>'
+    told = join(fill("<li>{}</li>", sentence(row)) for row in report["differences"])
+    careful = join(blocks.paragraph(text, "bad strong") for text in warnings(report))
+    listed = fill('<ul class="findings">{}</ul>', told)
     chart = bars.chart(bars.SHARES, rows)
     return blocks.section("Full success", "With 95% Wilson intervals.", chart, listed, careful)
 
 
-def _differences(report: dict[str, Any]) -> str:
+def _rate_bar(success: dict[str, Any]) -> Markup:
+    point = bars.point(bars.SHARES, success["mean"], success["ci_low"], success["ci_high"])
+    return join((bars.bar(bars.SHARES, 0.0, success["mean"], "bar"), point))
+
+
+def _differences(report: dict[str, Any]) -> Markup:
     rows = [
         [
-            f"{escape(row['name'])} minus {escape(row['against'])}",
-            f"<strong>{points(row['value'])}</strong>",
+            f"{row['name']} minus {row['against']}",
+            fill("<strong>{}</strong>", points(row["value"])),
             words.points_interval(row),
             words.points_interval(row, "unpaired_ci_"),
             words.probability(row["p_value"]),
-            *(str(row[key]) for key in ("both", "only_second", "only_first", "neither")),
+            *(row[key] for key in ("both", "only_second", "only_first", "neither")),
         ]
         for row in report["differences"]
     ]
@@ -112,11 +114,11 @@ def _differences(report: dict[str, Any]) -> str:
     return blocks.table(heads, rows, "Differences")
 
 
-def _stages(agents: Sequence[dict[str, Any]]) -> str:
+def _stages(agents: Sequence[dict[str, Any]]) -> Markup:
     known = [{(s["index"], s["name"]): s for s in agent["stages"]} for agent in agents]
     rows = [
         [
-            escape(f"{key[0] + 1}  {words.stage(key[1])}"),
+            f"{key[0] + 1}  {words.stage(key[1])}",
             *(_stage(stages.get(key)) for stages in known),
         ]
         for key in sorted(set().union(*known))
@@ -125,14 +127,15 @@ def _stages(agents: Sequence[dict[str, Any]]) -> str:
     return blocks.table(heads, rows, "Stages side by side")
 
 
-def _stage(stage: dict[str, Any] | None) -> str:
+def _stage(stage: dict[str, Any] | None) -> Markup | str:
     if stage is None:
         return "not planned"
     ran = f"{stage['succeeded']} of {stage['reached']}" if stage["reached"] else "never run"
-    return f"<strong>{percent(stage['cumulative'])}</strong> {blocks.span('soft', ran)}"
+    through = percent(stage["cumulative"])
+    return fill("<strong>{}</strong> {}", through, blocks.span("soft", ran))
 
 
-def _taxes(agents: Sequence[dict[str, Any]]) -> str:
+def _taxes(agents: Sequence[dict[str, Any]]) -> Markup | str:
     known = [
         {(row["from"], row["to"]): row for row in agent["handoff_matrix"] or []} for agent in agents
     ]
@@ -141,7 +144,7 @@ def _taxes(agents: Sequence[dict[str, Any]]) -> str:
         return ""
     rows = [
         [
-            escape(words.link({"from": key[0], "to": key[1]})),
+            words.link({"from": key[0], "to": key[1]}),
             *(_tax(taxed.get(key)) for taxed in known),
         ]
         for key in keys
@@ -152,14 +155,15 @@ def _taxes(agents: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _tax(row: dict[str, Any] | None) -> str:
+def _tax(row: dict[str, Any] | None) -> Markup | str:
     if row is None or row.get("tax") is None:
         return "not measured"
     mark = " ▲ significant" if row.get("significant") else ""
-    return f"<strong>{points(row['tax'])}</strong> ({words.points_interval(row)}){mark}"
+    sure = words.points_interval(row)
+    return fill("<strong>{}</strong> ({}){}", points(row["tax"]), sure, mark)
 
 
-def _causes(agents: Sequence[dict[str, Any]]) -> str:
+def _causes(agents: Sequence[dict[str, Any]]) -> Markup:
     kinds = ("stage", "name", "predicate", "reason")
     counts: list[dict[tuple[Any, ...], int]] = []
     for agent in agents:
@@ -170,26 +174,26 @@ def _causes(agents: Sequence[dict[str, Any]]) -> str:
     keys = sorted(set().union(*counts), key=lambda key: (-sum(c.get(key, 0) for c in counts), key))
     rows = [
         [
-            escape(words.stage(name) if stage < 0 else f"{stage + 1}  {words.stage(name)}"),
+            words.stage(name) if stage < 0 else f"{stage + 1}  {words.stage(name)}",
             blocks.named(words.fact(predicate), predicate),
-            escape(words.reason(reason)),
-            *(str(c.get((stage, name, predicate, reason), 0)) for c in counts),
+            words.reason(reason),
+            *(c.get((stage, name, predicate, reason), 0) for c in counts),
         ]
         for stage, name, predicate, reason in keys
     ]
     if not rows:
-        return '<p class="good">No episode failed.</p>'
+        return blocks.paragraph("No episode failed.", "good")
     heads = ["stage", "what did not hold", "why", *(f"#{agent['name']}" for agent in agents)]
     return blocks.table(heads, rows, "First causes side by side")
 
 
-def _episodes(report: dict[str, Any]) -> str:
+def _episodes(report: dict[str, Any]) -> Markup:
     agents = report["agents"]
     if not report["episodes"]:
         return blocks.paragraph("In every episode all of them ended alike.")
     rows = [
         [
-            blocks.long_name(escape(episode["id"])),
+            blocks.long_name(episode["id"]),
             *(
                 _ended(outcome, agent)
                 for outcome, agent in zip(episode["outcomes"], agents, strict=True)
@@ -201,28 +205,24 @@ def _episodes(report: dict[str, Any]) -> str:
     return blocks.table(heads, rows, "Episodes that differ")
 
 
-def _ended(outcome: dict[str, Any], agent: dict[str, Any]) -> str:
+def _ended(outcome: dict[str, Any], agent: dict[str, Any]) -> Markup:
     text = blocks.outcome(outcome["success"])
     if outcome["video"]:
         film = f"{agent['link']}/{outcome['video']}"
-        text += f" {blocks.anchor(film, 'video')}"
+        text = fill("{} {}", text, blocks.anchor(film, "video"))
     wrong = what_went_wrong(outcome)
-    return f"{text}<br/>{wrong}" if wrong else text
+    return fill("{}<br/>{}", text, wrong) if wrong else text
 
 
-def _agents(agents: Sequence[dict[str, Any]]) -> str:
+def _agents(agents: Sequence[dict[str, Any]]) -> Markup:
     rows = [
         [
             blocks.anchor(f"{agent['link']}/report.html", agent["name"]),
-            escape(agent["agent"]),
-            escape(
-                ", ".join(
-                    f"{words.plain(k)}: {v['checkpoint']}" for k, v in agent["learned"].items()
-                )
-            ),
-            escape(acting.privileged(agent).partition(": ")[2]),
-            escape(_protocol(agent)),
-            str(agent["num_episodes"]),
+            agent["agent"],
+            ", ".join(f"{words.plain(k)}: {v['checkpoint']}" for k, v in agent["learned"].items()),
+            acting.privileged(agent).partition(": ")[2],
+            _protocol(agent),
+            agent["num_episodes"],
             blocks.code(agent["settings_command"]) if agent["settings_command"] else "",
         ]
         for agent in agents

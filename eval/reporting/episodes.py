@@ -2,11 +2,11 @@
 
 import shlex
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.analysing.results import generic
 from eval.reporting import blocks, words
+from eval.reporting.markup import Markup, fill, join
 
 _NOTE = """Forces are the largest of one contact, and the sum of its rises by more than 20 N; moved
 is the clutter that ended more than 0.1 m from where it was. Where a skill ran out of steps, the
@@ -18,7 +18,7 @@ _HEADS = (
 )  # fmt: skip
 
 
-def section(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
+def section(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> Markup:
     """The box with the table; `records` are those of episodes.jsonl."""
     command = report.get("settings_command")
     note = f"{_NOTE} {_REPLAYED}" if command else _NOTE
@@ -31,14 +31,14 @@ def replay_command(command: str, episode: str) -> str:
     return f"{command} {shlex.quote(f'episode={episode}')} videos=1"
 
 
-def _row(record: dict[str, Any], command: str | None) -> list[str]:
-    name, moved = escape(record["id"]), record.get("clutter_moved")
+def _row(record: dict[str, Any], command: str | None) -> list[object]:
+    name, moved = record["id"], record.get("clutter_moved")
     if record.get("video"):
         name = blocks.anchor(record["video"], record["id"])
     name = blocks.long_name(name)
     if command:
         again = blocks.code(replay_command(command, record["id"]))
-        name += blocks.folded("run it again", again, "replay")
+        name = join((name, blocks.folded("run it again", again, "replay")))
     layout = record["layout"]
     place = blocks.long_name(blocks.named(layout.rpartition("/")[2], layout))
     return [
@@ -47,10 +47,10 @@ def _row(record: dict[str, Any], command: str | None) -> list[str]:
         blocks.outcome(record["success"]),
         _if_ignored(record.get("timeouts")),
         f"{record['goals_met']}/{record['goals']}",
-        str(record["steps"]),
+        record["steps"],
         f"{record['force_peak_n'] / 1000:.2f} kN",
         f"{record['force_total_n'] / 1000:.1f} kN",
-        "-" if moved is None else str(moved),
+        "-" if moved is None else moved,
         what_went_wrong(record),
     ]
 
@@ -63,19 +63,20 @@ def _if_ignored(timeouts: dict[str, Any] | None) -> str:
     return "not run" if ignored is None else "success" if ignored["success"] else "failed"
 
 
-def what_went_wrong(record: dict[str, Any]) -> str:
-    """The first cause of a record as HTML, with who set it up; "" when nothing went wrong."""
+def what_went_wrong(record: dict[str, Any]) -> Markup | str:
+    """The first cause of a record, with who set it up; "" when nothing went wrong."""
     cause = record.get("first_cause")
     if cause is None:
         return ""
     stage = "" if cause["stage"] < 0 else f"{cause['stage'] + 1}  {words.stage(cause['name'])}: "
-    lines = [f"{escape(stage + words.reason(cause['reason']))}"]
+    lines = [stage + words.reason(cause["reason"])]
     told = record.get("cause_text")
     if told:
-        lines.append(escape(words.told(told)))
+        lines.append(words.told(told))
     else:
         margin = words.signed(cause["margin"], cause["unit"])
-        lines.append(escape(f"{words.fact(generic(cause['predicate']))} {margin}".strip()))
+        lines.append(f"{words.fact(generic(cause['predicate']))} {margin}".strip())
     if record.get("set_up_by"):
-        lines.append(f"set up by {escape(words.plain(record['set_up_by']))}")
-    return "<br/>".join([lines[0], *(f"<small>{line}</small>" for line in lines[1:])])
+        lines.append(f"set up by {words.plain(record['set_up_by'])}")
+    small = (fill("<small>{}</small>", line) for line in lines[1:])
+    return join([lines[0], *small], "<br/>")

@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.reporting import blocks, words
+from eval.reporting.markup import Markup, fill, join
 from eval.reporting.words import percent
 
 _NOTE = """Shares of all episodes: what went wrong first, the stage at which the chain broke, and
@@ -32,7 +32,7 @@ class _Node:
         return _COLUMNS[self.record["kind"]]
 
 
-def section(report: dict[str, Any]) -> str:
+def section(report: dict[str, Any]) -> Markup | str:
     """The box with the picture and the same as a table, "" when there is nothing to show."""
     flow = report.get("flow")
     if not flow or not flow["edges"]:
@@ -42,21 +42,26 @@ def section(report: dict[str, Any]) -> str:
     return blocks.section("How failures run", _NOTE, picture, listed)
 
 
-def _picture(flow: dict[str, Any]) -> str:
+def _picture(flow: dict[str, Any]) -> Markup:
     joined = {edge[side] for edge in flow["edges"] for side in ("from", "to")}
     nodes = _place([node for node in flow["nodes"] if node["id"] in joined], flow["edges"])
     bottom = max(node.top + max(node.height, _PITCH) for node in nodes.values())
     order = {name: place for place, name in enumerate(nodes)}
     edges = sorted(flow["edges"], key=lambda edge: (order[edge["from"]], order[edge["to"]]))
-    bands = "".join(_band(nodes[edge["from"]], nodes[edge["to"]], edge["share"]) for edge in edges)
-    marks = "".join(map(_mark, nodes.values()))
+    bands = join(_band(nodes[edge["from"]], nodes[edge["to"]], edge["share"]) for edge in edges)
+    marks = join(map(_mark, nodes.values()))
     label = "Flow from causes over stages to the ends of episodes; the table below has the figures"
-    view = f'viewBox="0 0 {_WIDTH} {bottom + 6:.0f}" role="img" aria-label="{label}"'
-    return f'<svg class="flow" {view}>{bands}{marks}</svg>'
+    view = fill('viewBox="0 0 {} {:.0f}" role="img" aria-label="{}"', _WIDTH, bottom + 6, label)
+    return fill('<svg class="flow" {}>{}{}</svg>', view, bands, marks)
 
 
 def _place(records: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]) -> dict[str, _Node]:
     """Stacks the bars of each column, in the order given, each as high as what runs through it."""
+    into: dict[str, float] = {}
+    out: dict[str, float] = {}
+    for edge in edges:
+        into[edge["to"]] = into.get(edge["to"], 0) + edge["share"]
+        out[edge["from"]] = out.get(edge["from"], 0) + edge["share"]
     nodes: dict[str, _Node] = {}
     for kind in _COLUMNS:
         top = float(_TOP)
@@ -64,14 +69,13 @@ def _place(records: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]) -
             if record["kind"] != kind:
                 continue
             name = record["id"]
-            into = sum(edge["share"] for edge in edges if edge["to"] == name)
-            out = sum(edge["share"] for edge in edges if edge["from"] == name)
-            nodes[name] = _Node(record, top, max(2.0, _SCALE * max(into, out)))
+            through = max(into.get(name, 0), out.get(name, 0))
+            nodes[name] = _Node(record, top, max(2.0, _SCALE * through))
             top += max(nodes[name].height + 8, _PITCH)
     return nodes
 
 
-def _band(start: _Node, end: _Node, share: float) -> str:
+def _band(start: _Node, end: _Node, share: float) -> Markup:
     thick = _SCALE * share
     x1, x2 = start.x + _BAR, end.x
     y1, y2 = start.top + start.right, end.top + end.left
@@ -82,30 +86,35 @@ def _band(start: _Node, end: _Node, share: float) -> str:
     if end.record["id"].endswith(_FINE):
         kind = "band through"
     title = f"{_name(start.record)} -> {_name(end.record)}: {percent(share)}"
-    return (
-        f'<path class="{kind}" d="M{x1} {y1:.1f} C{half} {y1:.1f} {half} {y2:.1f} {x2} {y2:.1f}'
+    shape = (
+        f"M{x1} {y1:.1f} C{half} {y1:.1f} {half} {y2:.1f} {x2} {y2:.1f}"
         f" L{x2} {y2 + thick:.1f} C{half} {y2 + thick:.1f} {half} {y1 + thick:.1f}"
-        f' {x1} {y1 + thick:.1f} Z"><title>{escape(title)}</title></path>'
+        f" {x1} {y1 + thick:.1f} Z"
     )
+    return fill('<path class="{}" d="{}"><title>{}</title></path>', kind, shape, title)
 
 
-def _mark(node: _Node) -> str:
+def _mark(node: _Node) -> Markup:
     record = node.record
     kind = record["kind"]
     if kind == "end" and record["id"].endswith(_FINE):
         kind = "end fine"
     causing = kind == "cause"
     x = node.x - 8 if causing else node.x + _BAR + 8
-    anchor = ' text-anchor="end"' if causing else ""
+    anchor = Markup(' text-anchor="end"') if causing else ""
     name, most = _name(record), _LONGEST if causing else len(_name(record))
     if len(name) > most:  # the table below has all of it
         name = f"{name[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
     text = f"{name} {percent(_share(node))}"
     y = node.top + max(node.height / 2, 6) + 4
-    return (
-        f'<rect class="{kind}" x="{node.x}" y="{node.top:.1f}" width="{_BAR}"'
-        f' height="{node.height:.1f}"/>'
-        f'<text x="{x}" y="{y:.1f}"{anchor}>{escape(text)}</text>'
+    bar = '<rect class="{}" x="{}" y="{:.1f}" width="{}" height="{:.1f}"/>'
+    return fill(
+        '{}<text x="{}" y="{:.1f}"{}>{}</text>',
+        fill(bar, kind, node.x, node.top, _BAR, node.height),
+        x,
+        y,
+        anchor,
+        text,
     )
 
 
@@ -119,10 +128,9 @@ def _name(record: dict[str, Any]) -> str:
     return told(record["label"])
 
 
-def _table(flow: dict[str, Any]) -> str:
+def _table(flow: dict[str, Any]) -> Markup:
     names = {node["id"]: _name(node) for node in flow["nodes"]}
     rows = [
-        [escape(names[edge["from"]]), escape(names[edge["to"]]), percent(edge["share"])]
-        for edge in flow["edges"]
+        [names[edge["from"]], names[edge["to"]], percent(edge["share"])] for edge in flow["edges"]
     ]
     return blocks.table(["from", "to", "#of all episodes"], rows)

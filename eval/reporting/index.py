@@ -1,7 +1,6 @@
 """The table that leads to several reports: on the terminal, as a page, and as JSON rows."""
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import rich.box
@@ -90,8 +89,7 @@ def render(summary: dict[str, Any]) -> str:
     cells = [_cells(row) for row in summary["runs"]]
     heads = [f"#{head}" if place else head for place, head in enumerate(cells[0])]
     rows = [
-        [blocks.anchor(f"{run['folder']}/report.html", run["name"])]
-        + [escape(cell) for cell in list(row.values())[1:]]
+        [blocks.anchor(f"{run['folder']}/report.html", run["name"]), *list(row.values())[1:]]
         for run, row in zip(summary["runs"], cells, strict=True)
     ]
     note = _SCENARIOS_NOTE if "stages" in summary["runs"][0] else _SKILLS_NOTE

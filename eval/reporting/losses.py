@@ -3,10 +3,10 @@
 import itertools
 import operator
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.reporting import bars, blocks, words
+from eval.reporting.markup import Markup, fill
 from eval.reporting.words import percent, points
 
 _NOTE = """From the product of the rates that the skills have in isolation to the measured success,
@@ -15,7 +15,7 @@ it; figures are percentage points of full success."""
 _LEAST = 0.005  # of success: smaller parts share a row
 
 
-def section(report: dict[str, Any]) -> str:
+def section(report: dict[str, Any]) -> Markup | str:
     """The box, "" where the product of isolated rates was not measured."""
     found = report.get("propagation") or {}
     if found.get("product_isolated") is None or found.get("parts") is None:
@@ -38,7 +38,7 @@ def _sum(found: dict[str, Any]) -> str:
     return f"{text}."
 
 
-def _waterfall(found: dict[str, Any], parts: Sequence[dict[str, Any]]) -> str:
+def _waterfall(found: dict[str, Any], parts: Sequence[dict[str, Any]]) -> Markup:
     """Totals are points, since the axis does not begin at 0; parts are bars between."""
     shown = [part for part in parts if abs(part["value"]) >= _LEAST]
     small = [part["value"] for part in parts if abs(part["value"]) < _LEAST]
@@ -52,13 +52,14 @@ def _waterfall(found: dict[str, Any], parts: Sequence[dict[str, Any]]) -> str:
     rows = [_total(axis, "product of the isolated rates", found["product_isolated"])]
     for (label, kind, value), (before, after) in zip(steps, itertools.pairwise(left), strict=True):
         picture = bars.bar(axis, before, after, kind)
-        rows.append(bars.row(axis, label, picture, f"<strong>{points(-value)}</strong>"))
+        rows.append(bars.row(axis, label, picture, fill("<strong>{}</strong>", points(-value))))
     rows.append(_total(axis, "measured", found["measured"]))
     return bars.chart(axis, rows, "bars plain")
 
 
-def _total(axis: bars.Axis, label: str, value: float) -> str:
-    return bars.row(axis, label, bars.point(axis, value), f"<strong>{percent(value)}</strong>")
+def _total(axis: bars.Axis, label: str, value: float) -> Markup:
+    told = fill("<strong>{}</strong>", percent(value))
+    return bars.row(axis, label, bars.point(axis, value), told)
 
 
 def _label(part: dict[str, Any]) -> str:
@@ -67,13 +68,13 @@ def _label(part: dict[str, Any]) -> str:
     return text if stage is None or stage < 0 else f"{stage + 1}  {text}"
 
 
-def _table(parts: Sequence[dict[str, Any]]) -> str:
+def _table(parts: Sequence[dict[str, Any]]) -> Markup:
     rows = [
         [
             "" if part.get("stage") is None else str(part["stage"] + 1),
-            escape(words.loss(part["kind"])),
-            escape(words.steps(part)),
-            escape(words.plain(part.get("skill") or "")),
+            words.loss(part["kind"]),
+            words.steps(part),
+            words.plain(part.get("skill") or ""),
             f"{100 * part['value']:+.2f}".replace("-", "\N{MINUS SIGN}"),
         ]
         for part in parts

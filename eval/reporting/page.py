@@ -1,7 +1,6 @@
 """`report.html`: the report as one page that needs nothing else to be read."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.reporting import (
@@ -17,6 +16,7 @@ from eval.reporting import (
     repairs,
     words,
 )
+from eval.reporting.markup import Markup, fill, join
 from eval.reporting.words import percent, signed
 
 _STAGES_NOTE = """Bar: share of all episodes in which this stage and every one before it succeeded;
@@ -78,11 +78,11 @@ def _figures(report: dict[str, Any], records: Sequence[dict[str, Any]]) -> list[
     ]
 
 
-def _timeouts(report: dict[str, Any]) -> str:
+def _timeouts(report: dict[str, Any]) -> Markup:
     """Success by both readings of timeouts."""
     found = report.get("timeouts")
     if not found:
-        return "<p>Not measured.</p>"
+        return blocks.paragraph("Not measured.")
     rows = []
     for name, text in (("ending", "a timeout ends the episode"), ("ignored", "it is ignored")):
         rate = found[name]
@@ -90,7 +90,8 @@ def _timeouts(report: dict[str, Any]) -> str:
     reasons = ", ".join(f"{words.reason(name)} {count}" for name, count in found["reasons"].items())
     out = f"Skills ran out of steps, or would have, in {found['episodes']} episodes"
     out += f" ({reasons})." if reasons else "."
-    return blocks.table(["reading", "#full success", "#95% interval"], rows) + blocks.paragraph(out)
+    table = blocks.table(["reading", "#full success", "#95% interval"], rows)
+    return join((table, blocks.paragraph(out)))
 
 
 def _one_plan(stages: Sequence[dict[str, Any]]) -> bool:
@@ -101,7 +102,7 @@ def _stages_note(report: dict[str, Any]) -> str:
     return _STAGES_NOTE if _one_plan(report["stages"]) else f"{_STAGES_NOTE} {_PLANS_NOTE}"
 
 
-def funnel(stages: Sequence[dict[str, Any]]) -> str:
+def funnel(stages: Sequence[dict[str, Any]]) -> Markup:
     """The chart of the share of episodes that come through each stage."""
     one_plan = _one_plan(stages)  # or who came through the one before is unclear
     rows, before = [], 1.0
@@ -111,31 +112,33 @@ def funnel(stages: Sequence[dict[str, Any]]) -> str:
     return bars.chart(bars.SHARES, rows)
 
 
-def _stage_row(stage: dict[str, Any], before: float) -> str:
+def _stage_row(stage: dict[str, Any], before: float) -> Markup:
     through = stage["cumulative"]
-    picture = bars.bar(bars.SHARES, 0.0, through, "bar")
+    picture = [bars.bar(bars.SHARES, 0.0, through, "bar")]
     if before > through:
-        picture += bars.bar(bars.SHARES, through, before, "gone")
+        picture.append(bars.bar(bars.SHARES, through, before, "gone"))
     if stage["rate"] is not None:
-        picture += bars.point(bars.SHARES, stage["rate"], stage["ci_low"], stage["ci_high"])
+        ends = stage["ci_low"], stage["ci_high"]
+        picture.append(bars.point(bars.SHARES, stage["rate"], *ends))
     counts = f"{stage['succeeded']} of {stage['reached']}, skill {stage['skill_succeeded']}"
     differ = stage["only_predicates"] + stage["only_skill"]
     if differ:
         counts += f", {differ} differ"
     told = f"{percent(stage['rate'])}: {counts}" if stage["reached"] else "never run"
-    value = f"<strong>{percent(through)}</strong> {blocks.span('soft', told)}"
-    return bars.row(bars.SHARES, _stage_label(stage["index"], stage["name"]), picture, value)
+    value = fill("<strong>{}</strong> {}", percent(through), blocks.span("soft", told))
+    label = _stage_label(stage["index"], stage["name"])
+    return bars.row(bars.SHARES, label, join(picture), value)
 
 
-def _objects(report: dict[str, Any]) -> list[str]:
+def _objects(report: dict[str, Any]) -> list[Markup]:
     parts = [blocks.table(heads, rows, "Objects and ways") for heads, rows in acting.tables(report)]
-    return [blocks.section("Objects and ways", acting.NOTE, "".join(parts))] if parts else []
+    return [blocks.section("Objects and ways", acting.NOTE, join(parts))] if parts else []
 
 
-def _stage_goals(report: dict[str, Any]) -> str:
+def _stage_goals(report: dict[str, Any]) -> Markup:
     rows = [
         [
-            escape(goal["name"]),
+            goal["name"],
             f"{goal['reached']} of {goal['episodes']}",
             percent(goal["rate"]),
             words.interval(goal),
@@ -143,10 +146,12 @@ def _stage_goals(report: dict[str, Any]) -> str:
         for goal in report["stage_goals"]
     ]
     heads = ["stage goal", "#reached in", "#rate", "#95% interval"]
-    return blocks.table(heads, rows, "Stage goals") if rows else "<p>The plan has none.</p>"
+    if not rows:
+        return blocks.paragraph("The plan has none.")
+    return blocks.table(heads, rows, "Stage goals")
 
 
-def _first_causes(report: dict[str, Any]) -> str:
+def _first_causes(report: dict[str, Any]) -> Markup:
     parts = [causes(report["first_causes"])]
     blame = report.get("blame") or []
     if blame:
@@ -154,30 +159,30 @@ def _first_causes(report: dict[str, Any]) -> str:
     return blocks.section("First causes of failure", _CAUSES_NOTE, *parts)
 
 
-def _blame(blame: Sequence[dict[str, Any]]) -> str:
+def _blame(blame: Sequence[dict[str, Any]]) -> Markup:
     rows = [
         [
-            str(row["count"]),
-            escape(words.plain(row["skill"])),
-            escape(words.plain(row["set_up_by"]) if row["set_up_by"] else "itself"),
+            row["count"],
+            words.plain(row["skill"]),
+            words.plain(row["set_up_by"]) if row["set_up_by"] else "itself",
         ]
         for row in blame
     ]
     told = blocks.paragraph(_BLAME_NOTE, "note")
-    return told + blocks.table(["#episodes", "failed", "set up by"], rows)
+    return join((told, blocks.table(["#episodes", "failed", "set up by"], rows)))
 
 
-def causes(rows: Sequence[dict[str, Any]]) -> str:
+def causes(rows: Sequence[dict[str, Any]]) -> Markup:
     """The table of first causes."""
     if not rows:
-        return '<p class="good">No episode failed.</p>'
+        return blocks.paragraph("No episode failed.", "good")
     cells = [
         [
-            str(cause["count"]),
-            escape(_stage_label(cause["stage"], cause["name"])),
+            cause["count"],
+            _stage_label(cause["stage"], cause["name"]),
             blocks.named(words.fact(cause["predicate"]), cause["predicate"]),
-            escape(words.reason(cause["reason"])),
-            escape(signed(cause["margin"], cause["unit"])),
+            words.reason(cause["reason"]),
+            signed(cause["margin"], cause["unit"]),
         ]
         for cause in rows
     ]

@@ -1,10 +1,10 @@
 """Which handoff to mend first: what repairing it brings, each kind of repair by itself."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.reporting import bars, blocks, words
+from eval.reporting.markup import Markup, fill, join
 from eval.reporting.words import percent, points
 
 _NOTE = """The same episodes are run again with one kind of handoff repaired, the others as they
@@ -15,7 +15,7 @@ out what several bring only together."""
 _NOT_RUN = "Not measured: the control steps that repairs may take did not suffice for it."
 
 
-def section(report: dict[str, Any]) -> str:
+def section(report: dict[str, Any]) -> Markup | str:
     """The box with both rankings, "" where nothing was repaired."""
     rows = report.get("repairs") or []
     if not rows:
@@ -34,7 +34,7 @@ def section(report: dict[str, Any]) -> str:
 
 def _ranking(
     kind: str, rows: Sequence[dict[str, Any]], together: dict[str, Any] | None
-) -> list[str]:
+) -> list[Markup]:
     parts = [blocks.subheading(words.repair(kind))]
     parts.append(blocks.paragraph(words.repair_sentence(rows[0]), "strong"))
     if together and together.get("after") is not None:
@@ -44,7 +44,7 @@ def _ranking(
     return [*parts, _chart(rows), _table(kind, rows)]
 
 
-def _chart(rows: Sequence[dict[str, Any]]) -> str:
+def _chart(rows: Sequence[dict[str, Any]]) -> Markup:
     keys = ("gain", "ci_low", "ci_high")
     values = [0.0, *(row[key] for row in rows for key in keys if row.get(key) is not None)]
     axis = bars.around(values)
@@ -52,20 +52,27 @@ def _chart(rows: Sequence[dict[str, Any]]) -> str:
         bars.row(
             axis,
             words.link(row),
-            bars.bar(axis, 0.0, row["gain"], "bar")
-            + bars.point(axis, row["gain"], row.get("ci_low"), row.get("ci_high")),
-            f"<strong>{points(row['gain'])}</strong>"
-            f" {blocks.span('soft', words.points_interval(row))}",
+            join(
+                (
+                    bars.bar(axis, 0.0, row["gain"], "bar"),
+                    bars.point(axis, row["gain"], row.get("ci_low"), row.get("ci_high")),
+                )
+            ),
+            fill(
+                "<strong>{}</strong> {}",
+                points(row["gain"]),
+                blocks.span("soft", words.points_interval(row)),
+            ),
         )
         for row in rows
     ]
     return bars.chart(axis, drawn, "bars plain", signed=True)
 
 
-def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
+def _table(kind: str, rows: Sequence[dict[str, Any]]) -> Markup:
     cells = [
         [
-            escape(words.link(row)),
+            words.link(row),
             f"{percent(row['before'])} to {percent(row['after'])}",
             f"{points(row['gain'])} ({words.points_interval(row)})",
             _shapley(row),

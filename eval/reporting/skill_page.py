@@ -1,10 +1,10 @@
 """`report.html` of a skill that was run by itself."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from eval.reporting import blocks, extras, films, page, words
+from eval.reporting.markup import Markup
 from eval.reporting.words import percent, signed
 
 _PARTS_NOTE = """In how many runs each part of success held at the end, and by how much it was
@@ -49,29 +49,26 @@ def _figures(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _parts(parts: Sequence[dict[str, Any]]) -> str:
+def _parts(parts: Sequence[dict[str, Any]]) -> Markup:
     rows = [
         [
             blocks.named(words.plain(part["name"]), part["name"]),
             f"{part['held']} of {part['runs']}",
-            escape(signed(part["median_lacking"], part["unit"])),
+            signed(part["median_lacking"], part["unit"]),
         ]
         for part in parts
     ]
     return blocks.table(["part", "#held", "#missed by"], rows)
 
 
-def _runs(records: Sequence[dict[str, Any]]) -> str:
-    rows = []
+def _runs(records: Sequence[dict[str, Any]]) -> Markup:
+    rows: list[list[object]] = []
     for run in records:
-        name = escape(run["id"])
-        if run.get("video"):
-            name = blocks.anchor(run["video"], run["id"])
+        film = run.get("video")
+        name = blocks.anchor(film, run["id"]) if film else run["id"]
         mark = blocks.outcome(run["success"], words.reason(run["ended_by"]))
         forces = [f"{run['force_peak_n'] / 1000:.2f} kN", f"{run['force_total_n'] / 1000:.1f} kN"]
-        figures = [str(run["steps"]), f"{run['reward']:.2f}", *forces]
-        rows.append(
-            [blocks.long_name(name), blocks.long_name(escape(run["layout"])), mark, *figures]
-        )
+        figures = [run["steps"], f"{run['reward']:.2f}", *forces]
+        rows.append([blocks.long_name(name), blocks.long_name(run["layout"]), mark, *figures])
     heads = ["episode", "layout", "ended by", "#steps", "#reward", "#peak", "#total"]
     return blocks.table(heads, rows, "Runs")

@@ -34,7 +34,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
     for line in report.get("findings") or ():
         console.print(f"- {line}", highlight=False, markup=False, soft_wrap=True)
     for line in extras.lines(report):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_skill(console: Console, report: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ def show_skill(console: Console, report: dict[str, Any]) -> None:
         parts.add_column(head, justify="left" if head == "part of success" else "right")
     for part in report["parts"]:
         held = f"{part['held']} of {part['runs']}"
-        parts.add_row(Text(part["name"]), held, signed(part["median_lacking"], part["unit"]))
+        parts.add_row(Text(part["name"]), held, Text(signed(part["median_lacking"], part["unit"])))
     console.print(parts)
     if report["first_causes"]:
         console.print(_causes(report["first_causes"]))
@@ -54,7 +54,7 @@ def show_skill(console: Console, report: dict[str, Any]) -> None:
         figures += f", {name} {figure}" + (f" ({sure})" if sure else "")
     console.print(Text.assemble(_overall(report, "success"), f"; mean {figures}"))
     for line in extras.lines(report):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
@@ -111,7 +111,7 @@ def _causes(causes: Sequence[dict[str, Any]]) -> Table:
             Text(number + words.stage(cause["name"])),
             Text(words.fact(cause["predicate"])),
             Text(words.reason(cause["reason"])),
-            signed(cause["margin"], cause["unit"]),
+            Text(signed(cause["margin"], cause["unit"])),
         )
     return table
 
@@ -163,4 +163,4 @@ def _overall(report: dict[str, Any], what: str = "full success") -> Text:
 
 def _table(title: str) -> Table:
     style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
-    return Table(title=title, box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]
+    return Table(title=Text(title), box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """How shares, margins and causes read, on the page and on the terminal."""
 
-import re
 from typing import Any
 
 # Why a skill or an episode ended (`planner.execution.trace`, `skills.core.skill.FAILURES`).
@@ -164,14 +163,14 @@ def cause(text: str) -> str:
 
     What comes before a colon is a stage of a plan; who set it up, or a reason, is the last part.
     """
-    found = re.fullmatch(r"(?:(?P<stage>[^(]*): )?(?P<fact>.*), (?P<why>[^,()]*)", text)
-    if found is None:
+    what, comma, why = text.rpartition(", ")
+    if not comma or set(why) & set(",()"):
         head, mark, tail = text.rpartition(": ")
         return f"{head}{mark}{reason(tail)}" if tail in REASONS else text
-    where = "" if found["stage"] is None else f"{stage(found['stage'])}: "
-    why = found["why"]
+    name, bracket, terms = what.partition("(")
+    where, colon, name = name.rpartition(": ")
     told = plain(why) if why.startswith("set up by ") else reason(why)
-    return f"{where}{fact(found['fact'])}, {told}"
+    return f"{stage(where)}{colon}{fact(name + bracket + terms)}, {told}"
 
 
 def told(text: str) -> str:

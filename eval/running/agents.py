@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.presets import AgentPreset
-from eval.running.stand_ins import stand_in, told
+from eval.running.stand_ins import check_left_out, stand_in, told
 from eval.settings import AllSettings, BankSettings
 from planner.execution.limits import ExecutionRules
 from planner.predicates import PredicateThresholds
@@ -45,6 +45,8 @@ class Policies(Mapping[str, SkillPolicy]):
         agent.check(learned)
         self._rules = agent.deployed(ExecutionRules()) if rules is None else rules
         self._predicates = predicates or PredicateThresholds()
+        if any(name not in learned for name in agent.acting()):
+            check_left_out(self._rules)
         self._made = {name: _learned(name, path) for name, path in learned.items()}
 
     @staticmethod

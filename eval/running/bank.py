@@ -18,7 +18,7 @@ from eval.running.journal import Journal
 from eval.settings import BankSettings
 from planner.execution.trace import Trace
 from skills.core.interface import SkillPolicy
-from skills.starts.bank import BankWriter, ExitState
+from skills.starts.bank import INDEX, BankWriter, ExitState
 from tpsrl import config, files, machine, pool
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim.base import Simulator
@@ -80,7 +80,15 @@ def make_bank(
         RunError: a worker failed or died, or no state was to be kept.
     """
     console = console or Console()
-    out = files.new_folder(settings.out or f"out/bank/{settings.scenario.name}")
+    path = files.user_path(settings.out or f"out/bank/{settings.scenario.name}")
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    if _is_made(settings, path):  # killed when all was done, the same call is to end well
+        with Journal(unfinished, console) as journal:
+            journal.finish()
+        console.print(f"{path} holds these already; another out= has them made anew",
+                      highlight=False, markup=False, soft_wrap=True)  # fmt: skip
+        return {p.parent.name: files.parse_json(p.read_text()) for p in path.glob(f"*/{INDEX}")}
+    out = files.new_folder(path)
     unfinished = out.with_name(f".{out.name}.unfinished")
     with Journal(unfinished, console) as journal:
         indices = _make(settings, out, unfinished, journal, console, factory)
@@ -90,6 +98,21 @@ def make_bank(
     show(console, settings.scenario.title, indices)
     console.print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
     return indices
+
+
+def _is_made(settings: BankSettings, out: Path) -> bool:
+    """Whether a folder has the bank of these settings."""
+    if not (out / CONFIG).is_file():
+        return False
+    try:
+        made = config.load(BankSettings, [], out / CONFIG)
+    except UserError:
+        return False
+    count = settings.num_episodes
+    same = dataclasses.replace(
+        made, num_episodes=count, processes=settings.processes, out=settings.out
+    )
+    return same == settings and count in (None, made.num_episodes)
 
 
 def _make(

@@ -28,9 +28,11 @@ def obtain(
 
     Raises:
         UserError: the file is not readable, of another scenario or split, or holds too few; or
-            there is no such episode.
+            there is no such episode, or more than the one are asked for.
     """
     if one is not None:
+        if count not in (None, 1):
+            raise UserError(f"num_episodes: episode={one} is one episode, {count} were asked for")
         return [_chosen(scenario, split, seed, path, one)]
     if path is None:
         from tpsrl.sim import datasets

@@ -23,7 +23,7 @@ from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
-from tpsrl import files, machine, pool
+from tpsrl import machine, pool
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -77,7 +77,7 @@ def evaluate(
         RunError: a worker failed or died, or a file that was read was replaced meanwhile.
     """
     console = console or Console()
-    out = files.check_writable(settings.out or f"out/{settings.scenario.name}")
+    out = runs.output_folder(settings.out or f"out/{settings.scenario.name}")
     with Journal(out, console, keep_journal) as journal:
         agents.Policies.of(settings)
         episodes = obtain(

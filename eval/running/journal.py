@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import io
 import json
 import operator
 import os
 import shutil
 import time
+import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -17,7 +19,7 @@ from tpsrl import files, locks
 from tpsrl.errors import UserError
 
 _JOURNAL, _FILMS = "journal.jsonl", "videos"
-_OUTPUTS = (
+OUTPUTS = (
     "config.yaml",
     "episodes.jsonl",
     "flow.graphml",
@@ -26,6 +28,7 @@ _OUTPUTS = (
     "report.json",
     "studies.jsonl",
 )
+_LONGEST = 2**28  # bytes of a line, that is of what one job gives
 REEL = "reel"  # folder of clips of failures, beside the videos
 
 
@@ -35,6 +38,7 @@ class Journal:
     A context manager. `OUT/.running` is locked as long as this process is in the block (see
     `tpsrl.locks`), and has `journal.jsonl`, of which each line is on the disk before the next
     begins: a header with a digest of what the results depend on, then a line for each finished job.
+    Every line ends with a checksum; from one that is damaged on nothing counts.
     Films are in `.running/videos` until the end. A block that ends without `finish` leaves what is
     finished to be gone on with; nothing at all where nothing is.
 
@@ -86,6 +90,7 @@ class Journal:
             UserError: the folder cannot be written.
         """
         self._began = time.perf_counter()
+        files.check_replaceable(self._folder, [_JOURNAL])
         lines = _read(self._path)
         header = {"journal": 1, "digest": digest}
         try:
@@ -135,14 +140,14 @@ class Journal:
         # Numbers of numpy are written as what they are; NaN and infinity as Python reads them.
         text = json.dumps(line, default=operator.methodcaller("item"))
         assert self._file is not None
-        self._file.write(f"{text}\n".encode())
+        self._file.write(_sealed(text))
         self._file.flush()
         os.fsync(self._file.fileno())
         return json.loads(text)
 
     def _tidy(self) -> None:
         """Removes what killed processes were writing."""
-        for name in _OUTPUTS:
+        for name in OUTPUTS:
             files.remove_strays(self._out / name)
         for films in (self.films, self.films / REEL, self._out / "videos", self._out / REEL):
             for kind in ("*.mp4", "*.png"):
@@ -173,14 +178,35 @@ def _read(path: Path) -> list[tuple[int, Any]]:
     """The lines of a journal that are whole, each with the number of bytes up to its end."""
     lines: list[tuple[int, Any]] = []
     end = 0
-    for text in path.read_bytes().splitlines(keepends=True) if path.is_file() else []:
-        end += len(text)
-        try:
-            line = files.parse_json(text)
-        except ValueError:
-            break
-        known = {"kind", "key", "seconds", "outcome"} if lines else {"journal", "digest"}
-        if not text.endswith(b"\n") or not isinstance(line, dict) or line.keys() != known:
-            break
-        lines.append((end, line))
+    with path.open("rb") if path.is_file() else io.BytesIO() as file:
+        while text := file.readline(_LONGEST):
+            end += len(text)
+            try:
+                line = _unsealed(text)
+            except ValueError:
+                break
+            known = {"kind", "key", "seconds", "outcome"} if lines else {"journal", "digest"}
+            if line.keys() != known:
+                break
+            lines.append((end, line))
     return lines
+
+
+def _sealed(text: str) -> bytes:
+    """The line of a JSON object, with a checksum as its last entry."""
+    body = text.encode()
+    return b'%s, "sum": %d}\n' % (body[:-1], zlib.crc32(body))
+
+
+def _unsealed(line: bytes) -> dict[str, Any]:
+    """What a line says.
+
+    Raises:
+        ValueError: it is cut off or damaged.
+    """
+    head, _, told = line.rpartition(b', "sum": ')
+    body = head + b"}"
+    if told != b"%d}\n" % zlib.crc32(body):
+        raise ValueError("the checksum is that of another line")
+    found: dict[str, Any] = json.loads(body)
+    return found

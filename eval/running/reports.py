@@ -1,16 +1,18 @@
 """Reports made anew from the files of an evaluation, and comparisons of several."""
 
 import contextlib
+import dataclasses
 import io
+import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from eval.analysing import comparison
+from eval.analysing import comparison, shapes
 from eval.analysing.comparison import Evaluated
 from eval.reporting import comparison_page, comparison_table, index, page, skill_page, table
 from eval.running import runs
@@ -20,20 +22,36 @@ from tpsrl.errors import UserError
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\\u00(?:[01][0-9a-f]|7f|[89][0-9a-f])", re.I)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rebuilt:
+    """A report as it was read, and the page made of it."""
+
+    folder: Path
+    report: dict[str, Any]
+    html: str
+
+
 def rebuild(folder: str, console: Console | None = None) -> None:
     """Writes report.html again from the other files of its folder, and prints the table.
 
     The folder is that of a scenario, a skill, a comparison, or of several evaluations, whose own
-    reports are then rebuilt as well.
+    reports are then rebuilt as well. All are read before any is written.
 
     Raises:
         UserError: it is no such folder, or a file in it cannot be read or written.
     """
     console, path = console or Console(), files.user_path(folder, "report")
     report = read_report(path)
-    if "runs" in report:
-        for inner in _folders(path, report["runs"]):
-            rebuild(str(inner), console)
+    inner = [_rebuilt(*run) for run in _runs(path, report)]
+    for one in (*inner, _rebuilt(path, report)):
+        files.write_text(one.folder / "report.html", one.html, "report")
+        _show(console, one.report)
+        runs.tell_where(console, one.folder)
+
+
+def _rebuilt(path: Path, report: dict[str, Any]) -> _Rebuilt:
+    """The page of a report, which can be shown on the terminal too and be written."""
+    files.check_replaceable(path, ["report.html"], "report")
     with _as_written(path):
         if "runs" in report:
             html = index.render(report)
@@ -43,9 +61,7 @@ def rebuild(folder: str, console: Console | None = None) -> None:
             render = skill_page.render if "skill" in report else page.render
             html = render(report, _read_records(path))
         _show(Console(file=io.StringIO()), report)
-    files.write_text(path / "report.html", html, "report")
-    _show(console, report)
-    runs.tell_where(console, path)
+    return _Rebuilt(path, report, html)
 
 
 def compare(folders: Sequence[str], out: str, console: Console | None = None) -> dict[str, Any]:
@@ -58,6 +74,7 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
             or the output folder cannot be written.
     """
     console, target = console or Console(), files.check_writable(out)
+    files.check_replaceable(target, ["report.html", "report.json"])
     own = Path(os.path.realpath(target))  # of a loop of links too, which `resolve` raises for
     places = [Path(os.path.realpath(files.user_path(f, "report"))) for f in folders]
     for place, folder in zip(places, folders, strict=True):
@@ -72,8 +89,9 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
             agent["link"] = Path(os.path.relpath(place, own)).as_posix()
         html = comparison_page.render(report)
         _show(Console(file=io.StringIO()), report)
+        text = json.dumps(report, indent=2, allow_nan=False) + "\n"
     files.write_text(target / "report.html", html)
-    files.write_json(target / "report.json", report)
+    files.write_text(target / "report.json", text)
     _show(console, report)
     runs.tell_where(console, target)
     return report
@@ -92,16 +110,22 @@ def _as_written(*folders: str | Path) -> Iterator[None]:
         raise UserError(f"report: {names}: not as an evaluation writes it ({what})") from None
 
 
-def _folders(path: Path, named: Any) -> Iterator[Path]:
-    """The folders of several evaluations, each of which is one in `path`."""
-    for run in named if isinstance(named, list) else [named]:
-        name = run.get("folder") if isinstance(run, dict) else None
+def _runs(path: Path, report: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folders and reports of several evaluations, each of which is one in `path`."""
+    known: dict[str, None] = {}
+    for run in report.get("runs", ()):
+        name = run.get("folder")
         # What lies elsewhere is not of this report, and must not be written to.
-        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
+        if not name or Path(name).name != name or name == "..":
             raise UserError(f"report: {path / 'report.json'}: runs: no folder in it: {name!r}")
-        if "runs" in read_report(path / name):
+        if name in known:
+            raise UserError(f"report: {path / 'report.json'}: runs: {name} is named twice")
+        known[name] = None
+    for name in known:
+        inner = read_report(path / name)
+        if "runs" in inner:
             raise UserError(f"report: {path / name} is itself of several evaluations")
-        yield path / name
+        yield path / name, inner
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -118,7 +142,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 def _read(folder: str) -> Evaluated:
     path = files.user_path(folder, "report")
     report = read_report(path)
-    if "stages" not in report:
+    if "stages" not in report or "differences" in report or "runs" in report:
         raise UserError(f"report: {folder} is not of one scenario; only agents on one compare")
     return Evaluated(os.path.normpath(folder), report, _read_records(path))
 
@@ -129,36 +153,37 @@ def read_report(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: there is none, or it is no report.
     """
-    text = _text(folder / "report.json")
-    try:
-        report = files.parse_json(text)
-    except ValueError as error:
-        raise UserError(f"report: {folder / 'report.json'}: {error}") from None
-    known = isinstance(report, dict) and report.keys() & {"runs", "differences", "success"}
-    if not known:
-        raise UserError(f"report: {folder / 'report.json'} is not the report of an evaluation")
-    found: dict[str, Any] = report
+    path = folder / "report.json"
+    found: dict[str, Any] = _parsed(_text(path), str(path), shapes.check_report)
     return found
 
 
 def _read_records(folder: Path) -> list[dict[str, Any]]:
     path = folder / "episodes.jsonl"
-    records = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
-        try:
-            records.append(files.parse_json(line))
-        except ValueError as error:
-            raise UserError(f"report: {path}, line {number}: {error}") from None
+    records = [
+        _parsed(line, f"{path}, line {number}", shapes.check_record)
+        for number, line in enumerate(_text(path, files.MOST_DATA).splitlines(), start=1)
+    ]
     if not records:
         raise UserError(f"report: {path} holds no episode")
     return records
 
 
-def _text(path: Path) -> str:
+def _parsed(text: str, where: str, check: Callable[[Any], None]) -> Any:
+    """What JSON says, when it is what it should be; `where` is for the message."""
+    try:
+        found = files.parse_json(text)
+        check(found)
+    except ValueError as error:
+        raise UserError(f"report: {where}: {error}") from None
+    return found
+
+
+def _text(path: Path, most: int = files.MOST_TEXT) -> str:
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"report: {path} is no file")
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path, most)
     except OSError as error:
         message = f"report: {path}: cannot be read ({error.strerror})"
         raise UserError(f"{message}; name the folder of an evaluation") from None

@@ -12,12 +12,14 @@ from rich.console import Console
 
 import tpsrl
 from eval.analysing import records
-from eval.running.journal import Journal
+from eval.running.journal import OUTPUTS, REEL, Journal
 from eval.settings import AllSettings, SkillsSettings
 from tpsrl import config, files, pool, progress
 from tpsrl.errors import UserError
 
 T = TypeVar("T")
+
+_NUMBER = "[0-9]" * 4  # the name of a film
 
 
 def _nothing(job: Any) -> Path | None:
@@ -95,6 +97,21 @@ def _good(work: JobSet[T], done: Mapping[int, T]) -> str:
     return f"{sum(work.good(outcome) for outcome in done.values())} succeeded"
 
 
+def output_folder(out: str) -> Path:
+    """The folder of an evaluation's files, which can be written into it when all is done.
+
+    Raises:
+        UserError: they cannot.
+    """
+    folder = files.check_writable(out)
+    files.check_replaceable(folder, OUTPUTS)
+    for films in (folder / "videos", folder / REEL):
+        if films.exists() and not films.is_dir():
+            raise UserError(f"out: {films} is no folder, and is to be one of films")
+        files.check_replaceable(films, (path.name for path in films.glob(f"{_NUMBER}.*")))
+    return folder
+
+
 def film_path(films: Path, number: int, videos: int) -> Path | None:
     """The file to film episode `number` into, when the first `videos` ones are filmed."""
     if number >= videos:
@@ -118,9 +135,7 @@ def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
                     os.link(file, temporary)
                 except OSError:  # a file system without links
                     shutil.copyfile(file, temporary)
-        for old in [
-            path for kind in kinds for path in folder.glob(f"[0-9][0-9][0-9][0-9]{kind[1:]}")
-        ]:
+        for old in [path for kind in kinds for path in folder.glob(f"{_NUMBER}{kind[1:]}")]:
             if not (made / old.name).is_file():
                 old.unlink()
         if folder.is_dir() and not any(folder.iterdir()):

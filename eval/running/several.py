@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,10 @@ def evaluate_scenarios(
             episode is not valid.
         RunError: a worker failed or died.
     """
-    console, out = console or Console(), files.check_writable(settings.out or "out/all")
+    console, out = console or Console(), _output_folder(settings.out or "out/all")
     with locks.hold(out):
         reports = {}
+        _check_inner(out, benchmark_names())
         for name in benchmark_names():
             own = EvalSettings(
                 **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
@@ -61,14 +62,29 @@ def evaluate_skills(
             state is not valid.
         RunError: a worker failed or died.
     """
-    console, out = console or Console(), files.check_writable(settings.out or "out/skills")
+    console, out = console or Console(), _output_folder(settings.out or "out/skills")
     with locks.hold(out):
         reports = {}
-        for name in _acted_for(settings, console):
+        names = _acted_for(settings, console)
+        _check_inner(out, names)
+        for name in names:
             own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
             reports[name] = run(own, console)
         summary = {**_what_ran(settings, reports), "runs": index.skill_rows(reports)}
         return _finish(console, out, summary, reports, "Skills by themselves")
+
+
+def _output_folder(out: str) -> Path:
+    """The folder of the index."""
+    folder = files.check_writable(out)
+    files.check_replaceable(folder, ["report.html", "report.json"])
+    return folder
+
+
+def _check_inner(out: Path, names: Iterable[str]) -> None:
+    """Proves that the files of all can be written, before the first of them has run."""
+    for name in names:
+        runs.output_folder(str(out / name))
 
 
 def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:

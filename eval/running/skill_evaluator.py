@@ -28,7 +28,7 @@ from skills.starts.mixture import is_mixture
 from skills.starts.recorded import load_starts
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
-from tpsrl import files, machine, pool
+from tpsrl import machine, pool
 from tpsrl.errors import UserError, renamed
 
 
@@ -49,7 +49,7 @@ def evaluate_skill(
         RunError: a worker failed or died, or a file that was read was replaced meanwhile.
     """
     console = console or Console()
-    out = files.check_writable(settings.out or f"out/{settings.skill}")
+    out = runs.output_folder(settings.out or f"out/{settings.skill}")
     with Journal(out, console, keep_journal) as journal:
         given, name = settings.skills.given(), f"skills.{settings.skill}"
         asked = settings.agent or agents.default(settings.skill)

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+from eval.presets import drives
 from planner.execution.limits import ExecutionRules
 from planner.plan import PlanStep, skill_goal
 from planner.predicates import Atom, PredicateContext, PredicateThresholds, evaluate
@@ -17,6 +18,7 @@ from skills import registry
 from skills.core.interface import SkillGoal, SkillPolicy
 from skills.policies.in_turn import GoThere, InTurn, Part
 from skills.spec import SkillSpec
+from tpsrl.errors import UserError
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -40,6 +42,21 @@ def skills_left_out(rules: ExecutionRules) -> list[SkillSpec]:
     """The skills of the steps that are left out of plans, in the order of their actions."""
     chosen = [registry.carrying_out(action, rules.carried_out_by) for action in rules.without]
     return list({spec.name: spec for spec in chosen}.values())
+
+
+def check_left_out(rules: ExecutionRules) -> None:
+    """Proves that scripted skills can do what is left out of plans: get to where they act.
+
+    Raises:
+        UserError: something else is left out, which only a learned policy could do as well.
+    """
+    for action in rules.without:
+        spec = registry.carrying_out(action, rules.carried_out_by)
+        if not (drives(spec) or rules.one_skill):
+            raise UserError(
+                f"agent.without: '{action}' cannot be left out where scripted skills act, which "
+                "can only go somewhere by themselves (nav, for example)"
+            )
 
 
 def told(name: str, rules: ExecutionRules) -> str:

@@ -49,7 +49,7 @@ def _unmet(played: Replay, step: Taken, opening: Taken | None) -> Iterator[Findi
     for clause in step.unmet:
         atoms = [literal.atom for literal in clause]
         explained = (
-            (opening is not None and atoms[0][0] == "robot_at")
+            (opening is not None and any(atom[0] == "robot_at" for atom in atoms[:1]))
             or any(atom[0].startswith("closed") and atom in step.before for atom in atoms)
             or any(misplaced(played.definition, atom) for atom in atoms)
         )

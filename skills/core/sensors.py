@@ -20,7 +20,7 @@ from skills.core.geometry import Constant, array_namespace, columns
 from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
-from tpsrl.errors import unknown
+from tpsrl.errors import UserError, unknown
 from tpsrl.world.fetch import ARM, LASER_RANGE_M, LASER_RAYS
 from tpsrl.world.scan import RANGE_M, RAYS
 from tpsrl.world.state import WorldState
@@ -219,12 +219,17 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
     No choice means habitat's beside a camera, and full without one.
 
     Raises:
-        UserError: there is no such choice, or no sensor of a name; names the nearest.
+        UserError: there is no such choice, or no sensor of a name (names the nearest); there are
+            no names, or one twice.
     """
     if isinstance(choice, tuple):
         for name in choice:
-            if name not in known(skill):
+            if not isinstance(name, str) or name not in known(skill):
                 raise unknown("sensors", name, known(skill))
+        if not choice:
+            raise UserError("sensors: name at least one")
+        if len(set(choice)) < len(choice):
+            raise UserError(f"sensors: {', '.join(choice)} names one twice")
         return choice
     choice = choice or ("habitat" if camera else "full")
     if choice not in CHOICES:

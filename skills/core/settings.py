@@ -1,12 +1,15 @@
 """What the task of a skill is trained with: horizon, limits on force, weights of the reward."""
 
 import dataclasses
+import numbers
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
+
+LARGEST_WEIGHT = 1e6  # of a reward or penalty; beyond it a return loses what matters
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,10 +39,14 @@ _LIMITS = ("force_total_n", "force_instant_n")
 def changed(settings: TaskSettings, changes: Mapping[str, Any], field: str = "settings") -> Any:
     """Settings with some entries changed; `field` is where these were named.
 
+    Numbers may be numpy's. A weight without a range of its own is at most `LARGEST_WEIGHT`, of
+    either sign.
+
     Raises:
         UserError: an entry is unknown (names the nearest), or its value is not one of its kind, or
             out of range.
     """
+    changes = {name: _plain(value) for name, value in changes.items()}
     kinds = typing.get_type_hints(type(settings))
     names = [one.name for one in dataclasses.fields(settings)]
     for name, value in changes.items():
@@ -53,6 +60,20 @@ def changed(settings: TaskSettings, changes: Mapping[str, Any], field: str = "se
         if not limit and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise UserError(f"{field}.{name}: {value!r} is not a number")
         config.check_range(type(settings), name, value, field)
+        if not limit and kinds[name] is float and abs(value) > LARGEST_WEIGHT:
+            raise UserError(
+                f"{field}.{name}: {value} is out of range, must be between {-LARGEST_WEIGHT:g} and "
+                f"{LARGEST_WEIGHT:g}"
+            )
         if kinds[name] is int and value != int(value):
             raise UserError(f"{field}.{name}: {value} is not a whole number")
     return dataclasses.replace(settings, **changes)
+
+
+def _plain(value: Any) -> Any:
+    """A number as one of Python's; whatever else it is as it is."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value

@@ -227,7 +227,7 @@ def was_stopped(out: Path) -> bool:
     latest, logged = folder / checkpoints.LATEST, (out / metrics.METRICS).is_file()
     if not latest.exists():
         return logged or not folder.exists()
-    return checkpoints.load(latest, "none").note.get("ended") is False
+    return checkpoints.load(latest, "none", "out").note.get("ended") is False
 
 
 def _line(row: Json) -> str:

@@ -17,17 +17,14 @@ import numpy as np
 from skills.demos.recording import Recording
 from tpsrl import files
 from tpsrl.errors import UserError
-from tpsrl.rl.imitation.dataset import Demonstration
+from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
+from tpsrl.world import action as act
 
 FORMAT = 1
 NOTE = "demos.json"
-_MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked
+_MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked; no count of anything is larger
+_MOST_PIXELS = 2**16  # of an image's side
 _SHARDS = "episodes-*.npz"
-_KINDS = {  # as numpy calls them
-    "state": "f", "label": "f", "action": "f", "valid": "b", "depth": "u", "lengths": "i",
-    "number": "i", "ended_by": "U",
-}  # fmt: skip
-_COLUMNS = ("label", "valid", "action")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,24 +103,56 @@ class DemosWriter:
         return note
 
 
-def read_note(folder: str | os.PathLike[str]) -> DemosNote:
-    """The note of a folder of demonstrations.
+def read_note(folder: str | os.PathLike[str], field: str = "demos") -> DemosNote:
+    """The note of a folder of demonstrations; `field` is where the folder was named.
 
     Raises:
         UserError: there is none, or it is damaged or of another format.
     """
-    path = files.user_path(folder, "demos") / NOTE
+    path = files.user_path(folder, field) / NOTE
     try:
-        found = files.parse_json(files.plain(path).read_text(encoding="utf-8"))
+        found = files.parse_json(files.read_text(path))
         if found.pop("format") != FORMAT:
             raise ValueError("of another format")
-        found["sensors"] = tuple((str(name), int(size)) for name, size in found["sensors"])
-        found["depth"] = None if found["depth"] is None else tuple(map(int, found["depth"]))
-        return DemosNote(**found)
+        sensors, depth = found.pop("sensors"), found.pop("depth")
+        return DemosNote(
+            skill=_text(found.pop("skill")),
+            sensors=tuple((_text(name), _whole(size, "sensors", 1)) for name, size in sensors),
+            depth=None if depth is None else _size(depth),
+            episodes=_whole(found.pop("episodes"), "episodes"),
+            frames=_whole(found.pop("frames"), "frames"),
+            ended={end: _whole(n, "ended") for end, n in _record(found.pop("ended")).items()},
+            made=_record(found.pop("made")),
+            **found,
+        )
     except OSError as error:
-        raise UserError(f"demos: no demonstrations in {folder} ({error.strerror})") from None
+        why = error.strerror or error
+        raise UserError(f"{field}: no demonstrations in {folder} ({why})") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"demos: {path} is damaged ({error})") from None
+        raise UserError(f"{field}: {path} is damaged ({error})") from None
+
+
+def _whole(value: Any, name: str, least: int = 0, most: int = _MOST) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: {value!r:.40} is no whole number from {least} to {most:,}")
+    return value
+
+
+def _size(depth: Any) -> tuple[int, int]:
+    height, width = (_whole(pixels, "depth", 1, _MOST_PIXELS) for pixels in depth)
+    return height, width
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _record(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is no record")
+    return value
 
 
 def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
@@ -138,9 +167,11 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
         try:
             with files.open_arrays(path, _MOST) as file:
                 arrays = {name: file[name] for name in file.files}
-            episodes = list(_episodes(arrays, note.depth is not None))
+            episodes = list(_episodes(arrays, note))
         except OSError as error:
             raise UserError(f"demos: cannot read {path} ({error.strerror or error})") from None
+        except (KeyError, ValueError) as error:
+            raise UserError(f"demos: {path} is damaged ({error})") from None
         except Exception as error:
             # A damaged archive surfaces as one of many exceptions of zipfile, zlib and numpy.
             raise UserError(f"demos: {path} is damaged ({type(error).__name__})") from None
@@ -148,21 +179,48 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
         yield from episodes
     if found != note.episodes:
         raise UserError(f"demos: {folder} has {found} episodes, its note says {note.episodes}")
+    if not found:
+        raise UserError(f"demos: {folder} holds no episodes")
 
 
-def _episodes(arrays: dict[str, np.ndarray], camera: bool) -> Iterable[Recording]:
-    names = ("state", "depth") if camera else ("state",)
-    for name, kind in _KINDS.items():
-        if name in arrays and arrays[name].dtype.kind != kind:
-            raise ValueError(f"{name} of another type")
-    if any(not np.isfinite(arrays[name]).all() for name in ("state", "label", "action")):
-        raise ValueError("not finite")
-    seen = {name: arrays[name] for name in names}
-    if camera:
-        seen["depth"] = np.cumsum(seen["depth"], axis=2, dtype=np.uint16)
+def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
+    """Refuses a shard whose arrays are not those that the note says.
+
+    Raises:
+        KeyError, ValueError: one is missing or not so.
+    """
+    lengths = arrays["lengths"]
+    if lengths.dtype.kind != "i" or lengths.ndim != 1 or not (lengths > 0).all():
+        raise ValueError("lengths: no positive whole numbers")
+    frames, episodes = sum(map(int, lengths)), len(lengths)
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {
+        "state": ("f4", (frames, sum(size for _, size in note.sensors))),
+        "label": ("f4", (frames, act.SIZE)),
+        "action": ("f4", (frames, act.SIZE)),
+        "valid": ("b1", (frames,)),
+        "number": ("i8", (episodes,)),
+    }
+    if note.depth is not None:
+        expected["depth"] = ("u2", (frames, *note.depth))
+    for name, (kind, shape) in expected.items():
+        found = arrays[name]
+        if found.dtype != kind or found.shape != shape:
+            raise ValueError(f"{name}: {found.dtype} {found.shape}, expected {shape}")
+        if not np.isfinite(found).all():
+            raise ValueError(f"{name}: not finite")
+    ended_by = arrays["ended_by"]
+    if ended_by.dtype.kind != "U" or ended_by.shape != (episodes,):
+        raise ValueError("ended_by: no texts")
+
+
+def _episodes(arrays: dict[str, np.ndarray], note: DemosNote) -> Iterable[Recording]:
+    _check(arrays, note)
+    seen = {"state": arrays["state"]}
+    if note.depth is not None:
+        seen["depth"] = np.cumsum(arrays["depth"], axis=2, dtype=np.uint16)
+        if seen["depth"].max(initial=0) * DEPTH_UNIT > 1.0:
+            raise ValueError("depth: beyond its range")
     ends = np.cumsum(arrays["lengths"])
-    if any(len(arrays[name]) != ends[-1] for name in (*names, *_COLUMNS)):
-        raise ValueError("columns of different lengths")
     for row, (end, length) in enumerate(zip(ends, arrays["lengths"], strict=True)):
         span = slice(int(end - length), int(end))
         demonstration = Demonstration(

@@ -92,9 +92,7 @@ class SkillBatch:
         self.thresholds = self.spec.thresholds if given is None else given
         self.sensors = sensors.chosen(self.skill, options.sensors, options.depth is not None)
         self.critic = sensors.chosen(self.skill, "full", False) if options.critic else ()
-        self.mask = self.skill.mask()
-        if not options.base_movement:
-            self.mask[act.BASE] = False
+        self.mask = action_mask(skill, options.base_movement)
         self.episodes: list[Episode | None] = [None] * simulator.num_envs
         self.depth_s = 0.0
         self._task: TaskState | None = None
@@ -129,11 +127,14 @@ class SkillBatch:
         Raises:
             UserError: see `tpsrl.sim.base.Simulator.reset` and `restore`.
         """
+        from skills.starts.start import told_where
+
         for env, start in zip(env_ids, starts, strict=True):
             if start.snapshot is None:
                 self.simulator.reset([env], [start.episode])
             else:
-                self.simulator.restore(env, start.snapshot)
+                with told_where(start):
+                    self.simulator.restore(env, start.snapshot)
             self.episodes[env] = start.episode
         world = self.simulator.state(env_ids)
         goals = Goals.of([start.goal for start in starts])
@@ -249,8 +250,11 @@ class SkillBatch:
         """Puts a home and its task exactly into the frozen state; what it shows, (1, ...).
 
         Raises:
-            UserError: the snapshot is from another engine, home size or version of the task.
+            UserError: it is no snapshot, or one from another engine, home size or version of the
+                task.
         """
+        if not isinstance(snapshot, SkillSnapshot):
+            raise UserError(f"snapshot: {snapshot!r} is not one of a home and its task")
         self.simulator.restore(env_id, snapshot.home)
         world, episode = self.simulator.state([env_id]), snapshot.home.episode
         # What a task of this skill looks like, to be filled with what was saved.
@@ -299,14 +303,7 @@ class SkillBatch:
         return shown
 
     def _checked(self, env_ids: Sequence[int], actions: np.ndarray) -> np.ndarray:
-        actions = np.asarray(actions)
-        if actions.dtype.kind not in "fiu":
-            raise UserError("actions: they are no real numbers")
-        actions = actions.astype(np.float64)
-        if actions.shape != (len(env_ids), act.SIZE):
-            raise UserError(
-                f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {act.SIZE})"
-            )
+        actions = checked_actions(actions, len(env_ids))
         for env in env_ids:
             if env not in self._worlds:
                 raise UserError(f"home {env}: not reset yet")
@@ -327,6 +324,38 @@ class SkillBatch:
                 missing = np.array([start.goal.position is None for start in starts])
             if missing.any():
                 raise UserError(f"goal.{field}: {self.spec.name} needs one")
+
+
+def action_mask(skill: str, base_movement: bool) -> np.ndarray:
+    """(11,) bool: the parts of the action that a skill may use, the base's only if it may move.
+
+    Raises:
+        UserError: there is no such skill, or it has no other means than the base.
+    """
+    mask: np.ndarray = registry.get(skill).definition.mask()
+    if base_movement:
+        return mask
+    mask[act.BASE] = False
+    if not np.delete(mask, act.STOP).any():
+        raise UserError(f"base_movement: {skill} has nothing but the base to move; nearest: true")
+    return mask
+
+
+def checked_actions(actions: Any, count: int) -> np.ndarray:
+    """Actions (count, 11) of a caller's as numbers.
+
+    Raises:
+        UserError: they are no real numbers, or of another shape.
+    """
+    try:
+        given = np.asarray(actions)
+    except ValueError:  # rows of several lengths
+        raise UserError(f"actions: they are no array of shape ({count}, {act.SIZE})") from None
+    if given.dtype.kind not in "fiu":
+        raise UserError("actions: they are no real numbers")
+    if given.shape != (count, act.SIZE):
+        raise UserError(f"actions: shape is {given.shape}, expected ({count}, {act.SIZE})")
+    return given.astype(np.float64)
 
 
 def _rows(env_ids: Sequence[int]) -> Any:

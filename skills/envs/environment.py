@@ -20,11 +20,19 @@ from gymnasium import spaces
 from skills import registry
 from skills.core import sensors
 from skills.core.interface import SkillGoal
-from skills.envs.batch import BatchOptions, BatchStep, SkillBatch, SkillSnapshot
+from skills.envs.batch import (
+    BatchOptions,
+    BatchStep,
+    SkillBatch,
+    SkillSnapshot,
+    action_mask,
+    checked_actions,
+)
+from skills.starts.dataset import BASE_EPISODES
 from skills.starts.mixture import is_mixture
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl import machine, sim
+from tpsrl import config, machine, sim
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
@@ -45,7 +53,13 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "filter_base": ((bool,), "true or false"),
     "engine": ((str,), "the name of an engine"),
 }
-_WHOLE = ("horizon", "dataset_seed", "num_objects", "num_episodes", "slots")
+_WHOLE: Mapping[str, tuple[int, int | None]] = {  # least and most
+    "horizon": (1, None),
+    "dataset_seed": (0, None),
+    "num_objects": (0, _MOST_OBJECTS),
+    "num_episodes": (1, BASE_EPISODES),
+    "slots": (1, None),
+}
 _OPTIONAL = ("horizon", "num_objects", "slots")
 
 
@@ -83,7 +97,8 @@ class EnvOptions:
         """The options of keyword arguments.
 
         Raises:
-            UserError: one is unknown (names the nearest), or is not of its kind.
+            UserError: one is unknown (names the nearest), is not of its kind, out of range, or
+                given in two ways.
         """
         names = [field.name for field in dataclasses.fields(EnvOptions)]
         for name in given:
@@ -91,15 +106,25 @@ class EnvOptions:
                 raise unknown("environment", name, names)
         for name, value in given.items():
             if name in _WHOLE and not (value is None and name in _OPTIONAL):
-                check_whole(name, value)
+                check_whole(name, value, *_WHOLE[name])
             elif name in _KINDS and not isinstance(value, _KINDS[name][0]):
                 raise UserError(f"{name}: {value!r} is not {_KINDS[name][1]}")
+        if given.get("horizon") is not None and "horizon" in given.get("settings", {}):
+            raise UserError("horizon: the settings have one too; leave one of them out")
         starts = given.get("starts")
         if isinstance(starts, Sequence) and not isinstance(starts, str):
             for number, start in enumerate(starts):
                 if not isinstance(start, Start):
                     raise UserError(f"starts: number {number}, {start!r}, is not a start")
         return EnvOptions(**given)
+
+    def check(self, skill: str) -> None:
+        """Refuses what a skill cannot do without, before anything is made.
+
+        Raises:
+            UserError: there is no such skill, or it has no other means than a base that is held.
+        """
+        action_mask(skill, self.base_movement)
 
     def simulator(self, skill: str, num_envs: int) -> Simulator:
         """The homes that these options ask for.
@@ -109,7 +134,7 @@ class EnvOptions:
                 memory, or starts are of another engine.
         """
         self._check_memory(num_envs)
-        slots = self.slots or self._slots_of_banks(skill)
+        slots = self._slots_of_banks(skill) if self.slots is None else self.slots
         if slots is not None:
             return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
         own = registry.get(skill).start_states().num_objects
@@ -169,6 +194,8 @@ class EnvOptions:
 class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
     """One skill in one home; keyword arguments are those of `EnvOptions`.
 
+    A `simulator` takes the place of the one that they ask for.
+
     `reset(options={"start": 3})` takes that start instead of a random one. The `info` of a reset
     has "start", the one that was taken. That of a step has "success", "failure" (one of
     `Skill.failures`), "reward_terms" and, when the episode is over, "results": each condition of
@@ -192,7 +219,8 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
             raise unknown("render_mode", render_mode, ["rgb_array"])
         chosen = EnvOptions.of(options)
         self.render_mode = render_mode
-        self.batch = chosen.batch(skill, simulator or chosen.simulator(skill, 1))
+        self.batch = chosen.batch(skill, homes_of(simulator) or chosen.simulator(skill, 1))
+        self._closed = False
         self._source = chosen.source(skill)
         self.observation_space = observation_space(self.batch)
         self.action_space = action_space()
@@ -222,6 +250,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """See `gymnasium.Env.reset`."""
+        check_open(self._closed)
         super().reset(seed=seed)
         self.start_index, start = choose(self._source, self.np_random, options)
         shown = self._shown(self.batch.reset([0], [start]))
@@ -229,7 +258,8 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
 
     def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """See `gymnasium.Env.step`."""
-        done = self.batch.step([0], np.asarray(action)[None])
+        check_open(self._closed)
+        done = self.batch.step([0], checked_actions([action], 1))
         outcome = done.outcome
         terminated, truncated = bool(outcome.terminated[0]), bool(outcome.truncated[0])
         info: dict[str, Any] = {
@@ -244,18 +274,22 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
 
     def snapshot(self) -> SkillSnapshot:
         """The home and its task, frozen."""
+        check_open(self._closed)
         return self.batch.snapshot(0)
 
     def restore(self, snapshot: SkillSnapshot) -> Observation:
         """Puts home and task exactly into the frozen state; what it shows."""
+        check_open(self._closed)
         return self._shown(self.batch.restore(0, snapshot))
 
     def render(self) -> np.ndarray | None:
         """A picture (360, 480, 3) uint8 of the home, None without a render mode."""
+        check_open(self._closed)
         return None if self.render_mode is None else self.batch.simulator.render(0)
 
     def close(self) -> None:
         """See `gymnasium.Env.close`."""
+        self._closed = True
         self.batch.simulator.close()
 
     def _shown(self, observation: Observation) -> Observation:
@@ -268,7 +302,8 @@ def image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
     """A depth option as (height, width); one number is both.
 
     Raises:
-        UserError: it is not one or two whole numbers of at least 1.
+        UserError: it is not one or two whole numbers of at least 1, or a side is longer than
+            `config.MOST_PIXELS`.
     """
     if depth is None:
         return None
@@ -277,6 +312,10 @@ def image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
     if len(size) != 2 or not whole or min(size) < 1:
         raise UserError(
             f"depth: {depth!r} is neither a number of at least 1 nor a (height, width) of such"
+        )
+    if max(size) > config.MOST_PIXELS:
+        raise UserError(
+            f"depth: {depth!r} is out of range, a side has at most {config.MOST_PIXELS} pixels"
         )
     return (int(size[0]), int(size[1]))
 
@@ -330,16 +369,39 @@ def reset_options(options: Any) -> Mapping[str, Any]:
     return options
 
 
-def check_whole(name: str, value: Any, least: int | None = None) -> int:
+def check_open(closed: bool) -> None:
+    """Refuses an environment that was closed.
+
+    Raises:
+        UserError: it was.
+    """
+    if closed:
+        raise UserError("environment: it is closed; make another one")
+
+
+def homes_of(simulator: Any) -> Simulator | None:
+    """The simulator that a caller brings, if any.
+
+    Raises:
+        UserError: it is none.
+    """
+    if simulator is not None and not hasattr(simulator, "num_envs"):
+        raise UserError(f"simulator: {simulator!r} is none; `tpsrl.sim.make` makes one")
+    found: Simulator | None = simulator
+    return found
+
+
+def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """A whole number that comes from a caller.
 
     Raises:
-        UserError: it is none, or less than the least.
+        UserError: it is none, less than the least, or more than the most.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise UserError(f"{name}: {value!r} is not a whole number")
-    if least is not None and value < least:
-        raise UserError(f"{name}: must be at least {least}, got {value}")
+    if (least is not None and value < least) or (most is not None and value > most):
+        limits = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise UserError(f"{name}: must be {limits}, got {value}")
     return int(value)
 
 

@@ -13,7 +13,7 @@ from skills.core.path_metrics import PathProgress
 from skills.core.sensors import FACING, SCAN, WAY, Readings
 from skills.core.skill import Skill
 from skills.core.state import Goals, TaskState
-from skills.envs.path_meter import PathMeter
+from skills.envs.path_meter import PathMeter, check_array
 from tpsrl.errors import UserError
 from tpsrl.world.floor import floor_map, rounded
 from tpsrl.world.handles import handle
@@ -93,16 +93,18 @@ class MapSensors:
         """Puts a home back to where `to_arrays` said it was, on its way to a goal (3,).
 
         Raises:
-            UserError: an array is missing or unknown.
+            UserError: an array is missing or unknown, of another shape, or not finite.
         """
         arrays = dict(arrays)
         scanned, facing = arrays.pop(_SCANNED, None), arrays.pop(FACING, None)
-        for name, array, kept in (
-            (_SCANNED, scanned, self._scanner),
-            (FACING, facing, self._facing),
+        for name, array, kept, shape in (
+            (_SCANNED, scanned, self._scanner, (len(JOINTS),)),
+            (FACING, facing, self._facing, (1,)),
         ):
             if (array is None) != (kept is None):
                 raise UserError(f"path: array {name} missing or unknown")
+            if array is not None:
+                check_array(name, array, shape)
         if self.meter is not None:
             self.meter.restore(home, arrays, layout, goal)
         elif arrays:

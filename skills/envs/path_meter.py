@@ -12,6 +12,8 @@ from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.geodesic import DistanceFields, field_of, free_floor
 from tpsrl.world.state import JOINTS, WorldState
 
+_FARTHEST = 1e6  # metres or radians, of what is measured in a home
+
 
 @functools.lru_cache(maxsize=128)
 def _surveyed(
@@ -20,6 +22,18 @@ def _surveyed(
     """The longest way to a goal in metres, and the squares of the floor."""
     floor = free_floor(layout, joints)
     return survey.farthest(field_of(layout, x, y, joints, reach_m), floor)[2], survey.squares(floor)
+
+
+def check_array(name: str, values: np.ndarray, shape: tuple[int, ...], finite: bool = True) -> None:
+    """Refuses an array of a snapshot that is not one of such numbers.
+
+    Raises:
+        UserError: it is none.
+    """
+    if values.dtype != np.float64 or values.shape != shape:
+        raise UserError(f"path: array {name}: is {values.dtype} {values.shape}, expected {shape}")
+    if finite and not (np.abs(values) <= _FARTHEST).all():
+        raise UserError(f"path: array {name}: not finite, or beyond {_FARTHEST:g}")
 
 
 class PathMeter:
@@ -129,11 +143,14 @@ class PathMeter:
         """Puts a home to where `to_arrays` said it was on its way to a goal (2 or 3,).
 
         Raises:
-            UserError: an array is missing or unknown.
+            UserError: an array is missing or unknown, of another shape, or not finite.
         """
         own = self._arrays()
         if wrong := set(own) ^ set(arrays):
             raise UserError(f"path: arrays {', '.join(sorted(wrong))} missing or unknown")
+        for name, values in own.items():
+            # What is left is NaN until it is asked for, and infinite where there is no way.
+            check_array(name, arrays[name], values[home].shape, finite=name != "left")
         self._unmapped[home] = (layout, goal)
         for name, values in own.items():
             values[home] = arrays[name]

@@ -6,23 +6,28 @@ so what it goes through depends neither on other homes nor on which process has 
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from skills import registry
-from skills.core import sensors
+from skills.core import sensors, task
+from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
+from skills.core.state import Goals
 from skills.envs.batch import BatchStep, SkillSnapshot
 from skills.envs.environment import EnvOptions, image_size
+from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
 from tpsrl.world import episode as records
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
+from tpsrl.world.state import JOINTS
 
 SUCCESS, TIMEOUT = "success", "timeout"
 
@@ -37,6 +42,10 @@ _START_GRIP, _START_GRIP_STD = 0.5, 0.2
 _DRAWS = 100  # that may fall on starts in quarantine
 
 _PARTS = ("home", "task", "path")  # of the arrays of a snapshot
+_STARTS = 2**53  # more than any source has
+_LARGEST = 1e6  # metres, newtons: beyond it a task's state is damaged
+# What reading a snapshot that somebody's file holds may come to.
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,13 +72,24 @@ class TrainingVecEnvFactory:
         It takes a second an episode and core, the first time; `processes` is all cores by default.
 
         Raises:
-            UserError: the skill or an option is unknown or out of range.
+            UserError: the skill or an option is unknown or out of range, or recorded starts do not
+                fit into the homes.
             RunError: an episode cannot be made.
         """
         registry.get(self.skill)
         source = self.options.source(self.skill)
         source.slots(self.options.engine)  # refuses banks of another engine
+        if source.recorded:
+            self._check(source)
         source.prepare(processes)
+
+    def _check(self, source: StartSource) -> None:
+        """Refuses recorded starts that do not fit into the homes."""
+        simulator = self.options.simulator(self.skill, 1)
+        try:
+            source.check(simulator)
+        finally:
+            simulator.close()
 
     def __call__(self, env_ids: Sequence[int]) -> "TrainingVecEnv":
         """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
@@ -182,16 +202,16 @@ class TrainingVecEnv:
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
-        frozen = self._batch.snapshot(env_id)
-        parts = (frozen.home.arrays, frozen.task, frozen.path)
+        found = self._batch.snapshot(env_id)
+        parts = (found.home.arrays, found.task, found.path)
         arrays = {
             f"{part}/{name}": values
             for part, group in zip(_PARTS, parts, strict=True)
             for name, values in group.items()
         }
         note = {
-            "engine": frozen.home.engine,
-            "episode": frozen.home.episode.to_json(),
+            "engine": found.home.engine,
+            "episode": found.home.episode.to_json(),
             "rng": self._rngs[env_id].bit_generator.state,
             "start": int(self._start[env_id]),
             "reward": float(self._reward[env_id]),
@@ -211,15 +231,43 @@ class TrainingVecEnv:
             rng = np.random.default_rng()
             rng.bit_generator.state = note["rng"]
             start, reward = int(note["start"]), float(note["reward"])
+            if not 0 <= start < _STARTS:
+                raise ValueError("start: out of range")
             terms = {str(name): float(total) for name, total in note["terms"].items()}
+            self._batch.simulator.restore(env_id, home)
+            self._check_task(env_id, groups["task"], len(episode.objects))
             self._batch.restore(env_id, SkillSnapshot(home, groups["task"], groups["path"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except UserError as error:
+            said = str(error)
+            raise UserError(said if said.startswith("snapshot:") else f"snapshot: {said}") from None
+        except _DAMAGE as error:
             raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
         self._rngs[env_id] = rng
         self._start[env_id], self._reward[env_id] = start, reward
         for name in terms.keys() | self._terms.keys():
             total = self._terms.setdefault(name, np.zeros(self.num_envs))
             total[env_id] = terms.get(name, 0.0)
+
+    def _check_task(self, env_id: int, arrays: Mapping[str, np.ndarray], num_objects: int) -> None:
+        """Refuses what no task of the skill is like, in a home that was restored."""
+        batch = self._batch
+        world = batch.simulator.state([env_id])
+        blank = task.begin(batch.skill, Goals.of([SkillGoal()]), world, batch.thresholds)
+        own = blank.to_arrays()
+        frozen.check_kinds(
+            {f"task/{name}": values for name, values in arrays.items()},
+            frozen.kinds({f"task/{name}": values for name, values in own.items()}),
+        )
+        for name in ("position", "force_total", "force_sum"):
+            if not (np.abs(arrays[name]) <= _LARGEST).all():
+                raise UserError(f"snapshot: task/{name}: not finite, or beyond {_LARGEST:g}")
+        ranges = {"object": (-1, num_objects), "joint": (-1, len(JOINTS)), "steps": (0, 2**31)}
+        for name, (least, end) in ranges.items():
+            if not least <= arrays[name].item() < end:
+                raise UserError(
+                    f"snapshot: task/{name}: is {arrays[name].item()}, "
+                    f"must be between {least} and {end - 1}"
+                )
 
     def close(self) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.close`."""

@@ -13,14 +13,16 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from skills.envs.batch import BatchStep
+from skills.envs.batch import BatchStep, checked_actions
 from skills.envs.environment import (
     EnvOptions,
     action_space,
     bounded,
+    check_open,
     check_whole,
     choose,
     final_info,
+    homes_of,
     observation_space,
     reset_options,
 )
@@ -59,7 +61,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             raise unknown("render_mode", render_mode, ["rgb_array"])
         chosen = EnvOptions.of(options)
         self.render_mode = render_mode
-        self.batch = chosen.batch(skill, simulator or chosen.simulator(skill, num_envs))
+        self.batch = chosen.batch(skill, homes_of(simulator) or chosen.simulator(skill, num_envs))
         self._source = chosen.source(skill)
         self.num_envs = self.batch.num_envs
         self.single_observation_space = observation_space(self.batch)
@@ -84,6 +86,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
         With `options={"reset_mask": mask}`, (n,) bool, the other homes go on.
         """
+        check_open(self.closed)
         options = dict(reset_options(options))
         chosen = self._chosen(options.pop("reset_mask", None))
         self._seed(seed, chosen)
@@ -101,6 +104,8 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self, actions: np.ndarray
     ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """See `gymnasium.vector.VectorEnv.step`."""
+        check_open(self.closed)
+        actions = checked_actions(actions, self.num_envs)
         fresh, going = np.flatnonzero(self._over).tolist(), np.flatnonzero(~self._over).tolist()
         if not fresh:
             done = self.batch.step(going, actions)
@@ -113,7 +118,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         reward = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
         if going:
-            done = self.batch.step(going, np.asarray(actions)[going])
+            done = self.batch.step(going, actions[going])
             _write(shown, going, done.observation)
             reward[going] = done.outcome.reward
             terminated[going], truncated[going] = done.outcome.terminated, done.outcome.truncated
@@ -125,6 +130,7 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """A picture (360, 480, 3) uint8 of each home, None without a render mode."""
+        check_open(self.closed)
         if self.render_mode is None:
             return None
         return tuple(self.batch.simulator.render(env) for env in range(self.num_envs))

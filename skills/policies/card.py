@@ -1,7 +1,6 @@
 """What is said of a shipped policy: the same facts as JSON in its file and as a model card."""
 
 import dataclasses
-import math
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +8,8 @@ from typing import Any
 from tpsrl.errors import UserError
 
 UNKNOWN = "not recorded"
+_RATES = ("mean", "ci_low", "ci_high")
+_MOST = 2**53  # of any number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Card:
         """The card of `to_json`.
 
         Raises:
-            UserError: an entry is unknown, missing or of the wrong type.
+            UserError: an entry is unknown, missing, of the wrong type or out of range.
         """
         card: Card = _read(Card, found, "card")
         return card
@@ -169,7 +170,17 @@ def _read(kind: Any, found: Any, where: str) -> Any:
         if name not in found and field.default is dataclasses.MISSING:
             raise UserError(f"{where}: '{name}' is missing")
     hints = typing.get_type_hints(kind)
-    return kind(**{n: _value(hints[n], value, f"{where}: {n}") for n, value in found.items()})
+    read = {n: _value(hints[n], value, f"{where}: {n}") for n, value in found.items()}
+    for name, value in read.items():
+        _check_range(value, 1 if name in _RATES else _MOST, f"{where}: {name}")
+    return kind(**read)
+
+
+def _check_range(value: Any, most: int, where: str) -> None:
+    """Refuses a number, or one of several, that is not from 0 to `most`, which NaN is not."""
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int | float) and not 0 <= number <= most:
+            raise UserError(f"{where}: {number} is out of range, must be between 0 and {most}")
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
@@ -186,6 +197,15 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return tuple(_value(typing.get_args(plain)[0], part, where) for part in value)
     if plain is float and type(value) is int:
         return float(value)
-    if type(value) is not plain or (plain is float and not math.isfinite(value)):
+    if type(value) is not plain:
         raise UserError(f"{where}: '{value}' is of the wrong type")
+    if plain is str:
+        _check_text(value, where)
     return value
+
+
+def _check_text(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{where}: {text!r} has half a character (a lone surrogate)") from None

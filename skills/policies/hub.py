@@ -186,7 +186,7 @@ def push(what: str, repository: Repository) -> list[str]:
     contents: dict[str, bytes] = {}
     cards: dict[str, Card] = {}
     for skill, path in _sources(what).items():
-        cards[skill] = shipped.check(path, skill)
+        cards[skill] = shipped.check(path, skill, field="hub push")
         contents[pretrained.file_name(skill)] = path.read_bytes()
         contents[pretrained.card_name(skill)] = markdown(cards[skill]).encode()
     skills = list(cards)
@@ -213,13 +213,15 @@ def pull(repository: Repository, folder: Path, skill: str = "") -> list[Path]:
     if skill and skill not in held:
         raise UserError(f"repo: no policy for {skill} is there, but for {', '.join(held)}")
     chosen = [skill] if skill else list(held)
-    found = {name: _fetched(repository, name, held[name]) for name in chosen}
-    paths = []
-    for name, (content, card) in found.items():
-        paths.append(folder / pretrained.file_name(name))
-        _write(paths[-1], content, "out")
-        shipped.write_card(card, folder)
-    return paths
+    found = {}
+    for name in chosen:
+        content, card = _fetched(repository, name, held[name])
+        found[folder / pretrained.file_name(name)] = content
+        found[folder / pretrained.card_name(name)] = markdown(card).encode()
+    files.check_replaceable(folder, (path.name for path in found))
+    for path, content in found.items():
+        _write(path, content, "out")
+    return [folder / pretrained.file_name(name) for name in chosen]
 
 
 def page(cards: Mapping[str, Card]) -> str:
@@ -258,12 +260,12 @@ def _held(repository: Repository) -> dict[str, int]:
 def _fetched(repository: Repository, skill: str, size: int) -> tuple[bytes, Card]:
     """A policy of a repository, checked, and its card."""
     name = pretrained.file_name(skill)
-    shipped.check_size(size, name)
+    shipped.check_size(size, name, "repo")
     content = repository.read(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
-        return content, shipped.check(path, skill, name)
+        return content, shipped.check(path, skill, name, "repo")
 
 
 def _write(path: Path, content: bytes, field: str) -> None:

@@ -14,7 +14,7 @@ from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
-from skills.policies import pretrained
+from skills.policies import deployed, pretrained
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
@@ -213,20 +213,11 @@ class Network:
 
     def __init__(self, path: Path, field: str = "checkpoint") -> None:
         found = checkpoints.load(path, "policy", field)
-        deployed = found.get("deploy", dict)
-        try:
-            self.skill = str(deployed["skill"])
-            self.sensors = tuple(map(str, deployed["sensors"]))
-            depth = deployed["depth"]
-            self.depth = None if depth is None else (int(depth[0]), int(depth[1]))
-            self.delay = bool(deployed["delay"])
-            self.sample = bool(deployed.get("sample", True))
-            known = sensors.known(registry.get(self.skill).definition)
-            unknown = set(self.sensors) - known.keys()
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise UserError(f"checkpoint: {path} does not say how to act by it") from None
-        if unknown:
-            raise UserError(f"checkpoint: {path} has an unknown sensor, {unknown.pop()}")
+        self._deployment = deployed.read(found, checkpoints.policy_spec(found))
+        self.skill, self.sensors = self._deployment.skill, self._deployment.sensors
+        self.depth, self.delay = self._deployment.depth, self._deployment.delay
+        self.sample = self._deployment.sample
+        known = sensors.known(registry.get(self.skill).definition)
         self.privileged = tuple(name for name in self.sensors if known[name].privileged)
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
@@ -235,13 +226,7 @@ class Network:
     @property
     def deploy(self) -> dict[str, Any]:
         """How to act by it, as JSON types; what else the note on deployment has is left out."""
-        return {
-            "skill": self.skill,
-            "sensors": list(self.sensors),
-            "depth": None if self.depth is None else list(self.depth),
-            "delay": self.delay,
-            "sample": self.sample,
-        }
+        return self._deployment.to_json()
 
     @functools.cached_property
     def digest(self) -> str:

@@ -50,12 +50,14 @@ def make(
         tolerance: by how much a mean action, of parts within [-1, 1], may differ at most
 
     Raises:
-        UserError: there is no such checkpoint, or it acts otherwise in half precision.
+        UserError: there is no such checkpoint, its card is none, or it acts otherwise in half
+            precision.
     """
+    field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
-    whole = checkpoints.load(where, "policy")
+    whole = checkpoints.load(where, "policy", field)
     tensors, note = halving.halved(whole)
-    half = checkpoints.load_policy(Checkpoint(where, tensors, note))
+    half = checkpoints.load_policy(Checkpoint(where, tensors, note, field))
     difference = halving.difference(network.policy, half)
     if not difference <= tolerance:
         raise UserError(
@@ -78,12 +80,25 @@ def make(
         "sight": half.settings.sight,
     }
     digest = halving.digest(network.policy, deploy)
-    earlier = whole.note.get(_CARD)
-    if earlier is None:
+    if whole.note.get(_CARD) is None:
         card = Card(**facts)
     else:
-        card = _kept(Card.from_json(earlier), facts, same=digest == network.digest)
+        card = _kept(_card(whole), facts, same=digest == network.digest)
     return ShippedPolicy(tensors, note | {"deploy": deploy, "steps": network.steps}, card, digest)
+
+
+def _card(checkpoint: Checkpoint) -> Card:
+    """The card in a checkpoint.
+
+    Raises:
+        UserError: there is none that is valid.
+    """
+    found = checkpoint.get(_CARD, dict)
+    try:
+        return Card.from_json(found)
+    except UserError as error:
+        field, where = checkpoint.field, checkpoint.path
+        raise UserError(f"{field}: {where}: {error}") from None
 
 
 def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
@@ -99,34 +114,30 @@ def write(policy: ShippedPolicy, folder: Path) -> Path:
     Raises:
         UserError: it is too large, or the folder cannot be written; then nothing is.
     """
-    path = folder / pretrained.file_name(policy.card.skill)
+    name = policy.card.skill
+    path = folder / pretrained.file_name(name)
+    files.check_replaceable(folder, (path.name, pretrained.card_name(name)))
+    # The file is not written without its card.
+    page = markdown(Card.from_json(policy.card.to_json()))
     note = {**policy.note, _CARD: policy.card.to_json()}
     try:
         with files.atomic(path, durable=True) as temporary:
             checkpoints.save(temporary, policy.tensors, note)
-            check(temporary, policy.card.skill, path.name)
+            check(temporary, name, path.name, "agent")
     except OSError as error:
         raise UserError(f"out: cannot write '{path}' ({error.strerror})") from None
-    write_card(policy.card, folder)
+    files.write_text(folder / pretrained.card_name(name), page)
     return path
 
 
-def write_card(card: Card, folder: Path) -> None:
-    """Writes the page of a card.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
-    files.write_text(folder / pretrained.card_name(card.skill), markdown(card))
-
-
-def check(path: Path, skill: str, name: str = "") -> Card:
+def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> Card:
     """The card of a file that is a shipped policy of a skill.
 
     Args:
         path: of the file
         skill: that it is to act for
         name: what messages call the file, in the place of its path
+        field: where it was named
 
     Raises:
         UserError: it is not; says what is wrong.
@@ -134,28 +145,29 @@ def check(path: Path, skill: str, name: str = "") -> Card:
     called = name or str(path)
     try:
         registry.get(skill)
-        check_size(path.stat().st_size, called)
-        found, network = checkpoints.load(path, "policy"), Network(path)
+        check_size(path.stat().st_size, called, field)
+        found, network = checkpoints.load(path, "policy", field), Network(path, field)
         if network.skill != skill:
-            raise UserError(f"{called}: it acts for {network.skill}, not for {skill}")
+            raise UserError(f"{field}: {called}: it acts for {network.skill}, not for {skill}")
         if not halving.is_half(found.tensors):
-            raise UserError(f"{called}: its weights are not in half precision")
-        card = Card.from_json(found.get(_CARD, dict))
+            raise UserError(f"{field}: {called}: its weights are not in half precision")
+        card = _card(found)
         told = (card.skill, card.sensors, card.depth, card.delay, card.sample)
         if told != (skill, network.sensors, network.depth, network.delay, network.sample):
-            raise UserError(f"{called}: its card is of another policy")
+            raise UserError(f"{field}: {called}: its card is of another policy")
         return card
     except UserError as error:
         raise UserError(str(error).replace(str(path), called)) from None
     except OSError as error:
-        raise UserError(f"{called}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{field}: {called}: cannot be read ({error.strerror})") from None
 
 
-def check_size(size: int, name: str) -> None:
-    """Refuses a file of too many bytes.
+def check_size(size: int, name: str, field: str = "checkpoint") -> None:
+    """Refuses a file of too many bytes; `field` is where it was named.
 
     Raises:
         UserError: it is too large; names it.
     """
     if size > MOST_BYTES:
-        raise UserError(f"{name}: {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f} MB")
+        most = f"{MOST_BYTES / 1e6:.0f} MB"
+        raise UserError(f"{field}: {name}: {size / 1e6:.1f} MB, more than {most}")

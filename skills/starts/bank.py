@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from skills.core.interface import SkillGoal
-from skills.starts.recorded import read_goal
+from skills.starts.recorded import read_start
 from skills.starts.start import Start
 from tpsrl import files
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.shards import Shard, ShardWriter
+from tpsrl.world.slots import CAPACITIES
 
 Only = Literal["all", "succeeded", "failed"]
 ONLY: tuple[Only, ...] = ("all", "succeeded", "failed")
@@ -34,6 +35,7 @@ INDEX, STATES = "index.json", "states.jsonl"
 FORMAT = 1
 
 _SHARD = 256  # states of a file
+_MOST = 10**9  # of anything that an index counts but bytes
 _OPEN = 8  # files that a bank keeps open
 
 
@@ -172,7 +174,7 @@ class Bank(Sequence[Start]):
             raise unknown(f"starts: bank:{folder}", only, ONLY)
         try:
             self._read(_index(self.folder))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OSError):
             raise _wrong(self.folder, f"{INDEX} or {STATES} is damaged") from None
         self._open: collections.OrderedDict[str, Shard] = collections.OrderedDict()
 
@@ -188,11 +190,14 @@ class Bank(Sequence[Start]):
         if isinstance(number, slice):
             return [self[row] for row in range(*number.indices(len(self)))]
         shard, row = divmod(self._rows[number], self._shard_states)
-        snapshot, note = self._shard(self._names[shard]).read(row)
-        try:
-            return Start(snapshot.episode, read_goal(note["goal"]), snapshot)
-        except (KeyError, TypeError, ValueError):
-            raise _wrong(self.folder, f"{self._names[shard]} is damaged") from None
+        name, where = self._names[shard], f"bank:{self.folder}"
+        with renamed("snapshots", f"starts: {where}"):
+            snapshot, note = self._shard(name).read(row)
+        where = f"{where}: {name}: state {row}"
+        if snapshot.engine != self.engine:
+            raise UserError(f"starts: {where} is not of engine '{self.engine}', as {INDEX} says")
+        goal = note.get("goal") if isinstance(note, dict) else None
+        return read_start(snapshot, goal, where)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without open files, to be sent to other processes."""
@@ -217,34 +222,56 @@ class Bank(Sequence[Start]):
             self._open.popitem()[1].close()
 
     def _read(self, index: Mapping[str, Any]) -> None:
-        self.slots, self.num_objects = int(index["slots"]), int(index["num_objects"])
-        self.engine, self.digest = str(index["engine"]), str(index["digest"])
-        self._shard_states = int(index["shard_states"])
-        self._names = [str(shard["file"]) for shard in index["shards"]]
+        self.slots = self._whole(index, "slots", 1, max(CAPACITIES))
+        if self.slots not in CAPACITIES:
+            valid = " or ".join(map(str, CAPACITIES))
+            raise _wrong(self.folder, f"{INDEX}: slots is {self.slots}, must be {valid}")
+        self.num_objects = self._whole(index, "num_objects", 0, self.slots)
+        self.engine, self.digest = _text(index["engine"]), _text(index["digest"])
+        self._shard_states = self._whole(index, "shard_states", 1, _MOST)
+        states = self._whole(index, "states", 0, _MOST)
+        self._names = [_text(shard["file"]) for shard in index["shards"]]
+        if len(self._names) != -(-states // self._shard_states):
+            raise _wrong(self.folder, f"{INDEX}: {len(self._names)} shards do not hold its states")
         for shard in index["shards"]:
             self._check(self.folder / shard["file"], int(shard["bytes"]))
-        lines = self._text().splitlines()
-        if len(lines) != index["states"]:
-            raise _wrong(self.folder, f"{STATES} has not all {index['states']} states")
+        lines = self._states().splitlines()
+        if len(lines) != states:
+            raise _wrong(self.folder, f"{STATES} has not all {states} states")
         records = [files.parse_json(line) for line in lines]
         self._rows = [row for row, record in enumerate(records) if self._wanted(record)]
         if not self._rows:
-            self._refuse(index["next"])
+            self._refuse(counts(records))
 
-    def _text(self) -> str:
+    def _whole(self, index: Mapping[str, Any], key: str, least: int, most: int) -> int:
+        value = index[key]
+        if type(value) is not int or not least <= value <= most:
+            raise _wrong(
+                self.folder,
+                f"{INDEX}: {key} is {value!r:.80}, "
+                f"must be a whole number between {least} and {most:,}",
+            )
+        return value
+
+    def _states(self) -> str:
         try:
-            return files.plain(self.folder / STATES).read_text(encoding="utf-8")
+            return files.read_text(self.folder / STATES, files.MOST_DATA)
         except OSError as error:
             raise _wrong(self.folder, f"no {STATES} ({error.strerror})") from None
 
     def _check(self, path: Path, size: int) -> None:
+        if path.parent != self.folder:
+            raise ValueError("a file elsewhere")
         found = path.stat().st_size if path.is_file() else 0
         if found != size:
             raise _wrong(self.folder, f"{path.name} is not whole ({found:,} of {size:,} bytes)")
 
     def _wanted(self, record: Mapping[str, Any]) -> bool:
-        outcome = "succeeded" if record["succeeded"] else "failed"
-        return record["next_skill"] == self.skill and self.only in ("all", outcome)
+        succeeded = record["succeeded"]
+        if not isinstance(succeeded, bool):
+            raise TypeError("it has succeeded or not")
+        outcome = "succeeded" if succeeded else "failed"
+        return _text(record["next_skill"]) == self.skill and self.only in ("all", outcome)
 
     def _refuse(self, found: Mapping[str, Mapping[str, int]]) -> None:
         said = ", ".join(f"{sum(n.values())} before {skill}" for skill, n in found.items())
@@ -284,7 +311,7 @@ def _index(folder: Path) -> Any:
     path = folder / INDEX
     if path.is_file():
         try:
-            index = files.parse_json(path.read_text(encoding="utf-8"))
+            index = files.parse_json(files.read_text(path))
         except OSError as error:
             raise _wrong(folder, f"cannot be read ({error.strerror})") from None
         if index["format"] != FORMAT:
@@ -311,6 +338,12 @@ def _index(folder: Path) -> Any:
 def _wrong(folder: Path, said: str) -> UserError:
     """An error about a bank, by the words that ask for it."""
     return UserError(f"starts: bank:{folder}: {said}")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value
 
 
 def _skills(folder: Path) -> list[str]:

@@ -25,6 +25,7 @@ OWN, REARRANGED, NEAR, BANK = "own", "rearranged", "near", "bank"
 
 _FORMS = (OWN, REARRANGED, f"{NEAR}:METRES", f"{BANK}:DIR/SKILL")
 _FARTHEST_M = 50.0
+_HEAVIEST = 1e9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,8 +127,10 @@ def _part(text: str) -> tuple[StartShare, float | None]:
     weight: float | None = None
     if rest and _is_number(rest[-1]):
         weight = float(rest.pop())
-        if not (math.isfinite(weight) and weight > 0.0):
-            raise UserError(f"starts: '{text}': the weight must be a number above 0")
+        if not 0.0 < weight <= _HEAVIEST:
+            raise UserError(
+                f"starts: '{text}': the weight must be above 0 and at most {_HEAVIEST:g}"
+            )
     if kind != BANK:
         if rest:
             raise UserError(

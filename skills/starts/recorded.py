@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from skills.core.interface import SkillGoal
-from skills.starts.start import Start
+from skills.starts.start import Start, check_goal, told_where
 from tpsrl.errors import UserError
+from tpsrl.sim.base import Snapshot
 from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 
 
@@ -32,24 +33,34 @@ def load_starts(path: str | os.PathLike[str]) -> list[Start]:
     Raises:
         UserError: the file is absent or damaged, or it holds snapshots without goals.
     """
-    starts = []
-    for number, (snapshot, note) in load_noted_snapshots(path, "starts").items():
-        try:
-            goal = read_goal(note)
-        except (KeyError, TypeError, ValueError):
-            raise UserError(f"starts: {path} has no skill's goal for snapshot {number}") from None
-        starts.append(Start(snapshot.episode, goal, snapshot))
-    return starts
+    found = load_noted_snapshots(path, "starts").items()
+    return [
+        read_start(snapshot, note, f"{path}: snapshot {number}")
+        for number, (snapshot, note) in found
+    ]
 
 
-def read_goal(note: Any) -> SkillGoal:
-    """The goal of `dataclasses.asdict`, after JSON.
+def read_start(snapshot: Snapshot, goal: Any, where: str) -> Start:
+    """The start of a snapshot and of a goal of `dataclasses.asdict`, after JSON.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        UserError: one of them is damaged; says where they are from.
     """
-    position = note["position"]
-    if position is not None:
-        x, y, z = (float(v) for v in position)
-        position = (x, y, z)
-    return SkillGoal(int(note["object"]), position, str(note["marker"]))
+    start = Start(snapshot.episode, SkillGoal(), snapshot, where)
+    with told_where(start):
+        start = dataclasses.replace(start, goal=_goal(goal))
+        check_goal(start)
+    return start
+
+
+def _goal(record: Any) -> SkillGoal:
+    try:
+        index, position, marker = record["object"], record["position"], record["marker"]
+        if position is not None:
+            x, y, z = map(float, position)
+            position = (x, y, z)
+        if type(index) is not int or not isinstance(marker, str):
+            raise TypeError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UserError("it has no skill's goal") from None
+    return SkillGoal(index, position, marker)

@@ -12,9 +12,10 @@ from skills.starts import mixture
 from skills.starts.bank import Bank
 from skills.starts.dataset import BASE_EPISODES, DatasetStarts
 from skills.starts.recorded import load_starts
-from skills.starts.start import Start, receptacle
+from skills.starts.start import Start, receptacle, told_where
 from tpsrl import sim
 from tpsrl.errors import UserError, unknown
+from tpsrl.sim.base import Simulator
 from tpsrl.world import rearranging
 
 if TYPE_CHECKING:
@@ -189,11 +190,34 @@ class StartSource:
         if self._given is None and not self._parts:
             self._states.prepare(self._skill, self._num_episodes, *self._where, processes)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether it has starts that were recorded in other homes."""
+        return bool(self.banks) or any(start.snapshot for start in self._given or ())
+
+    def check(self, simulator: Simulator) -> None:
+        """Puts the simulator's first home into each recorded start, of a bank only the first.
+
+        Raises:
+            UserError: one does not fit.
+        """
+        for part in self._parts:
+            part.check(simulator)
+        if self._given is None:
+            return
+        lazy = isinstance(self._given, Bank | _About)  # each state is read from a file of many
+        for number in range(1 if lazy else len(self._given)):
+            start = self[number]
+            if start.snapshot is not None:
+                with told_where(start):
+                    simulator.restore(0, start.snapshot)
+
     def __getitem__(self, index: int) -> Start:
         """Start number `index`.
 
         Raises:
-            UserError: it is negative, or a file or list has not so many.
+            UserError: it is negative, a file or list has not so many, or one that was read is
+                damaged or not about what the skill needs.
         """
         if self._parts:
             row, part = divmod(index, len(self._parts))
@@ -205,7 +229,10 @@ class StartSource:
             raise UserError(
                 f"start: {index} is out of range, must be between 0 and {len(self._given) - 1}"
             )
-        return self._given[index]
+        start = self._given[index]
+        with told_where(start):
+            _check_needs(self._skill, start)
+        return start
 
     def in_turn(self, index: int) -> Start:
         """Start number `index`; a file, list or bank begins anew after its last."""
@@ -239,7 +266,7 @@ class StartSource:
             count = len(self._given) if count is None else count
             if count > len(self._given):
                 raise UserError(f"starts: there are {len(self._given)}, {count} were asked for")
-            return [self._given[number] for number in range(count)]
+            return [self[number] for number in range(count)]
         count = COUNT if count is None else count
         if not self._parts:
             return self._obtain(range(count), processes)
@@ -288,6 +315,19 @@ def _rows_about(starts: Sequence[Start], about: str) -> list[int]:
     if about not in found:
         raise unknown("start_states: starts about a receptacle", about, sorted({*found} - {""}))
     return [row for row, name in enumerate(found) if name == about]
+
+
+def _check_needs(skill: "SkillSpec", start: Start) -> None:
+    """Refuses a start without what the skill is about."""
+    goal = start.goal
+    has = {
+        "object": goal.object >= 0,
+        "position": goal.position is not None,
+        "marker": bool(goal.marker),
+    }
+    for field, given in has.items():
+        if field in skill.definition.needs and not given:
+            raise UserError(f"goal.{field}: {skill.name} needs one")
 
 
 def _within(skill: "SkillSpec", metres: float) -> StartStates:

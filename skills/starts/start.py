@@ -1,12 +1,16 @@
 """One start of a skill: what a home is reset to, and what the skill is about."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from skills.core.interface import SkillGoal
+from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Snapshot
-from tpsrl.world.episode import Episode
+from tpsrl.world.episode import FARTHEST, Episode
+from tpsrl.world.state import JOINTS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -14,12 +18,48 @@ class Start:
     """One start of a skill: what a home is reset to, and what the skill is about.
 
     With a `snapshot` (a recorded exit state of the skill before) the home is restored to it
-    instead; `episode` is the snapshot's own.
+    instead; `episode` is the snapshot's own. `where` is what it was read from, "": from nowhere.
     """
 
     episode: Episode
     goal: SkillGoal
     snapshot: Snapshot | None = None
+    where: str = dataclasses.field(default="", compare=False)
+
+
+@contextlib.contextmanager
+def told_where(start: Start) -> Iterator[None]:
+    """Has errors about a start say where it was read, and by which field."""
+    try:
+        yield
+    except UserError as error:
+        if not start.where:
+            raise
+        said = str(error).removeprefix("snapshot: ")
+        raise UserError(f"starts: {start.where}: {said}") from None
+
+
+def check_goal(start: Start) -> None:
+    """Refuses a goal that is not of the episode.
+
+    Raises:
+        UserError: names the field.
+    """
+    goal, episode = start.goal, start.episode
+    count = len(episode.objects)
+    if not -1 <= goal.object < count:
+        raise UserError(
+            f"goal.object: {goal.object} is out of range, episode {episode.id} has objects 0 to "
+            f"{count - 1}"
+        )
+    for metres in goal.position or ():
+        if not abs(metres) <= FARTHEST:
+            raise UserError(
+                f"goal.position: {metres:g} is out of range, must be from {-FARTHEST:g} to "
+                f"{FARTHEST:g}"
+            )
+    if goal.marker and goal.marker not in JOINTS:
+        raise unknown("goal.marker", goal.marker, JOINTS)
 
 
 def receptacle(start: Start) -> str:

@@ -21,6 +21,8 @@ from typing import Any
 from tpsrl import cli, files, processes
 from tpsrl.errors import RunError, UserError, one_line
 
+_AUTO = "auto"  # of `resume`: goes on with what is in `out`, if there is anything
+
 
 def evaluate(target: str, /, **settings: Any) -> dict[str, Any]:
     """Evaluates a scenario or a skill as `tpsrl eval` does, and returns its report.json.
@@ -60,17 +62,18 @@ def train(skill: str | None = None, /, **settings: Any) -> Path:
     """Trains a skill as `tpsrl train` does, and returns the folder of the training.
 
     Args:
-        skill: which one; None with `resume=FOLDER`, which goes on with an earlier training
+        skill: which one; None with `resume=FOLDER`, which goes on with an earlier training; with
+            `resume="auto"` that is the one in `out`, if there is one
         settings: the keys of `tpsrl train --help`
 
     Raises:
         UserError: there is no such skill, or a setting is not valid.
         RunError: the training failed, or was stopped by a signal (all that it learned is saved).
     """
-    if settings.get("resume") is not None:
-        settings["resume"] = out = files.user_path(settings["resume"], "resume")
-    else:
+    if settings.get("resume") in (None, _AUTO):
         settings["out"] = out = _out(settings, f"out/train/{skill}")
+    else:
+        settings["resume"] = out = files.user_path(settings["resume"], "resume")
     code = _run("train", skill, settings)
     if code:
         raise RunError(f"train: stopped before its end; resume='{out}' goes on")
@@ -78,18 +81,24 @@ def train(skill: str | None = None, /, **settings: Any) -> Path:
 
 
 def _out(settings: Mapping[str, Any], default: str) -> Path:
+    """The folder of the results; nothing at all is the default, as on the command line."""
     given = settings.get("out")
-    return files.user_path(default if given is None else given)
+    return files.user_path(default if given in (None, "") else given)
 
 
 def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
     if target is not None and not isinstance(target, str):
         raise UserError(f"{command}: {target!r} is not the name of a skill or scenario")
     cli.let_threads_sleep()
+    cli.forget_odd_sizes()
     words = [] if target is None else [target]
+    try:
+        words += _overrides(settings)
+    except RecursionError:
+        raise UserError("settings: a dictionary is nested too deeply, or in itself") from None
     complain = sys.unraisablehook
     try:
-        called, loaded = cli.parse([command, *words, *_overrides(settings)])
+        called, loaded = cli.parse([command, *words])
         with processes.ending_in_order():
             return int(called.run(loaded))
     except UserError as error:

@@ -16,6 +16,9 @@ was measured. Then simulates up to 256 GPUs: such ranks, and the benchmarks of t
 papers beside their figures. Writes scale.json and scale.png."""
 _TINY = PolicySettings(encoder="state", lstm_layers=1, lstm_width=32, state_width=32)
 _MINIBATCHES = 2
+_MOST_ROLLOUTS = 100_000
+_LONGEST_ROLLOUT = 10_000  # steps
+_RANK_BYTES, _WORKER_BYTES = 100e6, 10e6  # that a process takes at least
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,16 +28,24 @@ class BenchScaleSettings:
     ranks: int = config.option(
         5, "on this machine; 0: only simulate", minimum=0, maximum=config.MOST_PROCESSES
     )
-    slow: float = config.option(4.0, "times as long take the last rank's steps", minimum=1)
+    slow: float = config.option(
+        4.0, "times as long take the last rank's steps", minimum=1, maximum=1000
+    )
     rules: str = config.option("none,80%,60%,optimal,marginal", "of preemption, by commas")
     collector: str = config.option("ver", "of the ranks: sync, nover or ver")
-    num_envs: int = config.option(4, "environments of a rank", minimum=1)
-    num_steps: int = config.option(32, "steps of each in a rollout", minimum=1)
-    rollouts: int = config.option(6, "of each turn that are measured", minimum=1)
-    turns: int = config.option(2, "that each rule has", minimum=1)
-    warm_up: int = config.option(2, "rollouts before these", minimum=0)
+    num_envs: int = config.option(
+        4, "environments of a rank", minimum=1, maximum=config.MOST_PROCESSES
+    )
+    num_steps: int = config.option(
+        32, "steps of each in a rollout", minimum=1, maximum=_LONGEST_ROLLOUT
+    )
+    rollouts: int = config.option(
+        6, "of each turn that are measured", minimum=1, maximum=_MOST_ROLLOUTS
+    )
+    turns: int = config.option(2, "that each rule has", minimum=1, maximum=_MOST_ROLLOUTS)
+    warm_up: int = config.option(2, "rollouts before these", minimum=0, maximum=_MOST_ROLLOUTS)
     simulate: int = config.option(256, "up to so many GPUs; 0: none", minimum=0, maximum=2**16)
-    seeds: int = config.option(3, "of each simulation", minimum=1)
+    seeds: int = config.option(3, "of each simulation", minimum=1, maximum=1000)
     seed: int = config.option(0, "of environments, weights and actions", minimum=0)
     out: str = config.option("out/bench", "folder for scale.json and scale.png")
 
@@ -51,10 +62,11 @@ def run(settings: BenchScaleSettings) -> int:
     for name in names:
         if name not in scaling.RULES:
             raise unknown("rules", name, scaling.RULES)
+    if len(set(names)) < len(names):
+        raise UserError(f"rules: {settings.rules} names one twice")
     if settings.collector not in cluster.COLLECTORS:
         raise unknown("collector", settings.collector, cluster.COLLECTORS)
-    if settings.ranks == 1:
-        raise UserError("ranks: one alone is never preempted; must be 0 or at least 2, got 1")
+    _check_ranks(settings)
     folder = files.check_writable(settings.out)
     rules = {name: scaling.RULES[name] for name in names}
     report: dict[str, Any] = {"settings": config.flat(settings) | {"cores": machine.cores()}}
@@ -85,6 +97,48 @@ def run(settings: BenchScaleSettings) -> int:
         pictures.draw_scaling(report, folder / "scale.png")
         print(folder / "scale.png")
     return 0
+
+
+def _check_ranks(settings: BenchScaleSettings) -> None:
+    """Refuses ranks that measure nothing, or for which this machine has no room.
+
+    Raises:
+        UserError: names the field.
+    """
+    from tpsrl import machine
+    from tpsrl.rl.run import sizes
+
+    if settings.ranks == 1:
+        raise UserError("ranks: one alone is never preempted; must be 0 or at least 2, got 1")
+    if settings.ranks == 0:
+        if settings.simulate == 0:
+            raise UserError("simulate: with ranks=0 there is nothing to do; nearest: 1")
+        return
+    steps = settings.num_envs * settings.num_steps
+    if steps < _MINIBATCHES:
+        raise UserError(
+            f"num_steps: {steps} in a rollout is less than its {_MINIBATCHES} mini-batches; "
+            f"nearest: {_MINIBATCHES}"
+        )
+    # A worker for each environment, and the rank itself.
+    most = config.MOST_PROCESSES // settings.ranks - 1
+    if settings.num_envs > most and most > 0:
+        raise UserError(
+            f"num_envs: {settings.num_envs} on each of {settings.ranks} ranks are more than "
+            f"{config.MOST_PROCESSES} processes; nearest: {most}"
+        )
+    if most < 1:
+        raise UserError(
+            f"ranks: {settings.ranks} with their environments are more than "
+            f"{config.MOST_PROCESSES} processes; nearest: {config.MOST_PROCESSES // 2}"
+        )
+    machine.refuse(
+        {"ranks": settings.ranks, "num_envs": settings.num_envs},
+        lambda given: given["ranks"] * (_RANK_BYTES + given["num_envs"] * _WORKER_BYTES),
+        machine.memory_bytes(),
+        {},
+    )
+    sizes.check(_train(settings), 1, "")
 
 
 def _train(settings: BenchScaleSettings) -> TrainSettings:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tpsrl import config, files, progress
 from tpsrl.commands import Command
-from tpsrl.commands.train import set_up
+from tpsrl.commands.train import check, set_up
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.rl.run.settings import TrainSettings
@@ -18,6 +18,7 @@ sample goes into. Writes train.json and train.png.
 task=synthetic_waiting: 16 environments in a process each that sleep for their steps, as with a
 simulator on an accelerator; task=synthetic_busy: they compute meanwhile."""
 SYNTHETIC = {"synthetic_waiting": "waiting", "synthetic_busy": "busy"}
+_MOST_ROLLOUTS = 100_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,9 +59,11 @@ class BenchTrainSettings:
     threads: int = config.option(
         0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
     )
-    rollouts: int = config.option(6, "of each turn that are measured", minimum=1)
-    turns: int = config.option(2, "that each collector has", minimum=1)
-    warm_up: int = config.option(12, "rollouts before these", minimum=0)
+    rollouts: int = config.option(
+        6, "of each turn that are measured", minimum=1, maximum=_MOST_ROLLOUTS
+    )
+    turns: int = config.option(2, "that each collector has", minimum=1, maximum=_MOST_ROLLOUTS)
+    warm_up: int = config.option(12, "rollouts before these", minimum=0, maximum=_MOST_ROLLOUTS)
     seed: int = config.option(0, "of starts, weights and actions", minimum=0)
     out: str = config.option("out/bench", "folder for train.json")
 
@@ -68,7 +71,9 @@ class BenchTrainSettings:
 def run(settings: BenchTrainSettings) -> int:
     """Measures, prints and writes."""
     settings = dataclasses.replace(settings, task=settings.task or _default_task())
+    check(settings.preset)
     check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
+    _check_workers(settings)
     progress.say(f"measuring {settings.collector} with {settings.task}")
     from rich.console import Console
 
@@ -76,7 +81,6 @@ def run(settings: BenchTrainSettings) -> int:
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
-    from tpsrl.rl.policy.encoder_registry import check_encoder
     from tpsrl.rl.run import sizes
     from tpsrl.sim import datasets
 
@@ -86,14 +90,9 @@ def run(settings: BenchTrainSettings) -> int:
             raise unknown("collector", name, COLLECTORS)
     if len(set(names)) < len(names):
         raise UserError(f"collector: {settings.collector} names one twice")
-    check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
     sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
-    synthetic = settings.task in SYNTHETIC
-    asked = settings.preset.num_envs if synthetic else None
-    if settings.processes is not None:
-        asked = settings.processes
-    processes, threads = set_up(settings.preset, asked, settings.threads)
+    processes, threads = set_up(settings.preset, _asked(settings), settings.threads)
     console = Console()
     with datasets.shown(console):
         factory = _factory(settings)
@@ -112,7 +111,7 @@ def run(settings: BenchTrainSettings) -> int:
         "threads": threads,
         "cores": machine.cores(),
     }
-    if synthetic:
+    if settings.task in SYNTHETIC:
         run_with["environment"] = synthetic_env.describe()
     report = {"settings": config.flat(settings) | run_with, **report}
     for table in (_speed(report), _costs(report)):
@@ -123,6 +122,34 @@ def run(settings: BenchTrainSettings) -> int:
     bench.draw(report, folder / "train.png", title)
     print(f"{folder / 'train.json'}\n{folder / 'train.png'}")
     return 0
+
+
+def _asked(settings: BenchTrainSettings) -> int | None:
+    """The workers that are asked for; None: one for each core."""
+    if settings.processes is None and settings.task in SYNTHETIC:
+        return settings.preset.num_envs
+    return settings.processes
+
+
+def _check_workers(settings: BenchTrainSettings) -> None:
+    """Refuses workers that are too many, or what they cannot do.
+
+    Raises:
+        UserError: names the field.
+    """
+    preset = settings.preset
+    preset.check_surroundings(_asked(settings))
+    if settings.task not in SYNTHETIC:
+        return
+    if preset.policy.critic:
+        raise UserError(
+            f"preset.policy.critic: {settings.task} has no true state to show; set it to false"
+        )
+    if settings.processes is None and preset.num_envs > config.MOST_PROCESSES:
+        raise UserError(
+            f"preset.num_envs: {preset.num_envs:,} of {settings.task} have a process each, must be "
+            f"at most {config.MOST_PROCESSES}; or choose processes"
+        )
 
 
 def _default_task() -> str:

@@ -122,7 +122,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
                 f"{field}: {getattr(settings, field)} divide the {settings.frames:,} frames into "
                 "parts of less than one; choose fewer, or more frames"
             )
-    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
+    _check_network(settings)
     progress.say(f"cloning {settings.skill}'s teacher")
     from rich.console import Console
 
@@ -215,6 +215,27 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     return 0
 
 
+def _check_network(settings: CloneSettings) -> None:
+    """Refuses a network that cannot be cloned.
+
+    Raises:
+        UserError: it reads the value off the true state, which demonstrations do not have, or its
+            encoder is to stay as it begins and there is none to begin with, or it does not fit the
+            camera.
+    """
+    policy = settings.preset.policy
+    if policy.critic:
+        raise UserError(
+            "preset.policy.critic: demonstrations do not show the true state; leave it out"
+        )
+    if policy.frozen_encoder and (settings.init is None or policy.encoder == "state"):
+        raise UserError(
+            "preset.policy.frozen_encoder: init=CHECKPOINT, of a policy with camera, says whose "
+            "encoder"
+        )
+    check_depth(policy.encoder, (settings.depth,) * 2)
+
+
 def _says(path: Path, text: str) -> bool:
     """Whether a file has this text."""
     try:
@@ -229,17 +250,26 @@ def _init(
     """The checkpoint to begin with.
 
     Raises:
-        UserError: there is none, or it is of another skill, sensors or camera.
+        UserError: there is none, it is damaged, it is of another skill, sensors or camera, or its
+            value is read off the true state.
     """
+    from skills.policies import deployed
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
 
     found = checkpoints.load(warm_start.find(path), field="init")
-    made_for = found.get("deploy", dict)
-    camera = None if depth is None else list(depth)
-    for key, value in (("skill", skill), ("sensors", list(names)), ("depth", camera)):
-        if made_for.get(key) != value:
-            raise UserError(f"init: {found.path} was made with {key} {made_for.get(key)}")
+    spec, network = checkpoints.network_of(found)
+    made_for = deployed.read(found, spec)
+    for key, value in (("skill", skill), ("sensors", names), ("depth", depth)):
+        theirs = getattr(made_for, key)
+        if theirs != value:
+            shown = list(theirs) if isinstance(theirs, tuple) else theirs
+            raise UserError(f"init: {found.path} was made with {key} {shown}")
+    if network.critic:
+        raise UserError(
+            f"init: {found.path} has a value read off the true state, which demonstrations do not "
+            "show; `tpsrl export` leaves that out"
+        )
     return found
 
 

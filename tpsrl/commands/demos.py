@@ -16,6 +16,7 @@ scripted expert acts, in a share of the episodes pushed off its way now and then
 it is kept what it would do there. `tpsrl clone SKILL demos=DIR` fits a policy to them; see
 docs/imitation.md."""
 
+_MOST_STEPS = 100_000  # of an episode, all of which are kept until it is over
 _JOB = 12  # episodes that a worker is given at a time
 _FEW_OBJECTS = 12
 
@@ -38,7 +39,7 @@ class DemosSettings:
         0.6, "share of the episodes in which the expert is disturbed", minimum=0, maximum=1
     )
     noise: float = config.option(
-        0.25, "largest standard deviation of the noise on its action there", minimum=0
+        0.25, "largest standard deviation of the noise on its action there", minimum=0, maximum=10
     )
     lapses: float = config.option(
         0.2, "largest share of time in which something else is done there", minimum=0, maximum=1
@@ -47,9 +48,10 @@ class DemosSettings:
         12,
         "most steps that grip and stop are turned too late, to show for longer that they are to",
         minimum=0,
+        maximum=1000,
     )
     horizon: int | None = config.option(
-        None, "steps of an episode (default: the skill's own)", minimum=1
+        None, "steps of an episode (default: the skill's own)", minimum=1, maximum=_MOST_STEPS
     )
     num_objects: int | None = config.option(
         None,
@@ -111,8 +113,9 @@ def _record(settings: DemosSettings) -> int:
     )
     console = Console()
     path = files.user_path(settings.out or f"out/demos/{settings.skill}")
-    if (path / store.NOTE).is_file() and store.read_note(path).made == note.made:
+    if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:
         # Killed when all was done, the same command is to end well.
+        files.sweep_unfinished(path)
         _say(console, f"{path} holds these already; another out= has them recorded anew")
         return 0
     out = files.new_folder(path)

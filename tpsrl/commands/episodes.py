@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from tpsrl import config, files, progress
 from tpsrl.commands import Command
-from tpsrl.errors import RunError, UserError
-from tpsrl.world.scenarios import Scenario
+from tpsrl.errors import RunError, UserError, one_line
+from tpsrl.world.scenarios import Scenario, check_name
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
 writes them as one .jsonl.gz file. The same seed gives the same file. With import=FILE takes the
@@ -90,6 +90,8 @@ def _import(settings: ImportSettings) -> int:
     from tpsrl.world import habitat
     from tpsrl.world.episode import save_episodes
 
+    if settings.scenario is not None:
+        check_name(settings.scenario, "scenario")
     source = files.user_path(settings.import_, "import")
     default = f"out/episodes/{source.name.split('.')[0]}.jsonl.gz"
     path = files.output_file(settings.out or default)
@@ -105,7 +107,7 @@ def _import(settings: ImportSettings) -> int:
     if found.refused:
         print("left out:")
     for name, reason in found.refused.items():
-        print(f"  {name}: {reason}")
+        print(f"  {one_line(f'{name}: {reason}')}")
     if not episodes:
         raise RunError(f"import: none of the {total} episodes of {source} can be used")
     save_episodes(path, episodes)
@@ -119,7 +121,7 @@ def _print_counts(title: str, counts: collections.Counter[str]) -> None:
         return
     print(title)
     for what, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        print(f"{count:7d}  {what}")
+        print(f"{count:7d}  {one_line(what)}")
 
 
 def _load(overrides: Sequence[str]) -> Any:

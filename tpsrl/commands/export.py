@@ -24,6 +24,7 @@ states, and so is the training's own validation_seed. What is known of a trainin
 folder; a file that was exported before keeps its facts. See docs/pretrained.md."""
 
 _CONFIG = "config.yaml"
+_LONGEST_S = 1e10  # that a training may have taken: centuries
 _LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # of a training's command
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # as they are
 
@@ -153,7 +154,10 @@ def _training(settings: ExportSettings) -> Any:
         return None
     path = folder / _CONFIG
     cloned = config.entry_of(path, "round_episodes") != ""
-    return config.load(CloneSettings if cloned else TrainingSettings, [], path)
+    try:
+        return config.load(CloneSettings if cloned else TrainingSettings, [], path)
+    except UserError as error:
+        raise UserError(f"agent: {path}: {error}") from None
 
 
 def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, Any]:
@@ -191,8 +195,10 @@ def _apartments(training: Any) -> str:
     used = layout_set.split("train")[: training.num_episodes]
     families = ", ".join(sorted({layout.family for layout in used}))
     text = f"{len(used)} apartments of split train (families {families})"
-    starts = [training.start_states, *(note.made.get("start_states") for note in _notes(training))]
-    parts = [p for given in starts if mixture.is_mixture(given) for p in mixture.parse(given)]
+    parts: list[mixture.StartShare] = []
+    for given in (training.start_states, *(n.made.get("start_states") for n in _notes(training))):
+        with contextlib.suppress(UserError):
+            parts += mixture.parse(given) if mixture.is_mixture(given) else []
     if any(part.rearranged or _split_of(part.folder) == rearranging.SPLIT for part in parts):
         text += f" and {len(rearranging.names(layout_set))} of these with the fridge elsewhere"
     return text
@@ -203,13 +209,13 @@ def _split_of(bank: Path | None) -> str | None:
     if bank is None:
         return None
     try:
-        return str(files.parse_json(files.plain(bank / "index.json").read_text())["split"])
+        return str(files.parse_json(files.read_text(bank / "index.json"))["split"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _notes(training: Any) -> list[Any]:
-    """Of the folders of demonstrations that are still there."""
+    """Of the folders of demonstrations that are still there, and sound."""
     from skills.demos import store
 
     found = []
@@ -220,15 +226,20 @@ def _notes(training: Any) -> list[Any]:
 
 
 def _hours(settings: ExportSettings, steps: int) -> float | None:
-    """What a training took until it had made so many steps."""
+    """What a training took until it had made so many steps, if its records are sound and say so."""
     from tpsrl.rl.run import metrics
 
     folder = _folder(settings)
     if folder is None or not (folder / metrics.METRICS).is_file():
         return None
     took_s = (row.get("seconds") for row in metrics.read(folder) if row["steps"] >= steps)
-    seconds = next(took_s, None)
-    return None if seconds is None else seconds / 3600
+    try:
+        seconds = next(took_s, None)
+    except UserError:
+        return None
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_S:
+        return None
+    return seconds / 3600
 
 
 def _commit() -> str | None:

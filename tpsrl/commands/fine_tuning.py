@@ -9,6 +9,7 @@ from tpsrl.errors import UserError
 
 if TYPE_CHECKING:
     from tpsrl.commands.train import TrainingSettings
+    from tpsrl.rl.envs.vec_env import EnvSpec
     from tpsrl.rl.run.checkpoint import Checkpoint
 
 
@@ -21,11 +22,13 @@ def begun(settings: "TrainingSettings", given: Mapping[str, str]) -> "TrainingSe
 
     Raises:
         UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or neither
-            and `frozen`.
+            and the encoder is to be frozen.
     """
+    stays = "frozen" if settings.frozen else "preset.policy.frozen_encoder"
+    frozen = settings.frozen or settings.preset.policy.frozen_encoder
     if settings.init is None and settings.encoder is None:
-        if settings.frozen:
-            raise UserError("frozen: encoder=CHECKPOINT, or init=CHECKPOINT, says whose encoder")
+        if frozen:
+            raise UserError(f"{stays}: encoder=CHECKPOINT, or init=CHECKPOINT, says whose encoder")
         return settings
     if settings.init is not None and settings.encoder is not None:
         raise UserError("encoder: init brings one already; leave one of them out")
@@ -36,8 +39,8 @@ def begun(settings: "TrainingSettings", given: Mapping[str, str]) -> "TrainingSe
     if settings.encoder is not None:
         return see_with(settings, settings.encoder, given)
     settings = begin_with(settings, str(settings.init), given)
-    if settings.frozen and settings.preset.policy.encoder == "state":
-        raise UserError(f"frozen: {settings.init} has no encoder, it acts without camera")
+    if frozen and settings.preset.policy.encoder == "state":
+        raise UserError(f"{stays}: {settings.init} has no encoder, it acts without camera")
     return settings
 
 
@@ -63,7 +66,8 @@ def begin_with(
 
     where = warm_start.find(path)
     checkpoint = checkpoints.load(where, field="init")
-    made_for = _made_for(settings, checkpoint)
+    spec, _ = checkpoints.network_of(checkpoint)
+    made_for = _made_for(settings, checkpoint, spec)
     for name, value in made_for.items():
         _agree(name, getattr(settings, name), value, given, where)
     if made_for["depth"] is None:  # The encoder says that there is no camera.
@@ -101,7 +105,8 @@ def see_with(
     checkpoint = checkpoints.load(where, field="encoder")
     own = settings.preset.policy
     policy = warm_start.encoder_of(own, checkpoint)
-    shape = checkpoints.policy_spec(checkpoint).observations.get("depth", ())
+    spec, _ = checkpoints.network_of(checkpoint)
+    shape = spec.observations.get("depth", ())
     if len(set(shape)) != 1:
         sides = " x ".join(map(str, shape)) or "none"
         raise UserError(f"encoder: the pictures of {where} are no squares, {sides}")
@@ -127,39 +132,36 @@ def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, str], where: Pat
         raise UserError(f"{key}: {_said(own)}, but {where} was made with {_said(theirs)}")
 
 
-def _made_for(settings: "TrainingSettings", checkpoint: "Checkpoint") -> dict[str, Any]:
+def _made_for(
+    settings: "TrainingSettings", checkpoint: "Checkpoint", spec: "EnvSpec"
+) -> dict[str, Any]:
     """What a checkpoint's policy needs of its environments, as settings of a training."""
     import numpy as np
 
     from skills import registry
     from skills.core import sensors
-    from tpsrl.rl.run import checkpoint as checkpoints
+    from skills.policies import deployed
     from tpsrl.world import action as act
 
-    deploy, where = checkpoint.get("deploy", dict), checkpoint.path
-    try:
-        skill, shown = str(deploy["skill"]), tuple(map(str, deploy["sensors"]))
-        depth = None if deploy["depth"] is None else tuple(map(int, deploy["depth"]))
-        found: dict[str, Any] = {"delay": bool(deploy["delay"])}
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"init: {where} does not say what it was made for") from None
-    if skill != settings.skill:
-        raise UserError(f"init: {where} acts for {skill}, not for {settings.skill}")
-    definition = registry.get(skill).definition
+    deploy, where = deployed.read(checkpoint, spec), checkpoint.path
+    if deploy.skill != settings.skill:
+        raise UserError(f"init: {where} acts for {deploy.skill}, not for {settings.skill}")
+    definition, depth = registry.get(deploy.skill).definition, deploy.depth
     camera = depth is not None
-    fit = [c for c in sensors.CHOICES if sensors.chosen(definition, c, camera) == shown]
+    fit = [c for c in sensors.CHOICES if sensors.chosen(definition, c, camera) == deploy.sensors]
     if not fit:
         raise UserError(
-            f"sensors: those of {where} are neither of {', '.join(sensors.CHOICES)}, but "
-            f"{', '.join(shown)}"
+            f"init: the sensors of {where} are neither of {', '.join(sensors.CHOICES)}, but "
+            f"{', '.join(deploy.sensors)}"
         )
     # Where both choices are the same, either that is asked for fits.
+    found: dict[str, Any] = {"delay": deploy.delay}
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
     if camera and len(set(depth or ())) != 1:
-        raise UserError(f"depth: that of {where} is no square, {deploy['depth']}")
+        raise UserError(f"init: the depth of {where} is no square, {list(depth or ())}")
     found["depth"] = depth[0] if depth else None
     if bool(np.any(definition.mask()[act.BASE])):
-        found["base_movement"] = any(checkpoints.policy_spec(checkpoint).mask[act.BASE])
+        found["base_movement"] = any(spec.mask[act.BASE])
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from eval.protocols import Protocol
 from tpsrl import config, files, progress
 from tpsrl.commands import Command
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.world.scenarios import Scenario
 
 if TYPE_CHECKING:
@@ -99,17 +99,25 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     from eval.running.episodes import obtain
     from planner import problem, search
     from skills import registry
+    from tpsrl.world.episode import load_episodes
 
     dataset = (settings.scenario, settings.split, settings.seed)
     if settings.episodes is None:  # this one alone is made
         episode = obtain(*dataset, None, None, one=str(settings.episode))[0]
     else:
+        count = len(load_episodes(settings.episodes))
+        if 0 < count <= settings.episode:
+            raise UserError(
+                f"episode: must be between 0 and {count - 1}, since {settings.episodes} has "
+                f"{count} episodes, got {settings.episode}"
+            )
         episode = obtain(*dataset, settings.episode + 1, settings.episodes)[settings.episode]
     protocol = settings.protocol
     stated = problem.problem_from_episode(episode, None, protocol.predicates, protocol.plan)
     if settings.goal is not None:
         stated = problem.with_goal(stated, settings.goal)
-    return search.plan(stated, domain, registry.choices(settings.actions))
+    with renamed("plan", "plan" if settings.goal is None else "goal"):
+        return search.plan(stated, domain, registry.choices(settings.actions))
 
 
 def _lint(settings: PlanSettings, domain: Path) -> int:

@@ -215,9 +215,12 @@ def _is_of(job: str, folder: Path) -> bool:
 
 def run(settings: TrainingSettings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
+    from tpsrl.rl.run import sizes
+
     settings = _checked(settings)
     if settings.ranks > 1 and not ranks.in_job():
         with locks.hold(Path(str(settings.out))):  # or the ranks would say so, each of them
+            sizes.check_ranks(settings.ranks)
             _beginning(settings)
             ranks.device_of(settings.device)
         return ranks.begin(settings.ranks, settings, settings.skill)
@@ -352,7 +355,7 @@ def _weights(settings: TrainingSettings) -> "Checkpoint | None":
     if settings.encoder is None:
         return None
     whole = checkpoints.load(settings.encoder, field="encoder")
-    return warm_start.EncoderOnly(whole.path, whole.tensors, whole.note)
+    return warm_start.EncoderOnly(whole.path, whole.tensors, whole.note, whole.field)
 
 
 def _start(num_envs: int, processes: int, count: int) -> str:
@@ -372,6 +375,7 @@ def _checked(settings: TrainingSettings) -> TrainingSettings:
     from tpsrl.rl.run import loggers, sizes
 
     check(settings.preset)
+    settings.preset.check_surroundings(settings.processes, bool(settings.demos))
     check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
     sizes.check(settings.preset, settings.depth)
     loggers.check(settings.logger)

@@ -42,6 +42,7 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )
+    options.check(settings.skill)
     factory = TrainingVecEnvFactory(
         settings.skill, options, settings.seed, limit_ends=settings.limit_ends
     )
@@ -106,6 +107,8 @@ def task_changes(text: str | None) -> dict[str, float | None]:
         except ValueError:
             raise UserError(f"task: '{pair}' does not read KEY:NUMBER") from None
         whole = number is not None and number.is_integer()
+        if key in found:
+            raise UserError(f"task: '{text}' names {key} twice")
         found[key] = int(number) if whole and number is not None else number
     return found
 

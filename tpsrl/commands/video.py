@@ -4,9 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tpsrl import files
+from tpsrl import files, locks
 from tpsrl.commands import Command
 from tpsrl.commands import eval as eval_command
+from tpsrl.errors import renamed
 
 _DESCRIPTION = """Films episodes of a scenario, or of a skill by itself: an evaluation of one
 episode, or of `num_episodes`, with a video of each. The report is written beside the videos.
@@ -34,7 +35,8 @@ def choose(word: str | None) -> Command:
 
 def filmed(settings: Any, word: str | None) -> Any:
     """Settings of an evaluation that films every episode, one unless told otherwise."""
-    count = settings.num_episodes or max(1, settings.videos)
+    one = getattr(settings, "episode", None) is not None
+    count = settings.num_episodes or (1 if one else max(1, settings.videos))
     name = settings.scenario.name if hasattr(settings, "scenario") else word
     # Who wants to see an episode does not want to wait for its analysis.
     fewer = {"analysis_episodes": 0} if hasattr(settings, "analysis_episodes") else {}
@@ -55,29 +57,34 @@ def with_newest(settings: Any) -> Any:
     Raises:
         UserError: a checkpoint is damaged, or the copy cannot be written.
     """
-    given = settings.skills.given()
-    if getattr(settings, "skill", ""):
-        given = {settings.skill: settings.agent, **given}
-    copies = {name: _copy(settings, name, path) for name, path in given.items()}
+    given, skill = settings.skills.given(), getattr(settings, "skill", "")
+    fields = {name: f"skills.{name}" for name in given}
+    if skill:
+        given = {skill: settings.agent, **given}
+        fields.setdefault(skill, "agent")
+    copies = {name: _copy(settings, name, path, fields[name]) for name, path in given.items()}
     found = {name: str(path) for name, path in copies.items() if path is not None}
     return dataclasses.replace(settings, skills=dataclasses.replace(settings.skills, **found))
 
 
-def _copy(settings: Any, skill: str, path: str) -> Path | None:
+def _copy(settings: Any, skill: str, path: str, field: str) -> Path | None:
     """A copy of the newest policy of a training; None where the path is no folder of one."""
     from skills.policies.pretrained import WORD
 
-    folder = files.user_path(path, "agent")
+    folder = files.user_path(path, field)
     if path in ("", WORD) or not folder.is_dir():
         return None
     from skills.policies import learned
     from tpsrl.rl.run import checkpoint
 
-    newest = checkpoint.newest(folder)
+    newest = checkpoint.newest(folder, field)
     if newest is None:
         return None
-    learned.load(skill, newest.path)  # or the copy would be of another skill
-    path_of_copy = files.check_writable(settings.out) / _POLICIES / f"{skill}.safetensors"
-    checkpoint.save_policy(newest, path_of_copy)
+    with renamed(f"skills.{skill}", field):
+        learned.load(skill, newest.path)  # or the copy would be of another skill
+    out = files.check_writable(settings.out)
+    path_of_copy = out / _POLICIES / f"{skill}.safetensors"
+    with locks.hold(out):  # by its copy another process may be acting
+        checkpoint.save_policy(newest, path_of_copy)
     print(f"{skill}: {newest.path}, {newest.steps:,} steps")
     return path_of_copy

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 import tpsrl.sim
-from tpsrl import machine, pool
+from tpsrl import files, machine, pool
 from tpsrl import progress as progress_of
 from tpsrl.errors import UserError
 from tpsrl.sim.settle import HABITAT, settle
@@ -21,6 +21,7 @@ from tpsrl.world.generator import VERSION, Source, make_episode
 from tpsrl.world.scenarios import Scenario, load_scenario
 from tpsrl.world.slots import capacity_for
 
+_CACHE = "TPSRL_CACHE"  # the variable that says where generated episodes are kept
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
 Progress = Callable[[int], None]
@@ -81,14 +82,23 @@ def load(
     path = cache_folder() / f"{key}.jsonl.gz"
     episodes = _cached(path)
     if len(episodes) < num_episodes:
+        with _named():
+            files.check_writable(path.parent, _CACHE)
         missing = range(len(episodes), num_episodes)
         more, _ = generate(source, missing, processes, _told(source, len(missing)))
         episodes += more
-        try:
+        with _named():
             save_episodes(path, episodes)
-        except UserError as error:
-            raise UserError(f"{error}; set TPSRL_CACHE to a folder that can be written") from None
     return episodes[:num_episodes]
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    """Has errors inside, of writing into the cache, say what moves it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error}; set {_CACHE} to a folder that can be written") from None
 
 
 def _told(source: Source, count: int) -> Progress | None:
@@ -102,12 +112,19 @@ def _told(source: Source, count: int) -> Progress | None:
 
 
 def cache_folder() -> Path:
-    """Where generated datasets are kept: $TPSRL_CACHE, or ~/.cache/tpsrl."""
-    return Path(os.environ.get("TPSRL_CACHE") or Path.home() / ".cache" / "tpsrl") / "episodes"
+    """Where generated datasets are kept: $TPSRL_CACHE, or ~/.cache/tpsrl.
+
+    Raises:
+        UserError: it is no path, or there is no such home.
+    """
+    return files.user_path(os.environ.get(_CACHE) or "~/.cache/tpsrl", _CACHE) / "episodes"
 
 
 def _cached(path: Path) -> list[Episode]:
-    if not path.exists():
+    try:
+        if not path.exists():
+            return []
+    except OSError:  # of a folder that must not be looked into
         return []
     try:
         return load_episodes(path)

@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 
 from tpsrl.errors import UserError
+from tpsrl.sim import frozen
 from tpsrl.sim.base import Overlap, Snapshot
 from tpsrl.sim.contacts import largest_force, touched, worst_overlap
 from tpsrl.sim.control import command
@@ -53,6 +54,7 @@ class MujocoHome:
         self.episode: Episode | None = None
         self._floor = _NO_FLOOR
         self._clear()
+        self._kinds = frozen.kinds(self._freeze())
 
     def _clear(self) -> None:
         self.arm_target = np.array(REST_ARM)
@@ -313,6 +315,9 @@ class MujocoHome:
         """Everything that the next step depends on, as arrays."""
         if self.episode is None:
             raise UserError("snapshot: the home has not been reset yet")
+        return Snapshot(ENGINE, self.episode, self._freeze())
+
+    def _freeze(self) -> dict[str, np.ndarray]:
         arrays = {f"data/{n}": getattr(self.data, n).copy() for n in self._arrays}
         arrays |= {f"model/{n}": getattr(self.model, n).copy() for n in MUTABLE_FIELDS}
         for name in _SCALARS:
@@ -322,25 +327,29 @@ class MujocoHome:
             [self.held, self.held_joint, self._leaving, self.steps, int(self.violation)]
         )
         arrays["home/forces"] = np.array([self.force, self.force_total, self._force_level])
-        return Snapshot(ENGINE, self.episode, arrays)
+        return arrays
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Becomes the frozen home.
+        """Becomes the frozen home; on error the home is unusable until reset.
 
         Raises:
-            UserError: the snapshot comes from another engine version or another home size.
+            UserError: the snapshot comes from another engine version or another home size, is
+                damaged, or is of an episode that the home cannot have.
         """
         if snapshot.engine != ENGINE:
             raise UserError(f"snapshot: engine is '{snapshot.engine}', this one is '{ENGINE}'")
-        expected = snapshot.arrays["data/qpos"].shape
-        if expected != self.data.qpos.shape:
+        arrays, size = snapshot.arrays, len(self.qpos)
+        found = arrays["data/qpos"].shape if "data/qpos" in arrays else (size,)
+        if len(found) == 1 and found[0] != size:
             raise UserError(
-                f"snapshot: qpos has {expected[0]} entries, this home {self.data.qpos.shape[0]}; "
+                f"snapshot: qpos has {found[0]} entries, this home {size}; "
                 "use a simulator with the same slots"
             )
+        frozen.check_kinds(arrays, self._kinds)
         self._prepare(snapshot.episode)
+        frozen.check_values(arrays, self.model, self.num_objects)
         mujoco.mj_resetData(self.model, self.data)
-        for name, value in snapshot.arrays.items():
+        for name, value in arrays.items():
             kind, _, field = name.partition("/")
             if kind == "model":
                 getattr(self.model, field)[:] = value
@@ -348,12 +357,11 @@ class MujocoHome:
                 getattr(self.data, field)[:] = value
             elif kind == "scalar":
                 setattr(self.data, field, value.item())
-        self.arm_target = snapshot.arrays["home/arm_target"].copy()
-        held, held_joint, leaving, steps, violation = snapshot.arrays["home/integers"].tolist()
+        self.arm_target = arrays["home/arm_target"].copy()
+        held, held_joint, leaving, steps, violation = arrays["home/integers"].tolist()
         self.held, self.held_joint, self._leaving = held, held_joint, leaving
         self.steps, self.violation = steps, bool(violation)
-        forces = snapshot.arrays["home/forces"].tolist()
-        self.force, self.force_total, self._force_level = forces
+        self.force, self.force_total, self._force_level = arrays["home/forces"].tolist()
 
 
 def _run(values: np.ndarray, entries: np.ndarray) -> np.ndarray:

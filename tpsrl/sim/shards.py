@@ -20,8 +20,7 @@ import numpy as np
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.snapshots import Note
-from tpsrl.world.episode import Episode
+from tpsrl.sim.snapshots import Note, read_snapshot
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # so that the same snapshots make the same file
 
@@ -122,8 +121,9 @@ class Shard:
                 end = at + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
                 arrays[name] = packed[at:end].view(dtype).reshape(shape).copy()
                 at = end
-            episode = Episode.from_json(header["episode"])
-            return Snapshot(header["engine"], episode, arrays), header["note"]
+            if at != len(packed):
+                raise ValueError("more than the arrays")
+            return read_snapshot(header, arrays), header["note"]
 
     def close(self) -> None:
         """Closes the file."""
@@ -133,8 +133,11 @@ class Shard:
     def _told(self) -> Iterator[None]:
         try:
             yield
+        except UserError as error:
+            raise UserError(f"snapshots: {self.path}: {error}") from None
         except OSError as error:
-            raise UserError(f"snapshots: cannot read {self.path}: {error.strerror}") from None
+            why = error.strerror or error
+            raise UserError(f"snapshots: cannot read {self.path}: {why}") from None
         except Exception as error:
             # A damaged archive surfaces as one of many exceptions of zipfile, zlib and numpy.
             name = type(error).__name__

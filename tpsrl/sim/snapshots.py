@@ -41,6 +41,19 @@ def save_snapshots(
         raise UserError(f"snapshots: cannot write {path}: {error.strerror}") from None
 
 
+def read_snapshot(header: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Snapshot:
+    """The snapshot of arrays and of what a file says of them.
+
+    Raises:
+        UserError: its episode is damaged.
+        KeyError, TypeError: the rest is.
+    """
+    engine = header["engine"]
+    if not isinstance(engine, str):
+        raise TypeError("the engine is no text")
+    return Snapshot(engine, Episode.from_json(header["episode"]), arrays)
+
+
 def load_noted_snapshots(
     path: str | os.PathLike[str], field: str = "snapshots"
 ) -> dict[int, tuple[Snapshot, Note | None]]:
@@ -62,14 +75,11 @@ def load_noted_snapshots(
                 else:
                     headers[int(key)] = files.parse_json(str(file[entry]))
         return {
-            key: (
-                Snapshot(
-                    header["engine"], Episode.from_json(header["episode"]), arrays.get(key, {})
-                ),
-                header.get("note"),
-            )
+            key: (read_snapshot(header, arrays.get(key, {})), header.get("note"))
             for key, header in sorted(headers.items())
         }
+    except UserError as error:
+        raise UserError(f"{field}: {path}: {error}") from None
     except OSError as error:
         raise UserError(f"{field}: cannot read {path}: {error.strerror or error}") from None
     except Exception as error:

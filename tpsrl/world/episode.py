@@ -1,20 +1,31 @@
 """Episode records and their files."""
 
+import contextlib
 import dataclasses
 import gzip
 import json
 import os
-from collections.abc import Sequence
+import reprlib
+import zlib
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tpsrl import files
-from tpsrl.errors import UserError
+from tpsrl.config import MOST_EPISODES
+from tpsrl.errors import UserError, unknown
+from tpsrl.world.layouts import is_variant, load_layout_set
+from tpsrl.world.objects import object_kinds
+from tpsrl.world.slots import CAPACITIES
 
 FORMAT = "tpsrl-episode/1"
 
 
 FARTHEST = 1000.0  # m, of a coordinate
+LONGEST_TEXT = 300  # characters of an id or name
+_LONGEST_LINE = 2**20  # bytes; an episode of 30 objects has 6000
+_JOINT_SLACK = 0.05  # rad or m over the end of a joint's range
+_LEAST_QUAT = 1e-3  # length of a quaternion that still says how something is turned
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,10 +76,11 @@ class Episode:
         """The episode of a JSON record.
 
         Raises:
-            UserError: a field is missing, of another type, not finite or too large; says which.
+            UserError: a field is missing, of another type, not finite or too large, or names what
+                does not exist; says which.
         """
         if not isinstance(record, dict):
-            raise UserError(f"{where}: {record!r:.80} is no record")
+            raise UserError(f"{where}: {_shown(record)} is no record")
         try:
             episode = Episode(
                 id=_text(record, "id"),
@@ -99,61 +111,116 @@ class Episode:
             raise UserError(f"{where}: field {error} is missing") from None
         except TypeError as error:
             raise UserError(f"{where}: {error}") from None
-        for field, index, least in (
-            *(("targets.object", t.object, 0) for t in episode.targets),
-            ("held", episode.held, -1),
-        ):
-            if not least <= index < len(episode.objects):
-                raise UserError(
-                    f"{where}: {field} is {index}, "
-                    f"but the episode has objects 0 to {len(episode.objects) - 1}"
-                )
-        moved = [target.object for target in episode.targets]
-        for index in moved:
-            if moved.count(index) > 1:
-                raise UserError(f"{where}: targets.object: {index} has two goals, it can have one")
+        _check_objects(episode, where)
+        _check_home(episode, where)
         return episode
+
+
+def _check_objects(episode: Episode, where: str) -> None:
+    """Whether the objects are known ones that a home takes, and targets some of them."""
+    count, most = len(episode.objects), max(CAPACITIES)
+    if count > most:
+        raise UserError(f"{where}: objects: {count} are given, a home takes {most} at most")
+    for number, placed in enumerate(episode.objects):
+        if placed.name not in object_kinds():
+            raise unknown(f"{where}: objects[{number}].name", placed.name, object_kinds())
+        if sum(part * part for part in placed.quat) < _LEAST_QUAT**2:
+            raise UserError(f"{where}: objects[{number}].quat: {placed.quat} is no rotation")
+    for field, index, least in (
+        *(("targets.object", t.object, 0) for t in episode.targets),
+        ("held", episode.held, -1),
+    ):
+        if not least <= index < count:
+            raise UserError(
+                f"{where}: {field} is {index}, but the episode has objects 0 to {count - 1}"
+            )
+    moved: set[int] = set()
+    for index in (target.object for target in episode.targets):
+        if index in moved:
+            raise UserError(f"{where}: targets.object: {index} has two goals, it can have one")
+        moved.add(index)
+
+
+def _check_home(episode: Episode, where: str) -> None:
+    """Whether there is such a layout with such receptacles, and doors and drawers open so far."""
+    set_name, _, name = episode.layout.partition("/")
+    try:
+        layout_set = load_layout_set(set_name)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    if is_variant(name):
+        from tpsrl.world.rearranging import names  # which itself asks for episodes' layouts
+
+        known: Sequence[str] = names(layout_set)
+    else:
+        known = list(layout_set.layouts)
+    if name not in known:
+        raise unknown(f"{where}: layout", episode.layout, [f"{set_name}/{one}" for one in known])
+    links = {link.key: link for body in layout_set.bodies.values() for link in body.links}
+    for marker, value in episode.articulation.items():
+        if marker not in links:
+            raise unknown(f"{where}: articulation", marker, links)
+        low, high = links[marker].range
+        if not low - _JOINT_SLACK <= value <= high + _JOINT_SLACK:
+            raise UserError(
+                f"{where}: articulation: {marker}: must be between {low:g} and {high:g}, "
+                f"got {value:g}"
+            )
+    named = [(f"objects[{n}]", placed.receptacle) for n, placed in enumerate(episode.objects)]
+    named += [(f"targets[{n}]", target.receptacle) for n, target in enumerate(episode.targets)]
+    for place, receptacle in named:  # "" is none that has a name
+        if receptacle and receptacle not in layout_set.receptacles:
+            raise unknown(f"{where}: {place}.receptacle", receptacle, layout_set.receptacles)
+
+
+def _shown(value: Any) -> str:
+    """The beginning of what something reads, without reading all of it."""
+    return f"{reprlib.repr(value):.80}"
 
 
 def _text(record: Any, field: str) -> str:
     value = record[field]
     if not isinstance(value, str):
-        raise TypeError(f"{field}: {value!r:.80} is no text")
+        raise TypeError(f"{field}: {_shown(value)} is no text")
+    if not value.isprintable():
+        raise TypeError(f"{field}: {_shown(value)} has characters that cannot be printed")
+    if len(value) > LONGEST_TEXT:
+        raise TypeError(f"{field}: has {len(value):,} characters, must have {LONGEST_TEXT} at most")
     return value
 
 
 def _index(record: Any, field: str) -> int:
     value = record[field]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{field}: {value!r:.80} is no whole number")
+        raise TypeError(f"{field}: {_shown(value)} is no whole number")
     return value
 
 
 def _records(record: Any, field: str) -> list[dict[str, Any]]:
     values = record[field]
     if not isinstance(values, list | tuple) or not all(isinstance(v, dict) for v in values):
-        raise TypeError(f"{field}: {values!r:.80} is no list of records")
+        raise TypeError(f"{field}: {_shown(values)} is no list of records")
     return list(values)
 
 
 def _entries(record: Any, field: str) -> dict[str, Any]:
     value = record[field]
     if not isinstance(value, dict):
-        raise TypeError(f"{field}: {value!r:.80} is no record")
+        raise TypeError(f"{field}: {_shown(value)} is no record")
     return value
 
 
 def _floats(record: Any, field: str, count: int) -> Any:
     values = record[field]
     if not isinstance(values, list | tuple) or len(values) != count:
-        raise TypeError(f"{field}: expected {count} finite numbers, got {values!r:.80}")
+        raise TypeError(f"{field}: expected {count} finite numbers, got {_shown(values)}")
     return tuple(_number(value, field) for value in values)
 
 
 def _number(value: Any, field: str) -> float:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     if not plain or not abs(value) <= FARTHEST:
-        raise TypeError(f"{field}: {value!r:.80} is no number from -{FARTHEST:g} to {FARTHEST:g}")
+        raise TypeError(f"{field}: {_shown(value)} is no number from -{FARTHEST:g} to {FARTHEST:g}")
     return float(value)
 
 
@@ -178,25 +245,56 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
     Raises:
         UserError: the file is absent, damaged, truncated, or a record is not an episode.
     """
-    try:
-        text = files.read_data(path, "episodes").decode()
-    except UnicodeDecodeError as error:
-        raise UserError(f"episodes: {path} is no file of episodes ({error})") from None
-    records = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    episodes: list[Episode] = []
+    with contextlib.closing(_records_of(path)) as records:
+        header = next(records, None)
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise UserError(f"episodes: {path} is not a {FORMAT} file")
+        count = header.get("num_episodes")
+        if type(count) is not int or not 0 <= count <= MOST_EPISODES:
+            raise UserError(
+                f"episodes: {path}, line 1: num_episodes: {_shown(count)} is no whole number "
+                f"from 0 to {MOST_EPISODES}"
+            )
+        for number, record in enumerate(records, start=2):
+            if len(episodes) == count:
+                raise UserError(f"episodes: {path} has more than the {count} episodes of line 1")
+            episodes.append(Episode.from_json(record, f"episodes: {path}, line {number}"))
+    if len(episodes) < count:
+        raise UserError(f"episodes: {path} is truncated: {len(episodes)} of {count} episodes")
+    return episodes
+
+
+def _records_of(path: str | os.PathLike[str]) -> Generator[Any, None, None]:
+    """What each line of a file says, read one after another."""
+    for number, line in enumerate(_lines(path), start=1):
+        where = f"episodes: {path}, line {number}"
+        if len(line) > _LONGEST_LINE:
+            raise UserError(f"{where} has more than {_LONGEST_LINE:,} bytes")
         try:
-            records.append(files.parse_json(line))
+            yield files.parse_json(line)
+        except UnicodeDecodeError as error:
+            raise UserError(f"episodes: {path} is no file of episodes ({error})") from None
         except ValueError as error:
-            why = getattr(error, "msg", error)
-            raise UserError(f"episodes: {path} line {number} is not JSON ({why})") from None
-    if not records or not isinstance(records[0], dict) or records[0].get("format") != FORMAT:
-        raise UserError(f"episodes: {path} is not a {FORMAT} file")
-    if records[0].get("num_episodes") != len(records) - 1:
-        raise UserError(
-            f"episodes: {path} is truncated: {len(records) - 1} of "
-            f"{records[0].get('num_episodes')} episodes"
-        )
-    return [
-        Episode.from_json(record, where=f"episodes: {path} line {number}")
-        for number, record in enumerate(records[1:], start=2)
-    ]
+            raise UserError(f"{where} is not JSON ({getattr(error, 'msg', error)})") from None
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of a file, unpacked if it is a gzip file; of one too long its beginning."""
+    where, size = files.user_path(path, "episodes"), 0
+    if where.exists() and not where.is_file():
+        raise UserError(f"episodes: {path} is no file")
+    try:
+        with where.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            source: Any = gzip.GzipFile(fileobj=file) if packed else file
+            while line := source.readline(_LONGEST_LINE + 1):
+                size += len(line)
+                if size > files.MOST_DATA:
+                    raise UserError(f"episodes: {path} has more than {files.MOST_DATA:,} bytes")
+                yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"episodes: {path} is corrupt or truncated ({error})") from None
+    except OSError as error:
+        raise UserError(f"episodes: cannot read {path}: {error.strerror or error}") from None

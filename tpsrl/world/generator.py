@@ -7,6 +7,7 @@ split cover it.
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -285,14 +286,16 @@ class _Draft:
 
     def _floor_distance(self, point: Sequence[float]) -> float:
         """Metres along the floor to where the base can stand."""
-        x0, y0 = floor_map(self._layout).origin
-        cells = np.argwhere(main_floor(self._layout, self._joints))
-        return float(
-            np.hypot(
-                x0 + (cells[:, 1] + 0.5) * CELL_M - point[0],
-                y0 + (cells[:, 0] + 0.5) * CELL_M - point[1],
-            ).min()
-        )
+        x, y = _floor(self._layout, self._joints)
+        return float(np.hypot(x - point[0], y - point[1]).min())
+
+
+@functools.lru_cache(maxsize=4)
+def _floor(layout: str, joints: Joints) -> tuple[np.ndarray, np.ndarray]:
+    """Where the base can stand (n,) (n,), metres."""
+    x0, y0 = floor_map(layout).origin
+    cells = np.argwhere(main_floor(layout, joints))
+    return x0 + (cells[:, 1] + 0.5) * CELL_M, y0 + (cells[:, 0] + 0.5) * CELL_M
 
 
 def robot_start(

@@ -18,12 +18,13 @@ import numpy as np
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.world.doors import joints_at, moved_receptacles
-from tpsrl.world.episode import FARTHEST, Episode, ObjectPlacement, Target
+from tpsrl.world.episode import FARTHEST, LONGEST_TEXT, Episode, ObjectPlacement, Target
 from tpsrl.world.generator import DROP_M
 from tpsrl.world.geometry import matrix_quat, quat_matrix, yaw_quat
 from tpsrl.world.layouts import PlacedReceptacle, load_layout_set
 from tpsrl.world.objects import ObjectKind, object_kind, object_kinds
 from tpsrl.world.placement import footprint, furniture
+from tpsrl.world.slots import CAPACITIES
 
 _SET = "replica_cad"
 _TO_OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
@@ -69,6 +70,8 @@ _INTO_M = 0.005  # an object may reach so far into furniture, which it leaves wh
 _UPRIGHT = math.cos(math.radians(10.0))
 _RINGS = 16  # distances, and directions, in which a free place is looked for
 _JOINT_SLACK = 0.02  # rad or m over the end of a joint's range
+_SKEW = 0.01  # in a matrix that is to be a rotation
+_MOST_VALUES = 20_000_000  # of a file; 10 000 episodes of 30 objects have 7 million
 
 
 class Unusable(Exception):
@@ -102,6 +105,11 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
     imported = Imported([], set(), collections.Counter(), {}, frame)
     for number, record in enumerate(records):
         name = f"{stem}_{record.get('episode_id', number)}"
+        if not name.isprintable() or len(name) > LONGEST_TEXT:
+            raise UserError(
+                f"import: {path}: episode {number}: episode_id: '{name[:LONGEST_TEXT]}' cannot be "
+                f"printed, or has more than {LONGEST_TEXT} characters"
+            )
         try:
             reader = _Reader(record, FRAMES[frame], imported.changed)
             draft = reader.episode(name, scenario or _scenario(record, stem))
@@ -119,14 +127,19 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
 
 
 def _check_coordinates(draft: Episode) -> None:
-    for placed in (*(o.pos for o in draft.objects), *(t.goal for t in draft.targets)):
-        if not all(abs(coordinate) <= FARTHEST for coordinate in placed):
-            raise ValueError(f"a position {placed} is beyond {FARTHEST:g} m")
+    places = [draft.robot_start, *(o.pos for o in draft.objects), *(t.goal for t in draft.targets)]
+    for place in places:
+        if not all(abs(coordinate) <= FARTHEST for coordinate in place):
+            shown = ", ".join(f"{coordinate:g}" for coordinate in place)
+            raise Unusable(f"a position ({shown}) is beyond {FARTHEST:g} m")
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
+    data = files.read_data(path, "import")
+    if data.count(b",") > _MOST_VALUES:
+        raise UserError(f"import: {path} has more than {_MOST_VALUES:,} values")
     try:
-        content = files.parse_json(files.read_data(path, "import"))
+        content = files.parse_json(data)
     except ValueError as error:
         raise UserError(f"import: {path} is damaged, or no JSON ({error})") from None
     records = content.get("episodes") if isinstance(content, dict) else None
@@ -180,6 +193,9 @@ class _Reader:
         self._receptacles = moved_receptacles(f"{_SET}/{name}", joints)
         self._furniture = furniture(f"{_SET}/{name}", joints)
         self._names = self._handles()
+        most = max(CAPACITIES)
+        if not 1 <= len(self._names) <= most:
+            raise Unusable(f"it has {len(self._names)} objects, a home has 1 to {most}")
 
     def _handles(self) -> list[tuple[str, str, np.ndarray]]:
         """Name, handle and transform of each object; equal ones are numbered in their order."""
@@ -189,9 +205,7 @@ class _Reader:
             name = str(file).split("/")[-1].split(".")[0]
             if name not in known:
                 raise Unusable(f"no object '{name}'")
-            matrix = np.array(transform, dtype=np.float64)
-            if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
-                raise ValueError(f"rigid_objs: the transform of {name} is not 4 x 4 and finite")
+            matrix = _matrix(transform, f"rigid_objs: the transform of {name}")
             result.append((name, f"{name}_:{counts[name]:04d}", matrix))
             counts[name] += 1
         return result
@@ -218,7 +232,7 @@ class _Reader:
         for handle, transform in self._record["targets"].items():
             if handle not in index:
                 raise Unusable(f"target '{handle}' is none of the objects")
-            matrix = np.array(transform, dtype=np.float64)
+            matrix = _matrix(transform, f"targets: the transform of {handle}")
             pos, _, found = self._put(self._names[index[handle]][0], matrix, "goal")
             gx, gy, gz = (float(v) for v in pos)
             targets.append(Target(index[handle], (gx, gy, gz), found.name if found else ""))
@@ -332,6 +346,23 @@ class _Reader:
                     raise Unusable(f"{body}/{known} at {value}, which opens from {low} to {high}")
                 found[link.key] = min(max(float(value), low), high)
         return {marker: value for marker, value in found.items() if value != 0.0}
+
+
+def _matrix(transform: Any, what: str) -> np.ndarray:
+    """A transform (4, 4) that turns and moves.
+
+    Raises:
+        ValueError: it is no such matrix of finite numbers.
+        Unusable: it stretches or shears.
+    """
+    matrix = np.array(transform, dtype=np.float64)
+    if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
+        raise ValueError(f"{what} is not 4 x 4 and finite")
+    turn = matrix[:3, :3]
+    rigid = np.abs(turn).max() < 2.0 and np.abs(turn @ turn.T - np.eye(3)).max() < _SKEW
+    if not rigid or np.abs(matrix[:3, 3]).max() > FARTHEST:
+        raise Unusable(f"{what} is no rotation with a position within {FARTHEST:g} m")
+    return matrix
 
 
 def _short(name: str) -> str:

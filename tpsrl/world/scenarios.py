@@ -17,6 +17,7 @@ from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.objects import REARRANGE_EASY, TIDY_HOUSE, object_kinds
+from tpsrl.world.slots import CAPACITIES
 from tpsrl.world.state import JOINTS
 
 # The drawers with a receptacle, and the marker that opens each.
@@ -44,6 +45,10 @@ RECEPTACLE_SETS = {
     "drawers": tuple(DRAWERS),
 }
 _LAYOUT_SET = "replica_cad"  # whose receptacles and markers definitions name
+_LONGEST_TITLE = 100  # characters
+_NARROWEST = 0.01  # share of a receptacle's sides in which centres may have to be
+_NEAREST_M = 0.5  # to floor that a start may have to be; no surface is all nearer than 0.35
+_FARTHEST_M = 20.0  # no home is so long
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,13 +109,23 @@ class Scenario:
         if not self.name:
             return
         where = f"scenario {self.name}: "
-        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", self.name):
-            raise UserError(f"{where}name: only letters, digits, '_' and '-', as in my_scenario")
+        check_name(self.name, f"{where}name")
+        if not self.title.isprintable() or len(self.title) > _LONGEST_TITLE:
+            raise UserError(
+                f"{where}title: {self.title[:_LONGEST_TITLE]!r} cannot be printed, or has more "
+                f"than {_LONGEST_TITLE} characters"
+            )
         if not self.targets:
             raise UserError(f"{where}targets: none is given, but an episode needs one to move")
         targets = []
         for index, draw in enumerate(self.targets):
             targets += _targets(draw, f"{where}targets[{index}].")
+            if len(targets) > max(CAPACITIES):
+                raise UserError(
+                    f"{where}targets: {len(targets)} or more, a home takes {max(CAPACITIES)} "
+                    "objects at most"
+                )
+        _check_range(self.num_objects, len(targets), max(CAPACITIES), f"{where}num_objects")
         entries = {
             "title": self.title or self.name.replace("_", " ").title(),
             "seed_number": zlib.crc32(self.name.encode())
@@ -125,25 +140,19 @@ class Scenario:
         self._check(where)
 
     def _check(self, where: str) -> None:
-        if self.own_seed < 0:
-            raise UserError(f"{where}seed_number: must be at least 0, got {self.own_seed}")
+        _check_range(self.own_seed, 0, config.MOST_WHOLE, f"{where}seed_number")
         if self.clutter and not self.clutter_on:
             raise UserError(f"{where}clutter_on: names no receptacle for the clutter")
         _check_joints(self.articulation, f"{where}articulation")
         for field, values in (("target_region", self.target_region), ("at_most", self.at_most)):
             _check_names(values, _receptacle_names(), f"{where}{field}")
         for name, share in self.target_region.items():
-            if not 0.0 < share <= 1.0:
-                raise UserError(
-                    f"{where}target_region.{name}: must be above 0 and at most 1, got {share}"
-                )
-        if self.floor_within_m is not None and self.floor_within_m <= 0.0:
-            raise UserError(f"{where}floor_within_m: must be above 0, got {self.floor_within_m}")
-        if self.apart_m < 0.0:
-            raise UserError(f"{where}apart_m: must be at least 0, got {self.apart_m}")
+            _check_range(share, _NARROWEST, 1.0, f"{where}target_region.{name}")
+        if self.floor_within_m is not None:
+            _check_range(self.floor_within_m, _NEAREST_M, _FARTHEST_M, f"{where}floor_within_m")
+        _check_range(self.apart_m, 0.0, _FARTHEST_M, f"{where}apart_m")
         for name, count in self.at_most.items():
-            if count < 0:
-                raise UserError(f"{where}at_most.{name}: must be at least 0, got {count}")
+            _check_range(count, 0, config.MOST_WHOLE, f"{where}at_most.{name}")
 
     @property
     def own_seed(self) -> int:
@@ -184,6 +193,19 @@ def load_scenario(name: str) -> Scenario:
     raise unknown("scenario", name, [known for names in groups.values() for known in names])
 
 
+def check_name(name: str, field: str) -> None:
+    """Whether a scenario may be called so.
+
+    Raises:
+        UserError: it has other characters, or too many; names the field.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name) or len(name) > _LONGEST_TITLE:
+        raise UserError(
+            f"{field}: only letters, digits, '_' and '-', as in my_scenario, and at most "
+            f"{_LONGEST_TITLE} of them"
+        )
+
+
 def benchmark_names() -> list[str]:
     """The scenarios of the Home Assistant Benchmark; ours that ask for reach are none of them."""
     names = config.preset_names("scenario")
@@ -192,8 +214,7 @@ def benchmark_names() -> list[str]:
 
 def _targets(draw: TargetDraw, where: str) -> list[TargetDraw]:
     """One entry for each of the targets that are drawn so."""
-    if draw.count < 1:
-        raise UserError(f"{where}count: must be at least 1, got {draw.count}")
+    _check_range(draw.count, 1, max(CAPACITIES), f"{where}count")
     objects = _objects(draw.objects, f"{where}objects")
     starts = _receptacles(draw.starts, f"{where}starts")
     goals = _receptacles(draw.goals, f"{where}goals")
@@ -237,5 +258,9 @@ def _check_joints(opened: dict[str, float], where: str) -> None:
     _check_names(opened, JOINTS, where)
     for marker, value in opened.items():
         low, high = load_layout_set(_LAYOUT_SET).link(marker)[1].range
-        if not low <= value <= high:
-            raise UserError(f"{where}.{marker}: must be between {low} and {high}, got {value}")
+        _check_range(value, low, high, f"{where}.{marker}")
+
+
+def _check_range(value: float, low: float, high: float, where: str) -> None:
+    if not low <= value <= high:
+        raise UserError(f"{where}: must be between {low} and {high}, got {value}")

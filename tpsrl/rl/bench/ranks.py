@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from tpsrl.errors import RunError
-from tpsrl.processes import end_with_parent, launch
+from tpsrl.processes import end, end_with_parent, launch
 from tpsrl.rl import group as groups
 from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 from tpsrl.rl.collection import preemption
@@ -75,9 +75,7 @@ def measure(
         try:
             _wait(processes, Path(folder), say)
         finally:
-            for process in processes:
-                process.terminate()
-                process.join()
+            end(processes)
         told = [pickle.loads((Path(folder) / f"{rank}").read_bytes()) for rank in range(plan.ranks)]
     return _report(told, settings, plan)
 

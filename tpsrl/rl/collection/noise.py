@@ -47,8 +47,10 @@ class Noise:
         try:
             if arrays["block"].shape != self._block.shape:
                 raise ValueError(f"shape {arrays['block'].shape}, here {self._block.shape}")
+            if not ((arrays["at"] >= 0) & (arrays["at"] <= self._block.shape[1])).all():
+                raise ValueError("a place outside of its block")
             self._block[:], self._at[:] = arrays["block"], arrays["at"]
             for rng, state in zip(self._rngs, note["states"], strict=True):
                 rng.bit_generator.state = state
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise UserError(f"snapshot: its noise does not fit ({error!r})") from None

@@ -356,7 +356,7 @@ class Rollout:
         lengths = {len(tensors[name]) for name in expected if name.startswith("rows.")}
         if lengths != {len(numbers)} or len({*numbers} & {*range(self.num_envs)}) != len(numbers):
             raise UserError("rollout: the rows in flight in the checkpoint do not fit together")
-        if not isinstance(note.get("generation"), int):
+        if type(note.get("generation")) is not int or not 0 <= note["generation"] < 2**53:
             raise UserError("rollout: the checkpoint lacks the generation")
 
     def _tensors(self) -> dict[str, torch.Tensor]:

@@ -92,10 +92,13 @@ class DelayedVecEnv:
         rest = {key: values for key, values in arrays.items() if not key.startswith(_PREFIX)}
         self._vec_env.restore(env_id, rest, note)
         seen = self._vec_env.observe([env_id])
-        for name in self._shown:
+        for name, own in self._shown.items():
             if _PREFIX + name not in arrays:
                 raise UserError("snapshot: not one of an environment that is shown with a delay")
-            self._shown[name][env_id] = arrays[_PREFIX + name]
+            values, shape = arrays[_PREFIX + name], own.shape[1:]
+            if values.dtype != own.dtype or values.shape != shape or not np.isfinite(values).all():
+                raise UserError(f"snapshot: {_PREFIX}{name}: not {shape} finite float32")
+            own[env_id] = values
             self._seen[name][env_id] = seen[name][0]
 
     def close(self) -> None:

@@ -114,6 +114,8 @@ class StepBuffers:
             UserError: it is of other environments.
         """
         try:
+            if not np.isin(arrays["state"], (IDLE, STEPPING, READY)).all():
+                raise ValueError("a state in which none is saved")
             for name in _PLAIN:
                 getattr(self, name)[:] = arrays[name]
             cut = (self.state != IDLE) & self.truncated

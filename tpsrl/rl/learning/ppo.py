@@ -234,6 +234,11 @@ class PPO:
                     f"learner: {name} is of shape {tuple(tensors[name].shape)} in the checkpoint, "
                     f"{tuple(tensor.shape)} here"
                 )
+            given = tensors[name]
+            if given.dtype != tensor.dtype or not given.isfinite().all():
+                raise UserError(f"learner: {name} in the checkpoint is damaged")
+            if name.startswith("adam.exp_avg_sq.") and (given < 0).any():
+                raise UserError(f"learner: {name} in the checkpoint is below 0")
         self.shuffle = tensors["shuffle"]
         self.entropy.load_state_dict(_under("entropy.", tensors))
         self.optimizer.load_state_dict(_under("adam.", tensors))

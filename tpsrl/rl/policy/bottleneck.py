@@ -7,7 +7,6 @@ convolution compresses the last map to about 2,048 numbers: 128 x 4 x 4 of 256 x
 The number of groups is habitat-baselines', half the base planes: 16 at half width.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from tpsrl.rl.policy.channel_norm import ChannelNorm
-from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead
+from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead, divisor
 
 _HALVED = 64  # one pixel of the last map for so many of the picture, a side
 _COLOUR = 3  # channels from which on a picture is normalised by channels
@@ -46,8 +45,8 @@ class _Bottlenecks(nn.Module):
     ) -> None:
         super().__init__()
         channels = shape[0] if len(shape) > 2 else 1
-        groups = _divisor(width, width // 2)
-        parts = 1 if cardinality == 1 else _divisor(width, cardinality * width // 64)
+        groups = divisor(width, width // 2)
+        parts = 1 if cardinality == 1 else divisor(width, cardinality * width // 64)
         self.norm = ChannelNorm(channels) if channels >= _COLOUR else None
         layers: list[nn.Module] = [
             nn.Conv2d(channels, width, 7, 2, 3, bias=False),
@@ -138,8 +137,3 @@ class _Bottleneck(nn.Module):
         if self.excite is not None:
             branch = branch * self.excite(branch)
         return functional.relu(branch + self.shortcut(x), inplace=True)
-
-
-def _divisor(width: int, wanted: int) -> int:
-    """As many groups as are wanted, or fewer where a width cannot be divided by so many."""
-    return math.gcd(width, max(1, wanted))

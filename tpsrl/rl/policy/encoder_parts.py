@@ -12,6 +12,11 @@ _SQUEEZE = 16  # BPS and DD-PPO: r of squeeze-and-excite
 _LEAST_SQUEEZED = 8  # of the one unit that r = 16 leaves of a narrow stage, ReLU may leave none
 
 
+def divisor(width: int, wanted: int) -> int:
+    """As many groups as are wanted, or fewer where a width cannot be divided by so many."""
+    return math.gcd(width, max(1, wanted))
+
+
 class SqueezeExcite(nn.Module):
     """A factor in (0, 1) for each channel of an image, from the means of all its channels."""
 

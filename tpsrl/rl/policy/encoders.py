@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead
+from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead, divisor
 from tpsrl.rl.policy.settings import SMALLEST_DEPTH
 
 _FEW = 4  # images that are few enough for `NatureCNN._few` to be quicker
@@ -32,7 +32,7 @@ class ResNet18(nn.Module):
 
     def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
         super().__init__()
-        groups = max(1, width // 2)
+        groups = divisor(width, width // 2)
         planes = [width, 2 * width, 4 * width, 8 * width]
         layers: list[nn.Module] = [
             nn.Conv2d(1, width, 4, 4, bias=False),

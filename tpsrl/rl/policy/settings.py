@@ -74,9 +74,11 @@ class PolicySettings:
     std: Literal["parameter", "network"] = config.option(
         "parameter", "the standard deviation is one parameter per dimension, or a network's output"
     )
-    initial_std: float = config.option(0.37, "standard deviation at the start", minimum=1e-6)
-    min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6)
-    max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6)
+    initial_std: float = config.option(
+        0.37, "standard deviation at the start", minimum=1e-6, maximum=10.0
+    )
+    min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6, maximum=10.0)
+    max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6, maximum=10.0)
     dtype: Literal["float32", "bfloat16"] = config.option(
         "float32", "arithmetic of the network; what comes out is float32"
     )
@@ -89,7 +91,10 @@ class PolicySettings:
         """
         low, initial, high = self.min_std, self.initial_std, self.max_std
         if not low <= initial <= high:
-            raise UserError(f"{prefix}initial_std: {initial} is not between {low} and {high}")
+            raise UserError(
+                f"{prefix}initial_std: {initial} is not between {low} and {high} "
+                f"({prefix}min_std and {prefix}max_std)"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """JSON types by name."""

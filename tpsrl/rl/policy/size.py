@@ -1,21 +1,24 @@
 """How many weights a network has, found before any memory is taken for them."""
 
+from tpsrl.config import MOST_PIXELS
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.settings import ENCODER_NAMES, PolicySettings
 
 _ORDINARY = 2**26  # weights: 256 MiB of them
 _ORDINARY_CHANNELS = 256
+_ORDINARY_VECTOR = 4096  # numbers that a picture is summed up in
 _WIDEST_INPUT = 2**16
 
 
-def least(settings: PolicySettings) -> int:
+def least(settings: PolicySettings, inputs: int = 1) -> int:
     """So many weights at least a network has, counted by its widths alone.
 
-    Two networks if the value has one of its own.
+    Two networks if the value has one of its own. `inputs` are the numbers of the state that it is
+    shown.
     """
     width, layers = settings.lstm_width, settings.lstm_layers
-    count = (settings.state_layers - 1) * settings.state_width**2
+    count = (inputs + (settings.state_layers - 1) * settings.state_width) * settings.state_width
     if layers:  # four gates each, of what is below and of itself
         count += 4 * width * (settings.state_width + width + 2 * width * (layers - 1))
     if settings.encoder != "state":
@@ -28,7 +31,9 @@ def least(settings: PolicySettings) -> int:
 
 def is_ordinary(settings: PolicySettings) -> bool:
     """Whether a network is of a size that any machine has the memory for."""
-    return least(settings) <= _ORDINARY and settings.encoder_width <= _ORDINARY_CHANNELS
+    narrow = settings.encoder_width <= _ORDINARY_CHANNELS
+    short = settings.visual_width <= _ORDINARY_VECTOR
+    return least(settings) <= _ORDINARY and narrow and short
 
 
 def count(spec: EnvSpec, settings: PolicySettings) -> int | None:
@@ -55,4 +60,7 @@ def count(spec: EnvSpec, settings: PolicySettings) -> int | None:
 
 def takes_too_much(spec: EnvSpec) -> bool:
     """Whether what a network is to see is more than any environment shows."""
-    return any(size > _WIDEST_INPUT for shape in spec.observations.values() for size in shape)
+    sides = spec.observations.get("depth", ())
+    vectors = [shape[0] for name, shape in spec.observations.items() if name != "depth"]
+    widest = max(*vectors, spec.action_size)
+    return widest > _WIDEST_INPUT or max(sides, default=0) > MOST_PIXELS

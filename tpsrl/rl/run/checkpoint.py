@@ -7,10 +7,12 @@ The note says which version of tpsrl wrote it. Format 2 is the present one; a po
 still act, but no training goes on from it.
 """
 
+import contextlib
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy import size
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 
 FORMAT = 2
@@ -34,15 +36,22 @@ FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
 # Entries of the note by which a policy is made, and acted by.
 _ACTING = ("deploy", "steps", "spec", "policy", "encoder_module", "card")
+_AXES = {"state": 1, "depth": 2, CRITIC: 1}  # of what a policy may look at
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Tensors by dotted name, and a note of JSON types."""
+    """Tensors by dotted name, and a note of JSON types; `field` is where the file was named."""
 
     path: Path
     tensors: dict[str, torch.Tensor]
     note: dict[str, Any]
+    field: str = "checkpoint"
+
+    def refused(self, why: str) -> UserError:
+        """The error of a file that is not what it has to be."""
+        return UserError(f"{self.field}: {self.path} {why}")
 
     @property
     def version(self) -> str:
@@ -70,7 +79,7 @@ class Checkpoint:
         """
         value = self.note.get("steps", 0)
         if type(value) is not int or value < 0:
-            raise UserError(f"checkpoint: {self.path} has no valid 'steps'")
+            raise self.refused("has no valid 'steps'")
         return value
 
     def part(self, name: str) -> dict[str, torch.Tensor]:
@@ -81,7 +90,7 @@ class Checkpoint:
         """
         found = self.optional(name)
         if not found:
-            raise UserError(f"checkpoint: {self.path} has no {name}")
+            raise self.refused(f"has no {name}")
         return found
 
     def optional(self, name: str) -> dict[str, torch.Tensor]:
@@ -98,7 +107,7 @@ class Checkpoint:
         """
         value = self.note.get(name)
         if not isinstance(value, kind):
-            raise UserError(f"checkpoint: {self.path} has no valid '{name}'")
+            raise self.refused(f"has no valid '{name}'")
         return value
 
 
@@ -151,30 +160,35 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
         raise UserError(f"{field}: cannot read {path} ({error.strerror or error})") from None
     except SafetensorError as error:
         raise UserError(f"{field}: {path} is truncated or no checkpoint ({error})") from None
+    if text is None:
+        raise UserError(f"{field}: {path} is not one of tpsrl's")
     try:
-        note = files.parse_json(text or "")
-        written = int(note["format"])
-    except (ValueError, TypeError, KeyError):
-        raise UserError(f"{field}: {path} is not one of tpsrl's") from None
+        note = files.parse_json(text)
+    except ValueError as error:
+        raise UserError(f"{field}: {path} is not one of tpsrl's ({error})") from None
+    written = note.get("format") if isinstance(note, dict) else None
+    if type(written) is not int:
+        raise UserError(f"{field}: {path} is not one of tpsrl's (no 'format')")
     if written not in _READABLE:
         by = f", written by tpsrl {note['version']}" if "version" in note else ""
         raise UserError(
             f"{field}: {path} is of format {written}{by}; this version, tpsrl "
             f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
         )
-    return Checkpoint(path, tensors, note)
+    return Checkpoint(path, tensors, note, field)
 
 
-def newest(folder: Path) -> Checkpoint | None:
+def newest(folder: Path, field: str = "checkpoint") -> Checkpoint | None:
     """The policy of a training's folder that was trained longest; None where there is none yet.
 
-    The training may be running: what it replaces meanwhile is read as it was.
+    The training may be running: what it replaces meanwhile is read as it was. `field` is where the
+    folder was named.
 
     Raises:
         UserError: a checkpoint is damaged, or of a newer format.
     """
     paths = [folder / FOLDER / name for name in (BEST, LATEST)]
-    found = [load(path, "policy") for path in paths if path.is_file()]
+    found = [load(path, "policy", field) for path in paths if path.is_file()]
     return max(found, key=lambda checkpoint: checkpoint.steps, default=None)
 
 
@@ -207,70 +221,127 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
     """The policy that a checkpoint holds, in evaluation mode.
 
     Raises:
-        UserError: its encoder is not known (names the module that it came from, which is not
-            imported, since reading a checkpoint runs no code), or the tensors do not fit what the
-            note says.
+        UserError: see `network_of`; or the tensors do not fit what the note says.
     """
-    spec, settings = policy_spec(checkpoint), policy_settings(checkpoint)
-    # A file of a stranger's may promise more than any memory holds.
-    stored = sum(tensor.numel() for tensor in checkpoint.part("policy").values())
-    least = size.least(settings)
-    if least <= stored and not size.is_ordinary(settings):
-        least = size.count(spec, settings) or least
-    if least > stored or size.takes_too_much(spec):
-        raise UserError(f"checkpoint: {checkpoint.path} is of another network (its size)")
-    policy = ActorCritic(spec, settings)
+    spec, settings = network_of(checkpoint)
+    with _about(checkpoint):
+        policy = ActorCritic(spec, settings)
     load_weights(policy, checkpoint)
     return policy.eval()
+
+
+def network_of(checkpoint: Checkpoint) -> tuple[EnvSpec, PolicySettings]:
+    """What a checkpoint's policy sees, and what its network is made of.
+
+    A file of a stranger's may promise more than any memory holds, so that nothing is built until
+    there are weights enough for what the note says.
+
+    Raises:
+        UserError: see `policy_spec` and `policy_settings`; or the weights are too few.
+    """
+    spec, settings = policy_spec(checkpoint), policy_settings(checkpoint)
+    stored = sum(tensor.numel() for tensor in checkpoint.part("policy").values())
+    least = size.least(settings, *spec.observations["state"])
+    if least <= stored and not size.is_ordinary(settings):
+        with _about(checkpoint):
+            least = size.count(spec, settings) or least
+    if least > stored:
+        raise checkpoint.refused("is of another network (its size)")
+    return spec, settings
 
 
 def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
     """What a checkpoint's policy sees, and its action mask; notes of 0.1 have no `rays` and `far`.
 
     Raises:
-        UserError: the checkpoint does not say.
+        UserError: the checkpoint does not say, or it is more than any environment shows.
     """
-    spec = checkpoint.get("spec", dict)
+    note = checkpoint.get("spec", dict)
     try:
-        shapes = {str(name): tuple(map(int, s)) for name, s in spec["observations"].items()}
-        first, behind = map(int, spec.get("rays", (0, 0)))
-        far = float(spec.get("far", 1.0))
-        return EnvSpec(shapes, tuple(map(bool, spec["mask"])), rays=(first, behind), far=far)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(f"checkpoint: {checkpoint.path} has no valid 'spec'") from None
+        shapes = {name: _shape(name, sides) for name, sides in note["observations"].items()}
+        first, behind = map(_whole, note.get("rays", (0, 0)))
+        mask, far = tuple(note["mask"]), float(note.get("far", 1.0))
+        within = 0 <= first <= behind <= shapes["state"][0]
+        if not within or not mask or any(type(part) is not bool for part in mask):
+            raise ValueError
+        if not 0 < far < math.inf:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise checkpoint.refused("has no valid 'spec'") from None
+    spec = EnvSpec(shapes, mask, rays=(first, behind), far=far)
+    if size.takes_too_much(spec):
+        raise checkpoint.refused("is of another network (the size of what it sees)")
+    return spec
+
+
+def _shape(name: str, sides: Any) -> tuple[int, ...]:
+    """The shape of an observation, without batch axis; ValueError if there is none such."""
+    shape = tuple(map(_whole, sides))
+    if len(shape) != _AXES.get(name) or min(shape) < 1:
+        raise ValueError
+    return shape
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError
+    return value
 
 
 def policy_settings(checkpoint: Checkpoint) -> PolicySettings:
     """What a checkpoint's network is made of.
 
     Raises:
-        UserError: the checkpoint does not say, or its encoder is not known (names its module).
+        UserError: the checkpoint does not say, a setting is not valid, or its encoder is not known
+            (names the module that it came from, which is not imported, since reading a checkpoint
+            runs no code).
     """
-    settings = PolicySettings.from_json(checkpoint.get("policy", dict))
+    note = checkpoint.get("policy", dict)
+    with _about(checkpoint):
+        settings = PolicySettings.from_json(note)
+        settings.check()
+    if settings.encoder in encoders.encoder_names():
+        return settings
     module = checkpoint.note.get("encoder_module")
-    if module and settings.encoder not in encoders.encoder_names():
-        raise UserError(
-            f"checkpoint: {checkpoint.path} has an encoder that is not known, "
-            f"'{settings.encoder}'; encoder_modules={module} makes it known"
+    if isinstance(module, str):
+        raise checkpoint.refused(
+            f"has an encoder that is not known, '{settings.encoder}'; encoder_modules={module} "
+            "makes it known"
         )
+    with _about(checkpoint):
+        encoders.check_encoder(settings.encoder)
     return settings
+
+
+@contextlib.contextmanager
+def _about(checkpoint: Checkpoint) -> Iterator[None]:
+    """Has errors inside say that they are about what a checkpoint holds."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{checkpoint.field}: {checkpoint.path}: {error}") from None
 
 
 def load_weights(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Puts a checkpoint's weights into a policy.
 
     Raises:
-        UserError: names or shapes differ, or a number is not finite.
+        UserError: names or shapes differ, or a weight is no finite number.
     """
-    put_weights(policy, checkpoint.part("policy"), checkpoint.path)
+    put_weights(policy, checkpoint.part("policy"), checkpoint.path, checkpoint.field)
 
 
-def put_weights(policy: ActorCritic, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+def put_weights(
+    policy: ActorCritic, weights: Mapping[str, torch.Tensor], path: Path, field: str = "checkpoint"
+) -> None:
     """Puts weights by name, of the checkpoint at `path`, into a policy; see `load_weights`."""
     own = policy.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         if name not in weights or name not in own or weights[name].shape != own[name].shape:
-            raise UserError(f"checkpoint: {path} is of another network ({name})")
+            raise UserError(f"{field}: {path} is of another network ({name})")
+        kind = weights[name].dtype
+        if kind not in (_FLOATS if own[name].is_floating_point() else (own[name].dtype,)):
+            raise UserError(f"{field}: {path}: {name} is of numbers of the wrong kind, {kind}")
         if not bool(torch.isfinite(weights[name]).all()):
-            raise UserError(f"checkpoint: {path}: {name} is not finite")
+            raise UserError(f"{field}: {path}: {name} is not finite")
     policy.load_state_dict(weights)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from tpsrl.rl.run.checkpoint import Checkpoint
 
 _VALUE = ("value_", "critic.")  # how parts of a policy are called that no action depends on
 _VALUE_SETTINGS = ("separate_value", "critic")
+_MOST_DRAWN = 2**24  # pixels of all rows at once: of larger pictures there are fewer
 
 
 def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -40,7 +42,7 @@ def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, A
     for name, tensor in small.items():
         if not bool(torch.isfinite(tensor).all()):
             raise UserError(
-                f"checkpoint: {checkpoint.path}: {name} does not fit into half precision"
+                f"{checkpoint.field}: {checkpoint.path}: {name} does not fit into half precision"
             )
     return small, note
 
@@ -59,9 +61,12 @@ def difference(
 ) -> float:
     """By how much the mean actions of two policies differ at most, of parts within [-1, 1].
 
-    Both go through the same `steps` of random observations in `rows` episodes: vectors are normal,
-    depth is uniform in [0, 1], and what was done before is what `one` would have done.
+    Both go through the same `steps` of random observations in `rows` episodes, fewer where pictures
+    have more than 512 x 512 pixels: vectors are normal, depth is uniform in [0, 1], and what was
+    done before is what `one` would have done.
     """
+    pixels = math.prod(one.spec.observations.get("depth", ()))
+    rows = max(1, min(rows, _MOST_DRAWN // pixels))
     generator = torch.Generator().manual_seed(seed)
     memories = [one.initial_memory(rows), other.initial_memory(rows)]
     previous, largest = torch.zeros(rows, one.spec.action_size), 0.0

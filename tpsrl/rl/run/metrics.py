@@ -84,7 +84,7 @@ def _records(path: Path) -> Iterator[Json]:
         for number, line in enumerate(file, 1):
             try:
                 row = files.parse_json(line.rstrip())
-                _check(row)
+                check(row)
             except ValueError as error:
                 if not line.endswith("\n"):
                     return
@@ -92,8 +92,12 @@ def _records(path: Path) -> Iterator[Json]:
             yield row
 
 
-def _check(row: object) -> None:
-    """Refuses what is no record, with a ValueError."""
+def check(row: object) -> None:
+    """Refuses what is no record.
+
+    Raises:
+        ValueError: says what is wrong with it.
+    """
     if not isinstance(row, dict):
         raise ValueError("it is no record")
     for key in _COUNTS:

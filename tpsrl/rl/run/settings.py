@@ -3,10 +3,13 @@
 import dataclasses
 
 from tpsrl import config
+from tpsrl.errors import UserError
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
+
+_DAY_S = 86_400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,10 +28,16 @@ class TrainSettings:
     )
     max_batch: int = config.option(0, "environments that it takes at once; 0: all", minimum=0)
     inference_workers: int = config.option(
-        1, "threads that choose actions, the one that collects among them", minimum=1
+        1,
+        "threads that choose actions, the one that collects among them",
+        minimum=1,
+        maximum=config.MOST_PROCESSES,
     )
     hang_s: float = config.option(
-        120.0, "seconds after which a worker at one step or command is replaced", minimum=1.0
+        120.0,
+        "seconds after which a worker at one step or command is replaced",
+        minimum=1.0,
+        maximum=_DAY_S,
     )
     max_failures: int = config.option(
         10, "workers that may be replaced within ten minutes", minimum=0
@@ -53,6 +62,41 @@ class TrainSettings:
     )
     policy: PolicySettings = config.part(PolicySettings, "the network")
     ppo: PPOSettings = config.part(PPOSettings, "the learner")
+
+    def check_surroundings(
+        self, processes: int | None, demos: bool = False, prefix: str = "preset."
+    ) -> None:
+        """Refuses what does not fit what it is trained in, or the network.
+
+        Args:
+            processes: workers for the environments, 0: none; None: some
+            demos: whether there are demonstrations
+            prefix: stands before the names of fields
+
+        Raises:
+            UserError: names the field.
+        """
+        threads = self.inference_workers
+        if threads > 1 and processes == 0:
+            raise UserError(
+                f"{prefix}inference_workers: {threads} need environments in processes of their "
+                "own, and processes is 0; nearest: 1"
+            )
+        if self.ppo.imitation_coef > 0.0 and not demos:
+            raise UserError(
+                f"{prefix}ppo.imitation_coef: there are no demonstrations to imitate; name them by "
+                "demos=, or set it to 0"
+            )
+        if self.policy.critic and self.policy.separate_value:
+            raise UserError(
+                f"{prefix}policy.separate_value: contradicts {prefix}policy.critic; set one of "
+                "them to false"
+            )
+        if self.ppo.value_epochs and not self.policy.critic:
+            raise UserError(
+                f"{prefix}ppo.value_epochs: the value has no network of its own; set it to 0, or "
+                f"{prefix}policy.critic=true"
+            )
 
     def collector_settings(
         self, processes: int, seed: int, device: str, rank: int = 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from types import FrameType
 from typing import Any
 
@@ -9,7 +10,10 @@ _NAMES = ("SIGTERM", "SIGINT", "SIGUSR1")
 
 
 class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
-    """Notes signals while it is entered, to be acted upon later; a second SIGINT interrupts."""
+    """Notes signals while it is entered, to be acted upon later; a second SIGINT interrupts.
+
+    In another thread than the main one, to which they do not come, nothing changes.
+    """
 
     def __init__(self) -> None:
         self.noted = ""  # name of the last one, "" for none
@@ -17,6 +21,8 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
         self._before: dict[str, Any] = {}
 
     def __enter__(self) -> "SignalsNoted":
+        if threading.current_thread() is not threading.main_thread():
+            return self
         names = [name for name in _NAMES if hasattr(signal, name)]
         self._before = {n: signal.signal(getattr(signal, n), self._note) for n in names}
         return self

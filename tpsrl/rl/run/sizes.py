@@ -21,6 +21,7 @@ _USUAL: Mapping[str, Any] = dataclasses.asdict(PolicySettings())
 _WIDTHS = (
     "lstm_width", "lstm_layers", "state_width", "state_layers", "encoder_width", "visual_width",
 )  # fmt: skip
+_RANK_BYTES = 400e6  # of a process that has loaded PyTorch and MuJoCo, at least
 _ROW = 100  # numbers of a step beside camera and memory, at least
 
 
@@ -70,6 +71,17 @@ def check_network(settings: PolicySettings, depth: int, prefix: str = "preset.")
         lambda values: _network(_changed(settings, list(values.values())), depth, 0.0, limit),
         limit,
         _USUAL,
+    )
+
+
+def check_ranks(count: int, field: str = "ranks") -> None:
+    """Refuses more processes that train together than this machine has the memory for.
+
+    Raises:
+        UserError: names the most that fit.
+    """
+    machine.refuse(
+        {field: count}, lambda given: given[field] * _RANK_BYTES, machine.memory_bytes(), {}
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tpsrl import config
+from tpsrl import config, machine
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.preemption import Pace
 from tpsrl.rl.envs.supervision import FaultTolerance
@@ -17,7 +17,7 @@ from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.policy.actor_critic import ActorCritic
-from tpsrl.rl.run import averaging, loggers, warm_start
+from tpsrl.rl.run import averaging, loggers, metrics, warm_start
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.averaging import WeightAverage
@@ -28,6 +28,8 @@ from tpsrl.rl.run.signals import SignalsNoted
 from tpsrl.rl.run.tally import Collected, RecentEpisodes, ends, spent
 from tpsrl.rl.run.validation import MakePool, Stopped, Validation
 
+# What comes of entries of a checkpoint that are not what was saved there.
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _RANK_FILES = "latest.rank{}.{}.safetensors"  # number of the rank, updates
 
 
@@ -149,13 +151,22 @@ class Trainer:
             UserError: the checkpoint is of another kind of training (names what differs), or of an
                 earlier format.
         """
-        checkpoint.check_resumable()
-        saved = checkpoint.get("num_envs", int)
-        if saved != self.settings.num_envs:
-            raise UserError(
-                f"preset.num_envs: {self.settings.num_envs}, but the checkpoint has {saved}"
-            )
+        check_resumable(checkpoint, self.settings)
         checkpoints.load_weights(self.policy, checkpoint)
+        try:
+            self._restore(checkpoint)
+        except _DAMAGE as error:
+            if machine.is_out_of_memory(error):
+                raise
+            told = f"{type(error).__name__}: {error}"
+            raise UserError(f"resume: {checkpoint.path} is damaged ({told})") from None
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """All that the policy's weights are not.
+
+        Raises:
+            UserError, or one of `_DAMAGE`: an entry is not what was saved.
+        """
         if self._average is not None:
             self._average.restore(checkpoint)
         self.ppo.load_state_dict(checkpoint.part("ppo"), checkpoint.get("ppo", dict))
@@ -164,13 +175,18 @@ class Trainer:
             self.rollout.load_state_dict(own.part("rollout"), own.get("rollout", dict))
             arrays = {name: t.numpy() for name, t in own.part("collector").items()}
             self.collector.restore(arrays, own.get("collector", dict))
-        self.steps, self.updates = checkpoint.get("steps", int), checkpoint.get("updates", int)
-        self.episodes = checkpoint.get("episodes", int)
+        self.steps, self.updates = checkpoint.steps, _count(checkpoint, "updates")
+        self.episodes = _count(checkpoint, "episodes")
         self.seconds = float(checkpoint.get("seconds", float))
         self.best = checkpoint.get("best", dict)
+        if self.best:
+            metrics.check({"update": self.updates, "steps": self.steps, "validation": self.best})
         self._origin = checkpoint.note.get("init", {})
         self._recent.restore(checkpoint.get("window", list))
         self._pending = checkpoint.note.get("pending", {})
+        if self._pending:
+            metrics.check(self._pending)
+            float(self._pending["samples_per_s"])
         if self._validation is not None:
             lost = checkpoint.note.get("validation_lost", [])
             self._validation.lost = {int(start): str(cause) for start, cause in lost}
@@ -306,7 +322,7 @@ class Trainer:
         if self.group.rank >= checkpoint.note.get("ranks", 1) or not path.is_file():
             self._watcher.say("not among the ranks that saved: its episodes begin anew")
             return None
-        own = checkpoints.load(path)
+        own = checkpoints.load(path, field="resume")
         self.ppo.shuffle = own.part("shuffle")["state"]
         return own
 
@@ -397,6 +413,25 @@ class Trainer:
         return {"validation": result}
 
 
+def check_resumable(checkpoint: Checkpoint, settings: TrainSettings) -> None:
+    """Refuses a checkpoint that a training of these settings cannot go on from.
+
+    Raises:
+        UserError: it has another number of environments, or an earlier version wrote it.
+    """
+    checkpoint.check_resumable()
+    saved = checkpoint.get("num_envs", int)
+    if saved != settings.num_envs:
+        raise UserError(f"preset.num_envs: {settings.num_envs}, but the checkpoint has {saved}")
+
+
+def _count(checkpoint: Checkpoint, name: str) -> int:
+    count: int = checkpoint.get(name, int)
+    if not 0 <= count < 2**53:
+        raise ValueError(f"{name} is {count}")
+    return count
+
+
 def load_latest(folder: Path) -> Checkpoint:
     """The checkpoint to resume from in a training's folder.
 
@@ -406,7 +441,7 @@ def load_latest(folder: Path) -> Checkpoint:
     path = folder / checkpoints.FOLDER / checkpoints.LATEST
     if not path.is_file():
         raise UserError(f"resume: no checkpoint {path}")
-    checkpoint = checkpoints.load(path)
+    checkpoint = checkpoints.load(path, field="resume")
     checkpoint.check_resumable()
     return checkpoint
 

@@ -123,7 +123,8 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     if policy.critic is not None and not _has_critic(own, weights):
         anew += [name for name in own if name.startswith((*_CRITIC, _VALUE_HEAD))]
         weights = {k: v for k, v in weights.items() if not k.startswith(_VALUE_TRUNK)}
-    checkpoints.put_weights(policy, weights | {name: own[name] for name in anew}, checkpoint.path)
+    weights |= {name: own[name] for name in anew}
+    checkpoints.put_weights(policy, weights, checkpoint.path, checkpoint.field)
     _set_std(policy)
 
 
@@ -145,7 +146,7 @@ def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     if policy.value_trunk is not None:
         taken |= {f"value_{name}": tensor for name, tensor in taken.items()}
     whole = {n: t for n, t in policy.state_dict().items() if _ENCODER not in n}
-    checkpoints.put_weights(policy, whole | taken, checkpoint.path)
+    checkpoints.put_weights(policy, whole | taken, checkpoint.path, checkpoint.field)
 
 
 def _has_critic(own: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) -> bool:

@@ -1,0 +1,110 @@
+"""Policies of strangers whose notes say what cannot be."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_policies
+
+from skills.policies import deployed, learned
+from tpsrl import cli
+from tpsrl.commands import clone, train
+from tpsrl.errors import UserError
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
+from tpsrl.rl.run import checkpoint
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """The folder of a training of Pick without camera."""
+    return tiny_policies.trained(tmp_path / "pick", "pick", "full")
+
+
+def changed(folder: Path, part: str, **entries: Any) -> Path:
+    """The checkpoint of a training, with other entries in a part of its note."""
+    path = folder / checkpoint.FOLDER / checkpoint.BEST
+    found = checkpoint.load(path)
+    found.note[part] = {**found.note[part], **entries}
+    checkpoint.save(path, found.tensors, found.note)
+    return path
+
+
+DAMAGE: list[tuple[str, dict[str, Any], str]] = [
+    ("deploy", {"skill": None}, " does not say how to act by it"),
+    ("deploy", {"skill": "pikc"}, " acts for 'pikc', a skill that is not known"),
+    ("deploy", {"sensors": []}, " does not say how to act by it"),
+    ("deploy", {"sensors": ["arm", "arm"]}, " does not say how to act by it"),
+    ("deploy", {"sensors": [["arm"]]}, " does not say how to act by it"),
+    ("deploy", {"sensors": "arm"}, " does not say how to act by it"),
+    ("deploy", {"sensors": ["arm"]}, " contradicts itself: state is 7, its network's "),
+    ("deploy", {"sensors": ["nose"]}, " has an unknown sensor, nose"),
+    ("deploy", {"depth": [64]}, " does not say how to act by it"),
+    ("deploy", {"depth": [0, 64]}, " looks at pictures of 0 x 64"),
+    ("deploy", {"depth": [-1, -1]}, " looks at pictures of -1 x -1"),
+    ("deploy", {"depth": [8000, 8000]}, " looks at pictures of 8000 x 8000"),
+    ("deploy", {"depth": [64, 64]}, " contradicts itself: depth is "),
+    ("deploy", {"delay": "yes"}, " does not say how to act by it"),
+    ("spec", {"observations": {}}, " has no valid 'spec'"),
+    ("spec", {"observations": {"state": []}}, " has no valid 'spec'"),
+    ("spec", {"observations": {"state": [5], "nose": [3]}}, " has no valid 'spec'"),
+    ("spec", {"observations": {"state": [5], "depth": [-64, 64]}}, " has no valid 'spec'"),
+    ("spec", {"mask": [True] * 3}, " contradicts itself: action is 11, its network's 3"),
+    ("spec", {"mask": "yes"}, " has no valid 'spec'"),
+    ("policy", {"lstm_width": "x"}, ": lstm_width: 'x' is not a whole number"),
+    ("policy", {"lstm_width": 10**7}, r" is of another network \(its size\)"),
+    ("policy", {"initial_std": 9.0}, ": initial_std: 9.0 is not between"),
+    ("policy", {"encoder": "nose"}, ": encoder: unknown value 'nose'"),
+]
+
+
+@pytest.mark.parametrize(("part", "entries", "message"), DAMAGE)
+def test_a_policy_that_contradicts_itself_is_refused_wherever_it_is_given(
+    good: Path, part: str, entries: dict[str, Any], message: str
+) -> None:
+    path = changed(good, part, **entries)
+    with pytest.raises(UserError, match=f"^skills.pick: {path}{message}"):
+        learned.load("pick", path)
+    with pytest.raises(UserError, match=f"^init: {path}{message}"):
+        train.load(["skill=pick", f"init={path}"])
+    with pytest.raises(UserError, match=f"^init: {path}{message}"):
+        clone._init(str(path), "pick", ("arm",), None)
+
+
+def test_what_is_read_can_be_written_again(good: Path) -> None:
+    found = checkpoint.load(good / checkpoint.FOLDER / checkpoint.BEST)
+    made_for = deployed.read(found, checkpoint.policy_spec(found))
+    assert made_for.to_json() == {**found.note["deploy"], "sample": True}
+    assert (made_for.skill, made_for.depth, made_for.sample) == ("pick", None, True)
+
+
+def test_a_cloning_that_begins_with_another_policy_says_what_differs(good: Path) -> None:
+    with pytest.raises(UserError, match=r"^init: .*was made with skill pick"):
+        clone._init(str(good), "place", ("arm",), None)
+    with pytest.raises(UserError, match=r"^init: .*was made with sensors \['arm', "):
+        clone._init(str(good), "pick", ("arm",), None)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("critic=true", "preset.policy.critic: demonstrations do not show the true state"),
+        ("frozen_encoder=true", "preset.policy.frozen_encoder: init=CHECKPOINT, of a policy with"),
+    ],
+)
+def test_a_network_that_cannot_be_cloned_is_refused_before_demonstrations_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str, message: str
+) -> None:
+    words = ["demos=/proc/nowhere", f"preset.policy.{word}", f"out={tmp_path}/out"]
+    assert cli.main(["clone", "pick", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"tpsrl: error: {message}")
+
+
+def test_a_cloning_does_not_begin_with_a_value_off_the_true_state(tmp_path: Path) -> None:
+    made, deploy = tiny_policies.policy("pick", "full")
+    seen = {**made.spec.observations, CRITIC: (7,)}
+    spec = dataclasses.replace(made.spec, observations=seen)
+    network = dataclasses.replace(tiny_policies.STATE, critic=True)
+    path = tiny_policies.save(tmp_path / "a", ActorCritic(spec, network), deploy)
+    with pytest.raises(UserError, match=r"^init: .* has a value read off the true state"):
+        clone._init(str(path), "pick", tuple(deploy["sensors"]), None)
