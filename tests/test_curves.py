@@ -100,17 +100,18 @@ def test_a_long_training_keeps_so_many_points_the_newest_and_all_validations_amo
     shown: list[list[Row]] = []
     monkeypatch.setattr(curves, "draw", lambda path, points, title: shown.append(points[:]))
     held = {"validation": {"success": 0.9, "return": 7.0}}
-    rows = [record(u) | (held if u % 1000 == 7 else {}) for u in range(1, 30_001)]
-    curve = Curve(tmp_path, iter(rows[:20_000]))
-    for row in rows[20_000:]:
-        curve.add(row, now=row["update"] in (29_999, 30_000))
-    for points, last in zip(shown[-2:], (299_990, 300_000), strict=True):
+    monkeypatch.setattr(curves, "_POINTS", 100)
+    rows = [record(u) | (held if u % 1000 == 7 else {}) for u in range(1, 1_501)]
+    curve = Curve(tmp_path, iter(rows[:1_000]))
+    for row in rows[1_000:]:
+        curve.add(row, now=row["update"] in (1_499, 1_500))
+    for points, last in zip(shown[-2:], (14_990, 15_000), strict=True):
         steps = [point["steps"] for point in points]
         assert steps == sorted(set(steps)) and steps[-1] == last
-        assert 2_000 < len(points) < 4_100
+        assert 100 < len(points) < 204
         kept = [s for s in steps[:-1] if s % 10_000 != 70]
         assert {b - a for a, b in itertools.pairwise(kept)} == {80}
-        assert sum(point["validation"] is not None for point in points) == 30
+        assert sum(point["validation"] is not None for point in points) == 2
 
 
 def test_a_training_without_validation_has_a_curve(tmp_path: Path) -> None:

@@ -200,6 +200,9 @@ def test_what_is_started_anew_goes_on_from_what_is_there(
     going_on = ["resume=out/train/pick", "skill=pick", "preset.steps=10"]
     assert train.resumed([*words, "resume=auto"]) == going_on
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    assert train.resumed(words) == words  # somebody else has begun it
+    (out / "config.yaml").write_text("# torchrun 7\nskill: pick\n")
     assert train.resumed(words) == going_on
     assert train.resumed(["skill=pick", f"out={out}"]) == [f"resume={out}", "skill=pick"]
     assert train.resumed(["skill=pick", "resume=elsewhere"]) == ["skill=pick", "resume=elsewhere"]

@@ -18,10 +18,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[fuzzing.S
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["episodes", "train_sync"])
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("episodes", dict(zip(SIGNALS, (0.8, 0.6, 0.4, 0.5), strict=True))),
+        ("train_sync", {"SIGKILL": 0.8, "SIGINT to all": 0.4}),
+    ],
+)
 def test_a_killed_command_leaves_nothing_and_goes_on(
-    name: str, server: tuple[fuzzing.Server, Path]
+    name: str, shares: dict[str, float], server: tuple[fuzzing.Server, Path]
 ) -> None:
     tried = Tried(COMMANDS[name], server[0], {}, server[1])
-    for signal, share in zip(SIGNALS, (0.8, 0.6, 0.4, 0.5), strict=True):
+    for signal, share in shares.items():
         assert tried.kill(signal, share * tried.seconds, anew=False) == []

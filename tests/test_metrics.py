@@ -46,7 +46,7 @@ def test_a_folder_without_metrics_is_a_user_error(tmp_path: Path) -> None:
         ('{"update": true, "steps": 1}', "'update' is no count"),
         ('{"update": 1, "steps": -1}', "'steps' is no count"),
         ('{"update": 1, "steps": 1, "success": "x"}', "'success' is no number"),
-        ('{"update": 1, "steps": 1, "return": NaN}', "'return' is no number"),
+        ('{"update": 1, "steps": 1, "return": NaN}', "NaN is no finite number"),
         ('{"update": 1, "steps": 1, "seconds": []}', "'seconds' is no number"),
         ('{"update": 1, "steps": 1, "validation": 3}', "'validation' is none"),
         ('{"update": 1, "steps": 1, "validation": {"success": 1}}', "'validation' is none"),

@@ -488,7 +488,7 @@ def test_a_snapshot_takes_the_way_along_into_another_home(starts: list[Start]) -
 
 
 def test_the_environment_refuses_what_it_does_not_know(simulator: Simulator) -> None:
-    with pytest.raises(UserError, match="num_episodes: 0 is out of range"):
+    with pytest.raises(UserError, match="num_episodes: must be between 1 and 1008, got 0"):
         SkillEnv("pointnav", simulator=simulator, num_episodes=0)
     with pytest.raises(UserError, match="not reset yet"):
         SkillEnv("pointnav", simulator=simulator).step(np.zeros(act.SIZE))

@@ -19,7 +19,7 @@ from eval.settings import BankSettings
 from planner.execution.trace import Trace
 from skills.core.interface import SkillPolicy
 from skills.starts.bank import INDEX, BankWriter, ExitState
-from tpsrl import config, files, machine, pool
+from tpsrl import config, files, locks, machine, pool
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.shards import Shard, ShardWriter
@@ -83,8 +83,8 @@ def make_bank(
     path = files.user_path(settings.out or f"out/bank/{settings.scenario.name}")
     unfinished = path.with_name(f".{path.name}.unfinished")
     if _is_made(settings, path):  # killed when all was done, the same call is to end well
-        with Journal(unfinished, console) as journal:
-            journal.finish()
+        with locks.hold(unfinished, shown=path):
+            shutil.rmtree(unfinished, ignore_errors=True)
         console.print(f"{path} holds these already; another out= has them made anew",
                       highlight=False, markup=False, soft_wrap=True)  # fmt: skip
         return {p.parent.name: files.parse_json(p.read_text()) for p in path.glob(f"*/{INDEX}")}
