@@ -1,6 +1,9 @@
 """Validations in which homes fail."""
 
 import dataclasses
+import multiprocessing
+import os
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +19,8 @@ from tpsrl.rl.envs.vec_env import EpisodeStats
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
-from tpsrl.rl.run.validation import Validated, Validation
+from tpsrl.rl.run.signals import SignalsNoted
+from tpsrl.rl.run.validation import Stopped, Validated, Validation
 
 COUNT, ENVS = 12, 4
 BAD = 5  # of the second round, so that some episodes are over before it
@@ -173,3 +177,33 @@ def test_the_record_says_what_was_lost() -> None:
     assert Validated(episodes, (2,)).to_json() == wanted
     assert not Validated(episodes, (2, 4, 5)).given_up
     assert Validated(episodes, (2, 4, 5, 6)).given_up
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_signal_ends_a_validation_whose_processes_are_only_starting(
+    policy: ActorCritic, after: int
+) -> None:
+    homes = Homes(ToyVecEnvFactory(), processes=2)
+    before = multiprocessing.active_children()
+
+    def make(starts: Sequence[int]) -> EnvPool:
+        if not after:
+            os.kill(os.getpid(), signal.SIGTERM)
+        pool = homes(starts)
+        reset = pool.reset
+
+        def told() -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            reset()
+
+        pool.reset = told  # type: ignore[method-assign]
+        return pool
+
+    with SignalsNoted() as signals, pytest.raises(Stopped):
+        Validation(make, COUNT, lambda text: None).run(policy, raising=signals.raising)
+    assert len(homes.made) == after and signals.noted == "SIGTERM"
+    assert multiprocessing.active_children() == before
+    with SignalsNoted() as signals:
+        signals.noted = "SIGTERM"  # before it began
+        with pytest.raises(Stopped), signals.raising(Stopped):
+            raise AssertionError

@@ -3,10 +3,12 @@
 import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-_NAMES = ("SIGTERM", "SIGINT", "SIGUSR1")
+_ENDING = ("SIGTERM", "SIGINT")
+_NAMES = (*_ENDING, "SIGUSR1")
 
 
 class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
@@ -18,6 +20,7 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
     def __init__(self) -> None:
         self.noted = ""  # name of the last one, "" for none
         self._interrupted = False
+        self._raised: type[Exception] | None = None
         self._before: dict[str, Any] = {}
 
     def __enter__(self) -> "SignalsNoted":
@@ -31,6 +34,22 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
         for name, handler in self._before.items():
             signal.signal(getattr(signal, name), handler)
 
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether the last one that came asks to stop."""
+        return self.noted in _ENDING
+
+    @contextlib.contextmanager
+    def raising(self, error: type[Exception]) -> Iterator[None]:
+        """Has one that asks to stop raise this, for what cannot look at `is_to_stop` meanwhile."""
+        self._raised = error
+        try:
+            if self.is_to_stop:
+                raise error
+            yield
+        finally:
+            self._raised = None
+
     def take(self) -> str:
         """The name of the last one that came since this was asked before."""
         name, self.noted = self.noted, ""
@@ -42,3 +61,6 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
             raise KeyboardInterrupt
         self._interrupted |= name == "SIGINT"
         self.noted = name
+        if self._raised is not None and self.is_to_stop:
+            error, self._raised = self._raised, None
+            raise error

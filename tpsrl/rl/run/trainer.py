@@ -252,7 +252,7 @@ class Trainer:
         return Records(self.out, self._watcher, self.updates, self.steps, self._logger, told)
 
     def _is_to_stop(self) -> bool:
-        return self._signals.noted in ("SIGTERM", "SIGINT")
+        return self._signals.is_to_stop
 
     def _is_time_to_save(self) -> bool:
         """Whether rank 0 has waited long enough, or any rank was asked to."""
@@ -391,7 +391,7 @@ class Trainer:
         found = None
         if self.group.rank == 0:
             with contextlib.suppress(Stopped):
-                found = validation.run(self.acting, self._is_to_stop)
+                found = validation.run(self.acting, self._is_to_stop, self._signals.raising)
         shared: tuple[Json, bool] | None = self.group.share(
             found and (found.to_json(), found.given_up)
         )

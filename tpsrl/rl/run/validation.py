@@ -18,6 +18,8 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 # Makes environments that take the starts of these numbers in turn, for one time: environment i of n
 # takes those at the places i, i + n, i + 2 n, ..., and after the last any. It tolerates no failure.
 MakePool = Callable[[Sequence[int]], EnvPool]
+# Makes a context in which an error is raised where it stands, when there is a reason to.
+Raising = Callable[[type[Exception]], contextlib.AbstractContextManager[None]]
 
 _MOST_FAILURES = 16  # in one validation; a bad start among 50 in a process is found by 8
 _SAY_AFTER_S, _SAY_EVERY_S = 5.0, 60.0  # how far it is
@@ -71,11 +73,22 @@ class Validation:
         self.lost: dict[int, str] = {}
         self._next_s = 0.0
 
-    def run(self, policy: ActorCritic, stop: Callable[[], bool] = lambda: False) -> Validated:
+    def run(
+        self,
+        policy: ActorCritic,
+        stop: Callable[[], bool] = lambda: False,
+        raising: Raising = lambda error: contextlib.nullcontext(),
+    ) -> Validated:
         """The episodes from all starts but those that are lost.
 
+        Args:
+            policy: that acts
+            stop: is asked at every step
+            raising: makes a context in which `Stopped` is raised instead, for where there are no
+                steps yet: processes start for seconds
+
         Raises:
-            Stopped: `stop`, which is asked at every step, said so.
+            Stopped: it is not to go on.
         """
         done: dict[int, EpisodeStats] = {}
         self._next_s = time.monotonic() + _SAY_AFTER_S
@@ -86,7 +99,7 @@ class Validation:
             group = groups.pop(0)
             passage = _Passage(group, done, lambda: self._look(len(done), stop))
             try:
-                passage.run(policy, self._make)
+                passage.run(policy, self._make, raising)
             except _Broken as broken:
                 failures, cause = failures + 1, str(broken)
                 groups += self._divide(passage, broken)
@@ -144,6 +157,8 @@ def _environments() -> Iterator[None]:
     """What is raised inside is the environments' failure."""
     try:
         yield
+    except Stopped:
+        raise
     except Exception as error:
         raise _Broken(error) from error
 
@@ -170,18 +185,18 @@ class _Passage:
         near = {self.starts[place] for place in places if place < len(self.starts)}
         return [start for start in self.left() if start in near]
 
-    def run(self, policy: ActorCritic, make: MakePool) -> None:
+    def run(self, policy: ActorCritic, make: MakePool, raising: Raising) -> None:
         """Goes through all of them, unless the environments are `_Broken` before.
 
         Actions are drawn as in training, by a generator that always begins the same, so a policy
         has the same result again. The mean of the distribution is not what was trained: the mean of
         a stop may stay under the threshold for ever while one draw in three is above it.
         """
-        with _environments():
+        with _environments(), raising(Stopped):
             pool = make(self.starts)
         with contextlib.closing(pool):
             self._ended = np.zeros(pool.num_envs, int)
-            with _environments():
+            with _environments(), raising(Stopped):
                 pool.reset()
             self._act(policy, pool)
 
