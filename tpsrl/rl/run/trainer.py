@@ -155,6 +155,10 @@ class Trainer:
         checkpoints.load_weights(self.policy, checkpoint)
         try:
             self._restore(checkpoint)
+        except UserError as error:
+            if str(error).startswith("resume: "):
+                raise
+            raise UserError(f"resume: {checkpoint.path}: {error}") from None
         except _DAMAGE as error:
             if machine.is_out_of_memory(error):
                 raise
