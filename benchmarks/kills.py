@@ -86,6 +86,7 @@ _TRAIN = _NET | {
     "validate_every": "128", "validation_episodes": "2", "logger": "none", "out": "out",
     "checkpoint_minutes": "0.002",
 }  # fmt: skip
+_WORKERS = _TRAIN | {"validate_every": "320"}  # once: each time its workers start for seconds
 _EPISODES = {"episodes": "episodes.jsonl.gz", "num_episodes": "1", "out": "out"}
 _SCENARIO = _EPISODES | {"protocol.limits.episode_steps": "150", "after_timeout": "false"}
 _ON = ("resume=auto",)
@@ -110,10 +111,15 @@ COMMANDS = {
         _words("train navigate processes=0", **_TRAIN, **{"preset.collector": "sync"}), again=_ON
     ),
     "train_workers": Killed(
-        _words("train navigate processes=2", **_TRAIN, **{"preset.collector": "sync"}), again=_ON
+        _words("train navigate processes=2", **_WORKERS, **{"preset.collector": "sync"}), again=_ON
     ),
     "train_ver": Killed(
-        _words("train navigate processes=2", **_TRAIN, **{"preset.collector": "ver"}),
+        _words("train navigate processes=2", **_WORKERS, **{"preset.collector": "ver"}),
+        again=_ON,
+        exact=False,
+    ),
+    "train_ranks": Killed(
+        _words("train navigate processes=1 ranks=2", **_WORKERS, **{"preset.collector": "sync"}),
         again=_ON,
         exact=False,
     ),
