@@ -575,7 +575,7 @@ def _changed_line(data: bytes) -> st.SearchStrategy[bytes]:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
