@@ -119,7 +119,10 @@ COMMANDS = {
         exact=False,
     ),
     "train_ranks": Killed(
-        _words("train navigate processes=1 ranks=2", **_WORKERS, **{"preset.collector": "sync"}),
+        _words(
+            "train navigate processes=1 ranks=2 preset.preempt=none",
+            **(_WORKERS | {"preset.collector": "sync"}),
+        ),
         again=_ON,
         exact=False,
     ),

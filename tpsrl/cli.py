@@ -154,10 +154,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"tpsrl: error: {error}")
         return 1
     except processes.Terminated:
-        _complain("tpsrl: terminated")
+        _say_ended("terminated")
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        _complain("tpsrl: interrupted")
+        _say_ended("interrupted")
         return 130
     except BrokenPipeError:
         _drop_output()  # whoever read it (head, less) has enough
@@ -172,6 +172,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _complain("tpsrl: error: there is not enough memory")
         return 1
+
+
+def _say_ended(how: str) -> None:
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # of ranks their launcher says it, once
+        _complain(f"tpsrl: {how}")
 
 
 def _complain(line: str) -> None:
