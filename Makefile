@@ -11,7 +11,9 @@ STAMP := $(VENV)/tpsrl-installed
 WARM := $(VENV)/tpsrl-warm
 OUT ?= out/demo
 PACKAGES := tpsrl skills planner eval
-PARALLEL := -n auto --dist worksteal
+# Half as many again as there are cores, since many tests wait for processes of their own.
+CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+PARALLEL := -n $(shell expr $(CORES) + $(CORES) / 2) --dist worksteal
 
 # Homes run one to a process, so a numeric library that starts its own threads only gets in the way.
 export OMP_NUM_THREADS ?= 1

@@ -30,8 +30,8 @@ def server(folder: Path) -> Iterator[fuzzing.Server]:
 
 
 @pytest.fixture(scope="module")
-def materials(folder: Path) -> dict[str, fuzzing.Files]:
-    return fuzzing.make_materials(folder / "materials")
+def materials(folder: Path, server: fuzzing.Server) -> dict[str, fuzzing.Files]:
+    return fuzzing.make_materials(folder / "materials", server)
 
 
 @pytest.mark.slow

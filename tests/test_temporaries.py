@@ -14,8 +14,9 @@ import pytest
 from tpsrl import temporaries
 
 HOLDS = """
-import os, sys, tempfile, time
+import os, signal, sys, tempfile, time
 from tpsrl import temporaries
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
 with temporaries.own():
     tempfile.mkdtemp()
     print(tempfile.gettempdir(), flush=True)

@@ -180,8 +180,10 @@ def _say_ended(how: str) -> None:
 
 
 def _complain(line: str) -> None:
-    with contextlib.suppress(OSError):  # the exit code says it too, where nobody can hear
+    try:
         print(line, file=sys.stderr, flush=True)
+    except OSError:  # the exit code says it too, and is to stay what it is when Python flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _open_streams() -> None:
