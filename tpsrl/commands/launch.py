@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from tpsrl.processes import STARTER, end_with_starter
+from tpsrl.processes import STARTER, Terminated, end_with_starter, ending_in_order
 
 _REFUSED = 2  # exit code of a rank whose input is not good, and would not be the next time
 
@@ -19,6 +19,16 @@ def main() -> int:
     end_with_starter(signal.SIGTERM)
     os.environ[STARTER] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would, with a page about it
+    try:
+        with ending_in_order():  # until torchrun has handlers of its own
+            return _run()
+    except Terminated:
+        return _told_to_end(signal.SIGTERM)
+    except KeyboardInterrupt:
+        return _told_to_end(signal.SIGINT)
+
+
+def _run() -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
@@ -32,9 +42,7 @@ def main() -> int:
     try:
         torchrun(sys.argv[1:])
     except SignalException as ended:
-        name = "interrupted" if ended.sigval == signal.SIGINT else "terminated"
-        print(f"tpsrl: {name}", file=sys.stderr)
-        return 128 + ended.sigval
+        return _told_to_end(ended.sigval)
     except ChildFailedError as failed:  # that rank has said why
         rank, failure = failed.get_first_failure()
         code = failure.exitcode
@@ -43,6 +51,12 @@ def main() -> int:
             print(f"{said}, more often than it may be", file=sys.stderr)
         return code if code > 0 else 1
     return 0
+
+
+def _told_to_end(number: int) -> int:
+    name = "interrupted" if number == signal.SIGINT else "terminated"
+    print(f"tpsrl: {name}", file=sys.stderr)
+    return 128 + number
 
 
 def _ended(code: int) -> str:

@@ -94,7 +94,11 @@ def begin(count: int, settings: Any, skill: str) -> int:
     )
     with _passing_on(process):
         code = process.wait()
-    return code if code >= 0 else 128 - code
+    if code >= 0:
+        return code
+    name = "interrupted" if code == -signal.SIGINT else "terminated"
+    print(f"tpsrl: {name}", file=sys.stderr)  # it could not, so early it was
+    return 128 - code
 
 
 @contextlib.contextmanager
