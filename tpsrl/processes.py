@@ -141,8 +141,7 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     if sys.platform.startswith("linux") and os.getppid() != parent.pid:
-        set_death_signal = 1  # PR_SET_PDEATHSIG
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+        _signal_at_parents_end(signal.SIGKILL)
 
     def end() -> None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -158,10 +157,15 @@ def end_with_starter(number: signal.Signals) -> None:
     starter = os.environ.pop(STARTER, "")
     if not sys.platform.startswith("linux") or not starter:
         return
-    set_death_signal = 1  # PR_SET_PDEATHSIG
-    ctypes.CDLL(None).prctl(set_death_signal, number)
+    _signal_at_parents_end(number)
     if str(os.getppid()) != starter:  # it has ended before
         os.kill(os.getpid(), number)
+
+
+def _signal_at_parents_end(number: signal.Signals) -> None:
+    """Has the Linux kernel send this process a signal when the one that forked it ends."""
+    set_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_death_signal, number)
 
 
 def end_if_unguarded() -> None:

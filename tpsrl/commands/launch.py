@@ -23,9 +23,9 @@ def main() -> int:
         with ending_in_order():  # until torchrun has handlers of its own
             return _run()
     except Terminated:
-        return _told_to_end(signal.SIGTERM)
+        return told_to_end(signal.SIGTERM)
     except KeyboardInterrupt:
-        return _told_to_end(signal.SIGINT)
+        return told_to_end(signal.SIGINT)
 
 
 def _run() -> int:
@@ -42,7 +42,7 @@ def _run() -> int:
     try:
         torchrun(sys.argv[1:])
     except SignalException as ended:
-        return _told_to_end(ended.sigval)
+        return told_to_end(ended.sigval)
     except ChildFailedError as failed:  # that rank has said why
         rank, failure = failed.get_first_failure()
         code = failure.exitcode
@@ -53,7 +53,8 @@ def _run() -> int:
     return 0
 
 
-def _told_to_end(number: int) -> int:
+def told_to_end(number: int) -> int:
+    """Says that a signal has ended it; the exit code."""
     name = "interrupted" if number == signal.SIGINT else "terminated"
     print(f"tpsrl: {name}", file=sys.stderr)
     return 128 + number

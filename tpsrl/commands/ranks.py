@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tpsrl import progress
+from tpsrl.commands import launch
 from tpsrl.errors import UserError
 from tpsrl.processes import STARTER
 from tpsrl.rl import slurm
@@ -94,11 +95,8 @@ def begin(count: int, settings: Any, skill: str) -> int:
     )
     with _passing_on(process):
         code = process.wait()
-    if code >= 0:
-        return code
-    name = "interrupted" if code == -signal.SIGINT else "terminated"
-    print(f"tpsrl: {name}", file=sys.stderr)  # it could not, so early it was
-    return 128 - code
+    # Where a signal has ended it before it could, that is said here.
+    return code if code >= 0 else launch.told_to_end(-code)
 
 
 @contextlib.contextmanager
