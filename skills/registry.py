@@ -6,6 +6,7 @@ on the command line, which worker processes get to know by an environment variab
 """
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import sys
@@ -29,7 +30,7 @@ _IN_THE_BOX = (
 )
 
 _specs: dict[str, SkillSpec] = {}
-_state = {"version": 0, "found": False}
+_state = {"version": 0, "found": False, "whole": False}
 
 
 def register(spec: SkillSpec) -> SkillSpec:
@@ -81,10 +82,22 @@ def registered(spec: SkillSpec) -> Iterator[SkillSpec]:
 def specs() -> dict[str, SkillSpec]:
     """All skills by name: those in the box first, then others by their names."""
     _find()
+    # While ours are imported, one may be registered before its module has it under a name.
+    order = _ordered(_state["version"]) if _state["whole"] else _in_order()
+    return dict(order)
+
+
+@functools.lru_cache(maxsize=1)
+def _ordered(version: int) -> tuple[tuple[str, SkillSpec], ...]:
+    """As `_in_order`, which settings ask for a thousand times before nothing has changed."""
+    return _in_order()
+
+
+def _in_order() -> tuple[tuple[str, SkillSpec], ...]:
     own = [spec for spec in _specs.values() if _rank(spec) < len(_IN_THE_BOX)]
     others = [spec for spec in _specs.values() if _rank(spec) == len(_IN_THE_BOX)]
     ordered = [*sorted(own, key=_rank), *sorted(others, key=lambda spec: spec.name)]
-    return {spec.name: spec for spec in ordered}
+    return tuple((spec.name, spec) for spec in ordered)
 
 
 def names() -> tuple[str, ...]:
@@ -181,6 +194,7 @@ def _find() -> None:
     _state["found"] = True  # what is imported below comes here again
     try:
         _import_all()
+        _state["whole"] = True
     except BaseException:
         _state["found"] = False
         raise

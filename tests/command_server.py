@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl.cli
-from eval.running.warmup import warm_up
+from eval.running.warmup import JOBS
 
 _MEMORY = 12 * 2**30  # bytes of addresses that a command may take
 _GRACE_S = 30.0  # that it has to end when it is told to
@@ -41,6 +41,7 @@ _IMPORTED = (
     "eval.running.evaluator",
     "eval.running.skill_evaluator",
     "eval.running.several",
+    "eval.running.bank",
     "eval.running.reports",
     "planner.search",
     "skills.demos.recording",
@@ -191,7 +192,8 @@ def main(folder: str) -> None:
     tpsrl.cli.let_threads_sleep()
     for name in _IMPORTED:
         __import__(name)
-    warm_up()  # what is compiled here is there in every fork
+    for job in JOBS.values():
+        job()  # in this process: what is compiled and imported here is there in every fork
     _confine([folder, str(Path(__file__).parents[1])])
     os.environ |= {"HOME": folder, "TMPDIR": folder}
     tempfile.tempdir = None  # looked up again

@@ -1,9 +1,27 @@
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 import tpsrl.sim
 from tpsrl.sim.base import Simulator
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporaries() -> Iterator[None]:
+    """Where the processes of tests have their temporaries, which end with the tests.
+
+    Those of other programs that a test kills, such as torchrun with its logs, would stay.
+    """
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = folder
+        yield
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses 
 
 import dataclasses
 import difflib
+import functools
 import importlib.resources
 import keyword
 import math
@@ -502,4 +503,9 @@ def _fields(schema: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 def _field_type(schema: type, name: str) -> Any:
     make = next(f for f in _fields(schema) if f.name == name).metadata.get("make")
-    return typing.get_type_hints(schema)[name] if make is None else make()
+    return _hints(schema)[name] if make is None else make()
+
+
+@functools.lru_cache(maxsize=256)
+def _hints(schema: type) -> dict[str, Any]:
+    return typing.get_type_hints(schema)
