@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast coverage lint docs format clean
+.PHONY: help install demo test test-fast coverage lint collected docs format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +20,8 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export NUMBA_NUM_THREADS ?= 1
+# Byte code is kept: the suite starts hundreds of processes that import the same modules.
+export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make demo      evaluate the learned robot on the three scenarios, a few episodes each, with videos (OUT=$(OUT))"
@@ -66,8 +68,14 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint $(WARM)
+# Every worker imports all tests, each with its assertions written anew unless that has been kept;
+# so they are collected once before, beside the types, which take one core.
+test: $(WARM)
+	@$(MAKE) --no-print-directory -j2 lint collected
 	$(BIN)/python -m pytest $(PARALLEL)
+
+collected: $(WARM)
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null || true  # the suite says what is wrong
 
 test-fast: $(WARM)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"

@@ -16,8 +16,10 @@ import torch
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
+from tpsrl.processes import Terminated
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.group import OthersLostError, reaching_others
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import metrics
@@ -142,6 +144,27 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
     assert second.train() == ""
     second.close()
     assert rows(tmp_path) == uninterrupted
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("SIGTERM", Terminated), ("SIGINT", KeyboardInterrupt), ("SIGUSR1", OthersLostError)],
+)
+def test_who_loses_the_others_and_was_told_to_end_as_they_were_ends_so(
+    tmp_path: Path, told: str, expected: type[BaseException]
+) -> None:
+    one = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, told))))
+
+    def lost(thing: Any) -> list[Any]:
+        if one.updates == 4:
+            with reaching_others("lost another rank"):
+                raise RuntimeError("connection closed by peer")
+        return [thing]
+
+    one.group.gather = lost  # type: ignore[method-assign]
+    with pytest.raises(expected):
+        one.train()
+    one.close()
 
 
 def test_sigusr1_saves_and_goes_on(tmp_path: Path, uninterrupted: list[dict[str, Any]]) -> None:

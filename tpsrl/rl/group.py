@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -23,6 +24,11 @@ _WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation of 
 _TALK = "lost another rank"
 _PORTS = range(1, 65536)
 _MOST = 1_000_000  # ranks
+_TOLD_S = 0.5  # after another rank, in which this one is told to end too
+
+
+class OthersLostError(RunError):
+    """Other ranks are not to be reached."""
 
 
 @contextlib.contextmanager
@@ -33,13 +39,15 @@ def reaching_others(what: str) -> Iterator[None]:
         what: "could not join the others", say
 
     Raises:
-        RunError: they are not.
+        OthersLostError: they are not.
     """
     try:
         yield
     except RuntimeError as error:
+        # Whoever ends all ranks has told one first; that this one is told comes before its loss.
+        time.sleep(_TOLD_S)
         cause = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RunError(f"ranks: {what}: {cause}") from None
+        raise OthersLostError(f"ranks: {what}: {cause}") from None
 
 
 class Group(Protocol):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from tpsrl.processes import Terminated
+
 _ENDING = ("SIGTERM", "SIGINT")
 _NAMES = (*_ENDING, "SIGUSR1")
 
@@ -19,6 +21,7 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
 
     def __init__(self) -> None:
         self.noted = ""  # name of the last one, "" for none
+        self._to_end = ""  # of the last one that asked to stop, taken or not
         self._interrupted = False
         self._raised: type[Exception] | None = None
         self._before: dict[str, Any] = {}
@@ -50,6 +53,15 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
         finally:
             self._raised = None
 
+    def end(self) -> None:
+        """Ends as one that has asked to stop would have without this; nothing, if none has.
+
+        Raises:
+            Terminated, KeyboardInterrupt: one has.
+        """
+        if self._to_end:
+            raise Terminated if self._to_end == "SIGTERM" else KeyboardInterrupt
+
     def take(self) -> str:
         """The name of the last one that came since this was asked before."""
         name, self.noted = self.noted, ""
@@ -61,6 +73,7 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
             raise KeyboardInterrupt
         self._interrupted |= name == "SIGINT"
         self.noted = name
+        self._to_end = name if self.is_to_stop else self._to_end
         if self._raised is not None and self.is_to_stop:
             error, self._raised = self._raised, None
             raise error

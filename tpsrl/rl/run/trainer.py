@@ -14,7 +14,7 @@ from tpsrl.errors import UserError
 from tpsrl.rl.collection.preemption import Pace
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
-from tpsrl.rl.group import Alone, Group
+from tpsrl.rl.group import Alone, Group, OthersLostError
 from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import averaging, loggers, metrics, warm_start
@@ -211,32 +211,40 @@ class Trainer:
             "compiled now, once"
         )
         self._saved = time.monotonic()
-        wanted = False
         with contextlib.closing(records), self._signals:
-            while self.steps < self.settings.steps or self._pending:
-                last = self.steps + self._whole >= self.settings.steps
-                before = self.steps
-                row, self._pending = self._pending or self._update(not (last or wanted)), {}
-                if self._validation is not None and (before == self.steps or self._due(before)):
-                    found = self._validate(self._validation)
-                    if not found and not self.collector.running:
-                        self._pending = row  # is validated, and recorded, by who goes on
-                        self.save()
-                        self._is_time_to_save()  # learns of all ranks' signals
-                        return self._asked or "SIGTERM"
-                    row |= found
-                last = self.steps >= self.settings.steps
-                records.add(row, now="validation" in row or last or bool(self._signals.noted))
-                wanted = self._is_time_to_save() or last
-                if not wanted or self.collector.running:
-                    continue  # Of one that runs ahead nothing can be saved before it has paused.
-                self.save()
-                self._saved, wanted = time.monotonic(), False
-                asked, self._asked = self._asked, ""
-                if asked == "SIGUSR1":
-                    self._tell(f"saved {self.latest}")
-                elif asked:
-                    return asked
+            try:
+                return self._to_the_end(records)
+            except OthersLostError:
+                self._signals.end()  # they may have been told so before
+                raise
+
+    def _to_the_end(self, records: Records | NoRecords) -> str:
+        """See `train`."""
+        wanted = False
+        while self.steps < self.settings.steps or self._pending:
+            last = self.steps + self._whole >= self.settings.steps
+            before = self.steps
+            row, self._pending = self._pending or self._update(not (last or wanted)), {}
+            if self._validation is not None and (before == self.steps or self._due(before)):
+                found = self._validate(self._validation)
+                if not found and not self.collector.running:
+                    self._pending = row  # is validated, and recorded, by who goes on
+                    self.save()
+                    self._is_time_to_save()  # learns of all ranks' signals
+                    return self._asked or "SIGTERM"
+                row |= found
+            last = self.steps >= self.settings.steps
+            records.add(row, now="validation" in row or last or bool(self._signals.noted))
+            wanted = self._is_time_to_save() or last
+            if not wanted or self.collector.running:
+                continue  # Of one that runs ahead nothing can be saved before it has paused.
+            self.save()
+            self._saved, wanted = time.monotonic(), False
+            asked, self._asked = self._asked, ""
+            if asked == "SIGUSR1":
+                self._tell(f"saved {self.latest}")
+            elif asked:
+                return asked
         return ""
 
     @property
