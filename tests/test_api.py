@@ -119,6 +119,7 @@ def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
         (lambda: tpsrl.train(resume=3), "resume: 3 is not a path"),
         (lambda: tpsrl.evaluate("pick", out=3), "out: 3 is not a path"),
         (lambda: tpsrl.evaluate("pick", seed="a\nb"), "seed: 'a\\nb' is not a whole number"),
+        (lambda: tpsrl.evaluate("pick", seed=10**5000), "seed: a number of more than 400 digits"),
     ],
 )
 def test_what_is_not_valid_raises_what_the_command_line_prints(call: Any, message: str) -> None:

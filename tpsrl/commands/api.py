@@ -21,6 +21,7 @@ from typing import Any
 from tpsrl import cli, files, processes
 from tpsrl.errors import RunError, UserError, one_line
 
+_MOST_DIGITS = 400  # of a whole number; Python does not write as many as one may have
 _AUTO = "auto"  # of `resume`: goes on with what is in `out`, if there is anything
 
 
@@ -122,10 +123,12 @@ def _overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _overrides({key: entries.pop("name", None)}, prefix)
             yield from _overrides(entries, f"{prefix}{key}.")
         elif value is not None:
-            yield f"{prefix}{key}={_text(value)}"
+            yield f"{prefix}{key}={_text(f'{prefix}{key}', value)}"
 
 
-def _text(value: Any) -> str:
+def _text(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+        raise UserError(f"{key}: a number of more than {_MOST_DIGITS} digits is out of range")
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
