@@ -89,7 +89,7 @@ def specs() -> dict[str, SkillSpec]:
 
 @functools.lru_cache(maxsize=1)
 def _ordered(version: int) -> tuple[tuple[str, SkillSpec], ...]:
-    """As `_in_order`, which settings ask for a thousand times before nothing has changed."""
+    """As `_in_order`, once for each version: settings ask a thousand times in between."""
     return _in_order()
 
 

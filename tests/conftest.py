@@ -1,4 +1,3 @@
-import os
 import tempfile
 from collections.abc import Iterator
 
@@ -14,14 +13,12 @@ def temporaries() -> Iterator[None]:
 
     Those of other programs that a test kills, such as torchrun with its logs, would stay.
     """
-    before = os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True) as folder:
-        os.environ["TMPDIR"] = folder
+    with (
+        tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
         yield
-        if before is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = before
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,8 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
             raise KeyboardInterrupt
         self._interrupted |= name == "SIGINT"
         self.noted = name
-        self._to_end = name if self.is_to_stop else self._to_end
+        if self.is_to_stop:
+            self._to_end = name
         if self._raised is not None and self.is_to_stop:
             error, self._raised = self._raised, None
             raise error
