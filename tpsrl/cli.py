@@ -56,6 +56,11 @@ COMMANDS = {
         "SKILL [key=value ...]",
         "train a skill by PPO; resume=DIR goes on with a training",
     ),
+    "distill": (
+        "tpsrl.commands.distill",
+        "SKILL teacher=DIR [key=value ...]",
+        "teach a policy that sees what a teacher does that knows the true state",
+    ),
     "demos": (
         "tpsrl.commands.demos",
         "SKILL [key=value ...]",

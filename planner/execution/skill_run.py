@@ -55,7 +55,7 @@ class SkillRun:
             mask[action_layout.BASE] = False
         carried = int(world.held[0]) if not mask[action_layout.GRIP] else -1
         maps = MapSensors(skill, (), 1, thresholds)
-        maps.begin([0], [episode.layout], state, world)
+        maps.begin([0], [episode], state, world)
         policy.begin(episode, goal, world)
         return SkillRun(
             skill, policy, goal, state, limits, judged_by, thresholds, mask, maps, carried

@@ -29,8 +29,8 @@ class SkillPolicy(Protocol):
     A policy that has finished sets the stop entry of its action. The executor masks the action
     by the skill's mask before it reaches the simulator.
 
-    One that looks at the base's laser has an attribute `laser` that is True, and its `act` is given
-    the scan (`tpsrl.sim.base.Simulator.laser`) as a third argument.
+    One that is shown what the engine measures has an attribute `asks_engine` that is True, and its
+    `act` is given what its method `measure(simulator, env_id)` returns as a third argument.
     """
 
     @property
@@ -51,13 +51,14 @@ class SkillPolicy(Protocol):
         ...
 
 
-def sensed(policy: SkillPolicy, simulator: Simulator, env_id: int) -> tuple[np.ndarray | None, ...]:
-    """What a policy's `act` is given beside the world: depth, and the scan if it looks at it."""
+def sensed(policy: SkillPolicy, simulator: Simulator, env_id: int) -> tuple[Any, ...]:
+    """What a policy's `act` is given beside the world: depth, and what the engine measures."""
     size = policy.depth_size
     depth = None if size is None else simulator.depth([env_id], *size)[0]
-    if not getattr(policy, "laser", False):
+    if not getattr(policy, "asks_engine", False):
         return (depth,)
-    return depth, simulator.laser([env_id])[0]
+    measuring: Any = policy
+    return depth, measuring.measure(simulator, env_id)
 
 
 @runtime_checkable

@@ -1,11 +1,12 @@
 """The vector that a policy is shown beside depth: named sensors, one after the other.
 
-There are three choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
+There are four choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
 "fetch" adds the laser scan and the odometry that the real robot has on its base, and says where the
 target is along the base's axes as well, as the arm's kinematics tell it. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
-the map.
+the map. "teacher" adds size and orientation of the object, and how near the robot's body is to what
+stands around it, which makes the state complete enough for a policy without memory.
 """
 
 import dataclasses
@@ -16,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from skills.core.geometry import Constant, array_namespace, columns
+from skills.core.geometry import Constant, array_namespace, columns, each
 from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
 from tpsrl.errors import UserError, unknown
-from tpsrl.world.fetch import ARM, LASER_RANGE_M, LASER_RAYS
+from tpsrl.world.fetch import ARM, CLEARANCE_RANGE_M, CLEARANCE_ROWS, LASER_RANGE_M, LASER_RAYS
 from tpsrl.world.scan import RANGE_M, RAYS
 from tpsrl.world.state import WorldState
 
-CHOICES = ("habitat", "fetch", "full")
+CHOICES = ("habitat", "fetch", "full", "teacher")
 
 
 @dataclasses.dataclass(slots=True)
@@ -34,14 +35,17 @@ class Readings:
 
     By a map of the home: `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays)
     is `tpsrl.world.scan.Scanner.ranges`, `facing` (n,) the direction in the world, in radians, in
-    which the face of the handle looked when the skill began. By the engine: `laser` (n, rays) is
-    `tpsrl.sim.base.Simulator.laser`.
+    which the face of the handle looked when the skill began. By the episode: `extent` (n, 3) are
+    the half extents of the object, in metres. By the engine: `laser` (n, rays) is
+    `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`.
     """
 
     way: Any = None
     scan: Any = None
     facing: Any = None
+    extent: Any = None
     laser: Any = None
+    clearance: Any = None
 
 
 Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
@@ -119,6 +123,24 @@ def _laser(task: TaskState, measures: Measures, world: WorldState, readings: Rea
     return readings.laser
 
 
+def _shape(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    xp = array_namespace(world.base)
+    known = task.object >= 0
+    quat = each(world.object_quat, xp.where(known, task.object, 0))
+    axes = [_in_base(world, axis) for axis in _axes(quat)]
+    parts = xp.concat([readings.extent, *axes], axis=-1)
+    return xp.where(known[:, None], parts, 0.0)  # also of objects that are not there, NaN
+
+
+def _clearance(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    # What is nearer counts for more, and what is far for nothing.
+    xp = array_namespace(readings.clearance)
+    towards, distance = readings.clearance[..., :3], readings.clearance[..., 3:]
+    closeness = xp.clip(1.0 - distance / CLEARANCE_RANGE_M, 0.0, 1.0)
+    parts = xp.concat([closeness * closeness, closeness * towards], axis=-1)
+    return xp.reshape(parts, (parts.shape[0], -1))
+
+
 def _start_from_ee(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return into_frame(world.ee_quat, task.memory.initial_position - world.ee_pos)
 
@@ -157,6 +179,8 @@ WAY = "way"  # along the floor, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
 FACING = "start_facing"
+SHAPE = "shape"  # of the object, by the episode
+CLEARANCE = "clearance"  # of the robot's body, by the engine
 
 HOME_M = (
     30.0  # no two points of an apartment are farther apart, nor is a way along its floor longer
@@ -195,6 +219,10 @@ SENSORS: dict[str, Sensor] = {
     # Along the floor: what is left, next corner of the shortest path.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
+    # Half extents of the object, and where its x and z axes point, base frame.
+    SHAPE: Sensor(9, _shape, True, -1.0, 1.0),
+    # Of each point closeness squared, and the direction to the nearest surface times closeness.
+    CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),
     LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
     "start_from_ee": vector(_start_from_ee, HOME_M),  # where the object was, end effector's frame
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place it, end effector's frame
@@ -205,6 +233,7 @@ SENSORS: dict[str, Sensor] = {
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
+TEACHER = (SHAPE, CLEARANCE)  # what "teacher" adds to "full"
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 
@@ -234,8 +263,9 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
     choice = choice or ("habitat" if camera else "full")
     if choice not in CHOICES:
         raise unknown("sensors", choice, CHOICES)
-    if choice == "full":
-        return skill.full_sensors or FULL
+    if choice in ("full", "teacher"):
+        full = skill.full_sensors or FULL
+        return full if choice == "full" else (*full, *TEACHER)
     if choice == "fetch":
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH)))
     return skill.sensors
@@ -273,7 +303,7 @@ def observe(
     world: WorldState,
     readings: Readings,
 ) -> Any:
-    """The vectors (n, k) float32; `readings` by the names WAY, SCAN, LASER, FACING."""
+    """The vectors (n, k) float32; `readings` by the names WAY, SCAN, FACING, SHAPE and so on."""
     xp = array_namespace(world.base)
     parts = [read(task, measures, world, readings) for read in _readers(skill, names)]
     return xp.astype(xp.concat(parts, axis=-1), xp.float32)
@@ -291,6 +321,15 @@ def into_frame(quat: Any, vector: Any) -> Any:
     products = quat[:, :, None] * quat[:, None, :]
     turn = xp.reshape(xp.reshape(products, (-1, 16)) @ _TURN.like(quat), (-1, 3, 3))
     return (vector[:, None, :] @ turn)[:, 0]
+
+
+def _axes(quat: Any) -> tuple[Any, Any]:
+    """Where the x and z axes (n, 3) of bodies turned by quaternions (n, 4) point in the world."""
+    w, x, y, z = (quat[:, i] for i in range(4))
+    return (
+        columns(1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z), 2.0 * (x * z - w * y)),
+        columns(2.0 * (x * z + w * y), 2.0 * (y * z - w * x), 1.0 - 2.0 * (x * x + y * y)),
+    )
 
 
 def _rotation_table() -> tuple[tuple[float, ...], ...]:

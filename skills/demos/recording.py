@@ -11,23 +11,31 @@ import torch
 
 from skills import registry
 from skills.core import sensors
-from skills.core.interface import Teacher
+from skills.core.interface import SkillGoal, SkillPolicy, Teacher, sensed
 from skills.core.skill import Skill
 from skills.demos.disturbing import Disturbed, Hesitant
 from skills.envs.batch import BatchStep, SkillBatch
 from skills.envs.environment import EnvOptions
+from skills.policies.learned import LearnedPolicy
+from skills.spec import SkillSpec
 from skills.starts.start import Start
 from tpsrl.rl.imitation.dataset import Demonstration, quantised
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
 
 ENDS = SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
+_MEMORY = "memory."  # of the names of a task's arrays
 _STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
 _LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
 # Of the choice "full", what only a map tells, which costs time and which nothing here learns from.
 _LEFT_OUT = (sensors.WAY, sensors.SCAN)
+TEACHER, SCRIPTED = "teacher", "scripted"  # who may be recorded, beside checkpoints
+_STATE_STEPS = 4  # between two states that may be kept
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,11 +61,29 @@ class Actors:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """An episode as it was recorded: what was seen and said, its number, how it ended."""
+    """An episode as it was recorded: what was seen and said, its number, how it ended.
+
+    `states` are some of those that it went through, if any were to be kept.
+    """
 
     demonstration: Demonstration
     number: int
     ended_by: str
+    states: "tuple[StateAlong, ...]" = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateAlong:
+    """A home within a run of a skill, and what the task remembered there.
+
+    `memory` is of `skills.core.state.TaskState.memory`, arrays by name; `step` counts from the
+    start of the run.
+    """
+
+    goal: SkillGoal
+    snapshot: Snapshot
+    memory: dict[str, np.ndarray]
+    step: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,11 +97,17 @@ class RecordJob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecorderFactory:
-    """Builds in each worker the homes in which its jobs are done."""
+    """Builds in each worker the homes in which its jobs are done.
+
+    `agent` acts and says what to do: "teacher" is the skill's, "scripted" the skill's scripted
+    version, anything else a checkpoint. Of each episode `states` states are kept.
+    """
 
     skill: str
     options: EnvOptions
     homes: int = 8
+    agent: str = TEACHER
+    states: int = 0
 
     def __call__(self) -> Callable[[RecordJob], list[Recording]]:
         """The function that does a job."""
@@ -101,7 +133,15 @@ class Recorder:
         options = dataclasses.replace(factory.options, sensors=names)
         self._batch = options.batch(spec.name, options.simulator(spec.name, homes))
         self._source = options.source(spec.name)
-        self._seats = [_Seat(self._batch, home, spec.make_teacher()) for home in range(homes)]
+        self._seats = [
+            _Seat(
+                self._batch,
+                home,
+                make_teacher(spec, factory.agent, self._batch, home),
+                factory.states,
+            )
+            for home in range(homes)
+        ]
         self.sensors = names
 
     def record(self, job: RecordJob) -> Iterator[Recording]:
@@ -140,11 +180,41 @@ class Recorder:
         return True
 
 
+class _Acting:
+    """A policy as a teacher: what it does is what it says."""
+
+    def __init__(self, policy: SkillPolicy, simulator: Simulator, home: int) -> None:
+        self._policy, self._simulator, self._home = policy, simulator, home
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.Teacher.begin`."""
+        self._policy.begin(episode, goal, world)
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `skills.core.interface.Teacher.label`."""
+        return self._policy.act(world, *sensed(self._policy, self._simulator, self._home)), True
+
+
+def make_teacher(spec: SkillSpec, agent: str, batch: SkillBatch, home: int) -> Teacher:
+    """Who acts in a home, see `RecorderFactory`.
+
+    Raises:
+        UserError: there is no such agent.
+    """
+    if agent == TEACHER:
+        return spec.make_teacher()
+    policy: SkillPolicy = (
+        spec.make_scripted() if agent == SCRIPTED else LearnedPolicy(spec.name, agent)
+    )
+    return _Acting(policy, batch.simulator, home)
+
+
 class _Seat:
     """A home, its teacher, and the episode that is being recorded in it."""
 
-    def __init__(self, batch: SkillBatch, home: int, teacher: Teacher) -> None:
+    def __init__(self, batch: SkillBatch, home: int, teacher: Teacher, states: int) -> None:
         self._batch, self.home, self._teacher = batch, home, teacher
+        self._count = states
 
     def begin(
         self, number: int, start: Start, actors: Actors, student: bool, rng: np.random.Generator
@@ -169,6 +239,8 @@ class _Seat:
         self._actions: list[np.ndarray] = []
         self._lost = 0
         self._relabel = actors.relabel
+        self._goal, self._states = start.goal, list[StateAlong]()
+        self._rng = rng
 
     @property
     def led(self) -> bool:
@@ -177,6 +249,12 @@ class _Seat:
 
     def ask(self) -> np.ndarray:
         """What the teacher would do now (11,)."""
+        step = len(self._actions)
+        if self._count and step and step % _STATE_STEPS == 0:
+            found = self._batch.snapshot(self.home)
+            memory = {k: v for k, v in found.task.items() if k.startswith(_MEMORY)}
+            named = {k.removeprefix(_MEMORY): v for k, v in memory.items()}
+            self._states.append(StateAlong(self._goal, found.home, named, step))
         label, valid = self._teacher.label(self._batch.world(self.home))
         self._labels.append(label.astype(np.float32))
         self._valid.append(valid and (self._relabel or not self.led))
@@ -205,7 +283,10 @@ class _Seat:
         demonstration = Demonstration(
             seen, np.stack(self._labels), np.array(self._valid), np.stack(self._actions)
         )
-        return Recording(demonstration, self.number, self.ended_by)
+        kept = min(self._count, len(self._states))
+        rows = np.sort(self._rng.choice(len(self._states), kept, replace=False)) if kept else ()
+        states = tuple(self._states[row] for row in rows)
+        return Recording(demonstration, self.number, self.ended_by, states)
 
 
 class _Student:

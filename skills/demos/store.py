@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from skills.demos.recording import Recording
+import tpsrl
+from skills.demos.recording import SUCCESS, Recording
+from skills.starts.bank import ExitState, StatesWriter
+from skills.starts.source import ALONG
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
@@ -47,12 +50,18 @@ class DemosNote:
 class DemosWriter:
     """Writes a folder of demonstrations shard by shard; `finish` makes it one that can be read.
 
+    `homes` says which homes states along the way are of ("slots", "num_objects"), None: none are
+    kept.
+
     Raises:
         UserError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, note: DemosNote) -> None:
-        self.folder, self._note = folder, note
+    def __init__(
+        self, folder: Path, note: DemosNote, homes: Mapping[str, int] | None = None
+    ) -> None:
+        self.folder, self._note, self._homes = folder, note, homes
+        self._states = StatesWriter(folder / ALONG)
         self._shards = self._episodes = self._frames = 0
         self._ended: Counter[str] = Counter()
 
@@ -76,6 +85,8 @@ class DemosWriter:
             arrays["depth"] = _differences(
                 np.concatenate([part.observation["depth"] for part in parts])
             )
+        for recording in recordings:
+            self._keep_states(recording)
         path = self.folder / _SHARDS.replace("*", f"{self._shards:05d}")
         try:
             with files.atomic(path) as temporary:
@@ -86,6 +97,17 @@ class DemosWriter:
         self._episodes += len(parts)
         self._frames += len(arrays["label"])
         self._ended.update(recording.ended_by for recording in recordings)
+
+    def _keep_states(self, recording: Recording) -> None:
+        """Writes the states of a run that are to be started in."""
+        for state in recording.states:
+            succeeded = recording.ended_by == SUCCESS
+            exit_state = ExitState(
+                self._note.skill, f"step {state.step}", succeeded,
+                self._note.skill, "along", state.goal, state.snapshot,
+            )  # fmt: skip
+            memory = {name: values.tolist() for name, values in state.memory.items()}
+            self._states.add(state.snapshot, {**exit_state.note(), "memory": memory})
 
     def finish(self) -> DemosNote:
         """Writes the note, by which the folder becomes one of demonstrations.
@@ -99,6 +121,8 @@ class DemosWriter:
             frames=self._frames,
             ended=dict(self._ended.most_common()),
         )
+        if self._homes is not None:
+            self._states.finish({"version": tpsrl.__version__, **self._homes})
         files.write_json(self.folder / NOTE, {"format": FORMAT, **dataclasses.asdict(note)})
         return note
 

@@ -6,6 +6,7 @@ This is what collectors drive; the gymnasium environments are thin covers of it.
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from skills.core.task import StepOutcome
 from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Observation
+from tpsrl.sim import frozen
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -35,11 +37,11 @@ class BatchOptions:
     """What the homes show and allow.
 
     `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
-    beside it ("habitat", "fetch" or "full", see `skills.core.sensors`, or sensors by name; None:
-    habitat with depth, full without). With `critic` they show the true state as well, the sensors
-    of "full", for a value that only training needs. `base_movement` false holds the base still,
-    the limited action space of the paper's ablation. `settings` changes entries of the skill's
-    settings, `thresholds` are the skill's own (None: those of the default protocol).
+    beside it ("habitat", "fetch", "full" or "teacher", see `skills.core.sensors`, or sensors by
+    name; None: habitat with depth, full without). With `critic` they show the true state as well,
+    the sensors of "teacher", for a value that only training needs. `base_movement` false holds the
+    base still, the limited action space of the paper's ablation. `settings` changes entries of the
+    skill's settings, `thresholds` are the skill's own (None: those of the default protocol).
     """
 
     depth: tuple[int, int] | None = None
@@ -91,7 +93,7 @@ class SkillBatch:
             raise UserError(f"thresholds: {given!r} is not of the kind {kind.__name__}")
         self.thresholds = self.spec.thresholds if given is None else given
         self.sensors = sensors.chosen(self.skill, options.sensors, options.depth is not None)
-        self.critic = sensors.chosen(self.skill, "full", False) if options.critic else ()
+        self.critic = sensors.chosen(self.skill, "teacher", False) if options.critic else ()
         self.mask = action_mask(skill, options.base_movement)
         self.episodes: list[Episode | None] = [None] * simulator.num_envs
         self.depth_s = 0.0
@@ -121,8 +123,15 @@ class SkillBatch:
         known = sensors.known(self.skill)
         return sum(known[name].size for name in names)
 
-    def reset(self, env_ids: Sequence[int], starts: Sequence["Start"]) -> Observation:
+    def reset(
+        self,
+        env_ids: Sequence[int],
+        starts: Sequence["Start"],
+        gone: Mapping[int, int] = MappingProxyType({}),
+    ) -> Observation:
         """Puts each home into its start; the first observations.
+
+        `gone` are the steps of the horizon that count as taken, by home, where any do.
 
         Raises:
             UserError: see `tpsrl.sim.base.Simulator.reset` and `restore`.
@@ -140,10 +149,15 @@ class SkillBatch:
         goals = Goals.of([start.goal for start in starts])
         self._check(goals, starts)
         begun = task.begin(self.skill, goals, world, self.thresholds)
+        for row, start in enumerate(starts):
+            if start.memory is not None:
+                with told_where(start):
+                    _recall(begun, row, start.memory)
+        for row, env in enumerate(env_ids):
+            begun.steps[row] = gone.get(env, 0)
         self._remember(env_ids, begun)
         self._keep(env_ids, world)
-        layouts = [start.episode.layout for start in starts]
-        self._maps.begin(env_ids, layouts, goals, world)
+        self._maps.begin(env_ids, [start.episode for start in starts], goals, world)
         return self._observe(env_ids, begun, world)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> BatchStep:
@@ -181,15 +195,17 @@ class SkillBatch:
 
     def sense(
         self, env_ids: Sequence[int], state: TaskState, measures: Measures, world: WorldState
-    ) -> np.ndarray:
-        """The vectors (m, k) of these homes' observations, beside depth."""
+    ) -> Observation:
+        """All of these homes' observations but depth: the vectors (m, k) by name."""
         readings = self._maps.read(env_ids, world)
-        if sensors.LASER in self.sensors:
-            readings.laser = self.simulator.laser(env_ids)
-        vectors: np.ndarray = sensors.observe(
-            self.skill, self.sensors, state, measures, world, readings
-        )
-        return vectors
+        self._maps.measure(readings, self.simulator, env_ids, state.object)
+        seen = self.skill, state, measures, world, readings
+        shown = {"state": _sensed(self.sensors, *seen)}
+        if self.critic:
+            left = 1.0 - state.steps / self.settings.horizon
+            true_state = _sensed(self.critic, *seen)
+            shown["critic"] = np.column_stack((true_state, left)).astype(np.float32)
+        return shown
 
     def world(self, env_id: int) -> WorldState:
         """The last known state of one home, batch of one."""
@@ -260,7 +276,7 @@ class SkillBatch:
         # What a task of this skill looks like, to be filled with what was saved.
         blank = task.begin(self.skill, Goals.of([SkillGoal()]), world, self.thresholds)
         state = blank.like(snapshot.task)
-        self._maps.restore(env_id, snapshot.path, episode.layout, state.position[0])
+        self._maps.restore(env_id, snapshot.path, episode, state)
         self.episodes[env_id] = episode
         self._remember([env_id], state)
         self._keep([env_id], world)
@@ -290,12 +306,7 @@ class SkillBatch:
     ) -> Observation:
         if measures is None:
             measures = self.skill.measure(state, world, self.thresholds)
-        shown = {"state": self.sense(env_ids, state, measures, world)}
-        if self.critic:
-            maps = self._maps.read(env_ids, world)
-            seen = sensors.observe(self.skill, self.critic, state, measures, world, maps)
-            left = 1.0 - state.steps / self.settings.horizon
-            shown["critic"] = np.column_stack((seen, left)).astype(np.float32)
+        shown = self.sense(env_ids, state, measures, world)
         if self.options.depth is not None:
             begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)
@@ -356,6 +367,29 @@ def checked_actions(actions: Any, count: int) -> np.ndarray:
     if given.shape != (count, act.SIZE):
         raise UserError(f"actions: shape is {given.shape}, expected ({count}, {act.SIZE})")
     return given.astype(np.float64)
+
+
+def _recall(begun: TaskState, row: int, memory: Mapping[str, np.ndarray]) -> None:
+    """Puts what a task remembered into a row of tasks that begin.
+
+    Raises:
+        UserError: it is of another skill, or damaged.
+    """
+    own = begun.memory.take([row])
+    frozen.check_kinds(memory, frozen.kinds(own.to_arrays()), "memory")
+    begun.memory.put([row], own.like(memory))
+
+
+def _sensed(
+    names: tuple[str, ...],
+    skill: Skill,
+    state: TaskState,
+    measures: Measures,
+    world: WorldState,
+    readings: sensors.Readings,
+) -> np.ndarray:
+    vectors: np.ndarray = sensors.observe(skill, names, state, measures, world, readings)
+    return vectors
 
 
 def _rows(env_ids: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""What a policy senses with a map of its home: the way along the floor, a scan, a handle's face.
+"""What a policy senses by a map of its home, its episode and its engine.
 
 One object for training and deployment alike, so that a policy is shown the same by both. The map
 has doors and drawers where they stand when the skill begins.
@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import FACING, SCAN, WAY, Readings
+from skills.core.sensors import CLEARANCE, FACING, LASER, SCAN, SHAPE, WAY, Readings
 from skills.core.skill import Skill
 from skills.core.state import Goals, TaskState
 from skills.envs.path_meter import PathMeter, check_array
 from tpsrl.errors import UserError
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
 from tpsrl.world.floor import floor_map, rounded
 from tpsrl.world.handles import handle
+from tpsrl.world.objects import object_kind
 from tpsrl.world.scan import Scanner
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -24,7 +27,7 @@ _SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the sc
 
 
 class MapSensors:
-    """Map, way, scan and handle of n homes in which one skill is run.
+    """Map, way, scan, handle and object of n homes in which one skill is run.
 
     Args:
         skill: that is run
@@ -40,21 +43,25 @@ class MapSensors:
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
+        self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
+        self._sees_laser, self._feels = LASER in names, CLEARANCE in names
         self._shows_way, self._follows = WAY in names, skill.follows_path
 
     def begin(
         self,
         homes: Sequence[int],
-        layouts: Sequence[str],
+        episodes: Sequence[Episode],
         goals: Goals | TaskState,
         world: WorldState,
     ) -> None:
-        """The skill begins in m homes with these layouts, goals and present worlds."""
+        """The skill begins in m homes with these episodes, goals and present worlds."""
         if self.meter is not None:
+            layouts = [episode.layout for episode in episodes]
             self.meter.begin(homes, layouts, goals.position, world)
-        for row, (home, layout) in enumerate(zip(homes, layouts, strict=True)):
-            self._map(home, layout, np.asarray(world.joints[row]))
-            self._face(home, layout, int(goals.joint[row]), world.joints[row])
+        for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
+            self._map(home, episode.layout, np.asarray(world.joints[row]))
+            self._face(home, episode.layout, int(goals.joint[row]), world.joints[row])
+            self._size(home, episode, int(goals.object[row]))
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
@@ -76,6 +83,23 @@ class MapSensors:
             readings.scan = self._scanner.ranges(homes, world.base)
         if self._facing is not None:
             readings.facing = self._facing[np.asarray(homes)]
+        if self._extent is not None:
+            readings.extent = self._extent[np.asarray(homes)]
+        return readings
+
+    @property
+    def asks_engine(self) -> bool:
+        """Whether anything is sensed that `measure` asks the engine for."""
+        return self._sees_laser or self._feels
+
+    def measure(
+        self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], targets: np.ndarray
+    ) -> Readings:
+        """Adds to readings what the engine measures; `targets` (m,) are the objects concerned."""
+        if self._sees_laser:
+            readings.laser = simulator.laser(env_ids)
+        if self._feels:
+            readings.clearance = simulator.clearance(env_ids, targets)
         return readings
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
@@ -88,9 +112,9 @@ class MapSensors:
         return arrays
 
     def restore(
-        self, home: int, arrays: Mapping[str, np.ndarray], layout: str, goal: np.ndarray
+        self, home: int, arrays: Mapping[str, np.ndarray], episode: Episode, goals: TaskState
     ) -> None:
-        """Puts a home back to where `to_arrays` said it was, on its way to a goal (3,).
+        """Puts a home back to where `to_arrays` said it was, on its way to a goal, batch of one.
 
         Raises:
             UserError: an array is missing or unknown, of another shape, or not finite.
@@ -105,8 +129,10 @@ class MapSensors:
                 raise UserError(f"path: array {name} missing or unknown")
             if array is not None:
                 check_array(name, array, shape)
+        layout = episode.layout
+        self._size(home, episode, int(goals.object[0]))
         if self.meter is not None:
-            self.meter.restore(home, arrays, layout, goal)
+            self.meter.restore(home, arrays, layout, goals.position[0])
         elif arrays:
             raise UserError(f"path: arrays {', '.join(sorted(arrays))} unknown")
         if scanned is not None:
@@ -124,3 +150,9 @@ class MapSensors:
         if self._facing is not None and joint >= 0:
             normal = handle(layout, JOINTS[joint]).normal(float(joints[joint]))
             self._facing[home] = np.arctan2(normal[1], normal[0])
+
+    def _size(self, home: int, episode: Episode, index: int) -> None:
+        """Remembers how large the object is, if there is one."""
+        if self._extent is not None:
+            half = object_kind(episode.objects[index].name).half if index >= 0 else (0.0, 0.0, 0.0)
+            self._extent[home] = half

@@ -56,7 +56,8 @@ class TrainingVecEnvFactory:
     i of the whole takes those at the places i, i + n, i + 2 n, ..., and after the last comes the
     first; of a file, list or bank those come round again that it has. With `limit_ends` the horizon
     ends an episode as a failure does, with no return behind it; without it the episode is cut off,
-    as if it went on (Pardo et al., ICML 2018, have both).
+    as if it went on (Pardo et al., ICML 2018, have both). With `desynchronise` the first episode of
+    each home begins with some of its steps gone, so that not all homes in lock-step end together.
     """
 
     skill: str
@@ -65,6 +66,7 @@ class TrainingVecEnvFactory:
     order: Sequence[int] = ()
     stride: int = 1
     limit_ends: bool = False
+    desynchronise: bool = False
 
     def prepare(self, processes: int | None = None) -> None:
         """Makes the episodes that starts are drawn from, before several workers do it at once.
@@ -124,10 +126,11 @@ class TrainingVecEnv:
             tuple(std.tolist()),
             (rays.start, rays.stop),
             HEAD_CAMERA_FAR_M,
+            0 if factory.order else self._source.groups,
         )
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride
-        self._limit_ends = factory.limit_ends
+        self._limit_ends, self._desynchronise = factory.limit_ends, factory.desynchronise
         self._avoided: frozenset[int] = frozenset()
         self._rngs = [generator(Stream.STARTS, factory.seed, env) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
@@ -143,11 +146,13 @@ class TrainingVecEnv:
     def reset(self, env_ids: Sequence[int]) -> Observation:
         """See `tpsrl.rl.envs.vec_env.VecEnv.reset`."""
         begun, rendering_s = time.perf_counter(), self._batch.depth_s
-        starts = []
+        starts, gone = [], {}
         for env in env_ids:
+            if self._desynchronise and self._start[env] < 0:
+                gone[env] = int(self._rngs[env].integers(self._batch.settings.horizon))
             self._start[env], start = self._next(env)
             starts.append(start)
-        shown = self._batch.reset(env_ids, starts)
+        shown = self._batch.reset(env_ids, starts, gone)
         rows = np.asarray(env_ids)
         self._reward[rows] = 0.0
         for total in self._terms.values():
@@ -199,6 +204,10 @@ class TrainingVecEnv:
     def avoid(self, starts: Sequence[int]) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
         self._avoided = frozenset(starts)
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`."""
+        self._source.weigh(weights)
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
@@ -299,6 +308,7 @@ class TrainingVecEnv:
             success=success,
             ended_by=SUCCESS if success else failure or TIMEOUT,
             terms={name: float(total[env_id]) for name, total in self._terms.items()},
+            start_group=0 if self._order else self._source.group(int(self._start[env_id])),
         )
 
 

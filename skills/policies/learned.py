@@ -20,6 +20,7 @@ from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
+from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -62,9 +63,14 @@ class LearnedPolicy:
         return self._network.depth
 
     @property
-    def laser(self) -> bool:
-        """Whether it looks at the base's laser, see `skills.core.interface.SkillPolicy`."""
-        return sensors.LASER in self._network.sensors
+    def asks_engine(self) -> bool:
+        """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
+        return self._maps.asks_engine
+
+    def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
+        """What the engine measures for `act`."""
+        readings = sensors.Readings()
+        return self._maps.measure(readings, simulator, [env_id], self._task.object)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -75,20 +81,24 @@ class LearnedPolicy:
         self._previous = torch.zeros(1, act.SIZE)
         self._start = torch.ones(1, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
-        self._maps.begin([0], [episode.layout], self._task, world)
+        self._maps.begin([0], [episode], self._task, world)
         self._generator = torch.Generator().manual_seed(_seed(episode, world))
 
     def act(
-        self, world: WorldState, depth: np.ndarray | None = None, laser: np.ndarray | None = None
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: sensors.Readings | None = None,
     ) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`.
 
         Raises:
-            UserError: the network looks at depth, and there is none of its size; or at the laser.
+            UserError: the network looks at depth, and there is none of its size, or it is shown
+                what the engine measures, and there is nothing.
         """
         network, policy = self._network, self._network.policy
         self._advance(world)
-        now = self._observe(self._task, world, depth, laser)
+        now = self._observe(self._task, world, depth, measured)
         shown = now if self._shown is None or not network.delay else self._shown
         self._shown = now
         with torch.inference_mode():
@@ -124,15 +134,15 @@ class LearnedPolicy:
         state: TaskState,
         world: WorldState,
         depth: np.ndarray | None,
-        laser: np.ndarray | None,
+        measured: sensors.Readings | None,
     ) -> dict[str, torch.Tensor]:
         network = self._network
         measures = self._skill.measure(state, world, self._thresholds)
         readings = self._maps.read([0], world)
-        if self.laser:
-            if laser is None:
-                raise UserError(f"laser: the policy of {network.skill} looks at it")
-            readings.laser = laser[None]
+        if self.asks_engine:
+            if measured is None:
+                raise UserError(f"measured: the policy of {network.skill} needs the engine's")
+            readings.laser, readings.clearance = measured.laser, measured.clearance
         vector = sensors.observe(self._skill, network.sensors, state, measures, world, readings)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:

@@ -77,7 +77,7 @@ class BankWriter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._skills: dict[str, _SkillWriter] = {}
+        self._skills: dict[str, StatesWriter] = {}
 
     def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
         """Adds a state by its snapshot and its `ExitState.note`.
@@ -87,7 +87,7 @@ class BankWriter:
         """
         skill = note["skill"]
         if skill not in self._skills:
-            self._skills[skill] = _SkillWriter(self.folder / skill)
+            self._skills[skill] = StatesWriter(self.folder / skill)
         self._skills[skill].add(snapshot, note)
 
     def finish(self, header: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -106,8 +106,12 @@ class BankWriter:
             writer.close()
 
 
-class _SkillWriter:
-    """The exit states of one skill."""
+class StatesWriter:
+    """Writes the states of one skill into a folder, which can be read once it is finished.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,6 +122,7 @@ class _SkillWriter:
         self._shard: ShardWriter | None = None
 
     def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
+        """Adds a state by its snapshot and its note, of `ExitState.note` at least."""
         if self._shard is None or self._shard.count == _SHARD:
             self.close()
             path = self.folder / f"states_{len(self._paths):04d}.npz"
@@ -129,6 +134,7 @@ class _SkillWriter:
         self._records.append({key: note[key] for key in kept})
 
     def finish(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes the index, which has the header as well."""
         self.close()
         sizes = [path.stat().st_size for path in self._paths]
         shards = [
@@ -150,6 +156,7 @@ class _SkillWriter:
         return index
 
     def close(self) -> None:
+        """Closes the file that is being written; safe to call twice."""
         self._open.close()
 
 
@@ -196,8 +203,8 @@ class Bank(Sequence[Start]):
         where = f"{where}: {name}: state {row}"
         if snapshot.engine != self.engine:
             raise UserError(f"starts: {where} is not of engine '{self.engine}', as {INDEX} says")
-        goal = note.get("goal") if isinstance(note, dict) else None
-        return read_start(snapshot, goal, where)
+        note = note if isinstance(note, dict) else {}
+        return read_start(snapshot, note.get("goal"), where, note.get("memory"))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without open files, to be sent to other processes."""

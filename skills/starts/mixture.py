@@ -4,7 +4,9 @@ Parts are separated by commas. A part is `own`, the skill's own distribution, or
 same in apartments of training with the fridge elsewhere (`tpsrl.world.rearranging`), or
 `near:METRES`, the skill's own with the robot anywhere within that distance, or `bank:DIR/SKILL`,
 the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
-those in which that one had succeeded or failed. A number after another colon is the part's weight.
+those in which that one had succeeded or failed, or `along:DIR`, states within recorded runs of the
+skill itself (`tpsrl demos SKILL states=N`), likewise of all runs or of those that had succeeded or
+failed. A number after another colon is the part's weight.
 
 `PART@RECEPTACLE`, such as `own@fridge`, is what of a part is about that receptacle: the one where
 the object lies, or the one that it is to be put on or into.
@@ -21,9 +23,9 @@ from skills.starts.bank import ONLY, Only
 from tpsrl import files
 from tpsrl.errors import UserError, unknown
 
-OWN, REARRANGED, NEAR, BANK = "own", "rearranged", "near", "bank"
+OWN, REARRANGED, NEAR, BANK, ALONG = "own", "rearranged", "near", "bank", "along"
 
-_FORMS = (OWN, REARRANGED, f"{NEAR}:METRES", f"{BANK}:DIR/SKILL")
+_FORMS = (OWN, REARRANGED, f"{NEAR}:METRES", f"{BANK}:DIR/SKILL", f"{ALONG}:DIR")
 _FARTHEST_M = 50.0
 _HEAVIEST = 1e9
 
@@ -32,13 +34,15 @@ _HEAVIEST = 1e9
 class StartShare:
     """A part of a mixture, and its weight, as it was given; 1 where none was.
 
-    `folder` is that of the exit states of a skill; None: the skill's own distribution, of which
+    `folder` is that of the exit states of a skill, or with `along` that of recorded runs of the
+    skill itself; None: the skill's own distribution, of which
     `within` is how many metres away the robot is at most; None: what the skill has itself.
     `rearranged` is that distribution in rearranged apartments. `receptacle` is the one that starts
     are about, "": any.
     """
 
     folder: Path | None = None
+    along: bool = False
     only: Only = "all"
     within: float | None = None
     rearranged: bool = False
@@ -106,8 +110,8 @@ def text_of(share: StartShare) -> str:
         return f"{REARRANGED if share.rearranged else OWN}{about}:{share.weight!r}"
     folder = os.path.abspath(files.user_path(share.folder, "starts"))
     if set(",:@") & set(folder):
-        raise UserError(f"starts: the path {folder} has one of , : @; move the bank")
-    return f"{BANK}:{folder}:{share.only}{about}:{share.weight!r}"
+        raise UserError(f"starts: the path {folder} has one of , : @; move the folder")
+    return f"{ALONG if share.along else BANK}:{folder}:{share.only}{about}:{share.weight!r}"
 
 
 def _part(text: str) -> tuple[StartShare, float | None]:
@@ -121,7 +125,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
         about += colon + weight_of
     words = [word.strip() for word in about.split(":")]
     kind, rest = words[0], words[1:]
-    if kind not in (OWN, REARRANGED, NEAR, BANK):
+    if kind not in (OWN, REARRANGED, NEAR, BANK, ALONG):
         raise unknown("starts", text, _FORMS)
     within = _metres(text, rest) if kind == NEAR else None
     weight: float | None = None
@@ -131,7 +135,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
             raise UserError(
                 f"starts: '{text}': the weight must be above 0 and at most {_HEAVIEST:g}"
             )
-    if kind != BANK:
+    if kind not in (BANK, ALONG):
         if rest:
             raise UserError(
                 f"starts: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
@@ -146,8 +150,9 @@ def _part(text: str) -> tuple[StartShare, float | None]:
         only = next(known for known in ONLY if known == word)
     folder = ":".join(rest)
     if not folder:
-        raise UserError(f"starts: '{text}': no folder is named; such as {BANK}:DIR/SKILL")
-    return StartShare(Path(folder), only, receptacle=receptacle), weight
+        such = f"{ALONG}:DIR" if kind == ALONG else f"{BANK}:DIR/SKILL"
+        raise UserError(f"starts: '{text}': no folder is named; such as {such}")
+    return StartShare(Path(folder), kind == ALONG, only, receptacle=receptacle), weight
 
 
 def _metres(text: str, words: list[str]) -> float:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from skills.core.interface import SkillGoal
 from skills.starts.start import Start, check_goal, told_where
 from tpsrl.errors import UserError
@@ -40,17 +42,32 @@ def load_starts(path: str | os.PathLike[str]) -> list[Start]:
     ]
 
 
-def read_start(snapshot: Snapshot, goal: Any, where: str) -> Start:
+def read_start(snapshot: Snapshot, goal: Any, where: str, memory: Any = None) -> Start:
     """The start of a snapshot and of a goal of `dataclasses.asdict`, after JSON.
+
+    `memory` is that of the task, lists by name, for a start within a run of the skill.
 
     Raises:
         UserError: one of them is damaged; says where they are from.
     """
-    start = Start(snapshot.episode, SkillGoal(), snapshot, where)
+    start = Start(snapshot.episode, SkillGoal(), snapshot, where=where)
     with told_where(start):
-        start = dataclasses.replace(start, goal=_goal(goal))
+        start = dataclasses.replace(start, goal=_goal(goal), memory=_memory(memory))
         check_goal(start)
     return start
+
+
+def _memory(record: Any) -> dict[str, np.ndarray] | None:
+    if record is None:
+        return None
+    try:
+        arrays = {name: np.array(values) for name, values in record.items()}
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise UserError("memory: it is none of a task") from None
+    for name, values in arrays.items():
+        if values.dtype.kind not in "bif" or not np.isfinite(values).all():
+            raise UserError(f"memory: {name} is no array of numbers")
+    return arrays
 
 
 def _goal(record: Any) -> SkillGoal:

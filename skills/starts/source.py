@@ -21,6 +21,7 @@ from tpsrl.world import rearranging
 if TYPE_CHECKING:
     from skills.spec import SkillSpec
 
+ALONG = "along"  # the folder of states within recorded runs
 COUNT = 20  # starts, where none says how many
 _VARIANTS = 1000  # starts that are drawn of each base episode
 
@@ -117,6 +118,7 @@ class StartSource:
         self._where = (split, seed, num_objects)
         self._num_episodes = num_episodes
         self._given: Sequence[Start] | None = None
+        self._weights: np.ndarray | None = None  # of groups, summed up
         self._receptacle = ""
         self._parts: list[StartSource] = []
         self.banks: list[Bank] = []
@@ -132,10 +134,7 @@ class StartSource:
     def _mix(self, shares: Sequence[mixture.StartShare]) -> Sequence[Start] | None:
         """Takes on the parts of a mixture; that of a single one is what the starts are given by."""
         name = self._skill.name
-        banks = [
-            None if share.folder is None else Bank(share.folder, name, share.only)
-            for share in shares
-        ]
+        banks = [_bank(share, name) for share in shares]
         self.banks = [bank for bank in banks if bank is not None]
         _check_homes(self.banks, self._own_objects() if None in banks else 0)
         states = [
@@ -238,6 +237,38 @@ class StartSource:
         """Start number `index`; a file, list or bank begins anew after its last."""
         return self[index if self._given is None else index % len(self._given)]
 
+    @property
+    def groups(self) -> int:
+        """How many groups of starts there are that `weigh` takes a weight for.
+
+        Starts of one base episode are a group; of a file, list or bank each is one.
+        """
+        if self._parts:
+            return sum(part.groups for part in self._parts)
+        if self._given is not None:
+            return len(self._given)
+        return len(self._rows) if self._receptacle else self._num_episodes
+
+    def group(self, index: int) -> int:
+        """The group that a start is of."""
+        if self._parts:
+            row, part = divmod(index, len(self._parts))
+            return sum(before.groups for before in self._parts[:part]) + self._parts[part].group(
+                row
+            )
+        if self._given is not None:
+            return index
+        return index % (len(self._rows) if self._receptacle else BASE_EPISODES)
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """From now on groups of starts are drawn by these weights (groups,), in each part."""
+        if self._parts:
+            ends = np.cumsum([part.groups for part in self._parts])
+            for part, own in zip(self._parts, np.split(weights, ends[:-1]), strict=True):
+                part.weigh(own)
+        else:
+            self._weights = np.cumsum(weights)
+
     def draw(self, rng: np.random.Generator) -> tuple[int, Start]:
         """A start at random, after its index."""
         if self._parts:
@@ -245,13 +276,22 @@ class StartSource:
             row, start = self._parts[part].draw(rng)
             return row * len(self._parts) + part, start
         if self._given is not None:
-            index = int(rng.integers(len(self._given)))
+            index = self._draw_group(rng, 1)[0]
         else:
             period = len(self._rows) if self._receptacle else BASE_EPISODES
-            count = len(self._rows) if self._receptacle else self._num_episodes
-            base, variant = rng.integers([count, _VARIANTS])
-            index = int(base + period * variant)
+            base, variant = self._draw_group(rng, _VARIANTS)
+            index = base + period * variant
         return index, self[index]
+
+    def _draw_group(self, rng: np.random.Generator, variants: int) -> tuple[int, int]:
+        """A group, and one of so many variants."""
+        if self._weights is None:
+            if variants == 1:
+                return int(rng.integers(self.groups)), 0
+            base, variant = rng.integers([self.groups, variants])
+            return int(base), int(variant)
+        place = np.searchsorted(self._weights, rng.random() * self._weights[-1], "right")
+        return min(int(place), self.groups - 1), int(rng.integers(variants))
 
     def first(self, count: int | None, processes: int | None = None) -> list[Start]:
         """The first starts; of a mixture of each part its share, part after part.
@@ -288,6 +328,14 @@ class StartSource:
             pairs = [divmod(index, len(self._rows)) for index in indices]
             indices = [self._rows[row] + BASE_EPISODES * variant for variant, row in pairs]
         return self._states.obtain(self._skill, indices, *self._where, processes=processes)
+
+
+def _bank(share: mixture.StartShare, skill: str) -> Bank | None:
+    """The recorded states that a part is of, if it is of such."""
+    if share.folder is None:
+        return None
+    folder = share.folder / ALONG if share.along else share.folder
+    return Bank(folder, skill, share.only)
 
 
 class _About(Sequence[Start]):

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -18,12 +18,15 @@ class Start:
     """One start of a skill: what a home is reset to, and what the skill is about.
 
     With a `snapshot` (a recorded exit state of the skill before) the home is restored to it
-    instead; `episode` is the snapshot's own. `where` is what it was read from, "": from nowhere.
+    instead; `episode` is the snapshot's own. With a `memory` as well, of
+    `skills.core.state.TaskState.memory`, the start is within a run of the skill, which goes on with
+    what it remembered there. `where` is what it was read from, "": from nowhere.
     """
 
     episode: Episode
     goal: SkillGoal
     snapshot: Snapshot | None = None
+    memory: Mapping[str, np.ndarray] | None = None
     where: str = dataclasses.field(default="", compare=False)
 
 

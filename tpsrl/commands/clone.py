@@ -42,7 +42,7 @@ class CloneSettings:
         "default",
         "network and fitting; preset.KEY=... changes an entry",
     )
-    sensors: Literal["habitat", "fetch", "full"] = config.option(
+    sensors: Literal["habitat", "fetch", "full", "teacher"] = config.option(
         "habitat", "what the policy is shown beside the camera"
     )
     depth: int = config.option(

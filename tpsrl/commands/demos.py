@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsrl import config, files, progress
 from tpsrl.commands import Command, by_skill
-from tpsrl.errors import renamed
+from tpsrl.errors import UserError, renamed
 
 if TYPE_CHECKING:
     from skills.envs.environment import EnvOptions
@@ -17,6 +17,7 @@ it is kept what it would do there. `tpsrl clone SKILL demos=DIR` fits a policy t
 docs/imitation.md."""
 
 _MOST_STEPS = 100_000  # of an episode, all of which are kept until it is over
+_MOST_STATES = 1000
 _JOB = 12  # episodes that a worker is given at a time
 _FEW_OBJECTS = 12
 
@@ -35,6 +36,16 @@ class DemosSettings:
         "instead of the skill's own: bank:DIR/SKILL, rearranged, or a mixture such as "
         "own:0.5,bank:DIR/SKILL:0.5",
     )
+    agent: str = config.option(
+        "teacher", "who acts: teacher, scripted, or a checkpoint, or folder of a training"
+    )
+    states: int = config.option(
+        0,
+        "of each run so many states are kept, for start_states=along:DIR",
+        minimum=0,
+        maximum=_MOST_STATES,
+    )
+    camera: bool = config.option(True, "false: no depth is recorded, which is quicker")
     disturbed: float = config.option(
         0.6, "share of the episodes in which the expert is disturbed", minimum=0, maximum=1
     )
@@ -98,18 +109,24 @@ def _record(settings: DemosSettings) -> int:
     from skills import registry
     from skills.core.sensors import known
     from skills.demos import lerobot, store
-    from skills.demos.recording import recorded_sensors
+    from skills.demos.recording import TEACHER, recorded_sensors
 
     if settings.format == "lerobot":
         lerobot.check_installed()
-    teacher = type(registry.get(settings.skill).make_teacher())  # refuses a skill that has none
-    skill = registry.get(settings.skill).definition
+        if settings.states:
+            raise UserError(f"states: {settings.states}, but format=lerobot keeps none; nearest: 0")
+    spec = registry.get(settings.skill)
+    made: dict[str, Any] = dataclasses.asdict(settings)
+    if settings.agent == TEACHER:
+        teacher = type(spec.make_teacher())  # refuses a skill that has none
+        made["teacher"] = f"{teacher.__module__}:{teacher.__name__}"
+    skill = spec.definition
     sizes = known(skill)
     note = store.DemosNote(
         settings.skill,
         tuple((name, sizes[name].size) for name in recorded_sensors(skill)),
-        (settings.depth, settings.depth),
-        made=dataclasses.asdict(settings) | {"teacher": f"{teacher.__module__}:{teacher.__name__}"},
+        (settings.depth, settings.depth) if settings.camera else None,
+        made=made,
     )
     console = Console()
     path = files.user_path(settings.out or f"out/demos/{settings.skill}")
@@ -120,14 +137,29 @@ def _record(settings: DemosSettings) -> int:
         return 0
     out = files.new_folder(path)
     with files.unfinished(out) as folder:
-        kind = lerobot.LeRobotWriter if settings.format == "lerobot" else store.DemosWriter
-        writer = kind(folder, note)
+        writer: Any
+        if settings.format == "lerobot":
+            writer = lerobot.LeRobotWriter(folder, note)
+        else:
+            writer = store.DemosWriter(folder, note, _homes(settings) if settings.states else None)
         for recordings in record(settings, console):
             writer.add(recordings)
         done = writer.finish()
     ended = ", ".join(f"{name} {count}" for name, count in done.ended.items())
     _say(console, f"{done.episodes:,} episodes, {done.frames:,} frames: {ended}\nwrote {out}")
     return 0
+
+
+def _homes(settings: DemosSettings) -> dict[str, int]:
+    """The homes that states are of: how many objects they hold, and how many there are."""
+    from skills import registry
+    from tpsrl.world.slots import capacity_for
+
+    options = env_options(settings)
+    own = registry.get(settings.skill).start_states().num_objects
+    count = min(own, options.num_objects or 0)
+    slots = options.source(settings.skill).slots(settings.engine)
+    return {"slots": slots or capacity_for(count), "num_objects": count}
 
 
 def _say(console: Any, text: str) -> None:
@@ -153,7 +185,7 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
         RecordJob(tuple(range(first, min(first + _JOB, settings.num))), actors, settings.seed)
         for first in range(0, settings.num, _JOB)
     ]
-    factory = RecorderFactory(settings.skill, options)
+    factory = RecorderFactory(settings.skill, options, agent=settings.agent, states=settings.states)
     kept: dict[int, list[Any]] = {}
     written = 0
     done = 0
@@ -176,7 +208,7 @@ def env_options(settings: DemosSettings) -> "EnvOptions":
     own = registry.get(settings.skill).start_states().num_objects
     count = settings.num_objects
     return EnvOptions(
-        depth=(settings.depth, settings.depth),
+        depth=(settings.depth, settings.depth) if settings.camera else None,
         horizon=settings.horizon,
         starts=settings.start_states,
         num_objects=min(own, _FEW_OBJECTS) if count is None else count,

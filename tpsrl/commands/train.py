@@ -56,7 +56,7 @@ class TrainingSettings:
     depth: int = config.option(
         64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
     )
-    sensors: Literal["habitat", "fetch", "full"] | None = config.option(
+    sensors: Literal["habitat", "fetch", "full", "teacher"] | None = config.option(
         None, "beside the camera (default: habitat; without camera full)"
     )
     base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
@@ -131,6 +131,11 @@ class TrainingSettings:
         None,
         "folders of demonstrations, by commas, to imitate beside it (preset.ppo.imitation_coef)",
     )
+    teacher: str | None = config.option(
+        None,
+        "checkpoint, or folder of a training, of a policy of the true state that labels every "
+        "state (preset.ppo.teacher_coef)",
+    )
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
     )
@@ -153,8 +158,12 @@ def choose(word: str | None) -> Command:
     return by_skill.of_skill(word, Command(_DESCRIPTION, TrainingSettings, run, load=load))
 
 
-def load(overrides: Sequence[str]) -> TrainingSettings:
+def load(
+    overrides: Sequence[str], schema: type[TrainingSettings] = TrainingSettings
+) -> TrainingSettings:
     """The settings of a new training, or with `resume=DIR` those of an earlier one, changed.
+
+    `schema` has the defaults of a new one.
 
     Raises:
         UserError: a setting is not valid, the folder is none of a training, or of another skill,
@@ -166,7 +175,7 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     if folder is not None:  # starts= is the same as start_states=, which is what was kept
         overrides = [f"start_states={o[7:]}" if o.startswith("starts=") else o for o in overrides]
     if folder is None:
-        settings: TrainingSettings = by_skill.load(TrainingSettings, overrides)
+        settings: TrainingSettings = by_skill.load(schema, overrides)
         from tpsrl.commands import fine_tuning
 
         return fine_tuning.begun(settings, given)
@@ -176,8 +185,8 @@ def load(overrides: Sequence[str]) -> TrainingSettings:
     for name in ("init", "encoder"):
         if name in given:
             raise UserError(f"{name}: {folder} has weights of its own; leave {name} out, or resume")
-    settings = config.load(TrainingSettings, overrides, path)
-    own = config.load(TrainingSettings, [], path)
+    settings = config.load(schema, overrides, path)
+    own = config.load(schema, [], path)
     if settings.skill != own.skill:
         raise UserError(f"resume: {folder} trains {own.skill}, not {settings.skill}")
     if settings.frozen != own.frozen:
@@ -256,7 +265,9 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     shown = Watch(settings.skill, settings.preset.steps, console)
     with shown if group.rank == 0 else ranks.RankWatch(group.rank) as watch:
         with datasets.telling(watch.prepare):
-            task, imitation = ranks.in_turn(group, lambda: training_task.make(settings, group.rank))
+            task, imitation, teacher = ranks.in_turn(
+                group, lambda: training_task.make(settings, group.rank)
+            )
         if group.rank == 0:
             watch.say(_start(settings.preset.num_envs, processes, group.size))
         trainer = Trainer(
@@ -272,6 +283,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
             imitation=imitation,
             logger=settings.logger,
             group=group,
+            teacher=teacher,
         )
         try:
             if checkpoint is not None:

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 _FEW_OBJECTS = 12
 
 
-def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
+def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
     """What a policy is trained in, as `tpsrl.rl.run.trainer.TrainTask`, and what it imitates.
+
+    The third is its teacher (`tpsrl.rl.learning.teaching.Teacher`), None where there is none.
 
     What is wrong with that is found before the episodes are made, which may take minutes.
 
@@ -44,19 +46,24 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
     )
     options.check(settings.skill)
     factory = TrainingVecEnvFactory(
-        settings.skill, options, settings.seed, limit_ends=settings.limit_ends
+        settings.skill,
+        options,
+        settings.seed,
+        limit_ends=settings.limit_ends,
+        desynchronise=settings.preset.desynchronise,
     )
     making = None if settings.processes is None else max(settings.processes, 1)
     with renamed("starts", "start_states"):
         deploy = deployment(factory, settings.delay)
         imitation = _imitation(settings, deploy, rank)
+        teacher = _teacher(settings)
         factory.prepare(making)
         banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
     if banks:
         deploy["banks"] = banks
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
     if not settings.validation_episodes:
-        return TrainTask(shown, None, deploy), imitation
+        return TrainTask(shown, None, deploy), imitation, teacher
     how = HeldOut(
         settings.validation_episodes,
         settings.validation_seed,
@@ -68,7 +75,7 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any]:
     )
     with renamed("starts", "validation_starts"):
         validation = validation_pools(settings.skill, options, how)
-    return TrainTask(shown, validation, deploy), imitation
+    return TrainTask(shown, validation, deploy), imitation, teacher
 
 
 def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: int) -> Any:
@@ -91,6 +98,41 @@ def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: in
     folders = [folder.strip() for folder in settings.demos.split(",")]
     episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
     return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed + rank, SCALES)
+
+
+def _teacher(settings: "TrainingSettings") -> Any:
+    """Who labels the states, None where nobody does.
+
+    Raises:
+        UserError: it is of another skill, has a sensor that is not of the true state, or no label
+            can be had of it.
+    """
+    if settings.teacher is None:
+        return None
+    from skills import registry
+    from skills.core import sensors
+    from skills.demos.preset import SWITCHES
+    from skills.policies.learned import Network, find
+    from tpsrl.rl.learning.teaching import Teacher
+
+    network = Network(find(settings.skill, settings.teacher), "teacher")
+    if network.skill != settings.skill:
+        raise UserError(f"teacher: {settings.teacher} acts for {network.skill}")
+    skill = registry.get(settings.skill).definition
+    held = sensors.chosen(skill, "teacher", False)
+    for name in network.sensors:
+        if name not in held:
+            raise UserError(
+                f"teacher: {settings.teacher} is shown '{name}', which is not among the sensors of "
+                "sensors=teacher"
+            )
+    if not settings.preset.policy.critic:
+        raise UserError(
+            "teacher: it acts by the true state, which environments show with "
+            "preset.policy.critic=true"
+        )
+    columns = sensors.places(skill, held, network.sensors).tolist()
+    return Teacher(network.policy, columns, SWITCHES)
 
 
 def task_changes(text: str | None) -> dict[str, float | None]:

@@ -89,6 +89,14 @@ class Simulator(Protocol):
         """Scans (n, LASER_RAYS) float32 by the base's laser, see `tpsrl.sim.laser.Laser`."""
         ...
 
+    def clearance(self, env_ids: Sequence[int], targets: np.ndarray) -> np.ndarray:
+        """How near points of the robot are to surfaces, (n, CLEARANCE_ROWS, 4) float32.
+
+        See `tpsrl.sim.clearance.Clearance`; `targets` (n,) are the objects that the hands are to
+        touch, -1 for none.
+        """
+        ...
+
     def snapshot(self, env_id: int) -> Snapshot:
         """The home, frozen."""
         ...

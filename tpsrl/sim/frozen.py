@@ -30,21 +30,21 @@ def kinds(arrays: Arrays) -> Kinds:
     return {name: (value.dtype, value.shape) for name, value in arrays.items()}
 
 
-def check_kinds(arrays: Arrays, own: Kinds) -> None:
-    """Refuses arrays of other names, types or shapes than a home's own.
+def check_kinds(arrays: Arrays, own: Kinds, what: str = "snapshot") -> None:
+    """Refuses arrays of other names, types or shapes than a home's own; `what` they are.
 
     Raises:
         UserError: names the array.
     """
     if wrong := sorted(own.keys() ^ arrays.keys()):
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-        raise UserError(f"snapshot: {', '.join(wrong[:_NAMED])}{more}: missing or unknown")
+        raise UserError(f"{what}: {', '.join(wrong[:_NAMED])}{more}: missing or unknown")
     found = kinds(arrays)
     if found == own:
         return
     name = next(name for name in own if found[name] != own[name])
     (kind, shape), (own_kind, own_shape) = found[name], own[name]
-    raise UserError(f"snapshot: {name}: is {kind} {shape}, this home has {own_kind} {own_shape}")
+    raise UserError(f"{what}: {name}: is {kind} {shape}, this home has {own_kind} {own_shape}")
 
 
 def check_values(arrays: Arrays, model: Any, num_objects: int) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Capabilities, Snapshot, Sphere
 from tpsrl.sim.caster import Caster
+from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.home_model import load_home_model
 from tpsrl.sim.laser import Laser
@@ -15,7 +16,7 @@ from tpsrl.sim.observe import observe
 from tpsrl.sim.pictures import Pictures
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import LASER_RAYS
+from tpsrl.world.fetch import CLEARANCE_ROWS, LASER_RAYS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -37,6 +38,7 @@ class MujocoSimulator:
         model = self.home.model
         self._caster = Caster(model.geom_type)
         self._laser = Laser(model.geom_type, ~self.home.robot_geom)
+        self._clearance = Clearance(self.home)
         self._pictures = Pictures(self.home, num_envs)
         self._camera_local_pos = model.cam_pos[self.home.head_camera].copy()
         self._camera_local_mat = quat_matrix(model.cam_quat[self.home.head_camera])
@@ -142,6 +144,14 @@ class MujocoSimulator:
             base = one.data.xpos[self._base_body], one.data.xmat[self._base_body].reshape(3, 3)
             geoms = one.data.geom_xpos, one.data.geom_xmat, one.model.geom_size
             self._laser.ranges(*geoms, *base, out[row])
+        return out
+
+    def clearance(self, env_ids: Sequence[int], targets: np.ndarray) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.clearance`."""
+        out = np.empty((len(env_ids), CLEARANCE_ROWS, 4), dtype=np.float32)
+        for row, (env, target) in enumerate(zip(env_ids, targets.tolist(), strict=True)):
+            one = self.homes[env]
+            self._clearance.measure(one.model, one.data, one.held, target, out[row])
         return out
 
     def _head_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:

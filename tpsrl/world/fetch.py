@@ -72,3 +72,25 @@ TRUNK = (
     ("neck", "box", (0.05, 0.06, 0.08), (-0.05, 0.0, 1.06)),
     ("head", "box", (0.09, 0.12, 0.055), (0.04, 0.0, 1.19)),
 )
+
+# Points of the robot that clearance is measured from (`tpsrl.sim.clearance`): body, place in its
+# frame (m). The first `HAND_POINTS` are those of the hand; those of what it holds come last.
+CLEARANCE_RANGE_M = 0.4
+CLEARANCE_POINTS = (
+    ("wrist_roll", (GRIPPER + CUP, 0.0, 0.0)),
+    ("wrist_roll", (0.1, 0.0, 0.0)),
+    ("wrist_flex", (0.07, 0.0, 0.0)),
+    ("elbow_flex", (0.1, 0.0, 0.0)),
+    ("forearm_roll", (0.06, 0.0, 0.0)),
+    ("elbow_flex", (0.0, 0.0, 0.0)),
+    ("shoulder_lift", (0.13, 0.0, 0.0)),
+    ("upperarm_roll", (0.06, 0.0, 0.0)),
+    ("base", (0.25, 0.0, 0.2)),
+    ("base", (-0.25, 0.0, 0.2)),
+    ("base", (0.0, 0.25, 0.2)),
+    ("base", (0.0, -0.25, 0.2)),
+    ("base", (-0.02, 0.13, 0.75)),
+    ("base", (-0.02, -0.13, 0.75)),
+)
+HAND_POINTS, HELD_POINTS = 2, 2
+CLEARANCE_ROWS = len(CLEARANCE_POINTS) + HELD_POINTS

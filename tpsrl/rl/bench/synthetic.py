@@ -109,6 +109,9 @@ class SyntheticVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
         self._avoided = frozenset(starts)
 
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`; its starts have no groups."""
+
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
         arrays, note = self._envs[env_id].snapshot()

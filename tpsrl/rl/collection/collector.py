@@ -23,7 +23,7 @@ from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, named
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.acting import ActingPolicy
 
 
 @dataclasses.dataclass(slots=True)
@@ -93,7 +93,11 @@ class Collector:
         return False
 
     def collect(
-        self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int = 0, ahead: bool = True
+        self,
+        policy: ActingPolicy,
+        rollouts: Sequence[Rollout],
+        version: int = 0,
+        ahead: bool = True,
     ) -> Collection:
         """The next rollout, from `begin` to `finish`.
 
@@ -112,7 +116,7 @@ class Collector:
 
     # -- filling a rollout ---------------------------------------------------------------------
 
-    def fill(self, policy: ActorCritic, rollout: Rollout, version: int) -> Collection:
+    def fill(self, policy: ActingPolicy, rollout: Rollout, version: int) -> Collection:
         """Collects a rollout that was begun; see `collect`."""
         accounting, schedule = self._accounting, self._schedule
         accounting.begin()
@@ -165,7 +169,7 @@ class Collector:
         return done.episodes
 
     def _advance(
-        self, policy: ActorCritic, rollout: Rollout, version: int, envs: np.ndarray
+        self, policy: ActingPolicy, rollout: Rollout, version: int, envs: np.ndarray
     ) -> None:
         """Chooses the next actions of environments (m,) and sends them, sooner or later.
 

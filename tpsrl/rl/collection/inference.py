@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.acting import ActingPolicy
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,7 +69,7 @@ class Choice:
         )
 
 
-def choose(policy: ActorCritic, batch: Batch) -> Choice:
+def choose(policy: ActingPolicy, batch: Batch) -> Choice:
     """The actions of a batch; it changes nothing, so several threads may do it at once."""
     with torch.inference_mode():
         step = policy.act(batch.shown, *batch.inputs)
@@ -98,7 +98,7 @@ class InferenceThreads:
         """How many have nothing to do, be it that what they did was not collected yet."""
         return self._count - sum(not task.done() for _, task in self._tasks)
 
-    def submit(self, policy: ActorCritic, batch: Batch) -> None:
+    def submit(self, policy: ActingPolicy, batch: Batch) -> None:
         """Has one choose a batch's actions, by the policy as it is until then."""
         assert self._executor is not None
         self.held[batch.envs] = True

@@ -18,7 +18,7 @@ from tpsrl.rl.collection.collector import Collection, Collector, check_rollouts
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.pool import EnvPool, PoolSnapshot
 from tpsrl.rl.envs.vec_env import Json
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.acting import ActingPolicy
 
 _PATIENCE_S = 5.0  # for the thread to end
 _SWITCH_S = 5e-4  # Python's own 5 ms are the sixth part of a slow step
@@ -33,7 +33,7 @@ class OverlapCollector:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self.num_envs, self.spec = collector.num_envs, collector.spec
-        self._actor: ActorCritic | None = None
+        self._actor: ActingPolicy | None = None
         self._last: Rollout | None = None
         self._thread: threading.Thread | None = None
         self._result: Collection | BaseException | None = None
@@ -49,7 +49,11 @@ class OverlapCollector:
         return self._thread is not None
 
     def collect(
-        self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int = 0, ahead: bool = True
+        self,
+        policy: ActingPolicy,
+        rollouts: Sequence[Rollout],
+        version: int = 0,
+        ahead: bool = True,
     ) -> Collection:
         """See `Collector.collect`."""
         check_rollouts(rollouts, self.rollouts, self.num_envs, self.name)
@@ -77,13 +81,15 @@ class OverlapCollector:
         following.begin(self._last)
         return following
 
-    def _begin_ahead(self, policy: ActorCritic, rollouts: Sequence[Rollout], version: int) -> None:
+    def _begin_ahead(self, policy: ActingPolicy, rollouts: Sequence[Rollout], version: int) -> None:
         """Begins to collect the next rollout with the policy as it is."""
-        if self._actor is None:
+        if type(self._actor) is not type(policy):
             self._actor = copy.deepcopy(policy)
             sys.setswitchinterval(_SWITCH_S)
-        self._actor.load_state_dict(policy.state_dict())
-        rollout, actor = self._next(rollouts), self._actor
+        actor = self._actor
+        assert actor is not None
+        actor.load_state_dict(policy.state_dict())
+        rollout = self._next(rollouts)
 
         def run() -> None:
             try:

@@ -81,6 +81,10 @@ class DelayedVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.avoid`."""
         self._vec_env.avoid(starts)
 
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`."""
+        self._vec_env.weigh(weights)
+
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
         arrays, note = self._vec_env.snapshot(env_id)

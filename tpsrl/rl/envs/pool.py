@@ -108,6 +108,10 @@ class EnvPool(Protocol):
         """What was lost since the last call; these environments are idle sooner or later."""
         ...
 
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`; holds from each environment's next step on."""
+        ...
+
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds by `CAUSES` so far, of the processes' mean."""

@@ -116,6 +116,10 @@ class SerialEnvPool:
         """See `EnvPool.ready_at`; they are ready when they are looked for."""
         return np.full(len(envs), time.monotonic())
 
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `EnvPool.weigh`."""
+        self._vec_env.weigh(weights)
+
     def lost(self) -> list[LostEnvs]:
         """Always []: an error here is the caller's."""
         return []

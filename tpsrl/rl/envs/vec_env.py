@@ -20,7 +20,8 @@ class EnvSpec:
     (A,) how widely, 0 for the policy's own `PolicySettings.initial_std`: a stop that ends the
     episode half of the time would leave nothing to learn from. `rays` are the first column of
     "state", and the one behind the last, that hold distances in metres; `far` is how many metres
-    off a 1 of an image is.
+    off a 1 of an image is. `start_groups` is how many groups of start states there are that can be
+    weighted (`VecEnv.weigh`).
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -29,6 +30,7 @@ class EnvSpec:
     initial_std: tuple[float, ...] = ()
     rays: tuple[int, int] = (0, 0)
     far: float = 1.0
+    start_groups: int = 0
 
     @property
     def action_size(self) -> int:
@@ -42,7 +44,7 @@ class EpisodeStats:
 
     `env` is the environment's number in the whole; `terms` are the sums of the reward's terms,
     `ended_by` is "success", "timeout" or the name of a failure, `start_index` the number of the
-    start state that it was drawn from.
+    start state that it was drawn from, `start_group` the group of that.
     """
 
     env: int
@@ -52,6 +54,7 @@ class EpisodeStats:
     success: bool
     ended_by: str
     terms: dict[str, float] = dataclasses.field(default_factory=dict)
+    start_group: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -115,6 +118,10 @@ class VecEnv(Protocol):
 
     def avoid(self, starts: Sequence[int]) -> None:
         """From now on these start states are not drawn any more."""
+        ...
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """From now on start states are drawn by the weights (EnvSpec.start_groups,) of groups."""
         ...
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:

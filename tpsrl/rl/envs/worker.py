@@ -112,6 +112,7 @@ class _WorkerLoop:
         self._state = shared["state"][envs[0] : envs[-1] + 1]
         self._closing, self._command_pending = shared["closing"], shared["command_pending"]
         self._quarantined, self._known_quarantined = shared["quarantined"], 0
+        self._weights, self._known_weights = shared["start_weights"], 0.0
 
     def run(self) -> None:
         """Until the pool is closed."""
@@ -120,11 +121,11 @@ class _WorkerLoop:
                 continue
             if self._command_pending[self._number]:
                 self._command_pending[self._number] = False
-                self._update_quarantine()
+                self._update_starts()
                 self._execute(*self._pipe.recv())
             sent = np.flatnonzero(self._state == STEPPING)
             if len(sent):
-                self._update_quarantine()
+                self._update_starts()
                 self._step(sent)
 
     def report_failure(self) -> None:
@@ -132,8 +133,11 @@ class _WorkerLoop:
         self._shared["error_pending"][self._number] = True
         self._signals.send(MAIN_CHANNEL)
 
-    def _update_quarantine(self) -> None:
-        """Tells the environments which starts are in quarantine, if that changed."""
+    def _update_starts(self) -> None:
+        """Tells the environments which starts to avoid, and how to weigh them, if that changed."""
+        if self._weights[0] != self._known_weights:
+            self._known_weights = float(self._weights[0])
+            self._vec_env.weigh(self._weights[1:].copy())
         count = int(self._quarantined[0])
         if count != self._known_quarantined:
             self._vec_env.avoid(self._quarantined[1 : 1 + count].tolist())

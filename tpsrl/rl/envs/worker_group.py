@@ -365,6 +365,10 @@ def _layout(spec: EnvSpec, num_envs: int, processes: int) -> ArrayLayout:
         "messages": ((processes,), np.int64),  # about episodes, that were sent
         "seconds": ((processes, len(CAUSES)), np.float64),
         "start_index": ((num_envs,), np.int64),  # of the episode that each environment is in
+        "start_weights": (
+            (1 + spec.start_groups,),
+            np.float64,
+        ),  # how often they were set, and these
         "quarantined": ((1 + MAX_QUARANTINED,), np.int64),  # how many starts, and these
     }
     return layout | dict(StepBuffers.layout(spec, num_envs))

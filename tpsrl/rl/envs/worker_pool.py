@@ -131,6 +131,11 @@ class WorkerEnvPool:
         found, self._supervisor.lost = self._supervisor.lost, []
         return found
 
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.pool.EnvPool.weigh`."""
+        self.group.array("start_weights")[1:] = weights
+        self.group.array("start_weights")[0] += 1.0
+
     # -- everything else -----------------------------------------------------------------------
 
     @property

@@ -18,9 +18,10 @@ from tpsrl.rl.learning.rates import adapted, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.learning.teaching import Label, StateHead, Teacher
 from tpsrl.rl.learning.value_fit import fit_value, squared_errors
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import VALUE_PARTS, ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, VALUE_PARTS, ActorCritic
 
 # The loss () of a policy on demonstrations, another batch at each call.
 Imitation = Callable[[ActorCritic], torch.Tensor]
@@ -38,17 +39,21 @@ _MEASURED = (
     "grad_norm",
     "imitation_loss",
     "correction",
+    "teacher_loss",
+    "auxiliary_loss",
 )
+_HEAD = "state_head."  # of the names of the auxiliary head's parameters
 _KL = _MEASURED.index("kl")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Target:
-    """What an update holds on to: columns, and the weight of imitation.
+    """What an update holds on to: columns, and the weights of imitation and of the teacher.
 
     `log_prob` is that of the policy at the start of the update, `weight` stands against the bias of
     sampling, `correction` is proximal / behaviour where a former policy has collected. With
-    `value_only` nothing but the value is learned. `share` is how much this rank counts.
+    `value_only` nothing but the value is learned. `share` is how much this rank counts. `label` are
+    columns of what the teacher says, None where its weight is 0.
     """
 
     advantage: torch.Tensor
@@ -58,6 +63,13 @@ class _Target:
     imitation_coef: float
     value_only: bool
     share: float
+    teacher_coef: float
+    label: Label | None
+
+    def labels(self, rows: torch.Tensor) -> Label:
+        """What the teacher says of rows."""
+        assert self.label is not None
+        return Label(self.label.mean[rows], self.label.std[rows])
 
 
 class PPO:
@@ -74,6 +86,7 @@ class PPO:
             at first and linearly less until `imitation_until`
         group: who learns the same policy together, each from rollouts of its own; all have to
             begin with the same policy and make as many updates
+        teacher: who says what to do in each state of a rollout, for `teacher_coef`
 
     Raises:
         UserError: settings do not fit together.
@@ -86,8 +99,13 @@ class PPO:
         seed: int = 0,
         imitation: Imitation | None = None,
         group: Group | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
         settings.check()
+        if settings.teacher_coef > 0.0 and teacher is None:
+            raise UserError("teacher_coef: there is no teacher; set it to 0")
+        if settings.auxiliary_coef > 0.0 and policy.critic is None:
+            raise UserError("auxiliary_coef: nobody knows the true state; policy.critic=true")
         if settings.imitation_coef > 0.0 and imitation is None:
             raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
         if settings.value_epochs and policy.critic is None:
@@ -95,10 +113,17 @@ class PPO:
         self.policy, self.settings, self._imitation = policy, settings, imitation
         self.group: Group = group or Alone()
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
+        self._state_head: StateHead | None = None
+        if settings.auxiliary_coef > 0.0:
+            size = policy.spec.observations[CRITIC][0]
+            head = StateHead(policy.trunk.size, size).to(policy.mask.device)
+            self._state_head = head
+            self._parameters |= {f"{_HEAD}{n}": p for n, p in head.named_parameters()}
         self._policy_parameters = [
             p for name, p in self._parameters.items() if not name.startswith(VALUE_PARTS)
         ]
         self.device = next(iter(self._parameters.values())).device
+        self._teacher = None if teacher is None else teacher.to(self.device)
         self.generator = torch.Generator().manual_seed(seed)
         self.rate = settings.learning_rate
         of_value = [name for name in self._parameters if name.startswith(VALUE_PARTS)]
@@ -139,7 +164,7 @@ class PPO:
         explained = self._estimate(rollout)
         coefficient = 0.0 if value_only else settings.imitation_coef * self._decay(progress)
         version = _newest(rollout) if version is None else version
-        target = self._target(rollout, version, coefficient, value_only)
+        target = self._target(rollout, version, coefficient, value_only, progress)
         self.optimizer.reset()
         total, epochs = torch.zeros(len(_MEASURED), device=self.device), 0
         over = False
@@ -166,6 +191,7 @@ class PPO:
             raise RunError(_complaint(self.policy, rollout))
         return dict(zip(_MEASURED, mean, strict=True)) | {
             "imitation_coef": coefficient,
+            "teacher_coef": target.teacher_coef,
             "explained_variance": explained,
             "fresh": rollout.num_fresh / len(rollout.rows),
             "age": _age(rollout, version),
@@ -214,6 +240,8 @@ class PPO:
         tensors = {"shuffle": self.shuffle}
         tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
         tensors |= {f"adam.{k}": v for k, v in self.optimizer.state_dict().items()}
+        if self._state_head is not None:
+            tensors |= {f"{_HEAD}{k}": v for k, v in self._state_head.state_dict().items()}
         note = {"parameters": len(self._parameters)}
         return tensors, note | ({"rate": self.rate} if self._adaptive else {})
 
@@ -242,12 +270,19 @@ class PPO:
         self.shuffle = tensors["shuffle"]
         self.entropy.load_state_dict(_under("entropy.", tensors))
         self.optimizer.load_state_dict(_under("adam.", tensors))
+        if self._state_head is not None:
+            self._state_head.load_state_dict(_under(_HEAD, tensors))
         if self._adaptive:
             rate = float(note.get("rate", self.rate))
             self.rate = min(max(rate, self.settings.rate_min), self.settings.rate_max)
 
     def _target(
-        self, rollout: Rollout, version: int, imitation_coef: float, value_only: bool
+        self,
+        rollout: Rollout,
+        version: int,
+        imitation_coef: float,
+        value_only: bool,
+        progress: float,
     ) -> _Target:
         """What the update of a rollout by the policy of this version holds on to."""
         batch = len(rollout.rows) // self.settings.minibatches
@@ -255,7 +290,23 @@ class PPO:
         correction = (log_prob - rollout.log_prob).exp().clamp(max=self.settings.correction_max)
         advantage, weight = self._advantage(rollout), self._weight(rollout)
         share = 1.0 if self.settings.equal_ranks else float(rollout.num_fresh)
-        return _Target(advantage, weight, log_prob, correction, imitation_coef, value_only, share)
+        coefficient = 0.0 if value_only else self.settings.teacher_coef
+        if self.settings.teacher_falls:
+            coefficient *= max(0.0, 1.0 - progress)
+        label = None
+        if coefficient > 0.0 and self._teacher is not None:
+            label = self._teacher.label(rollout.observation)
+        return _Target(
+            advantage,
+            weight,
+            log_prob,
+            correction,
+            imitation_coef,
+            value_only,
+            share,
+            coefficient,
+            label,
+        )
 
     def _estimate(self, rollout: Rollout) -> float:
         """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
@@ -325,9 +376,20 @@ class PPO:
         value_loss = (weights * errors).mean()
         bonus = (weights * entropy).mean()
         loss = settings.value_coef * value_loss
-        imitation = torch.zeros_like(loss)
-        if not target.value_only:
+        imitation, taught, auxiliary = (
+            torch.zeros_like(loss),
+            loss.new_zeros(()),
+            loss.new_zeros(()),
+        )
+        if not target.value_only and settings.surrogate:
             loss = loss + policy_loss - alpha * bonus
+        if target.label is not None and self._teacher is not None:
+            weight = settings.switch_weight
+            taught = self._teacher.distance(mean, target.labels(rows), self.policy.mask, weight)
+            loss = loss + target.teacher_coef * taught
+        if self._state_head is not None and not target.value_only:
+            auxiliary = self._state_head.loss(step.features.float(), observation)
+            loss = loss + settings.auxiliary_coef * auxiliary
         if target.imitation_coef > 0.0 and self._imitation is not None:
             imitation = self._imitation(self.policy)
             loss = loss + target.imitation_coef * imitation
@@ -352,6 +414,7 @@ class PPO:
             outside = ((ratio - 1.0).abs() > settings.clip).float().mean()
             measured = [policy_loss, value_loss, entropy.mean(), alpha, kl, outside]
             measured += [ratio.mean(), weights.mean(), norm, imitation, correction.mean()]
+            measured += [taught, auxiliary]
             return torch.stack(measured)
 
 

@@ -111,6 +111,25 @@ class PPOSettings:
         0.5, "share of the training at which this weight has fallen to 0", minimum=0, maximum=1
     )
 
+    surrogate: bool = config.option(
+        True, "false: the policy is not improved by its returns, only by its teacher"
+    )
+    teacher_coef: float = config.option(
+        0.0, "weight of the distance to the teacher", minimum=0, maximum=_LARGEST_WEIGHT
+    )
+    teacher_falls: bool = config.option(
+        False, "this weight falls to 0 by the end of the training, in proportion"
+    )
+    switch_weight: float = config.option(
+        0.2, "of grip and stop in the distance to the teacher", minimum=0, maximum=_LARGEST_WEIGHT
+    )
+    auxiliary_coef: float = config.option(
+        0.0,
+        "weight of reading the true state off the policy's features (critic)",
+        minimum=0,
+        maximum=_LARGEST_WEIGHT,
+    )
+
     @property
     def norm_limit(self) -> float:
         """To which longer gradients are cut, infinite for none."""

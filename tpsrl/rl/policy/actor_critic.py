@@ -39,6 +39,7 @@ class PolicyStep:
     std: torch.Tensor  # (n, A)
     value: torch.Tensor  # (n,)
     memory: torch.Tensor | None  # (n, M)
+    features: torch.Tensor  # (n, F), what the mean is made of
 
 
 class ActorCritic(nn.Module):
@@ -155,7 +156,8 @@ class ActorCritic(nn.Module):
             value = self.value(observation[CRITIC])
         else:  # it acts, and nobody knows the true state
             value = torch.zeros(len(mean), device=mean.device)
-        return PolicyStep(torch.where(self.mask, mean, 0.0), std, value, memory)
+        shown = torch.where(self.mask, mean, 0.0)
+        return PolicyStep(shown, std, value, memory, features[0])
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.settings.dtype == "float32":

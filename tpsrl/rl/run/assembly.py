@@ -13,6 +13,7 @@ from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.learning.ppo import PPO, Imitation
+from tpsrl.rl.learning.teaching import Teacher
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import warm_start
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -44,6 +45,7 @@ def assemble(
     imitation: Imitation | None = None,
     group: Group | None = None,
     stops: Preemption | None = None,
+    teacher: Teacher | None = None,
 ) -> Assembly:
     """A new policy, and all that it takes to train it; the caller closes the collector.
 
@@ -59,6 +61,7 @@ def assemble(
         imitation: see `PPO`
         group: who trains the policy together; ranks differ in environments, actions and the order
             of mini-batches
+        teacher: see `PPO`
         stops: when a rank that collects slowly stops; None: as the settings say
 
     Raises:
@@ -80,7 +83,7 @@ def assemble(
             Rollout(collector.spec, settings.num_envs, size, policy.memory_size, device)
             for _ in range(collector.rollouts)
         ]
-        ppo = PPO(policy, settings.ppo, seed + _APART * group.rank, imitation, group)
+        ppo = PPO(policy, settings.ppo, seed + _APART * group.rank, imitation, group, teacher)
         return Assembly(collector, made, policy, ppo, stops)
     except BaseException:
         collector.close()

@@ -1,6 +1,7 @@
 """What a training can be told about rollouts, network and learner: a preset of `configs/train`."""
 
 import dataclasses
+from typing import Literal
 
 from tpsrl import config
 from tpsrl.errors import UserError
@@ -59,6 +60,22 @@ class TrainSettings:
         0,
         "steps of experience that the weights are averaged over, to act by; 0: those of the end",
         minimum=0,
+    )
+    practice: Literal["uniform", "success"] = config.option(
+        "uniform",
+        "how start states are drawn: uniform, or success, by p (1 - p) of their success rate p",
+    )
+    practice_floor: float = config.option(
+        0.02, "of practice=success: what is added to p (1 - p)", minimum=1e-6, maximum=1.0
+    )
+    teacher_acts: float = config.option(
+        0.0,
+        "share of the training in which the teacher's action gives way to the student's",
+        minimum=0,
+        maximum=1,
+    )
+    desynchronise: bool = config.option(
+        False, "first episodes begin with some of their steps gone, so that not all end together"
     )
     policy: PolicySettings = config.part(PolicySettings, "the network")
     ppo: PPOSettings = config.part(PPOSettings, "the learner")

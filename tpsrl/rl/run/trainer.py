@@ -16,12 +16,15 @@ from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.group import Alone, Group, OthersLostError
 from tpsrl.rl.learning.ppo import Imitation
+from tpsrl.rl.learning.teaching import MixedActor, Teacher
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import averaging, loggers, metrics, warm_start
 from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import practice as practising
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.averaging import WeightAverage
 from tpsrl.rl.run.checkpoint import Checkpoint
+from tpsrl.rl.run.practice import Practice
 from tpsrl.rl.run.records import NoRecords, Records, Watcher
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.signals import SignalsNoted
@@ -73,6 +76,7 @@ class Trainer:
         device: of the network
         init: what the policy's weights are taken from; not needed for what is resumed
         imitation: loss on demonstrations, see `tpsrl.rl.learning.ppo.PPO`
+        teacher: who says what to do in each state, see `tpsrl.rl.learning.teaching`
         logger: where numbers go besides metrics.jsonl, see `tpsrl.rl.run.loggers.parse`
         group: who trains the policy together. Steps and episodes are those of all ranks; rank 0
             alone validates, logs, draws and tells the watcher.
@@ -96,6 +100,7 @@ class Trainer:
         imitation: Imitation | None = None,
         logger: str = loggers.DEFAULT,
         group: Group | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
         self.settings, self.schedule, self.out = settings, schedule, out
         self.group: Group = group or Alone()
@@ -126,12 +131,17 @@ class Trainer:
             init,
             imitation,
             self.group,
+            teacher=teacher,
         )
+        self._teacher = teacher
         self.collector, self._rollouts = made.collector, made.rollouts
         self.policy, self.ppo, self._preemption = made.policy, made.ppo, made.preemption
         self._average: WeightAverage | None = None
         if settings.average_steps:
             self._average = WeightAverage(self.policy, settings.average_steps)
+        self._practice: Practice | None = None
+        if settings.practice == "success" and self.collector.spec.start_groups:
+            self._practice = Practice(self.collector.spec.start_groups, settings.practice_floor)
         self.rollout = self._rollouts[0]  # the last that was collected
 
     @property
@@ -173,6 +183,9 @@ class Trainer:
         """
         if self._average is not None:
             self._average.restore(checkpoint)
+        if self._practice is not None:
+            self._practice.restore(checkpoint)
+            self.collector.pool.weigh(self._practice.weights)
         self.ppo.load_state_dict(checkpoint.part("ppo"), checkpoint.get("ppo", dict))
         own = checkpoint if self.group.rank == 0 else self._of_rank(checkpoint)
         if own is not None:
@@ -304,6 +317,8 @@ class Trainer:
         parts = {"ppo": self.ppo.state_dict(), **own}
         if self._average is not None:
             parts[averaging.PART] = self._average.state_dict()
+        if self._practice is not None:
+            parts[practising.PART] = (self._practice.state_dict(), {})
         tensors, notes = _named(parts)
         tensors |= policy
         state = {
@@ -354,10 +369,11 @@ class Trainer:
         `ahead` is whether the collector may go on while it is learned from.
         """
         begun = time.perf_counter()
-        collection = self.collector.collect(self.policy, self._rollouts, self.updates, ahead)
+        progress = self.steps / self.settings.steps
+        actor = self._actor(progress)
+        collection = self.collector.collect(actor, self._rollouts, self.updates, ahead)
         self.rollout = collection.rollout
         collected = time.perf_counter()
-        progress = self.steps / self.settings.steps
         value_only = self.steps < self.settings.ppo.value_warm_up
         learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
         learning = time.perf_counter() - collected
@@ -375,6 +391,9 @@ class Trainer:
         self._recent.add(episodes)
         if self._average is not None:
             self._average.add(self.policy, fresh)
+        if self._practice is not None:
+            self._practice.add(episodes)
+            self.collector.pool.weigh(self._practice.weights)
         return {
             "update": self.updates,
             "steps": self.steps,
@@ -383,11 +402,19 @@ class Trainer:
             **ends(episodes),
             "lost": [lost for rank in told for lost in rank.lost],
             "learner": learned,
+            **({} if self._practice is None else {"mastered": round(self._practice.mastered, 4)}),
             "seconds": round(self.seconds, 3),
             "samples_per_s": round(fresh / total, 1),
             "time": spent(collection, learning, total),
             "waits": {cause: round(s, 4) for cause, s in collection.waits.items()},
         }
+
+    def _actor(self, progress: float) -> ActorCritic | MixedActor:
+        """Who acts when so much of the training is done."""
+        until = self.settings.teacher_acts
+        if self._teacher is None or progress >= until:
+            return self.policy
+        return MixedActor(self.policy, self._teacher, 1.0 - progress / until)
 
     def _due(self, before: int) -> bool:
         """Whether the update from so many steps has come by a validation, or is the last."""

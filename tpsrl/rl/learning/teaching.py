@@ -1,0 +1,145 @@
+"""A teacher: a policy of the true state that says what a student should do in every state.
+
+A teacher without memory is a function of the state, so that it can label each state that a student
+gets into, at the cost of a small network (DAgger: Ross, Gordon and Bagnell, AISTATS 2011). Labels
+count by the teacher's precision in each part of the action, as in DextrAH-G (Lum et al. 2024).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tpsrl.errors import UserError
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic, PolicyStep, TensorObservation
+
+_SURE = 1e-4  # least probability of either side of a switch
+_HIDDEN = 0.1  # scale of the first weights of the auxiliary head
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Label:
+    """What a teacher would do in n states: mean (n, A), and standard deviation (n, A)."""
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+
+class Teacher:
+    """Labels states by a policy without memory.
+
+    Args:
+        policy: that acts on the true state alone
+        columns: where its state is in the observation `CRITIC`
+        switches: the parts of the action of which only the sign matters
+
+    Raises:
+        UserError: it has a memory, a camera, or is shown its previous action.
+    """
+
+    def __init__(
+        self, policy: ActorCritic, columns: Sequence[int], switches: Sequence[int] = ()
+    ) -> None:
+        if policy.memory_size or "depth" in policy.spec.observations:
+            raise UserError(
+                "teacher: it has a camera or a memory; one acts on the true state alone"
+            )
+        if policy.settings.previous_action:
+            raise UserError("teacher: it is shown its previous action, which a student's is not")
+        self.policy = policy.eval().requires_grad_(False)
+        self._columns = torch.as_tensor(columns, dtype=torch.int64)
+        self._switches = list(switches)
+
+    def to(self, device: torch.device) -> "Teacher":
+        """Itself, on a device."""
+        self.policy.to(device)
+        self._columns = self._columns.to(device)
+        return self
+
+    def label(self, observation: TensorObservation) -> Label:
+        """What it would do where the student has these observations (n, ...)."""
+        state = observation[CRITIC].index_select(1, self._columns)
+        count = len(state)
+        previous = torch.zeros(count, self.policy.spec.action_size, device=state.device)
+        first = torch.ones(count, dtype=torch.bool, device=state.device)
+        with torch.no_grad():
+            step = self.policy.act(
+                {"state": state}, previous, self.policy.initial_memory(count), first
+            )
+        return Label(step.mean.clamp(-1.0, 1.0), step.std)
+
+    def distance(
+        self, mean: torch.Tensor, label: Label, mask: torch.Tensor, switch_weight: float
+    ) -> torch.Tensor:
+        """How far means (n, A) are from the labels of the same states, ().
+
+        The error of quantities is in the teacher's standard deviations, by its square below one
+        and in proportion above; switches, on above zero, count by the cross entropy of a
+        probability (1 + mean) / 2.
+        """
+        turned = torch.zeros_like(mask)
+        turned[self._switches] = True
+        amounts, turned = mask & ~turned, mask & turned
+        off = (mean - label.mean)[:, amounts] / label.std[:, amounts]
+        total = functional.smooth_l1_loss(off, torch.zeros_like(off), beta=1.0)
+        if bool(turned.any()):
+            chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
+            on = label.mean[:, turned] >= 0.0
+            total = total - switch_weight * torch.where(on, chance, 1.0 - chance).log().mean()
+        return total
+
+
+class MixedActor(nn.Module):
+    """A student whose actions are mixed with its teacher's, which hold it on the way at first.
+
+    Args:
+        student: whose values and memory these are
+        teacher: of it
+        share: of the teacher in the mean of the action, in [0, 1]
+    """
+
+    share: torch.Tensor  # ()
+
+    def __init__(self, student: ActorCritic, teacher: Teacher, share: float) -> None:
+        super().__init__()
+        self.student, self._teacher = student, teacher
+        self.register_buffer("share", torch.tensor(share, device=student.mask.device))
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """See `tpsrl.rl.policy.actor_critic.ActorCritic`."""
+        return self.student.mask
+
+    def act(
+        self,
+        observation: TensorObservation,
+        previous_action: torch.Tensor,
+        memory: torch.Tensor,
+        is_first: torch.Tensor,
+    ) -> PolicyStep:
+        """See `tpsrl.rl.policy.actor_critic.ActorCritic.act`."""
+        step = self.student.act(observation, previous_action, memory, is_first)
+        label = self._teacher.label(observation).mean
+        mean = torch.lerp(step.mean, label, self.share)
+        return dataclasses.replace(step, mean=torch.where(self.mask, mean, 0.0))
+
+
+class StateHead(nn.Module):
+    """Reads the true state off a student's features: an auxiliary loss, which only training needs.
+
+    Args:
+        features: how many there are
+        size: of the true state
+    """
+
+    def __init__(self, features: int, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(features, size)
+        nn.init.orthogonal_(self.linear.weight, _HIDDEN)
+        nn.init.zeros_(self.linear.bias)
+
+    def loss(self, features: torch.Tensor, observation: TensorObservation) -> torch.Tensor:
+        """How far the state that is read off features (n, size) is from the true one, ()."""
+        return functional.smooth_l1_loss(self.linear(features), observation[CRITIC], beta=0.1)

@@ -1,0 +1,230 @@
+"""How near points of the robot are to what stands around it: a privileged sensor.
+
+A state without this does not say where furniture is, so that a policy that learns from it runs into
+things. A body is a handful of points; for each of them there is the nearest surface within
+`CLEARANCE_RANGE_M`.
+"""
+
+import math
+
+import mujoco
+import numpy as np
+
+from tpsrl.compiled import njit
+from tpsrl.sim.home_model import HomeModel
+from tpsrl.sim.mjcf.home import NEVER_M
+from tpsrl.world.fetch import (
+    CLEARANCE_POINTS,
+    CLEARANCE_RANGE_M,
+    CUP,
+    GRIPPER,
+    HAND_POINTS,
+    HELD_POINTS,
+)
+
+_CENTRE = np.array((0.1, 0.0, 0.7))  # of what the arm can reach, in the base frame
+_REACH_M = 1.2  # from there to the farthest point of the robot
+_BOX, _CYLINDER, _SPHERE = (
+    int(getattr(mujoco.mjtGeom, f"mjGEOM_{name}")) for name in ("BOX", "CYLINDER", "SPHERE")
+)
+
+
+class Clearance:
+    """Measures the homes of one model.
+
+    Args:
+        home: the model and the addresses of its parts
+    """
+
+    def __init__(self, home: HomeModel) -> None:
+        model = home.model
+        collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+        collides &= ~home.robot_geom
+        collides[home.floor_geom] = False
+        self._geoms = np.flatnonzero(collides)
+        self._kinds = model.geom_type[self._geoms].astype(np.int64)
+        self._slots = home.geom_slot[self._geoms].astype(np.int64)
+        bodies = [model.body(name).id for name, _ in CLEARANCE_POINTS]
+        self._bodies = np.array(bodies, dtype=np.int64)
+        self._local = np.array([point for _, point in CLEARANCE_POINTS])
+        self._base, self._wrist = model.body("base").id, home.cup_body
+
+    def measure(
+        self, model: mujoco.MjModel, data: mujoco.MjData, held: int, target: int, out: np.ndarray
+    ) -> None:
+        """Writes one row per point into `out` (points, 4) float32.
+
+        A row is the unit vector towards the nearest surface, in the frame of the base, and the
+        distance in metres, negative inside. Where nothing is within `CLEARANCE_RANGE_M`, the
+        vector is zero and the distance that range. The last `HELD_POINTS` are those of the held
+        object: its centre, and its far side; without one they are like points with nothing near.
+
+        Args:
+            model: of the home
+            data: of the home
+            held: slot of the held object, which is no obstacle; -1 for none
+            target: slot of an object that the hand is to touch, which is no obstacle for
+                `HAND_POINTS`; -1 for none
+            out: see above
+        """
+        _measure(
+            data.geom_xpos,
+            data.geom_xmat,
+            model.geom_size,
+            model.geom_rbound,
+            model.geom_margin,
+            data.xpos,
+            data.xmat,
+            self._geoms,
+            self._kinds,
+            self._slots,
+            self._bodies,
+            self._local,
+            self._base,
+            self._wrist,
+            held,
+            target,
+            out,
+        )
+
+
+@njit(cache=True)
+def _measure(
+    geom_pos: np.ndarray,
+    geom_mat: np.ndarray,
+    geom_size: np.ndarray,
+    geom_bound: np.ndarray,
+    geom_margin: np.ndarray,
+    body_pos: np.ndarray,
+    body_mat: np.ndarray,
+    geoms: np.ndarray,
+    kinds: np.ndarray,
+    slots: np.ndarray,
+    bodies: np.ndarray,
+    local: np.ndarray,
+    base: int,
+    wrist: int,
+    held: int,
+    target: int,
+    out: np.ndarray,
+) -> None:
+    found = np.empty(4)
+    centre = np.empty(3)
+    _place(body_pos[base], body_mat[base], _CENTRE, centre)
+    near = np.empty(len(geoms), dtype=np.int64)
+    count = 0
+    hand = -1  # place in `near` of what the hand is to touch
+    for i in range(len(geoms)):
+        g = geoms[i]
+        if slots[i] >= 0 and (slots[i] == held or geom_margin[g] <= 0.5 * NEVER_M):
+            continue
+        limit = _REACH_M + CLEARANCE_RANGE_M
+        if _beyond(geom_pos[g], geom_bound[g], centre, limit):
+            continue
+        _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], centre, found)
+        if found[3] < limit:
+            if slots[i] >= 0 and slots[i] == target:
+                hand = count
+            near[count] = i
+            count += 1
+    points = len(bodies)
+    point, tip = np.empty(3), np.empty(3)
+    turn = body_mat[base]
+    for p in range(points + HELD_POINTS):
+        row = out[p]
+        row[0], row[1], row[2], row[3] = 0.0, 0.0, 0.0, CLEARANCE_RANGE_M
+        if p < points:
+            _place(body_pos[bodies[p]], body_mat[bodies[p]], local[p], point)
+        elif held < 0:
+            continue
+        else:
+            tip[0], tip[1], tip[2] = GRIPPER + CUP, 0.0, 0.0
+            _place(body_pos[wrist], body_mat[wrist], tip, tip)
+            for g_place in range(len(geoms)):
+                if slots[g_place] == held:
+                    for k in range(3):
+                        point[k] = geom_pos[geoms[g_place], k]
+                    break
+            if p > points:
+                for k in range(3):
+                    point[k] += point[k] - tip[k]
+        best = CLEARANCE_RANGE_M
+        for j in range(count):
+            if j == hand and p < HAND_POINTS:
+                continue
+            i = near[j]
+            g = geoms[i]
+            if _beyond(geom_pos[g], geom_bound[g], point, best):
+                continue
+            _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], point, found)
+            if found[3] < best:
+                best = found[3]
+                for k in range(3):
+                    row[k] = turn[k] * found[0] + turn[3 + k] * found[1] + turn[6 + k] * found[2]
+                row[3] = best
+
+
+@njit(cache=True)
+def _place(pos: np.ndarray, mat: np.ndarray, local: np.ndarray, out: np.ndarray) -> None:
+    """A point (3,) of a body's frame in the world; `mat` (9,) row by row."""
+    x, y, z = local[0], local[1], local[2]
+    for k in range(3):
+        out[k] = pos[k] + mat[3 * k] * x + mat[3 * k + 1] * y + mat[3 * k + 2] * z
+
+
+@njit(cache=True)
+def _beyond(pos: np.ndarray, bound: float, point: np.ndarray, limit: float) -> bool:
+    """Whether the bounding sphere of a geom is farther than `limit` metres from a point."""
+    dx, dy, dz = pos[0] - point[0], pos[1] - point[1], pos[2] - point[2]
+    far = limit + bound
+    return dx * dx + dy * dy + dz * dz > far * far
+
+
+@njit(cache=True)
+def _nearest(
+    kind: int,
+    pos: np.ndarray,
+    mat: np.ndarray,
+    size: np.ndarray,
+    point: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Writes unit vector towards a geom's surface, and signed distance (m), into `out` (4,).
+
+    Inside the vector is the one against the nearest face's normal, so that it does not turn round
+    where the point goes in.
+    """
+    dx, dy, dz = point[0] - pos[0], point[1] - pos[1], point[2] - pos[2]
+    x = mat[0] * dx + mat[3] * dy + mat[6] * dz
+    y = mat[1] * dx + mat[4] * dy + mat[7] * dz
+    z = mat[2] * dx + mat[5] * dy + mat[8] * dz
+    ox, oy, oz = 0.0, 0.0, 0.0  # from the surface outwards, in the geom's frame
+    if kind == _BOX:
+        qx, qy, qz = abs(x) - size[0], abs(y) - size[1], abs(z) - size[2]
+        ox, oy, oz = max(qx, 0.0), max(qy, 0.0), max(qz, 0.0)
+        distance = math.sqrt(ox * ox + oy * oy + oz * oz)
+        if distance <= 0.0:
+            distance = max(qx, max(qy, qz))
+            ox = 1.0 if qx == distance else 0.0
+            oy = 1.0 if qy == distance else 0.0
+            oz = 1.0 if qz == distance else 0.0
+        ox, oy, oz = math.copysign(ox, x), math.copysign(oy, y), math.copysign(oz, z)
+    elif kind == _CYLINDER:
+        axial = math.sqrt(x * x + y * y)
+        qr, qz = axial - size[0], abs(z) - size[1]
+        outwards, oz = max(qr, 0.0), max(qz, 0.0)
+        distance = math.sqrt(outwards * outwards + oz * oz)
+        if distance <= 0.0:
+            distance = max(qr, qz)
+            outwards = 1.0 if qr == distance else 0.0
+            oz = 1.0 if qz == distance else 0.0
+        ox, oy = outwards * x / max(axial, 1e-9), outwards * y / max(axial, 1e-9)
+        oz = math.copysign(oz, z)
+    else:
+        distance = math.sqrt(x * x + y * y + z * z) - size[0]
+        ox, oy, oz = x, y, z
+    length = max(math.sqrt(ox * ox + oy * oy + oz * oz), 1e-9)
+    out[0] = -(mat[0] * ox + mat[1] * oy + mat[2] * oz) / length
+    out[1] = -(mat[3] * ox + mat[4] * oy + mat[5] * oz) / length
+    out[2] = -(mat[6] * ox + mat[7] * oy + mat[8] * oz) / length
+    out[3] = distance
