@@ -161,10 +161,15 @@ class SkillSettings(SkillsSettings):
     """The settings of an evaluation of one skill by itself."""
 
     skill: str = config.option("", "which one")
+    blind: str | None = config.option(
+        None,
+        "sensors that show the policy another run, to tell whether it looks: depth, laser, or both "
+        "by commas",
+    )
     starts: str | None = config.option(
         None,
-        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, rearranged, "
-        "or a mixture such as own:0.5,bank:DIR/SKILL:0.5",
+        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, along:DIR, "
+        "rearranged, or a mixture such as own:0.5,bank:DIR/SKILL:0.5",
     )
 
 

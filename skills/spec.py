@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from skills.core.interface import SkillGoal, SkillPolicy, Teacher
+from skills.core.interface import Demonstrator, SkillGoal, SkillPolicy
 from skills.core.limits import SkillLimits
 from skills.core.settings import TaskSettings
 from skills.core.skill import Skill
@@ -68,7 +68,8 @@ class SkillSpec:
             those of "habitat", which have to be there
         settings: horizon and weights of the reward; None: those of `configs/skill/NAME.yaml`
         scripted: makes a policy that acts without training, or where that is; None: there is none
-        teacher: makes what labels states for a learner, or where that is; None: the scripted one
+        demonstrator: makes what demonstrations are recorded of, or where that is; None: there is
+            none
         agents: further policies by name, for the skill by itself
         default_agent: who acts for the skill by itself unless another is named; "" for "scripted"
         actions: of the planning domain, that it carries out
@@ -83,7 +84,7 @@ class SkillSpec:
     protocols: Mapping[str, ProtocolValues]
     settings: TaskSettings | None = None
     scripted: Ref | Callable[[], SkillPolicy] | None = None
-    teacher: Ref | Callable[[], Teacher] | None = None
+    demonstrator: Ref | Callable[[], Demonstrator] | None = None
     agents: Mapping[str, Ref] = dataclasses.field(default_factory=dict)
     default_agent: str = ""
     actions: tuple[str, ...] = ()
@@ -159,24 +160,19 @@ class SkillSpec:
         policy: SkillPolicy = resolve(self.scripted)()
         return policy
 
-    def make_teacher(self) -> Teacher:
-        """What labels states for a learner: a teacher of its own, or its scripted version.
+    def make_demonstrator(self) -> Demonstrator:
+        """What demonstrations are recorded of.
 
         Raises:
-            UserError: there is none, or it labels no states.
+            UserError: there is none; says who may be recorded instead.
         """
-        if self.teacher is not None:
-            own: Teacher = resolve(self.teacher)()
-            return own
-        if self.scripted is None:
-            raise UserError(f"skills.{self.name}: it has no scripted version, which could teach it")
-        teacher = self.make_scripted()
-        if not isinstance(teacher, Teacher):
+        if self.demonstrator is None:
             raise UserError(
-                f"skills.{self.name}: its scripted version {type(teacher).__name__} cannot teach "
-                "it; that takes a method label(world)"
+                f"skills.{self.name}: it has no demonstrator; agent=scripted records its scripted "
+                "version, if there is one, agent=PATH a trained policy"
             )
-        return teacher
+        own: Demonstrator = resolve(self.demonstrator)()
+        return own
 
     @property
     def draw_seed(self) -> int:

@@ -55,7 +55,7 @@ def near_start(index: int, split: str = "train", aside: float | None = None) -> 
     return Start(record, SkillGoal(position=goal))
 
 
-class HereTeacher(GoalFollower):
+class HereDemonstrator(GoalFollower):
     """Turns to the goal and drives at it: what it says depends on the base's pose alone."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -76,7 +76,7 @@ SPEC = registry.register(
         definition=ComeHere(),
         starts=NearStarts(),
         settings=PointNavSettings(horizon=HORIZON),
-        teacher=HereTeacher,
+        demonstrator=HereDemonstrator,
         protocols={"habitat": ProtocolValues(PointNavThresholds(), alone=SkillLimits(HORIZON))},
     )
 )

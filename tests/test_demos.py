@@ -91,7 +91,7 @@ def sensed(recording: Recording) -> dict[str, np.ndarray]:
 
 def wanted(recording: Recording) -> np.ndarray:
     """What the teacher says (T, 11), of what is seen: it follows the compass."""
-    from taught_skill import HereTeacher
+    from taught_skill import HereDemonstrator
 
     compass = sensed(recording)["compass"].astype(np.float64)
     out = np.full((len(compass), act.SIZE), 0.0)
@@ -101,7 +101,7 @@ def wanted(recording: Recording) -> np.ndarray:
             out[row, act.STOP] = 1.0
         else:
             angle = float(np.arctan2(sine, cosine))
-            out[row, act.BASE] = HereTeacher.move(None, None, distance, angle)  # type: ignore[arg-type]
+            out[row, act.BASE] = HereDemonstrator.move(None, None, distance, angle)  # type: ignore[arg-type]
     return out
 
 
@@ -190,7 +190,7 @@ def test_an_episode_ends_with_its_time_or_when_the_teacher_has_long_been_lost() 
     still = dataclasses.replace(behind, goal=near(0, aside=np.pi).goal)
     chosen = Actors(disturbed=0.0)
     by = recorder(1, [still], horizon=200)
-    by._seats[0]._teacher.act = lambda world: np.zeros(act.SIZE)  # type: ignore[attr-defined]
+    by._seats[0]._demonstrator.act = lambda world: np.zeros(act.SIZE)  # type: ignore[attr-defined]
     (lost,) = record(by, 1, chosen).values()
     assert (lost.ended_by, len(lost.demonstration)) == ("lost", 60)
 
@@ -573,7 +573,7 @@ def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
         recorded_sensors(registry.get(NAME).definition)
     )
     assert (note.made["seed"], note.made["num"], note.made["disturbed"]) == (0, 16, 0.6)
-    assert note.made["teacher"] == "taught_skill:HereTeacher"
+    assert note.made["demonstrator"] == "taught_skill:HereDemonstrator"
     found = list(store.read(recorded))
     assert [recording.number for recording in found] == list(range(16))
     assert sum(len(recording.demonstration) for recording in found) == note.frames
@@ -637,13 +637,13 @@ def test_clone_fits_a_policy_that_acts_and_that_a_training_begins_with(
 def assert_acts(out: Path) -> None:
     """The policy of a cloning acts by itself, and in another way where it sees something else."""
     policy = LearnedPolicy(NAME, out, sample=False)
-    assert policy.laser and policy.depth_size is None
+    assert policy.sees_laser and policy.depth_size is None
     env = SkillEnv(NAME, starts=[near(0, aside=0.5), near(0, aside=-0.5)], num_objects=0)
     turns = []
     for start in (0, 1):
         env.reset(options={"start": start})
         policy.begin(env.episode, env.goal, env.world)
-        action = policy.act(env.world, None, env.batch.simulator.laser([0])[0])
+        action = policy.act(env.world, None, policy.measure(env.batch.simulator, 0))
         assert action.shape == (act.SIZE,) and np.abs(action).max() <= 1.0
         turns.append(float(action[act.BASE.stop - 1]))
     env.close()
@@ -692,7 +692,7 @@ def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Pat
     out = tmp_path / "seeing"
     assert cli.main(["clone", NAME, *FEW, *camera, *few, f"demos={recorded}", f"out={out}"]) == 0
     policy = LearnedPolicy(NAME, out, sample=False)
-    assert policy.depth_size == (SIDE, SIDE) and not policy.laser
+    assert policy.depth_size == (SIDE, SIDE) and not policy.asks_engine
     env = SkillEnv(NAME, starts=[near(0)], depth=(SIDE, SIDE), num_objects=0)
     shown, _ = env.reset(options={"start": 0})
     policy.begin(env.episode, env.goal, env.world)
@@ -705,7 +705,7 @@ def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Pat
     [
         (["demos"], "choose one of navigate, "),
         (["demos", "come_her"], "skill: unknown value 'come_her'; did you mean 'come_here'"),
-        (["demos", "pointnav"], "skills.pointnav: it has no scripted version"),
+        (["demos", "pointnav"], "skills.pointnav: it has no demonstrator"),
         (["demos", NAME, "num=0"], "num: "),
         (["demos", NAME, "disturbed=1.5"], "disturbed: "),
         (["demos", NAME, "format=lerobt"], "format: unknown value 'lerobt'; did you mean"),
@@ -714,7 +714,7 @@ def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Pat
         (["demos", NAME, "out={file}/x"], "out: cannot write into '"),
         (["demos", NAME, "start_states={tmp}/none.npz", "out={out}"], "none.npz"),
         (["clone", NAME, "out={out}"], "demos: name a folder; `tpsrl demos SKILL` makes one"),
-        (["clone", "pointnav", "demos=x", "out={out}"], "skills.pointnav: it has no scripted"),
+        (["clone", "pointnav", "demos=x", "out={out}"], "skills.pointnav: it has no demonstrator"),
         (["clone", NAME, "demos={tmp}/nowhere", "out={out}"], "demos: no demonstrations in"),
         (["clone", NAME, "demos={full}", "out={out}"], "demos: no demonstrations in"),
         (["clone", NAME, "demos={pick}", "out={out}"], "is of pick, not of come_here"),

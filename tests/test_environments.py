@@ -425,9 +425,10 @@ def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulat
     joints[0, JOINTS.index(FRIDGE)] = AJAR_RAD
     ajar, spec = dataclasses.replace(world, joints=joints), get("navigate")
     maps = MapSensors(spec.definition, (sensors.WAY, sensors.SCAN), 1, spec.thresholds)
-    maps.begin([0], [LAYOUT_A], goal, world)
+    here = by_the_fridge(0.0).episode
+    maps.begin([0], [here], goal, world)
     shut = maps.read([0], world)
-    maps.begin([0], [LAYOUT_A], goal, ajar)
+    maps.begin([0], [here], goal, ajar)
     wide = maps.read([0], ajar)
     assert abs(shut.way[0, 0] - wide.way[0, 0]) > 0.3
     assert np.abs(shut.scan - wide.scan).max() > 0.3

@@ -153,7 +153,7 @@ class Saying:
     def evaluate(self, observation: object, previous: torch.Tensor, pack: object) -> PolicyStep:
         assert not previous.any()
         none = torch.zeros(len(self.mean))
-        return PolicyStep(self.mean, torch.ones_like(self.mean), none, None)
+        return PolicyStep(self.mean, torch.ones_like(self.mean), none, None, self.mean)
 
 
 def plain_loss(

@@ -184,7 +184,7 @@ def test_a_policy_that_looks_at_the_laser_is_given_it_alone(
     two: MujocoSimulator, tmp_path: Path
 ) -> None:
     policy = LearnedPolicy("navigate", driver(tmp_path), sample=False)
-    assert policy.laser and policy.depth_size is None
+    assert policy.sees_laser and policy.depth_size is None
     record = box_in_front()
     x, y, _ = record.robot_start
     start = Start(record, SkillGoal(position=(x + 3.0, y, 0.8)))
@@ -209,7 +209,7 @@ def test_a_policy_that_looks_at_the_laser_is_given_it_alone(
     np.testing.assert_allclose(seen, shown[:-1], atol=1e-6)
     place = sensors.layout(get("navigate").definition, env.batch.sensors)[sensors.LASER]
     assert np.ptp(seen[0][place]) > 0.1
-    with pytest.raises(UserError, match="laser: the policy of navigate looks at it"):
+    with pytest.raises(UserError, match="measured: the policy of navigate needs the engine's"):
         policy.act(env.world)
     env.close()
 
@@ -227,17 +227,23 @@ class ScannedHome(KinematicHome):
 class LookingDrive(Drive):
     """Drives as if it had not looked, and keeps what it has seen."""
 
-    laser = True
+    asks_engine = True
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[float] = []
 
+    def measure(self, simulator: ScannedHome, env_id: int) -> sensors.Readings:
+        return sensors.Readings(laser=simulator.laser([env_id]))
+
     def act(
-        self, world: object, depth: np.ndarray | None = None, laser: np.ndarray | None = None
+        self,
+        world: object,
+        depth: np.ndarray | None = None,
+        measured: sensors.Readings | None = None,
     ) -> np.ndarray:
-        assert depth is None and laser is not None and laser.shape == (LASER_RAYS,)
-        self.seen.append(float(laser[0]))
+        assert depth is None and measured is not None and measured.laser.shape == (1, LASER_RAYS)
+        self.seen.append(float(measured.laser[0, 0]))
         return super().act(world)
 
 
@@ -257,9 +263,12 @@ def test_only_a_policy_that_looks_at_it_is_given_the_laser(two: MujocoSimulator)
         depth_size = None
 
     class Looking(Blind):
-        depth_size, laser = (4, 6), True
+        depth_size, asks_engine = (4, 6), True
+
+        def measure(self, simulator: MujocoSimulator, env_id: int) -> sensors.Readings:
+            return sensors.Readings(laser=simulator.laser([env_id]))
 
     assert sensed(Blind(), two, 0) == (None,)  # type: ignore[arg-type]
-    depth, scan = sensed(Looking(), two, 0)  # type: ignore[arg-type]
+    depth, measured = sensed(Looking(), two, 0)  # type: ignore[arg-type]
     np.testing.assert_array_equal(depth, two.depth([0], 4, 6)[0])
-    np.testing.assert_array_equal(scan, two.laser([0])[0])
+    np.testing.assert_array_equal(measured.laser, two.laser([0]))

@@ -77,10 +77,10 @@ def steps(
             carried = step.memory
             results[place] = step
     ordered = [results[place] for place in range(row)]
-    mean, std, value = (
-        torch.cat([getattr(s, n) for s in ordered]) for n in ("mean", "std", "value")
+    mean, std, value, features = (
+        torch.cat([getattr(s, n) for s in ordered]) for n in ("mean", "std", "value", "features")
     )
-    return PolicyStep(mean, std, value, None)
+    return PolicyStep(mean, std, value, None, features)
 
 
 def pack(lengths: tuple[int, ...], memory: torch.Tensor) -> Pack:

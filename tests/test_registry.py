@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from skills import registry, tables
-from skills.core.interface import SkillGoal
+from skills.core.interface import Demonstrator, SkillGoal
 from skills.core.limits import SkillLimits
 from skills.navigate.task import Navigate, NavigateSettings, NavigateThresholds
 from skills.pick.task import PickThresholds
@@ -487,3 +487,13 @@ def test_skills_for_actions_are_read_from_a_text() -> None:
         assert registry.choices(f"nav:{own.name}, pick:pick") == {"nav": own.name, "pick": "pick"}
     with pytest.raises(UserError, match="actions: 'nav=loiter' does not read ACTION:SKILL"):
         registry.choices("nav=loiter")
+
+
+@pytest.mark.parametrize("skill", registry.planned())
+def test_every_skill_of_a_plan_has_a_demonstrator(skill: str) -> None:
+    assert isinstance(registry.get(skill).make_demonstrator(), Demonstrator)
+
+
+def test_a_skill_without_a_demonstrator_says_who_may_be_recorded() -> None:
+    with pytest.raises(UserError, match=r"skills\.pointnav: it has no demonstrator; agent=scr"):
+        registry.get("pointnav").make_demonstrator()

@@ -1,4 +1,4 @@
-"""Teachers by servoing: they succeed, and what they say is read off the state."""
+"""Demonstrators by servoing: they succeed, and what they say is read off the state."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ import pytest
 
 from skills import registry
 from skills.articulated.servo import drive_to
-from skills.core.interface import SkillGoal, Teacher
+from skills.core.interface import Demonstrator, SkillGoal
 from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
 from skills.place.starts import STARTS
@@ -65,9 +65,9 @@ def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envs]:
         env.close()
 
 
-def begun(env: SkillEnv) -> Teacher:
+def begun(env: SkillEnv) -> Demonstrator:
     """A teacher that knows of the episode no more than what can be seen now."""
-    teacher = registry.get(env.batch.spec.name).make_teacher()
+    teacher = registry.get(env.batch.spec.name).make_demonstrator()
     teacher.begin(env.episode, env.goal, env.world)
     return teacher
 

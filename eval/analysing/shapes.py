@@ -188,7 +188,7 @@ _RAN: dict[str, Check] = {
         one_policy=_text, without=_each(_text), base_masked=_each(_text), nav_stop_within_m=_number
     ),
     "stand_ins": _by_name(_text), "dataset": _text, "settings_command": _text,
-    "num_episodes": _count, "replan": _flag,
+    "num_episodes": _count, "replan": _flag, "blind": _each(_text),
     "learned": _by_name(
         _fields(checkpoint=_text, trained_steps=_number, sample=_flag, privileged=_each(_text))
     ),

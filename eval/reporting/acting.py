@@ -47,9 +47,15 @@ def privileged(report: dict[str, Any]) -> str:
     return f"privileged sensors of learned policies: {'; '.join(told)}" if told else ""
 
 
+def blinded(report: dict[str, Any]) -> str:
+    """Which sensors showed the policy another run, "" for none."""
+    names = ", ".join(report.get("blind") or ())
+    return f"blind: {names} showed the policy another run" if names else ""
+
+
 def lines(report: dict[str, Any]) -> list[str]:
     """Lines of text for what the report has of it."""
-    texts = [privileged(report), _interactions(report), _travelled(report)]
+    texts = [privileged(report), blinded(report), _interactions(report), _travelled(report)]
     if report.get("stand_ins"):
         texts.insert(0, who(report))
     return [text for text in texts if text]

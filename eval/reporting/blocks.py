@@ -159,6 +159,8 @@ def common_facts(report: dict[str, Any]) -> list[str]:
         facts.append(f"{skill.replace('_', ' ')} trained for {steps}: {policy['checkpoint']}{mean}")
     if sensing := acting.privileged(report):
         facts.append(sensing)
+    if blind := acting.blinded(report):
+        facts.append(blind)
     changed = ", ".join(f"{key}={value}" for key, value in report["protocol_changes"].items())
     if changed:
         facts.insert(-2, f"with {changed}")

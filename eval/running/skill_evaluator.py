@@ -17,7 +17,7 @@ from eval.analysing.intervals import wilson
 from eval.analysing.skill_results import SkillResult
 from eval.handoffs.statistics import bootstrap
 from eval.reporting import skill_page, table
-from eval.running import agents, inputs, runs
+from eval.running import agents, blinding, inputs, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.journal import Journal
 from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
@@ -55,7 +55,8 @@ def evaluate_skill(
         asked = settings.agent or agents.default(settings.skill)
         settings = dataclasses.replace(settings, agent=given.get(settings.skill, asked))
         with renamed(name, name if settings.skill in given else "agent"):
-            agents.make_for_skill(settings.agent, settings.skill)
+            policy = agents.make_for_skill(settings.agent, settings.skill)
+        blinding.check(policy, blinding.parse(settings.blind))
         starts = obtain(settings)
         if settings.starts is not None:
             most = max([*_slots(settings), *(len(start.episode.objects) for start in starts)])
@@ -76,10 +77,7 @@ def evaluate_skill(
                 "episodes",
                 SkillOutcome,
                 factory(settings),
-                [
-                    SkillJob(start, runs.film_path(journal.films, number, settings.videos))
-                    for number, start in enumerate(starts)
-                ],
+                _jobs(settings, starts, journal),
                 [f"episode {start.episode.id}" for start in starts],
                 wrote=operator.attrgetter("video"),
                 good=operator.attrgetter("result.success"),
@@ -102,6 +100,19 @@ def evaluate_skill(
     table.show_skill(console, summary)
     runs.tell_where(console, out, results)
     return summary
+
+
+def _jobs(settings: SkillSettings, starts: Sequence[Start], journal: Journal) -> list[SkillJob]:
+    """A job for each start; a blinded policy is shown the run of the next one."""
+    donors: list[Start | None] = [None for _ in starts]
+    if settings.blind:
+        if len(starts) < 2:
+            raise UserError("blind: of one run there is no other to show; num_episodes=2 or more")
+        donors = [*starts[1:], starts[0]]
+    return [
+        SkillJob(start, runs.film_path(journal.films, number, settings.videos), donor)
+        for number, (start, donor) in enumerate(zip(starts, donors, strict=True))
+    ]
 
 
 def obtain(settings: SkillSettings) -> list[Start]:
@@ -237,4 +248,5 @@ def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
         "num_objects": settings.num_objects,
         "starts": settings.starts,
         "dataset": digest(starts),
+        **({"blind": list(blinding.parse(settings.blind))} if settings.blind else {}),
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval.analysing.skill_results import SkillResult, cause_of, lacking
-from eval.running import agents
+from eval.running import agents, blinding
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import SkillSettings
 from planner.execution.progress import SKILL, OnStep, StepInfo
@@ -22,10 +22,14 @@ from tpsrl.world.slots import capacity_for
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillJob:
-    """One start state to run from; `video` is the file to film it into, if at all."""
+    """One start state to run from; `video` is the file to film it into, if at all.
+
+    `donor` is the start whose run a blinded policy is shown.
+    """
 
     start: Start
     video: Path | None
+    donor: Start | None = None
 
     @property
     def episode(self) -> Episode:
@@ -78,6 +82,8 @@ def run_job(
     """
     started = time.perf_counter()
     try:
+        if job.donor is not None:
+            policy = _blinded(settings, simulator, policy, job.donor)
         if job.video is None:
             result = _run(settings, simulator, policy, job, None)
         else:
@@ -120,6 +126,17 @@ def _run(
         path=done.path,
         view_blocked=None if view is None else view.share,
     )
+
+
+def _blinded(
+    settings: SkillSettings, simulator: Simulator, policy: SkillPolicy, donor: Start
+) -> SkillPolicy:
+    """A policy that is shown what it saw in the run of another start."""
+    names = blinding.parse(settings.blind)
+    blinding.check(policy, names)
+    sees = blinding.Blinded(policy)
+    episodes.run(environment(settings, simulator, donor), sees, [0])
+    return blinding.Blinded(policy, sees.seen, names)
 
 
 def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> SkillEnv:

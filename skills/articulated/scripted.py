@@ -81,10 +81,10 @@ class _Articulated(Routine):
             yield from self.to_rest()
         return self._finished()
 
-    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `Routine.label`; calls stop as soon as everything is as it should be."""
+    def choose(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `Routine.choose`; calls stop as soon as everything is as it should be."""
         self.world = world
-        return self.stopped() if self._finished() else super().label(world)
+        return self.stopped() if self._finished() else super().choose(world)
 
     def _finished(self) -> bool:
         free = bool(self.world.held_joint[0] < 0)
@@ -306,9 +306,13 @@ class ScriptedClose(_Articulated):
 
 
 class UsualClose(ScriptedClose):
-    """Closes in the same way wherever that can be done: the teacher.
+    """Closes in the same way wherever that can be done: for demonstrations.
 
     It never creeps: a speed of a hundredth of the fastest is none for a network.
     """
 
     usual, slowest_mps = True, 0.2
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `skills.core.interface.Demonstrator.label`."""
+        return self.choose(world)

@@ -1,4 +1,4 @@
-"""Opening and closing by servoing: the teachers that policies are cloned from.
+"""Opening and closing by servoing: the demonstrators that policies are cloned from.
 
 The arm takes one posture, the usual one. With it the base drives before the handle; then cup and
 face, the drag, and the way back are read off where cup, joint and base are. What the scripted skill
@@ -55,7 +55,7 @@ class ServoOpen(Mover):
     """See the module; `SkillGoal.marker` is what to open."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.core.interface.Teacher.begin`."""
+        """See `skills.core.interface.Demonstrator.begin`."""
         self.episode, self.goal = episode, goal
         self._handle = handle(episode.layout, goal.marker)
         self._plans = 0
@@ -63,7 +63,7 @@ class ServoOpen(Mover):
         self._rest = folded(tuple(self._hold(float(world.joints[0, self._handle.index]))[0]))
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `skills.core.interface.Teacher.label`."""
+        """See `skills.core.interface.Demonstrator.label`."""
         scene = look(self.episode, world)
         action = np.zeros(act.SIZE)
         action[act.GRIP], action[act.STOP] = -1.0, -1.0
@@ -201,7 +201,7 @@ class ServoClose(ServoOpen):
     """See the module; `SkillGoal.marker` is the door to close, by pushing on its face."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.core.interface.Teacher.begin`."""
+        """See `skills.core.interface.Demonstrator.begin`."""
         self.episode, self.goal = episode, goal
         self._handle = handle(episode.layout, goal.marker)
         self._plans = 1

@@ -62,8 +62,8 @@ def sensed(policy: SkillPolicy, simulator: Simulator, env_id: int) -> tuple[Any,
 
 
 @runtime_checkable
-class Teacher(Protocol):
-    """What says in any state of an episode what a learner should do there.
+class Demonstrator(Protocol):
+    """What demonstrations are recorded of: says in a state of an episode what to do there.
 
     Who acts does not matter: the states may be those that a learner got itself into, as in DAgger
     (Ross, Gordon and Bagnell, "A reduction of imitation learning and structured prediction to

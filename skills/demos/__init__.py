@@ -1,1 +1,1 @@
-"""Demonstrations: what a skill's teacher would do in the states that somebody got into."""
+"""Demonstrations: what a skill's demonstrator would do in the states that somebody got into."""

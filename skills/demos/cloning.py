@@ -1,6 +1,6 @@
 """Cloning a skill's policy from demonstrations, with rounds of DAgger if asked for.
 
-In a round the policy as it is acts in training homes while the teacher says what it would do
+In a round the policy as it is acts in training homes while the demonstrator says what it would do
 there; these episodes join the demonstrations (Ross, Gordon and Bagnell, "A reduction of imitation
 learning and structured prediction to no-regret online learning", AISTATS 2011).
 """

@@ -1,4 +1,4 @@
-"""Recording: homes in which somebody acts, and a teacher says what it would do."""
+"""Recording: homes in which somebody acts, and a demonstrator says what it would do."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ import torch
 
 from skills import registry
 from skills.core import sensors
-from skills.core.interface import SkillGoal, SkillPolicy, Teacher, sensed
+from skills.core.interface import Demonstrator, SkillGoal, SkillPolicy, sensed
 from skills.core.skill import Skill
 from skills.demos.disturbing import Disturbed, Hesitant
 from skills.envs.batch import BatchStep, SkillBatch
@@ -34,7 +34,7 @@ _STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
 _LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
 # Of the choice "full", what only a map tells, which costs time and which nothing here learns from.
 _LEFT_OUT = (sensors.WAY, sensors.SCAN)
-TEACHER, SCRIPTED = "teacher", "scripted"  # who may be recorded, beside checkpoints
+DEMONSTRATOR, SCRIPTED = "demonstrator", "scripted"  # who may be recorded, beside checkpoints
 _STATE_STEPS = 4  # between two states that may be kept
 
 
@@ -42,12 +42,12 @@ _STATE_STEPS = 4  # between two states that may be kept
 class Actors:
     """Who acts.
 
-    Without a `student` it is the teacher, in a share `disturbed` of the episodes with noise and
-    lapses of a level that is drawn for each, up to `noise` (standard deviation) and `lapses` (share
-    of time). It turns grip and stop up to `hesitation` steps too late. With a student, the file of
-    its checkpoint, it acts in all of them as it would if it were alone, but for a share `takeover`
-    in which the teacher takes over at some step and goes on to the end; what it says before that
-    counts only with `relabel`.
+    Without a `student` it is the demonstrator, in a share `disturbed` of the episodes with noise
+    and lapses of a level that is drawn for each, up to `noise` (standard deviation) and `lapses`
+    (share of time). It turns grip and stop up to `hesitation` steps too late. With a student, the
+    file of its checkpoint, it acts in all of them as it would if it were alone, but for a share
+    `takeover` in which the demonstrator takes over at some step and goes on to the end; what it
+    says before that counts only with `relabel`.
     """
 
     student: Path | None = None
@@ -99,14 +99,14 @@ class RecordJob:
 class RecorderFactory:
     """Builds in each worker the homes in which its jobs are done.
 
-    `agent` acts and says what to do: "teacher" is the skill's, "scripted" the skill's scripted
+    `agent` acts and says what to do: "demonstrator" is the skill's, "scripted" the skill's scripted
     version, anything else a checkpoint. Of each episode `states` states are kept.
     """
 
     skill: str
     options: EnvOptions
     homes: int = 8
-    agent: str = TEACHER
+    agent: str = DEMONSTRATOR
     states: int = 0
 
     def __call__(self) -> Callable[[RecordJob], list[Recording]]:
@@ -124,7 +124,7 @@ def recorded_sensors(skill: Skill) -> tuple[str, ...]:
 
 
 class Recorder:
-    """Homes of one skill, each with a teacher of its own."""
+    """Homes of one skill, each with a demonstrator of its own."""
 
     def __init__(self, factory: RecorderFactory) -> None:
         spec, homes = registry.get(factory.skill), factory.homes
@@ -137,7 +137,7 @@ class Recorder:
             _Seat(
                 self._batch,
                 home,
-                make_teacher(spec, factory.agent, self._batch, home),
+                make_demonstrator(spec, factory.agent, self._batch, home),
                 factory.states,
             )
             for home in range(homes)
@@ -181,28 +181,28 @@ class Recorder:
 
 
 class _Acting:
-    """A policy as a teacher: what it does is what it says."""
+    """A policy as a demonstrator: what it does is what it says."""
 
     def __init__(self, policy: SkillPolicy, simulator: Simulator, home: int) -> None:
         self._policy, self._simulator, self._home = policy, simulator, home
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.core.interface.Teacher.begin`."""
+        """See `skills.core.interface.Demonstrator.begin`."""
         self._policy.begin(episode, goal, world)
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `skills.core.interface.Teacher.label`."""
+        """See `skills.core.interface.Demonstrator.label`."""
         return self._policy.act(world, *sensed(self._policy, self._simulator, self._home)), True
 
 
-def make_teacher(spec: SkillSpec, agent: str, batch: SkillBatch, home: int) -> Teacher:
+def make_demonstrator(spec: SkillSpec, agent: str, batch: SkillBatch, home: int) -> Demonstrator:
     """Who acts in a home, see `RecorderFactory`.
 
     Raises:
         UserError: there is no such agent.
     """
-    if agent == TEACHER:
-        return spec.make_teacher()
+    if agent == DEMONSTRATOR:
+        return spec.make_demonstrator()
     policy: SkillPolicy = (
         spec.make_scripted() if agent == SCRIPTED else LearnedPolicy(spec.name, agent)
     )
@@ -210,10 +210,12 @@ def make_teacher(spec: SkillSpec, agent: str, batch: SkillBatch, home: int) -> T
 
 
 class _Seat:
-    """A home, its teacher, and the episode that is being recorded in it."""
+    """A home, its demonstrator, and the episode that is being recorded in it."""
 
-    def __init__(self, batch: SkillBatch, home: int, teacher: Teacher, states: int) -> None:
-        self._batch, self.home, self._teacher = batch, home, teacher
+    def __init__(
+        self, batch: SkillBatch, home: int, demonstrator: Demonstrator, states: int
+    ) -> None:
+        self._batch, self.home, self._demonstrator = batch, home, demonstrator
         self._count = states
 
     def begin(
@@ -222,7 +224,7 @@ class _Seat:
         """Starts an episode; draws who acts in it."""
         self.number, self.ended_by = number, ""
         self.shown = {k: v[0] for k, v in self._batch.reset([self.home], [start]).items()}
-        self._teacher.begin(start.episode, start.goal, self._batch.world(self.home))
+        self._demonstrator.begin(start.episode, start.goal, self._batch.world(self.home))
         level = rng.random() if rng.random() < actors.disturbed else 0.0
         self.disturbed = Disturbed(rng, level * actors.noise, level * actors.lapses)
         self.hesitant = Hesitant(rng, actors.hesitation)
@@ -248,14 +250,14 @@ class _Seat:
         return len(self._actions) < self._takeover
 
     def ask(self) -> np.ndarray:
-        """What the teacher would do now (11,)."""
+        """What the demonstrator would do now (11,)."""
         step = len(self._actions)
         if self._count and step and step % _STATE_STEPS == 0:
             found = self._batch.snapshot(self.home)
             memory = {k: v for k, v in found.task.items() if k.startswith(_MEMORY)}
             named = {k.removeprefix(_MEMORY): v for k, v in memory.items()}
             self._states.append(StateAlong(self._goal, found.home, named, step))
-        label, valid = self._teacher.label(self._batch.world(self.home))
+        label, valid = self._demonstrator.label(self._batch.world(self.home))
         self._labels.append(label.astype(np.float32))
         self._valid.append(valid and (self._relabel or not self.led))
         self._lost = 0 if valid else self._lost + 1

@@ -26,6 +26,7 @@ from tpsrl.sim import frozen
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.height_map import HeightMaps
 from tpsrl.world.state import WorldState
 
 if TYPE_CHECKING:
@@ -39,17 +40,24 @@ class BatchOptions:
     `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
     beside it ("habitat", "fetch", "full" or "teacher", see `skills.core.sensors`, or sensors by
     name; None: habitat with depth, full without). With `critic` they show the true state as well,
-    the sensors of "teacher", for a value that only training needs. `base_movement` false holds the
-    base still, the limited action space of the paper's ablation. `settings` changes entries of the
-    skill's settings, `thresholds` are the skill's own (None: those of the default protocol).
+    the sensors of "teacher", for a value that only training needs. With `height_map` they show the
+    map of what the camera saw (`tpsrl.world.height_map`), which takes depth. `base_movement` false
+    holds the base still, the limited action space of the paper's ablation. `settings` changes
+    entries of the skill's settings, `thresholds` are the skill's own (None: those of the default
+    protocol).
     """
 
     depth: tuple[int, int] | None = None
     critic: bool = False
     sensors: str | tuple[str, ...] | None = None
+    height_map: bool = False
     base_movement: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     thresholds: Any = None
+
+
+MAP = "map"  # of observations: what was seen around the base
+_HEIGHTS = "map."  # of the names of a snapshot's arrays
 
 
 # Made at every step, so it is not frozen.
@@ -103,6 +111,13 @@ class SkillBatch:
         self._worlds: dict[int, tuple[WorldState, int]] = {}
         named = (*self.sensors, *self.critic)
         self._maps = MapSensors(self.skill, named, simulator.num_envs, self.thresholds)
+        self._heights: HeightMaps | None = None
+        if options.height_map:
+            if options.depth is None:
+                raise UserError(
+                    "height_map: it is made of depth, which is not shown; nearest: false"
+                )
+            self._heights = HeightMaps(simulator.num_envs)
 
     @property
     def num_envs(self) -> int:
@@ -158,7 +173,9 @@ class SkillBatch:
         self._remember(env_ids, begun)
         self._keep(env_ids, world)
         self._maps.begin(env_ids, [start.episode for start in starts], goals, world)
-        return self._observe(env_ids, begun, world)
+        if self._heights is not None:
+            self._heights.begin(env_ids)
+        return self._observe(env_ids, begun, world, looks=True)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> BatchStep:
         """One control step of these homes under actions (m, 11); the others stand still.
@@ -186,7 +203,7 @@ class SkillBatch:
         else:
             tasks.put(rows, after)
         self._keep(env_ids, world)
-        shown = self._observe(env_ids, after, world, measures)
+        shown = self._observe(env_ids, after, world, measures, looks=True, moved=True)
         return BatchStep(shown, outcome, actions)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
@@ -258,9 +275,11 @@ class SkillBatch:
     def snapshot(self, env_id: int) -> SkillSnapshot:
         """A home and its task, frozen."""
         home = self.simulator.snapshot(env_id)
-        return SkillSnapshot(
-            home, self.task_state([env_id]).to_arrays(), self._maps.to_arrays(env_id)
-        )
+        arrays = self._maps.to_arrays(env_id)
+        if self._heights is not None:
+            heights = self._heights.to_arrays(env_id).items()
+            arrays |= {f"{_HEIGHTS}{name}": values for name, values in heights}
+        return SkillSnapshot(home, self.task_state([env_id]).to_arrays(), arrays)
 
     def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
         """Puts a home and its task exactly into the frozen state; what it shows, (1, ...).
@@ -276,7 +295,14 @@ class SkillBatch:
         # What a task of this skill looks like, to be filled with what was saved.
         blank = task.begin(self.skill, Goals.of([SkillGoal()]), world, self.thresholds)
         state = blank.like(snapshot.task)
-        self._maps.restore(env_id, snapshot.path, episode, state)
+        of_map = {k: v for k, v in snapshot.path.items() if k.startswith(_HEIGHTS)}
+        if self._heights is not None:
+            named = {k.removeprefix(_HEIGHTS): v for k, v in of_map.items()}
+            self._heights.restore(env_id, named)
+            snapshot_path = {k: v for k, v in snapshot.path.items() if k not in of_map}
+        else:
+            snapshot_path = dict(snapshot.path)
+        self._maps.restore(env_id, snapshot_path, episode, state)
         self.episodes[env_id] = episode
         self._remember([env_id], state)
         self._keep([env_id], world)
@@ -303,6 +329,8 @@ class SkillBatch:
         state: TaskState,
         world: WorldState,
         measures: Measures | None = None,
+        looks: bool = False,
+        moved: bool = False,
     ) -> Observation:
         if measures is None:
             measures = self.skill.measure(state, world, self.thresholds)
@@ -310,6 +338,10 @@ class SkillBatch:
         if self.options.depth is not None:
             begun = time.perf_counter()
             shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)
+            if self._heights is not None:
+                if looks:
+                    self._heights.look(env_ids, shown["depth"], world, moved)
+                shown[MAP] = self._heights.show(env_ids, world.base)
             self.depth_s += time.perf_counter() - begun
         return shown
 

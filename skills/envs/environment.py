@@ -21,6 +21,7 @@ from skills import registry
 from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.envs.batch import (
+    MAP,
     BatchOptions,
     BatchStep,
     SkillBatch,
@@ -37,6 +38,7 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
+from tpsrl.world import height_map
 from tpsrl.world.episode import Episode
 from tpsrl.world.slots import capacity_for
 from tpsrl.world.state import WorldState
@@ -45,6 +47,7 @@ _MOST_OBJECTS = 30
 _NUMBER = 4  # bytes of a float32
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "critic": ((bool,), "true or false"),
+    "height_map": ((bool,), "true or false"),
     "sensors": ((str, tuple, NoneType), "the name of a choice of sensors"),
     "base_movement": ((bool,), "true or false"),
     "settings": ((Mapping,), "a dictionary of settings"),
@@ -67,7 +70,7 @@ _OPTIONAL = ("horizon", "num_objects", "slots")
 class EnvOptions:
     """What an environment can be told, by the names of the keyword arguments.
 
-    Depth, critic, sensors, base movement, settings and thresholds are as in
+    Depth, critic, sensors, height map, base movement, settings and thresholds are as in
     `skills.envs.batch.BatchOptions`, and one number for `depth` is that of rows and of columns;
     `horizon` is short for that setting. Starts, split, seed of
     the dataset, `num_objects` and `num_episodes` are as in `skills.starts.source.StartSource`;
@@ -79,6 +82,7 @@ class EnvOptions:
     depth: Sequence[int] | int | None = None
     critic: bool = False
     sensors: str | tuple[str, ...] | None = None
+    height_map: bool = False
     base_movement: bool = True
     horizon: int | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -173,6 +177,7 @@ class EnvOptions:
             depth=image_size(self.depth),
             critic=self.critic,
             sensors=self.sensors,
+            height_map=self.height_map,
             base_movement=self.base_movement,
             settings=settings,
             thresholds=self.thresholds,
@@ -331,6 +336,8 @@ def observation_space(batch: SkillBatch) -> Any:
         parts["critic"] = spaces.Box(low, high, dtype=np.float32)
     if batch.options.depth is not None:
         parts["depth"] = spaces.Box(0.0, 1.0, batch.options.depth, np.float32)
+    if batch.options.height_map:
+        parts[MAP] = spaces.Box(0.0, 1.0, height_map.SHAPE, np.float32)
     return spaces.Dict(parts)
 
 
@@ -415,5 +422,5 @@ def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dic
 
 def bounded(shown: Observation, space: Any) -> None:
     """Holds the vectors (n, k) of homes within the space of one home's; depth is by itself."""
-    for name in shown.keys() - {"depth"}:
+    for name in shown.keys() - {"depth", MAP}:
         np.clip(shown[name], space[name].low, space[name].high, out=shown[name])

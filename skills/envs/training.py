@@ -15,7 +15,7 @@ from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
 from skills.core.state import Goals
-from skills.envs.batch import BatchStep, SkillSnapshot
+from skills.envs.batch import MAP, BatchStep, SkillSnapshot
 from skills.envs.environment import EnvOptions, image_size
 from skills.starts.source import StartSource
 from skills.starts.start import Start
@@ -26,6 +26,7 @@ from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
 from tpsrl.world import episode as records
+from tpsrl.world import height_map
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.state import JOINTS
 
@@ -113,6 +114,8 @@ class TrainingVecEnv:
         shapes: dict[str, tuple[int, ...]] = {"state": (self._batch.state_size,)}
         if self._batch.options.depth is not None:
             shapes["depth"] = self._batch.options.depth
+        if self._batch.options.height_map:
+            shapes[MAP] = height_map.SHAPE
         if self._batch.critic:
             shapes["critic"] = (self._batch.critic_size,)
         mean, std = _first_actions(self._batch.skill)
@@ -330,4 +333,5 @@ def deployment(factory: TrainingVecEnvFactory, delay: bool) -> Json:
         "sensors": list(sensors.chosen(skill, options.sensors, size is not None)),
         "depth": None if size is None else list(size),
         "delay": delay,
+        **({"height_map": True} if options.height_map else {}),
     }

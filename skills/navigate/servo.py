@@ -1,4 +1,4 @@
-"""Navigate by servoing: the teacher that policies are cloned from.
+"""Navigate by servoing: the demonstrator that policies are cloned from.
 
 From every cell of the floor the way goes down one field of costs, dearer near furniture, to where
 the goal is near and in front. What to do is read off the base's pose: drive on towards a point a
@@ -41,7 +41,7 @@ class ServoNavigate:
     depth_size: tuple[int, int] | None = None
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.core.interface.Teacher.begin`."""
+        """See `skills.core.interface.Demonstrator.begin`."""
         assert goal.position is not None
         self.episode = episode
         self.goal = np.asarray(goal.position, np.float64)
@@ -60,7 +60,7 @@ class ServoNavigate:
         return self.label(world)[0]
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `skills.core.interface.Teacher.label`."""
+        """See `skills.core.interface.Demonstrator.label`."""
         scene = look(self.episode, world)
         action = np.zeros(act.SIZE)
         action[act.GRIP] = 1.0 if scene.held is not None else -1.0

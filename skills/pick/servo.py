@@ -1,4 +1,4 @@
-"""Pick by servoing: the teacher that policies are cloned from."""
+"""Pick by servoing: the demonstrator that policies are cloned from."""
 
 from collections.abc import Iterator
 

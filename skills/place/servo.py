@@ -1,4 +1,4 @@
-"""Place by servoing: the teacher that policies are cloned from."""
+"""Place by servoing: the demonstrator that policies are cloned from."""
 
 import dataclasses
 import math

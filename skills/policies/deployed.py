@@ -16,7 +16,8 @@ class Deployment:
     """The skill that a policy acts for, and what it is shown and does in its homes.
 
     `depth` is height and width of the camera's pictures, None without camera; `delay` whether it
-    acts on the observation before, `sample` whether it draws its actions.
+    acts on the observation before, `sample` whether it draws its actions, `height_map` whether it
+    is shown the map of what the camera saw.
     """
 
     skill: str
@@ -24,11 +25,15 @@ class Deployment:
     depth: tuple[int, int] | None
     delay: bool
     sample: bool
+    height_map: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON types by name; what else a note on deployment has is left out."""
         depth = None if self.depth is None else list(self.depth)
-        return dataclasses.asdict(self) | {"sensors": list(self.sensors), "depth": depth}
+        note = dataclasses.asdict(self) | {"sensors": list(self.sensors), "depth": depth}
+        if not self.height_map:  # as files have it from before there were any
+            del note["height_map"]
+        return note
 
 
 def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
@@ -61,6 +66,7 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
     for what, told, seen in (
         ("state", size, spec.observations["state"][0]),
         ("depth", found.depth, spec.observations.get("depth")),
+        ("height_map", found.height_map, "map" in spec.observations),
         ("action", act.SIZE, spec.action_size),
     ):
         if told != seen:
@@ -77,13 +83,14 @@ def _read(note: dict[str, Any]) -> Deployment:
         None if depth is None else (depth[0], depth[1]),
         note["delay"],
         note.get("sample", True),
+        note.get("height_map", False),
     )
     texts = (found.skill, *found.sensors)
     if not isinstance(names, list) or not names or len(set(names)) < len(names):
         raise ValueError
     if not all(isinstance(text, str) for text in texts):
         raise ValueError
-    if type(found.delay) is not bool or type(found.sample) is not bool:
+    if any(type(word) is not bool for word in (found.delay, found.sample, found.height_map)):
         raise ValueError
     if depth is not None and (len(depth) != 2 or not all(type(side) is int for side in depth)):
         raise ValueError

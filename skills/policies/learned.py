@@ -13,6 +13,7 @@ from skills import registry
 from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals, TaskState
+from skills.envs.batch import MAP
 from skills.envs.map_sensors import MapSensors
 from skills.policies import deployed, pretrained
 from tpsrl import files
@@ -23,6 +24,7 @@ from tpsrl.rl.run import halving
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.height_map import HeightMaps
 from tpsrl.world.state import WorldState
 
 
@@ -56,6 +58,7 @@ class LearnedPolicy:
         self._skill, self._thresholds = spec.definition, spec.thresholds
         self._settings = spec.load_settings()
         self._maps = MapSensors(self._skill, self._network.sensors, 1, self._thresholds)
+        self._heights = HeightMaps(1) if self._network.height_map else None
 
     @property
     def depth_size(self) -> tuple[int, int] | None:
@@ -66,6 +69,11 @@ class LearnedPolicy:
     def asks_engine(self) -> bool:
         """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
         return self._maps.asks_engine
+
+    @property
+    def sees_laser(self) -> bool:
+        """Whether it looks at the base's laser."""
+        return sensors.LASER in self._network.sensors
 
     def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
         """What the engine measures for `act`."""
@@ -82,6 +90,8 @@ class LearnedPolicy:
         self._start = torch.ones(1, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
         self._maps.begin([0], [episode], self._task, world)
+        if self._heights is not None:
+            self._heights.begin([0])
         self._generator = torch.Generator().manual_seed(_seed(episode, world))
 
     def act(
@@ -149,6 +159,10 @@ class LearnedPolicy:
             if depth is None or depth.shape != network.depth:
                 raise UserError(f"depth: the policy of {network.skill} looks at {network.depth}")
             shown["depth"] = torch.from_numpy(depth[None])
+            if self._heights is not None:
+                moved = self._done is not None
+                self._heights.look([0], depth[None], world, moved)
+                shown[MAP] = torch.from_numpy(self._heights.show([0], world.base))
         return shown
 
 
@@ -226,7 +240,7 @@ class Network:
         self._deployment = deployed.read(found, checkpoints.policy_spec(found))
         self.skill, self.sensors = self._deployment.skill, self._deployment.sensors
         self.depth, self.delay = self._deployment.depth, self._deployment.delay
-        self.sample = self._deployment.sample
+        self.sample, self.height_map = self._deployment.sample, self._deployment.height_map
         known = sensors.known(registry.get(self.skill).definition)
         self.privileged = tuple(name for name in self.sensors if known[name].privileged)
         self.steps = found.steps

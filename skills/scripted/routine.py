@@ -51,14 +51,14 @@ class Routine(Folding, abc.ABC):
 
         A robot that its own plans have not brought on for several times gives up.
         """
-        action, valid = self.label(world)
+        action, valid = self.choose(world)
         if not valid or self._fruitless > _TRIES:
             self._steps = None
             return self.stopped()[0]
         return action
 
-    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """What the routine would do in a world state, whoever brought it about, and if it knows.
+    def choose(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """The action for a control step, and whether a way was found.
 
         The plan of the call before is kept while the robot is near where it has it and what it
         rests on stands where it stood. Otherwise the routine plans anew from the present state.
@@ -69,8 +69,8 @@ class Routine(Folding, abc.ABC):
             world: batch of one, of the same episode as at `begin`.
 
         Returns:
-            The action (11,) with stop where the skill is done; and whether it is good for anything:
-            where no way is found the action is to stand still.
+            The action (11,) with stop where the skill is done; where no way is found it is to
+            stand still.
         """
         self.world = world
         if self._end is not None and self._end.holds(world):
@@ -110,7 +110,7 @@ class Routine(Folding, abc.ABC):
         return self.still(), False
 
     def stopped(self) -> tuple[np.ndarray, bool]:
-        """The label of what is done."""
+        """What is done where the skill is: stop."""
         action = self.still()
         action[act.STOP] = 1.0
         return action, True

@@ -71,14 +71,14 @@ _DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner tha
 
 
 class Mover(abc.ABC):
-    """A teacher that acts as it labels, with moves of arm and base that touch nothing."""
+    """A demonstrator that acts as it labels, with moves of arm and base that touch nothing."""
 
     depth_size: tuple[int, int] | None = None
     _plans = 0
 
     @abc.abstractmethod
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `skills.core.interface.Teacher.label`."""
+        """See `skills.core.interface.Demonstrator.label`."""
 
     def diagnosis(self) -> dict[str, int]:
         """How often ways were looked for."""
@@ -108,13 +108,13 @@ class Mover(abc.ABC):
 
 
 class Servo(Mover):
-    """A teacher whose labels are read off the state; see the module.
+    """A demonstrator whose labels are read off the state; see the module.
 
     It remembers only what was found out about where things are.
     """
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `skills.core.interface.Teacher.begin`."""
+        """See `skills.core.interface.Demonstrator.begin`."""
         self.episode, self.goal = episode, goal
         self._aim: np.ndarray | None = None
         self._ways: list[Way] = []
@@ -123,7 +123,7 @@ class Servo(Mover):
         self._plans = 0
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `skills.core.interface.Teacher.label`."""
+        """See `skills.core.interface.Demonstrator.label`."""
         scene = look(self.episode, world)
         action = np.zeros(act.SIZE)
         action[act.GRIP], action[act.STOP] = self.grip(scene), -1.0
@@ -265,7 +265,7 @@ class Servo(Mover):
         """The postures at the target and before it, or such ones as the arm is nearer to.
 
         An arm has many postures for one pose of the cup. One that has come there by another way
-        than this teacher's goes on from where it is, if it can.
+        than this demonstrator's goes on from where it is, if it can.
         """
         off = float(np.abs(scene.arm - before).max())
         if off < _OTHER_RAD or _from_line(scene.arm, before, there) < _OTHER_RAD:

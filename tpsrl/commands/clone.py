@@ -123,7 +123,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
                 "parts of less than one; choose fewer, or more frames"
             )
     _check_network(settings)
-    progress.say(f"cloning {settings.skill}'s teacher")
+    progress.say(f"cloning {settings.skill}'s demonstrations")
     from rich.console import Console
 
     from skills import registry
@@ -141,7 +141,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     settings.preset.policy.check("preset.policy.")
     sizes.check_network(settings.preset.policy, settings.depth)
     spec = registry.get(settings.skill)
-    spec.make_teacher()  # refuses a skill that has none
+    spec.make_demonstrator()  # refuses a skill that has none
     if not settings.demos:
         raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
     as_given = config.to_yaml(dataclasses.replace(settings, out=str(out)))

@@ -37,7 +37,7 @@ class DemosSettings:
         "own:0.5,bank:DIR/SKILL:0.5",
     )
     agent: str = config.option(
-        "teacher", "who acts: teacher, scripted, or a checkpoint, or folder of a training"
+        "demonstrator", "who acts: demonstrator, scripted, or a checkpoint, or folder of a training"
     )
     states: int = config.option(
         0,
@@ -109,7 +109,7 @@ def _record(settings: DemosSettings) -> int:
     from skills import registry
     from skills.core.sensors import known
     from skills.demos import lerobot, store
-    from skills.demos.recording import TEACHER, recorded_sensors
+    from skills.demos.recording import DEMONSTRATOR, recorded_sensors
 
     if settings.format == "lerobot":
         lerobot.check_installed()
@@ -117,9 +117,9 @@ def _record(settings: DemosSettings) -> int:
             raise UserError(f"states: {settings.states}, but format=lerobot keeps none; nearest: 0")
     spec = registry.get(settings.skill)
     made: dict[str, Any] = dataclasses.asdict(settings)
-    if settings.agent == TEACHER:
-        teacher = type(spec.make_teacher())  # refuses a skill that has none
-        made["teacher"] = f"{teacher.__module__}:{teacher.__name__}"
+    if settings.agent == DEMONSTRATOR:
+        kind = type(spec.make_demonstrator())  # refuses a skill that has none
+        made["demonstrator"] = f"{kind.__module__}:{kind.__name__}"
     skill = spec.definition
     sizes = known(skill)
     note = store.DemosNote(

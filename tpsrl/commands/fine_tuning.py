@@ -155,7 +155,7 @@ def _made_for(
             f"{', '.join(deploy.sensors)}"
         )
     # Where both choices are the same, either that is asked for fits.
-    found: dict[str, Any] = {"delay": deploy.delay}
+    found: dict[str, Any] = {"delay": deploy.delay, "height_map": deploy.height_map}
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
     if camera and len(set(depth or ())) != 1:
         raise UserError(f"init: the depth of {where} is no square, {list(depth or ())}")

@@ -59,6 +59,9 @@ class TrainingSettings:
     sensors: Literal["habitat", "fetch", "full", "teacher"] | None = config.option(
         None, "beside the camera (default: habitat; without camera full)"
     )
+    height_map: bool = config.option(
+        False, "beside the camera: a map of what it saw around the base, made with odometry"
+    )
     base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
     task: str | None = config.option(
         None,

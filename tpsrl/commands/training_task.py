@@ -37,6 +37,7 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,
         sensors=settings.sensors,
+        height_map=settings.height_map,
         base_movement=settings.base_movement,
         settings=changes,
         starts=settings.start_states,

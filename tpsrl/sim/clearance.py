@@ -13,6 +13,7 @@ import numpy as np
 from tpsrl.compiled import njit
 from tpsrl.sim.home_model import HomeModel
 from tpsrl.sim.mjcf.home import NEVER_M
+from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.world.fetch import (
     CLEARANCE_POINTS,
     CLEARANCE_RANGE_M,
@@ -49,9 +50,7 @@ class Clearance:
         self._local = np.array([point for _, point in CLEARANCE_POINTS])
         self._base, self._wrist = model.body("base").id, home.cup_body
 
-    def measure(
-        self, model: mujoco.MjModel, data: mujoco.MjData, held: int, target: int, out: np.ndarray
-    ) -> None:
+    def measure(self, one: MujocoHome, target: int, out: np.ndarray) -> None:
         """Writes one row per point into `out` (points, 4) float32.
 
         A row is the unit vector towards the nearest surface, in the frame of the base, and the
@@ -60,21 +59,19 @@ class Clearance:
         object: its centre, and its far side; without one they are like points with nothing near.
 
         Args:
-            model: of the home
-            data: of the home
-            held: slot of the held object, which is no obstacle; -1 for none
+            one: the home; what it holds is no obstacle
             target: slot of an object that the hand is to touch, which is no obstacle for
                 `HAND_POINTS`; -1 for none
             out: see above
         """
         _measure(
-            data.geom_xpos,
-            data.geom_xmat,
-            model.geom_size,
-            model.geom_rbound,
-            model.geom_margin,
-            data.xpos,
-            data.xmat,
+            one.geom_pos,
+            one.geom_mat,
+            one.geom_size,
+            one.geom_bound,
+            one.geom_margin,
+            one.xpos,
+            one.xmat,
             self._geoms,
             self._kinds,
             self._slots,
@@ -82,7 +79,7 @@ class Clearance:
             self._local,
             self._base,
             self._wrist,
-            held,
+            one.held,
             target,
             out,
         )

@@ -49,6 +49,10 @@ class MujocoHome:
         self.arm = _run(self.data.qpos, home.arm_qpos)
         self.qpos, self.xpos, self.xquat = self.data.qpos, self.data.xpos, self.data.xquat
         self.cup_pos = self.data.site_xpos[home.cup_site]
+        self.xmat = self.data.xmat
+        self.geom_pos, self.geom_mat = self.data.geom_xpos, self.data.geom_xmat
+        self.geom_size, self.geom_bound = self.model.geom_size, self.model.geom_rbound
+        self.geom_margin = self.model.geom_margin
         self._arm_ctrl, self._base_ctrl = self.data.ctrl[:7], self.data.ctrl[7:10]
         self._ramp = np.empty((SUBSTEPS, 7))
         self.episode: Episode | None = None

@@ -150,8 +150,7 @@ class MujocoSimulator:
         """See `tpsrl.sim.base.Simulator.clearance`."""
         out = np.empty((len(env_ids), CLEARANCE_ROWS, 4), dtype=np.float32)
         for row, (env, target) in enumerate(zip(env_ids, targets.tolist(), strict=True)):
-            one = self.homes[env]
-            self._clearance.measure(one.model, one.data, one.held, target, out[row])
+            self._clearance.measure(self.homes[env], target, out[row])
         return out
 
     def _head_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:

@@ -263,7 +263,8 @@ class PPO:
                     f"{tuple(tensor.shape)} here"
                 )
             given = tensors[name]
-            if given.dtype != tensor.dtype or not given.isfinite().all():
+            # Without a bonus the coefficient's logarithm is -inf here, too.
+            if given.dtype != tensor.dtype or not (given.isfinite() | given.eq(tensor)).all():
                 raise UserError(f"learner: {name} in the checkpoint is damaged")
             if name.startswith("adam.exp_avg_sq.") and (given < 0).any():
                 raise UserError(f"learner: {name} in the checkpoint is below 0")

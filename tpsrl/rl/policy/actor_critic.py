@@ -13,6 +13,7 @@ from torch import nn
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.encoder_registry import make_encoder
+from tpsrl.rl.policy.map_encoder import MapEncoder
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import PolicySettings
 
@@ -23,6 +24,7 @@ VALUE_PARTS = (
     "critic.",
 )  # names of parameters that only the value has
 
+MAP = "map"  # the observation (n, 2, H, W) of what was seen around the base
 CRITIC = "critic"  # the observation (n, c) of a value that is read off the true state
 _CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
 MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1
@@ -83,12 +85,11 @@ class ActorCritic(nn.Module):
         as zero. A caller who wants no gradient says so with `torch.inference_mode`.
         """
         first = is_first[:, None]
-        depth, vector = self._inputs(observation, previous_action.masked_fill(first, 0.0))
+        inputs = self._inputs(observation, previous_action.masked_fill(first, 0.0))
         parts = memory.masked_fill(first, 0.0).split(self._memory_sizes, dim=1)
         with self._autocast():
             outputs = [
-                trunk.step(depth, vector, part)
-                for trunk, part in zip(self._trunks(), parts, strict=True)
+                trunk.step(inputs, part) for trunk, part in zip(self._trunks(), parts, strict=True)
             ]
         features, memories = zip(*outputs, strict=True)
         return self._step(observation, features, torch.cat(memories, dim=1).float())
@@ -101,11 +102,11 @@ class ActorCritic(nn.Module):
         No sequence goes on past the end of an episode; previous action and memory of one that
         begins an episode are zero.
         """
-        depth, vector = self._inputs(observation, previous_action)
+        inputs = self._inputs(observation, previous_action)
         parts = pack.memory.split(self._memory_sizes, dim=1)
         with self._autocast():
             features = [
-                trunk(depth, vector, Pack(pack.batch_sizes, part))
+                trunk(inputs, Pack(pack.batch_sizes, part))
                 for trunk, part in zip(self._trunks(), parts, strict=True)
             ]
         return self._step(observation, features, None)
@@ -120,9 +121,7 @@ class ActorCritic(nn.Module):
         """The one for the action first, the one for the value last."""
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
 
-    def _inputs(
-        self, observation: TensorObservation, previous_action: torch.Tensor
-    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+    def _inputs(self, observation: TensorObservation, previous_action: torch.Tensor) -> "Inputs":
         vector, depth = observation["state"], observation.get("depth")
         if self.settings.sight:
             vector, depth = self._near(vector, depth)
@@ -132,7 +131,7 @@ class ActorCritic(nn.Module):
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
-        return depth, vector
+        return Inputs(vector, depth, observation.get(MAP))
 
     def _near(
         self, vector: torch.Tensor, depth: torch.Tensor | None
@@ -165,6 +164,15 @@ class ActorCritic(nn.Module):
         return torch.autocast(self.mask.device.type, torch.bfloat16)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a trunk is shown of n rows."""
+
+    vector: torch.Tensor  # (n, k), and the action before
+    depth: torch.Tensor | None  # (n, H, W)
+    map: torch.Tensor | None  # (n, 2, H, W)
+
+
 class Trunk(nn.Module):
     """Observation and previous action to features (n, `size`), through the LSTM if there is one."""
 
@@ -181,32 +189,35 @@ class Trunk(nn.Module):
         self._frozen = settings.frozen_encoder
         self.embed = _mlp(inputs, settings.state_width, settings.state_layers)
         self.size = settings.state_width + (settings.visual_width if self.encoder else 0)
+        self.map_encoder: MapEncoder | None = None
+        if MAP in spec.observations:
+            self.map_encoder = MapEncoder(spec.observations[MAP], settings.map_width)
+            self.size += settings.map_width
         self.recurrent: Recurrent | None = None
         self.memory_size = 0
         if settings.lstm_layers:
             self.recurrent = Recurrent(self.size, settings.lstm_layers, settings.lstm_width)
             self.size, self.memory_size = settings.lstm_width, self.recurrent.memory_size
 
-    def step(
-        self, depth: torch.Tensor | None, vector: torch.Tensor, memory: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step: depth (n, H, W), vector (n, k + A), memory (n, M) -> features, memory."""
-        x = self._look(depth, vector)
+    def step(self, inputs: Inputs, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One step: inputs of n rows, memory (n, M) -> features, memory."""
+        x = self._look(inputs)
         return (x, memory) if self.recurrent is None else self.recurrent.step(x, memory)
 
-    def forward(self, depth: torch.Tensor | None, vector: torch.Tensor, pack: Pack) -> torch.Tensor:
-        """Sequences: depth (S, H, W), vector (S, k + A) in packed order -> features (S, size)."""
-        x = self._look(depth, vector)
+    def forward(self, inputs: Inputs, pack: Pack) -> torch.Tensor:
+        """Sequences: inputs of S rows in packed order -> features (S, size)."""
+        x = self._look(inputs)
         return x if self.recurrent is None else self.recurrent(x, pack)
 
-    def _look(self, depth: torch.Tensor | None, vector: torch.Tensor) -> torch.Tensor:
-        embedded = self.embed(vector)
-        if self.encoder is None:
-            return embedded
-        # Without gradients nothing is kept for a backward pass, and running statistics stay.
-        with torch.no_grad() if self._frozen else contextlib.nullcontext():
-            seen = self.encoder(depth)
-        return torch.cat((seen, embedded), 1)
+    def _look(self, inputs: Inputs) -> torch.Tensor:
+        parts = [self.embed(inputs.vector)]
+        if self.encoder is not None:
+            # Without gradients nothing is kept for a backward pass, and running statistics stay.
+            with torch.no_grad() if self._frozen else contextlib.nullcontext():
+                parts.insert(0, self.encoder(inputs.depth))
+        if self.map_encoder is not None:
+            parts.append(self.map_encoder(inputs.map))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
 class GaussianHead(nn.Module):

@@ -20,7 +20,7 @@ ENCODER_NAMES = (  # in the box
 SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
 _MOST_LAYERS = 64
 # Not in the notes of 0.1; their defaults are what was then.
-_LATER = ("previous_action", "magnify_state", "sight", "critic", "frozen_encoder")
+_LATER = ("previous_action", "magnify_state", "map_width", "sight", "critic", "frozen_encoder")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,6 +53,9 @@ class PolicySettings:
     )
     magnify_state: bool = config.option(
         False, "the state is shown under two magnifying glasses as well, for what is near zero"
+    )
+    map_width: int = config.option(
+        64, "numbers that a height map is summed up in (height_map=true)", minimum=1
     )
     sight: float = config.option(
         0.0,

@@ -60,7 +60,8 @@ def count(spec: EnvSpec, settings: PolicySettings) -> int | None:
 
 def takes_too_much(spec: EnvSpec) -> bool:
     """Whether what a network is to see is more than any environment shows."""
-    sides = spec.observations.get("depth", ())
-    vectors = [shape[0] for name, shape in spec.observations.items() if name != "depth"]
+    pictures = [shape for shape in spec.observations.values() if len(shape) > 1]
+    sides = [side for shape in pictures for side in shape]
+    vectors = [shape[0] for shape in spec.observations.values() if len(shape) == 1]
     widest = max(*vectors, spec.action_size)
     return widest > _WIDEST_INPUT or max(sides, default=0) > MOST_PIXELS

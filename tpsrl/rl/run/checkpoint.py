@@ -25,7 +25,7 @@ from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy import size
-from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, MAP, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 
 FORMAT = 2
@@ -36,7 +36,7 @@ FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
 # Entries of the note by which a policy is made, and acted by.
 _ACTING = ("deploy", "steps", "spec", "policy", "encoder_module", "card")
-_AXES = {"state": 1, "depth": 2, CRITIC: 1}  # of what a policy may look at
+_AXES = {"state": 1, "depth": 2, MAP: 3, CRITIC: 1}  # of what a policy may look at
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

@@ -1,22 +1,21 @@
-"""How good teachers are: in which states they know what to do, how fast, and how well they act.
+"""How good demonstrators are: where they know what to do, how fast, and how well they act.
 
-    python -m benchmarks.teacher SKILL [teacher=own|scripted] [states=100000]
+    python -m benchmarks.demonstrators SKILL [states=100000]
         [policy=random|drifting|told] [num_objects=12] [seed=0] [takeovers=100] [out=FOLDER]
 
-The teacher is the skill's own (`skills.spec.SkillSpec.teacher`), which is its scripted version if
-it has none, or with teacher=scripted that version in any case.
+The demonstrator is the skill's (`skills.spec.SkillSpec.demonstrator`).
 
-A learner acts in the skill's environment, and the teacher is asked what to do in every state that
-comes up:
+A learner acts in the skill's environment, and the demonstrator is asked what to do in every state
+that comes up:
 
 - random: any action, each kept for a while; episodes go on after they have failed.
-- drifting: half trained. The teacher's action, disturbed (`skills.demos.disturbing.Disturbed`) by
-  much noise and many lapses.
-- told: the teacher's own actions.
+- drifting: half trained. The demonstrator's action, disturbed by much noise and many lapses
+  (`skills.demos.disturbing.Disturbed`).
+- told: the demonstrator's own actions.
 
-With "drifting" the teacher also takes over, at a random step of an episode, and acts for as long as
-a whole episode may take. Beside its successes stand those it has alone from the same starts. Where
-the episode has ended before it is drawn again.
+With "drifting" the demonstrator also takes over, at a random step of an episode, and acts for as
+long as a whole episode may take. Beside its successes stand those it has alone from the same
+starts. Where the episode has ended before it is drawn again.
 
 The times are the process's own, of the calls of `label` alone.
 """
@@ -45,7 +44,7 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 EPISODE_STEPS = 200  # of a random learner
-LATEST_STEP = 100  # at which the teacher takes over
+LATEST_STEP = 100  # at which the demonstrator takes over
 LONGEST_ACTION = 20  # steps for which a random action is kept
 NOISE, LAPSES = 0.3, 0.35  # of a drifting learner
 LOST = 60  # labels running that are not valid: nobody is about to act
@@ -54,30 +53,27 @@ REDRAWS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Which teacher and states, and how many."""
+    """Which demonstrator and states, and how many."""
 
-    teacher: Literal["own", "scripted"] = config.option(
-        "own", "of the skill, or its scripted version"
-    )
-    states: int = config.option(100_000, "in which the teacher is asked", minimum=0)
+    states: int = config.option(100_000, "in which the demonstrator is asked", minimum=0)
     policy: Literal["random", "drifting", "told"] = config.option("drifting", "who acts")
     num_objects: int = config.option(12, "in a home", minimum=1)
     num_episodes: int = config.option(32, "base episodes", minimum=1)
-    takeovers: int = config.option(100, "by the teacher, of a drifting learner", minimum=0)
+    takeovers: int = config.option(100, "by the demonstrator, of a drifting learner", minimum=0)
     seed: int = config.option(0, "of starts and learner")
-    out: str = config.option("", "folder for teacher.json; none is written without")
+    out: str = config.option("", "folder for demonstrator.json; none is written without")
 
 
 class Asked:
-    """A teacher, and what came of asking it."""
+    """A demonstrator, and what came of asking it."""
 
-    def __init__(self, skill: str, teacher: str = "own") -> None:
+    def __init__(self, skill: str) -> None:
         self.skill, spec = skill, registry.get(skill)
         self.states = self.valid = 0
         self.seconds = self.slowest = 0.0
         self.errors: collections.Counter[str] = collections.Counter()
         self.notes: collections.Counter[str] = collections.Counter()
-        self._teacher: Any = spec.make_teacher() if teacher == "own" else spec.make_scripted()
+        self._demonstrator: Any = spec.make_demonstrator()
         self.reset()
 
     def reset(self) -> None:
@@ -88,20 +84,20 @@ class Asked:
         self.notes.clear()
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """See `Teacher.begin`."""
-        self._teacher.begin(episode, goal, world)
+        """See `Demonstrator.begin`."""
+        self._demonstrator.begin(episode, goal, world)
 
     def end(self) -> None:
-        """Counts what the teacher says of the episode."""
+        """Counts what the demonstrator says of the episode."""
         self.notes.update(
-            {k: v for k, v in self._teacher.diagnosis().items() if isinstance(v, int)}
+            {k: v for k, v in self._demonstrator.diagnosis().items() if isinstance(v, int)}
         )
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `Teacher.label`; an exception is counted and makes the label not valid."""
+        """See `Demonstrator.label`; an exception is counted and makes the label not valid."""
         begun = time.process_time()
         try:
-            action, valid = self._teacher.label(world)
+            action, valid = self._demonstrator.label(world)
         except Exception:
             self.errors[traceback.format_exc(limit=-3)] += 1
             action, valid = np.zeros(act.SIZE), False
@@ -116,7 +112,7 @@ class Asked:
         return action, valid
 
 
-# What a learner does: its action (11,) for the teacher's.
+# What a learner does: its action (11,) for the demonstrator's.
 Learner = Callable[[np.ndarray], np.ndarray]
 
 
@@ -193,7 +189,7 @@ class Takeovers:
 def take_over(
     env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator
 ) -> Takeovers:
-    """Has the teacher take over `settings.takeovers` times."""
+    """Has the demonstrator take over `settings.takeovers` times."""
     found = Takeovers()
     while found.count < settings.takeovers:
         env.reset(seed=int(rng.integers(2**31)))
@@ -230,7 +226,7 @@ def drifts(env: SkillEnv, asked: Asked, does: Learner, steps: int) -> bool:
 
 
 def acts(env: SkillEnv, asked: Asked) -> str:
-    """Has the teacher act for an episode's steps; how that ends."""
+    """Has the demonstrator act for an episode's steps; how that ends."""
     lost = 0
     for _ in range(registry.get(asked.skill).load_settings().horizon):
         action, valid = asked.label(env.world)
@@ -247,9 +243,9 @@ def measure(skill: str, settings: Settings) -> dict[str, Any]:
     """All numbers of a skill under a learner, as JSON types.
 
     Raises:
-        UserError: the skill has no such teacher.
+        UserError: the skill has no demonstrator.
     """
-    asked, rng = Asked(skill, settings.teacher), np.random.default_rng(settings.seed)
+    asked, rng = Asked(skill), np.random.default_rng(settings.seed)
     horizon = registry.get(skill).load_settings().horizon + LATEST_STEP
     homes = {"num_objects": settings.num_objects, "num_episodes": settings.num_episodes}
     env = SkillEnv(skill, horizon=horizon, **homes)
@@ -259,7 +255,6 @@ def measure(skill: str, settings: Settings) -> dict[str, Any]:
     episodes = ask(env, asked, settings, rng)
     row: dict[str, Any] = {
         "skill": skill,
-        "teacher": settings.teacher,
         "policy": settings.policy,
         "states": asked.states,
         "episodes": episodes,
@@ -311,13 +306,13 @@ def main(words: Sequence[str]) -> int:
         folder = files.check_writable(settings.out) if settings.out else None
         row = measure(words[0], settings)
     except UserError as error:
-        print(f"teacher: {error}", file=sys.stderr)
+        print(f"demonstrators: {error}", file=sys.stderr)
         return 2
     Console().print(table(row))
     for error, count in row["errors"].items():
         print(f"{count} times\n{error}")
     if folder is not None:
-        files.write_json(folder / "teacher.json", row)
+        files.write_json(folder / "demonstrator.json", row)
     return int(row["exceptions"] > 0)
 
 

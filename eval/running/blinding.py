@@ -1,0 +1,126 @@
+"""Whether a policy looks: sensors that show it another episode.
+
+A policy that has learned the rooms by heart succeeds as often when its camera shows another
+apartment. So a run is repeated with the readings of a donor, the run of the next start by the same
+policy, step by step: readings as they are in runs, but of no use.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from skills.core.interface import SkillGoal, SkillPolicy
+from skills.core.sensors import Readings
+from tpsrl.errors import UserError, unknown
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+SENSORS = ("depth", "laser")
+
+
+def parse(text: str | None) -> tuple[str, ...]:
+    """The sensors of `blind=`.
+
+    Raises:
+        UserError: there is no such sensor, or one stands there twice; names the nearest.
+    """
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    for name in names:
+        if name not in SENSORS:
+            raise unknown("blind", name, SENSORS)
+    if len(set(names)) < len(names):
+        raise UserError(f"blind: {text} names one twice")
+    return names
+
+
+def check(policy: SkillPolicy, names: tuple[str, ...]) -> None:
+    """Refuses to blind a policy to what it does not look at.
+
+    Raises:
+        UserError: names the sensor.
+    """
+    has = {
+        "depth": policy.depth_size is not None,
+        "laser": getattr(policy, "sees_laser", False),
+    }
+    for name in names:
+        if not has[name]:
+            seen = [other for other in SENSORS if has[other]]
+            raise UserError(f"blind: the policy has no {name}; it has {', '.join(seen) or 'none'}")
+
+
+@dataclasses.dataclass(slots=True)
+class Seen:
+    """Depth and laser scan of each step of a run, as far as the policy looked at them."""
+
+    depth: list[np.ndarray | None] = dataclasses.field(default_factory=list)
+    laser: list[Any] = dataclasses.field(default_factory=list)
+
+    def at(self, step: int) -> tuple[np.ndarray | None, Any]:
+        """Those of a step, or the last."""
+        row = min(step, len(self.depth) - 1)
+        return self.depth[row], self.laser[row]
+
+
+class Blinded:
+    """A policy that notes what it sees, or is shown what was noted of another run.
+
+    Args:
+        policy: that acts
+        donor: what it is shown; None: what there is, which is noted in `seen`
+        names: of the sensors that are the donor's
+    """
+
+    def __init__(
+        self, policy: SkillPolicy, donor: Seen | None = None, names: tuple[str, ...] = ()
+    ) -> None:
+        self._policy, self._donor, self._names = policy, donor, names
+        self._step, self.seen = 0, Seen()
+
+    @property
+    def depth_size(self) -> tuple[int, int] | None:
+        """See `skills.core.interface.SkillPolicy.depth_size`."""
+        return self._policy.depth_size
+
+    @property
+    def asks_engine(self) -> bool:
+        """See `skills.core.interface.SkillPolicy`."""
+        return getattr(self._policy, "asks_engine", False)
+
+    def measure(self, simulator: Simulator, env_id: int) -> Readings:
+        """See `skills.core.interface.SkillPolicy`."""
+        policy: Any = self._policy
+        readings: Readings = policy.measure(simulator, env_id)
+        return readings
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.SkillPolicy.begin`."""
+        self._step, self.seen = 0, Seen()
+        self._policy.begin(episode, goal, world)
+
+    def act(
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: Readings | None = None,
+    ) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`."""
+        self.seen.depth.append(None if depth is None else depth.copy())
+        self.seen.laser.append(None if measured is None else measured.laser)
+        if self._donor is not None:
+            other, scan = self._donor.at(self._step)
+            depth = other if "depth" in self._names else depth
+            if "laser" in self._names and measured is not None:
+                measured = dataclasses.replace(measured, laser=scan)
+        self._step += 1
+        policy: Any = self._policy
+        action: np.ndarray = (
+            policy.act(world, depth) if measured is None else policy.act(world, depth, measured)
+        )
+        return action
+
+    def diagnosis(self) -> dict[str, Any]:
+        """See `skills.core.interface.SkillPolicy.diagnosis`."""
+        return self._policy.diagnosis()

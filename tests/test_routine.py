@@ -1,0 +1,235 @@
+"""The scripted skills where the world is not as their plans have it."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skills import registry
+from skills.envs.environment import SkillEnv
+from skills.pick import scripted as pick
+from skills.scripted.grasps import plan_pick
+from skills.scripted.routine import Routine
+from skills.starts.start import Start
+from tpsrl.world import action as act
+from tpsrl.world.objects import object_kind
+from tpsrl.world.state import WorldState
+
+SKILLS = registry.planned()
+OUT_OF_REACH_M = 2.5
+
+
+class Envs:
+    """An environment of each skill, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, SkillEnv] = {}
+
+    def __call__(self, skill: str) -> SkillEnv:
+        if skill not in self._made:
+            options: dict[str, Any] = {"num_objects": 12, "num_episodes": 2, "split": "val"}
+            self._made[skill] = SkillEnv(skill, horizon=1_000, **options)
+        return self._made[skill]
+
+    def close(self) -> None:
+        for env in self._made.values():
+            env.close()
+
+
+@pytest.fixture(scope="module")
+def envs() -> Iterator[Envs]:
+    envs = Envs()
+    yield envs
+    envs.close()
+
+
+def begun(env: SkillEnv, start: int = 0) -> Routine:
+    """A scripted skill at the beginning of an episode."""
+    env.reset(options={"start": start})
+    routine = registry.get(env.batch.spec.name).make_scripted()
+    assert isinstance(routine, Routine)
+    routine.begin(env.episode, env.goal, env.world)
+    return routine
+
+
+def acts(env: SkillEnv, routine: Routine, steps: int = 300) -> bool:
+    """Has the routine act; whether that ends in success."""
+    for _ in range(steps):
+        action, valid = routine.choose(env.world)
+        assert valid
+        *_, terminated, _, info = env.step(action)
+        if terminated:
+            return bool(info["success"])
+    return False
+
+
+def until(env: SkillEnv, routine: Routine, phase: str, steps: int = 5) -> None:
+    """Has the routine act until so many steps of a phase are over."""
+    left = steps
+    while left:
+        action, _ = routine.choose(env.world)
+        left -= routine.phase == phase
+        *_, terminated, _, _ = env.step(action)
+        assert not terminated
+    routine.choose(env.world)
+
+
+def edited(world: WorldState, **changes: np.ndarray) -> WorldState:
+    """The same world but for some of its arrays."""
+    fields = {name: getattr(world, name) for name in WorldState.__slots__}
+    return WorldState(**{**fields, **changes})
+
+
+def at(world: WorldState, index: int, place: np.ndarray) -> WorldState:
+    """The same world with an object (its centre) elsewhere."""
+    places = np.array(world.object_pos)
+    places[0, index] = place
+    return edited(world, object_pos=places)
+
+
+def put(env: SkillEnv, by: np.ndarray, quat: tuple[float, ...] | None = None) -> None:
+    """Begins the episode again with its object moved (3,) and turned."""
+    record, goal = env.episode, env.goal
+    thing = record.objects[goal.object]
+    x, y, z = (float(value) for value in thing.pos + by)
+    objects = list(record.objects)
+    objects[goal.object] = dataclasses.replace(thing, pos=(x, y, z), quat=quat or thing.quat)
+    changed = dataclasses.replace(record, objects=tuple(objects))
+    env.batch.reset([0], [Start(changed, goal)])
+
+
+def bent(world: WorldState, joint: int, by: float) -> WorldState:
+    """The same world with a joint of the arm bent further."""
+    arm = np.array(world.arm)
+    arm[0, joint] += by
+    return edited(world, arm=arm)
+
+
+def plans(routine: Routine) -> int:
+    return int(routine.diagnosis()["plans"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skill", SKILLS)
+def test_what_is_done_is_stopped_until_something_changes(envs: Envs, skill: str) -> None:
+    env = envs(skill)
+    routine = begun(env)
+    for _ in range(300):
+        action, valid = routine.choose(env.world)
+        assert valid
+        if action[act.STOP] > 0:
+            break
+        env.step(action)
+    before = plans(routine)
+    for _ in range(3):
+        action, valid = routine.choose(env.world)
+        assert valid and action[act.STOP] > 0
+        assert not np.any(action[act.ARM]) and not np.any(action[act.BASE])
+    assert plans(routine) == before
+    away = np.array(env.world.base)
+    away[0, 2] += 1.0
+    if skill == "navigate":
+        action, valid = routine.choose(edited(env.world, base=away))
+        assert valid and action[act.STOP] < 0 and action[9] < 0.0
+
+
+@pytest.mark.slow
+def test_an_arm_that_is_pushed_a_little_is_led_back_by_the_same_plan(envs: Envs) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    until(env, routine, "rest")
+    for joint in range(7):
+        for by in (-0.08, 0.08):
+            action, valid = routine.choose(bent(env.world, joint, by))
+            assert valid and np.sign(action[joint]) == -np.sign(by)
+    assert plans(routine) == 1
+
+
+@pytest.mark.slow
+def test_an_arm_that_is_pushed_far_off_its_path_gets_another(envs: Envs) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    until(env, routine, "rest")
+    _, valid = routine.choose(bent(env.world, 0, 0.3))
+    assert valid and plans(routine) == 2
+    assert routine.diagnosis()["off_arm"] == 1
+
+
+def test_a_base_that_is_pushed_off_its_way_drives_to_the_same_place(envs: Envs) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    until(env, routine, "drive", 15)
+    base = np.array(env.world.base)
+    yaw = base[0, 2]
+    base[0, :2] += 0.3 * np.array([-math.sin(yaw), math.cos(yaw)])
+    _, valid = routine.choose(edited(env.world, base=base))
+    assert valid and plans(routine) == 1
+    assert routine.diagnosis()["drove_anew"] == 1
+
+
+@pytest.mark.slow
+def test_an_object_that_stands_elsewhere_is_gone_for_where_it_is(envs: Envs) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    assert routine.choose(env.world)[1]
+    put(env, np.array([0.12, 0.0, 0.0]))
+    assert acts(env, routine)
+    assert routine.diagnosis()["outdated"] == 1 and plans(routine) == 2
+
+
+@pytest.mark.slow
+def test_an_object_that_was_knocked_over_is_gone_for_where_it_lies(envs: Envs) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    assert routine.choose(env.world)[1]
+    half = object_kind(env.episode.objects[env.goal.object].name).half
+    lower = half[1] - half[2] + 0.002
+    put(env, np.array([0.0, 0.12, lower]), (math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0))
+    assert acts(env, routine)
+    assert routine.diagnosis()["outdated"] == 1 and plans(routine) == 2
+
+
+def test_while_an_object_rolls_no_new_plan_is_made(envs: Envs) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    assert routine.choose(env.world)[1]
+    index, world = env.goal.object, env.world
+    place = np.array(world.object_pos[0, index])
+    for step in range(20):
+        moved = at(world, index, place + np.array([0.01 * step, 0.0, 0.0]))
+        assert routine.choose(moved)[1]
+    assert plans(routine) == 1
+
+
+def test_what_cannot_be_done_is_left_alone_and_costs_one_search(
+    envs: Envs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = envs("pick")
+    routine = begun(env)
+    searches = 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal searches
+        searches += 1
+        return plan_pick(*arguments)
+
+    monkeypatch.setattr(pick, "plan_pick", counted)
+    index = env.goal.object
+    high = np.array(env.world.object_pos[0, index])
+    high[2] = OUT_OF_REACH_M
+    for _ in range(5):
+        action, valid = routine.choose(at(env.world, index, high))
+        assert not valid and not np.any(action[act.ARM]) and not np.any(action[act.BASE])
+    assert searches == 1
+    assert routine.choose(env.world)[1]  # back where it was
+
+
+def test_a_policy_that_acts_stops_where_it_knows_nothing(envs: Envs) -> None:
+    env = envs("pick")
+    routine, index = begun(env), env.goal.object
+    high = np.array(env.world.object_pos[0, index])
+    high[2] = OUT_OF_REACH_M
+    assert routine.act(at(env.world, index, high))[act.STOP] > 0
