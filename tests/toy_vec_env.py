@@ -123,6 +123,9 @@ class ToyVecEnv:
     def avoid(self, starts: Sequence[int]) -> None:
         self._avoided = frozenset(starts)
 
+    def weigh(self, weights: np.ndarray) -> None:
+        self._weights = weights
+
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         self.fail_at("snapshot", [env_id])
         state = self._rngs[env_id].bit_generator.state

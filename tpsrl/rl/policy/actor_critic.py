@@ -252,6 +252,12 @@ class GaussianHead(nn.Module):
             with torch.no_grad():
                 self.std.bias.copy_(log_std)
 
+    def bound(self, most: float) -> None:
+        """Brings standard deviations that are parameters down to at most so much."""
+        if self.log_std is not None:
+            with torch.no_grad():
+                self.log_std.clamp_(max=math.log(most))
+
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean = self.mean(features)
         log_std = self.std(features) if self.log_std is None else self.log_std

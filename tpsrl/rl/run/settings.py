@@ -74,6 +74,12 @@ class TrainSettings:
         minimum=0,
         maximum=1,
     )
+    final_std: float = config.option(
+        0.0,
+        "the largest standard deviation falls from policy.initial_std to this; 0: it stays free",
+        minimum=0,
+        maximum=10,
+    )
     desynchronise: bool = config.option(
         False, "first episodes begin with some of their steps gone, so that not all end together"
     )

@@ -376,6 +376,9 @@ class Trainer:
         collected = time.perf_counter()
         value_only = self.steps < self.settings.ppo.value_warm_up
         learned = self.ppo.update(self.rollout, progress, value_only, self.updates)
+        if self.settings.final_std:
+            initial, final = self.settings.policy.initial_std, self.settings.final_std
+            self.policy.action_head.bound(initial * (final / initial) ** progress)
         learning = time.perf_counter() - collected
         num_envs, size = self.settings.num_envs, self.rollout.size
         pace = Pace.of(collection.env, collection.took_s, collection.ready_at, num_envs, size)
