@@ -60,6 +60,14 @@ class TinyPolicy(nn.Module):
         out = self.lstm(x, tuple(part.contiguous() for part in hidden))[0].data
         return self.step(out, None)
 
+    def log_prob(self, mean, std, action, noise=None):
+        if noise is not None:
+            return gaussian.log_prob_of(std, self.mask, noise)
+        return gaussian.log_prob(mean, std, action, self.mask)
+
+    def entropy(self, mean, std):
+        return gaussian.entropy(std, self.mask)
+
     def joined(self, observation, previous_action):
         parts = [t.flatten(1) for t in observation.values()]
         return torch.cat([*parts, previous_action], dim=1)

@@ -102,3 +102,20 @@ def test_the_log_probability_of_noise_is_that_of_the_action() -> None:
     torch.testing.assert_close(gaussian.log_prob_of(std, mask, noise), wanted)
     std[:, 1] = torch.inf  # what is masked does not matter
     torch.testing.assert_close(gaussian.log_prob_of(std, mask, noise), wanted)
+
+
+def test_a_switch_counts_by_the_probability_of_its_sign() -> None:
+    mean, std, action = some()
+    on = Normal(torch.zeros(()), torch.ones(())).cdf(mean[:, MASK] / std[:, MASK])
+    reference = torch.where(action[:, MASK] >= 0.0, on, 1.0 - on).log().sum(-1)
+    torch.testing.assert_close(gaussian.switch_log_prob(mean, std, action, MASK), reference)
+    entropy = torch.distributions.Bernoulli(on).entropy().sum(-1)
+    torch.testing.assert_close(gaussian.switch_entropy(mean, std, MASK), entropy)
+
+
+def test_a_switch_that_is_all_but_certain_keeps_its_gradient() -> None:
+    mean = torch.tensor([[-1.0]], requires_grad=True)
+    std, action = torch.tensor([[0.05]]), torch.tensor([[0.01]])
+    found = gaussian.switch_log_prob(mean, std, action, torch.tensor([True]))
+    found.sum().backward()
+    assert torch.isfinite(found).all() and mean.grad is not None and float(mean.grad) > 100.0

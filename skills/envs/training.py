@@ -130,6 +130,7 @@ class TrainingVecEnv:
             (rays.start, rays.stop),
             HEAD_CAMERA_FAR_M,
             0 if factory.order else self._source.groups,
+            (act.GRIP, act.STOP),
         )
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride

@@ -22,7 +22,6 @@ from tpsrl.rl.collection.schedules import Schedule
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, named
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json
-from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.acting import ActingPolicy
 
 
@@ -77,8 +76,6 @@ class Collector:
         self._refill = settings.refill
         self.num_envs, self.spec = pool.num_envs, pool.spec
         self._device = torch.device(settings.device)
-        # For the log-probability, which is computed when the actions have been sent.
-        self._mask = torch.tensor(self.spec.mask, device=self._device)
         first = settings.first_env
         self._noise = Noise(self.num_envs, self.spec.action_size, settings.seed, first)
         self._min, self._max = settings.min_batch, settings.max_batch or self.num_envs
@@ -226,7 +223,9 @@ class Collector:
                 batch.envs,
                 batch.shown,
                 action=choice.action,
-                log_prob=gaussian.log_prob_of(choice.std, self._mask, batch.noise),
+                log_prob=choice.policy.log_prob(
+                    choice.mean, choice.std, choice.action, batch.noise
+                ),
                 value=choice.value,
                 next_memory=choice.memory,
                 version=version,

@@ -51,6 +51,8 @@ class Batch:
 class Choice:
     """What a policy made of a batch: what a rollout keeps of it, and the actions as an `array`."""
 
+    policy: ActingPolicy
+    mean: torch.Tensor  # (m, A)
     action: torch.Tensor  # (m, A)
     std: torch.Tensor  # (m, A) of the distribution that the action was drawn from
     value: torch.Tensor  # (m,)
@@ -61,6 +63,8 @@ class Choice:
         """That of some of the environments, `rows` (m,) bool."""
         index = torch.from_numpy(rows).to(self.action.device)
         return Choice(
+            self.policy,
+            self.mean[index],
             self.action[index],
             self.std[index],
             self.value[index],
@@ -75,7 +79,8 @@ def choose(policy: ActingPolicy, batch: Batch) -> Choice:
         step = policy.act(batch.shown, *batch.inputs)
         action = gaussian.displaced(step.mean, step.std, policy.mask, batch.noise)
         assert step.memory is not None
-        return Choice(action, step.std, step.value, step.memory, action.cpu().numpy())
+        array = action.cpu().numpy()
+        return Choice(policy, step.mean, action, step.std, step.value, step.memory, array)
 
 
 class InferenceThreads:

@@ -21,7 +21,7 @@ class EnvSpec:
     episode half of the time would leave nothing to learn from. `rays` are the first column of
     "state", and the one behind the last, that hold distances in metres; `far` is how many metres
     off a 1 of an image is. `start_groups` is how many groups of start states there are that can be
-    weighted (`VecEnv.weigh`).
+    weighted (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect.
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -31,6 +31,7 @@ class EnvSpec:
     rays: tuple[int, int] = (0, 0)
     far: float = 1.0
     start_groups: int = 0
+    switches: tuple[int, ...] = ()
 
     @property
     def action_size(self) -> int:

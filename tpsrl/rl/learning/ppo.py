@@ -20,7 +20,6 @@ from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.learning.teaching import Label, StateHead, Teacher
 from tpsrl.rl.learning.value_fit import fit_value, squared_errors
-from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import CRITIC, VALUE_PARTS, ActorCritic
 
 # The loss () of a policy on demonstrations, another batch at each call.
@@ -362,10 +361,8 @@ class PPO:
             observation, rollout.previous_action.index_select(0, rows), part.pack
         )
         mean, std, value = step.mean.float(), step.std.float(), step.value.float()
-        log_prob = gaussian.log_prob(
-            mean, std, rollout.action.index_select(0, rows), self.policy.mask
-        )
-        entropy = gaussian.entropy(std, self.policy.mask)
+        log_prob = self.policy.log_prob(mean, std, rollout.action.index_select(0, rows))
+        entropy = self.policy.entropy(mean, std)
         weights, alpha = target.weight[rows], self.entropy.value
 
         log_ratio = log_prob - target.log_prob[rows]

@@ -11,7 +11,6 @@ import torch
 
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.learning.sequences import Minibatch, packed, sequences
-from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
 
@@ -41,7 +40,7 @@ def proximal_log_prob(
         with torch.no_grad():
             step = policy.evaluate(observation, rollout.previous_action[rows], part.pack)
             mean, std = step.mean.float(), step.std.float()
-            found[rows] = gaussian.log_prob(mean, std, rollout.action[rows], policy.mask)
+            found[rows] = policy.log_prob(mean, std, rollout.action[rows])
     return found
 
 

@@ -125,6 +125,16 @@ class MixedActor(nn.Module):
         mean = torch.lerp(step.mean, label, self.share)
         return dataclasses.replace(step, mean=torch.where(self.mask, mean, 0.0))
 
+    def log_prob(
+        self,
+        mean: torch.Tensor,
+        std: torch.Tensor,
+        action: torch.Tensor,
+        noise: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See `tpsrl.rl.policy.actor_critic.ActorCritic`."""
+        return self.student.log_prob(mean, std, action, noise)
+
 
 class StateHead(nn.Module):
     """Reads the true state off a student's features: an auxiliary loss, which only training needs.

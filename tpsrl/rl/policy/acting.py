@@ -26,6 +26,16 @@ class ActingPolicy(Protocol):
         """One step of n environments."""
         ...
 
+    def log_prob(
+        self,
+        mean: torch.Tensor,
+        std: torch.Tensor,
+        action: torch.Tensor,
+        noise: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Logarithm of the probability (n,) of actions (n, A)."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Weights by name."""
         ...

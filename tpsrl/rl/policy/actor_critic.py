@@ -12,6 +12,7 @@ from torch import nn
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.encoder_registry import make_encoder
 from tpsrl.rl.policy.map_encoder import MapEncoder
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
@@ -54,6 +55,8 @@ class ActorCritic(nn.Module):
     """
 
     mask: torch.Tensor  # (A,) bool
+    switches: torch.Tensor  # (A,) bool, parts that count by their sign
+    amounts: torch.Tensor  # (A,) bool, the others
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
@@ -67,6 +70,12 @@ class ActorCritic(nn.Module):
         value_size = self.trunk.size if self.critic is None else _CRITIC_WIDTH
         self.value_head = _linear(value_size, 1, 1.0)
         self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
+        switches = torch.zeros_like(self.mask)
+        if settings.switches:
+            switches[list(spec.switches)] = True
+        self.register_buffer("switches", self.mask & switches, persistent=False)
+        self.register_buffer("amounts", self.mask & ~switches, persistent=False)
+        self._has_switches = bool(self.switches.any())
 
     def initial_memory(self, count: int) -> torch.Tensor:
         """The memory (count, M) with which episodes begin."""
@@ -110,6 +119,32 @@ class ActorCritic(nn.Module):
                 for trunk, part in zip(self._trunks(), parts, strict=True)
             ]
         return self._step(observation, features, None)
+
+    def log_prob(
+        self,
+        mean: torch.Tensor,
+        std: torch.Tensor,
+        action: torch.Tensor,
+        noise: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Logarithm of the probability (n,) of actions (n, A).
+
+        `noise` (n, A) is by how many deviations actions are off the mean, where that is known.
+        """
+        if noise is None:
+            found = gaussian.log_prob(mean, std, action, self.amounts)
+        else:
+            found = gaussian.log_prob_of(std, self.amounts, noise)
+        if self._has_switches:
+            found = found + gaussian.switch_log_prob(mean, std, action, self.switches)
+        return found
+
+    def entropy(self, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+        """Entropy (n,) of actions in nats."""
+        found = gaussian.entropy(std, self.amounts)
+        if self._has_switches:
+            found = found + gaussian.switch_entropy(mean, std, self.switches)
+        return found
 
     def value(self, true_state: torch.Tensor) -> torch.Tensor:
         """The value (n,) of true states (n, c), of a policy that has a critic."""

@@ -45,6 +45,28 @@ def log_prob(
     return -(0.5 * distance.square() + std.log()).sum(-1) - count * _LOG_SQRT_2PI
 
 
+def switch_log_prob(
+    mean: torch.Tensor, std: torch.Tensor, action: torch.Tensor, switches: torch.Tensor
+) -> torch.Tensor:
+    """Logarithm of the probability (n,) of the signs of actions (n, A) in the parts `switches`.
+
+    Of a switch only the sign matters, which is on with the probability Phi(mean / std): what the
+    density of the very number would say beside is noise.
+    """
+    odds = mean[:, switches] / std[:, switches]
+    return torch.special.log_ndtr(torch.where(action[:, switches] >= 0.0, odds, -odds)).sum(-1)
+
+
+def switch_entropy(mean: torch.Tensor, std: torch.Tensor, switches: torch.Tensor) -> torch.Tensor:
+    """Entropy (n,) in nats of the signs of actions in the parts `switches`."""
+    odds = mean[:, switches] / std[:, switches]
+    total = torch.zeros_like(mean[:, 0])
+    for side in (odds, -odds):
+        surprise = torch.special.log_ndtr(side)
+        total = total - (surprise.exp() * surprise).sum(-1)
+    return total
+
+
 def entropy(std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Differential entropy (n,) in nats."""
     count = mask.sum()

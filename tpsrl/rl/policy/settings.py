@@ -20,7 +20,15 @@ ENCODER_NAMES = (  # in the box
 SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
 _MOST_LAYERS = 64
 # Not in the notes of 0.1; their defaults are what was then.
-_LATER = ("previous_action", "magnify_state", "map_width", "sight", "critic", "frozen_encoder")
+_LATER = (
+    "previous_action",
+    "magnify_state",
+    "map_width",
+    "sight",
+    "critic",
+    "frozen_encoder",
+    "switches",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,6 +90,9 @@ class PolicySettings:
     )
     min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6, maximum=10.0)
     max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6, maximum=10.0)
+    switches: bool = config.option(
+        False, "grip and stop count by their sign alone, in probabilities and entropy"
+    )
     dtype: Literal["float32", "bfloat16"] = config.option(
         "float32", "arithmetic of the network; what comes out is float32"
     )
