@@ -105,8 +105,8 @@ def test_the_log_probability_of_noise_is_that_of_the_action() -> None:
 
 
 def test_a_switch_counts_by_the_probability_of_its_sign() -> None:
-    mean, std, action = some()
-    on = Normal(torch.zeros(()), torch.ones(())).cdf(mean[:, MASK] / std[:, MASK])
+    mean, std, action = (tensor.double() for tensor in some())
+    on = Normal(torch.zeros(()).double(), torch.ones(()).double()).cdf(mean[:, MASK] / std[:, MASK])
     reference = torch.where(action[:, MASK] >= 0.0, on, 1.0 - on).log().sum(-1)
     torch.testing.assert_close(gaussian.switch_log_prob(mean, std, action, MASK), reference)
     entropy = torch.distributions.Bernoulli(on).entropy().sum(-1)
