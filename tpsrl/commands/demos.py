@@ -112,9 +112,9 @@ def _record(settings: DemosSettings) -> int:
     from skills.demos.recording import DEMONSTRATOR, recorded_sensors
 
     if settings.format == "lerobot":
-        lerobot.check_installed()
         if settings.states:
             raise UserError(f"states: {settings.states}, but format=lerobot keeps none; nearest: 0")
+        lerobot.check_installed()
     spec = registry.get(settings.skill)
     made: dict[str, Any] = dataclasses.asdict(settings)
     if settings.agent == DEMONSTRATOR:

@@ -1,0 +1,215 @@
+"""Starts within recorded runs, and which of all starts are practised."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_trainer import SETTINGS, Silent
+
+from skills import registry
+from skills.core import sensors
+from skills.demos import store
+from skills.demos.recording import recorded_sensors
+from skills.envs.environment import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
+from skills.starts.source import StartSource
+from tpsrl import cli
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import EpisodeStats
+from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+from tpsrl.rl.run.practice import Practice
+from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
+
+FEW = ["num_episodes=2", "num_objects=12", "processes=1", "camera=false", "disturbed=0"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of the scripted Pick, with five states of each."""
+    out = tmp_path_factory.mktemp("runs") / "pick"
+    words = ["demos", "pick", *FEW, "agent=scripted", "num=2", "states=5", f"out={out}"]
+    assert cli.main(words) == 0
+    return out
+
+
+def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
+    source = StartSource("pick", f"along:{runs}", num_objects=12)
+    assert source.groups == 10
+    options = EnvOptions(sensors=recorded_sensors(registry.get("pick").definition))
+    options = dataclasses.replace(options, starts=f"along:{runs}", num_objects=12)
+    batch = options.batch("pick", options.simulator("pick", 1))
+    shown = [recording.demonstration for recording in store.read(runs)]
+    lines = (runs / "along" / "states.jsonl").read_text().splitlines()
+    held = 0
+    for row, line in enumerate(map(json.loads, lines)):
+        step = int(line["stage"].removeprefix("step "))
+        state = batch.reset([0], [source[row]])["state"][0]
+        assert any(
+            len(run) > step and np.array_equal(run.observation["state"][step], state)
+            for run in shown
+        )
+        assert batch.steps(0) == 0
+        held += int(batch.world(0).held[0] >= 0)
+    assert 0 < held < 10  # before the grasp and after it
+
+
+def test_what_was_remembered_goes_on(runs: Path) -> None:
+    source = StartSource("pick", f"along:{runs}", num_objects=12)
+    options = EnvOptions(sensors="habitat", starts=f"along:{runs}", num_objects=12)
+    batch = options.batch("pick", options.simulator("pick", 1))
+    for row in range(source.groups):
+        start = source[row]
+        batch.reset([0], [start])
+        memory = batch.task_state([0]).memory
+        begun = start.episode.objects[start.goal.object].pos
+        # Where the object stood at first, wherever it is by now.
+        np.testing.assert_allclose(memory.initial_position[0], begun, atol=0.01)  # type: ignore[attr-defined]
+        assert memory.picked[0] == (batch.world(0).held[0] == start.goal.object)  # type: ignore[attr-defined]
+
+
+def test_a_memory_of_another_skill_is_refused(runs: Path) -> None:
+    source = StartSource("pick", f"along:{runs}", num_objects=12)
+    start = source[0]
+    options = EnvOptions(num_objects=12)
+    batch = options.batch("pick", options.simulator("pick", 1))
+    assert start.memory is not None
+    for memory, message in (
+        ({}, "memory: .* missing or unknown"),
+        ({**start.memory, "rest": np.zeros(2)}, r"memory: rest: is float64 \(2,\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            batch.reset([0], [dataclasses.replace(start, memory=memory)])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["start_states=along:nowhere"], "no such folder"),
+        (["start_states=along:"], "no folder is named; such as along:DIR"),
+        (["start_states=along:RUNS"], "no states before 'place'"),
+    ],
+)
+def test_what_is_no_record_of_runs_is_refused(
+    words: list[str], message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [word.replace("RUNS", str(runs)) for word in words]
+    assert cli.main(["train", "place", *given, f"out={tmp_path / 'out'}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_states_cannot_be_kept_with_a_dataset_of_lerobot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["demos", "pick", "states=3", "format=lerobot", f"out={tmp_path / 'x'}"]
+    assert cli.main(words) == 2
+    assert "states: 3, but format=lerobot keeps none; nearest: 0" in capsys.readouterr().err
+
+
+# -- which starts are practised ------------------------------------------------------------------
+
+
+def test_starts_are_drawn_by_the_weights_of_their_groups(runs: Path) -> None:
+    source = StartSource("pick", f"own:0.5,along:{runs}:0.5", num_objects=12, num_episodes=2)
+    assert source.groups == 12
+    weights = np.zeros(12)
+    weights[[1, 5, 11]] = 1.0, 3.0, 1.0
+    source.weigh(weights)
+    rng = np.random.default_rng(0)
+    groups = [source.group(source.draw(rng)[0]) for _ in range(200)]
+    counts = np.bincount(groups, minlength=12)
+    assert set(np.flatnonzero(counts)) == {1, 5, 11}
+    assert 70 < counts[1] < 130  # the part's share stays
+    assert 0.6 < counts[5] / (counts[5] + counts[11]) < 0.9
+
+
+def test_without_weights_starts_are_drawn_as_ever(runs: Path) -> None:
+    drawn = []
+    for weighed in (False, True):
+        source = StartSource("pick", f"along:{runs}", num_objects=12)
+        if weighed:
+            source.weigh(np.ones(10))
+        rng = np.random.default_rng(1)
+        drawn.append(np.bincount([source.draw(rng)[0] for _ in range(300)], minlength=10))
+    assert (drawn[0] > 10).all() and (drawn[1] > 10).all()
+
+
+def stats(group: int, success: bool) -> EpisodeStats:
+    return EpisodeStats(0, group, 5, 0.0, success, "end", start_group=group)
+
+
+def test_what_succeeds_half_of_the_time_is_practised_most() -> None:
+    practice = Practice(4, 0.02)
+    np.testing.assert_allclose(practice.weights, 0.27)
+    for _ in range(40):
+        practice.add([stats(0, True), stats(1, False), stats(2, True), stats(2, False)])
+    good, bad, half, new = practice.weights
+    assert new == pytest.approx(0.27) and half > 0.24
+    assert good < 0.05 and bad < 0.05
+    assert min(good, bad) >= 0.02
+    assert practice.mastered == pytest.approx(0.5, abs=0.05)
+
+
+def test_old_successes_are_forgotten() -> None:
+    practice = Practice(1, 0.02)
+    practice.add([stats(0, True)] * 100)
+    practice.add([stats(0, False)] * 40)
+    assert practice.mastered < 0.05
+
+
+def test_workers_are_told_the_weights() -> None:
+    factory = TrainingVecEnvFactory("pick", EnvOptions(num_objects=12, num_episodes=3))
+    pool = WorkerEnvPool(factory, 2, 2)
+    try:
+        assert pool.spec.start_groups == 3
+        pool.weigh(np.array([0.0, 0.0, 1.0]))
+        pool.reset()
+        starts = pool.group.array("start_index")
+        assert [int(start) % 1008 for start in starts] == [2, 2]
+    finally:
+        pool.close()
+
+
+def test_practice_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+    factory = TrainingVecEnvFactory(
+        "pick", EnvOptions(num_objects=12, num_episodes=3, horizon=6), desynchronise=True
+    )
+    settings = dataclasses.replace(SETTINGS, practice="success", steps=24 * 6)
+    found = []
+    for parts in (1, 2):
+        out = tmp_path / str(parts)
+        trainer = Trainer(
+            settings, TrainSchedule(validation_episodes=0), out, TrainTask(factory), Silent()
+        )
+        for _ in range(3):
+            trainer._update(False)
+        if parts == 2:
+            trainer.save()
+            trainer.close()
+            trainer = Trainer(
+                settings, TrainSchedule(validation_episodes=0), out, TrainTask(factory), Silent()
+            )
+            trainer.resume(load_latest(out))
+        rows = [trainer._update(False) for _ in range(3)]
+        trainer.close()
+        found.append([(row["mastered"], row["learner"], row["ended"]) for row in rows])
+    assert found[0] == found[1]
+    assert all(row[0] < 0.5 for row in found[0])  # episodes of six steps do not succeed
+
+
+def test_first_episodes_end_at_different_times() -> None:
+    for desynchronised in (False, True):
+        options = EnvOptions(num_objects=12, num_episodes=3, horizon=50)
+        factory = TrainingVecEnvFactory("pick", options, desynchronise=desynchronised)
+        env = factory(range(6))
+        env.reset(range(6))
+        gone = [env._batch.steps(home) for home in range(6)]
+        env.close()
+        assert (len(set(gone)) > 3) == desynchronised and max(gone) < 50
+
+
+def test_the_sensors_of_a_teacher_are_recorded(runs: Path) -> None:
+    names = [name for name, _ in store.read_note(runs).sensors]
+    assert {*sensors.TEACHER} <= {*names}

@@ -1,0 +1,207 @@
+"""How near the robot's body is to what stands around it."""
+
+import dataclasses
+import math
+
+import mujoco
+import numpy as np
+import pytest
+from homes import LAYOUT_A, box_in_front, episode, on_floor, posture_above, roomiest
+
+from skills.core import sensors
+from skills.envs.batch import BatchOptions, SkillBatch
+from skills.registry import get
+from skills.starts.source import StartSource
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world.fetch import (
+    CLEARANCE_POINTS,
+    CLEARANCE_RANGE_M,
+    CLEARANCE_ROWS,
+    HAND_POINTS,
+    HELD_POINTS,
+)
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.objects import object_kind
+
+STEP_M = 0.004  # between samples of a surface
+HALF_M = object_kind("003_cracker_box").half[2]
+BODY = slice(0, len(CLEARANCE_POINTS))
+
+
+@pytest.fixture(scope="module")
+def one() -> MujocoSimulator:
+    return MujocoSimulator(1, slots=12)
+
+
+def measured(simulator: MujocoSimulator, target: int = -1) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors (points, 3), and distances (points,)."""
+    found = simulator.clearance([0], np.array([target]))[0]
+    return found[:, :3], found[:, 3]
+
+
+def points(simulator: MujocoSimulator) -> np.ndarray:
+    """Where the points of the body are in the world."""
+    data = simulator.homes[0].data
+    return np.array([
+        data.body(body).xpos + data.body(body).xmat.reshape(3, 3) @ local
+        for body, local in CLEARANCE_POINTS
+    ])  # fmt: skip
+
+
+def surface(kind: int, size: np.ndarray) -> np.ndarray:
+    """Points on the surface of a box or cylinder, in its own frame."""
+    if kind == mujoco.mjtGeom.mjGEOM_BOX:
+        lines = [np.linspace(-s, s, max(2, math.ceil(2 * s / STEP_M))) for s in size]
+        faces = []
+        for axis in range(3):
+            rest = [lines[k] for k in range(3) if k != axis]
+            u, v = (grid.ravel() for grid in np.meshgrid(*rest))
+            for side in (-size[axis], size[axis]):
+                faces.append(np.insert(np.column_stack([u, v]), axis, side, axis=1))
+        return np.concatenate(faces)
+    radius, half = size[0], size[1]
+    angles = np.arange(0.0, 2 * math.pi, STEP_M / radius)
+    heights = np.linspace(-half, half, max(2, math.ceil(2 * half / STEP_M)))
+    radii = np.append(np.arange(0.0, radius, STEP_M), radius)
+    a, z = (grid.ravel() for grid in np.meshgrid(angles, heights))
+    parts = [np.column_stack([radius * np.cos(a), radius * np.sin(a), z])]
+    a, r = (grid.ravel() for grid in np.meshgrid(angles, radii))
+    for end in (-half, half):
+        parts.append(np.column_stack([r * np.cos(a), r * np.sin(a), np.full_like(a, end)]))
+    return np.concatenate(parts)
+
+
+def by_samples(simulator: MujocoSimulator) -> np.ndarray:
+    """Distances (points,) to samples of all that the robot may run into."""
+    home, model, data = simulator.homes[0], simulator.homes[0].model, simulator.homes[0].data
+    found = np.full(len(CLEARANCE_POINTS), CLEARANCE_RANGE_M)
+    where = points(simulator)
+    for geom in range(model.ngeom):
+        free = model.geom_contype[geom] == 0 and model.geom_conaffinity[geom] == 0
+        slot = simulator.home.geom_slot[geom]
+        speck = slot >= 0 and model.geom_margin[geom] < 0.0
+        if free or speck or simulator.home.robot_geom[geom] or (slot == home.held and slot >= 0):
+            continue
+        if geom == simulator.home.floor_geom:
+            continue
+        turn, centre = data.geom_xmat[geom].reshape(3, 3), data.geom_xpos[geom]
+        reach = model.geom_rbound[geom] + CLEARANCE_RANGE_M
+        if np.linalg.norm(where - centre, axis=1).min() > reach:
+            continue
+        samples = centre + surface(model.geom_type[geom], model.geom_size[geom]) @ turn.T
+        for row, point in enumerate(where):
+            found[row] = min(found[row], float(np.linalg.norm(samples - point, axis=1).min()))
+    return found
+
+
+@pytest.mark.parametrize("skill", ["pick", "open_fridge", "open_drawer"])
+def test_distances_are_those_to_the_nearest_surface(one: MujocoSimulator, skill: str) -> None:
+    source = StartSource(skill, split="val", num_objects=12, num_episodes=4)
+    felt = 0
+    for seed in range(4):
+        one.reset([0], [source[seed].episode])
+        rng = np.random.default_rng(seed)
+        for _ in range(8):
+            action = np.append(rng.uniform(-1.0, 1.0, 7), [1.0, 0.5, 0.0, -1.0])
+            one.step([0], action[None])
+        towards, distance = measured(one)
+        expected = by_samples(one)
+        outside = distance[BODY] > 0.0
+        np.testing.assert_allclose(distance[BODY][outside], expected[outside], atol=0.003)
+        near = distance < CLEARANCE_RANGE_M
+        np.testing.assert_allclose(np.linalg.norm(towards[near], axis=1), 1.0, atol=1e-5)
+        assert not towards[~near].any()
+        felt += int(near.sum())
+    assert felt > 4
+
+
+def test_vectors_point_to_the_surface_in_the_frame_of_the_base(one: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    for yaw in (0.0, 2.0):
+        ahead = np.array([math.cos(yaw), math.sin(yaw)])
+        box = on_floor("003_cracker_box", *(np.array([x, y]) + 0.45 * ahead))
+        turned = dataclasses.replace(box, quat=(math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2)))
+        one.reset([0], [episode(LAYOUT_A, (x, y, yaw), turned)])
+        towards, distance = measured(one)
+        front = CLEARANCE_POINTS.index(("base", (0.25, 0.0, 0.2)))
+        np.testing.assert_allclose(towards[front], [1.0, 0.0, 0.0], atol=0.02)
+        assert 0.1 < distance[front] < 0.2
+
+
+def test_what_the_hand_is_to_touch_is_left_out_for_the_hand_alone(one: MujocoSimulator) -> None:
+    one.reset([0], [box_in_front()])
+    box = one.state([0]).object_pos[0, 0]
+    one.homes[0].data.qpos[one.home.arm_qpos] = posture_above(
+        one.state([0]).base[0], box + np.array([0.0, 0.0, 0.2])
+    )
+    mujoco.mj_kinematics(one.homes[0].model, one.homes[0].data)
+    _, of_all = measured(one)
+    _, left_out = measured(one, target=0)
+    hand = slice(0, HAND_POINTS)
+    assert of_all[0] < 0.2 and left_out[0] == pytest.approx(CLEARANCE_RANGE_M)
+    assert (left_out[hand] >= of_all[hand]).all()
+    np.testing.assert_array_equal(left_out[HAND_POINTS:], of_all[HAND_POINTS:])
+
+
+def test_what_is_held_is_a_part_of_the_robot(one: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    boxes = [on_floor("003_cracker_box", x + ahead, y) for ahead in (0.6, 1.2)]
+    one.reset([0], [dataclasses.replace(episode(LAYOUT_A, (x, y, 0.0), *boxes), held=0)])
+    np.testing.assert_allclose(measured(one)[1], CLEARANCE_RANGE_M)
+    # The other box is put 0.1 m below the one in the hand.
+    start = int(one.home.slot_qpos[1])
+    below = one.state([0]).object_pos[0, 0] - np.array([0.0, 0.0, 0.1 + 4 * HALF_M])
+    one.homes[0].data.qpos[start : start + 3] = below + np.array([0.0, 0.0, 2 * HALF_M])
+    mujoco.mj_kinematics(one.homes[0].model, one.homes[0].data)
+    centre, far = measured(one)[1][-HELD_POINTS:]
+    assert centre == pytest.approx(0.1 + HALF_M, abs=1e-3)
+    assert far == pytest.approx(0.1, abs=1e-3)
+
+
+def test_doors_are_where_they_stand_now(one: MujocoSimulator) -> None:
+    source = StartSource("open_fridge", split="val", num_episodes=1)
+    one.reset([0], [source[0].episode])
+    found = []
+    for opened in (0.0, 0.4):
+        one.homes[0].data.qpos[one.home.joint_qpos[0]] = opened
+        mujoco.mj_kinematics(one.homes[0].model, one.homes[0].data)
+        distance = measured(one)[1][BODY]
+        outside = distance > 0.0
+        np.testing.assert_allclose(distance[outside], by_samples(one)[outside], atol=0.004)
+        found.append(distance)
+    assert np.abs(found[1] - found[0]).max() > 0.05
+
+
+def test_a_teacher_and_every_critic_feel_it(one: MujocoSimulator) -> None:
+    for skill in ("navigate", "pick", "open_fridge"):
+        definition = get(skill).definition
+        names = sensors.chosen(definition, "teacher", False)
+        assert names[-2:] == sensors.TEACHER
+        known = sensors.known(definition)
+        assert known[sensors.CLEARANCE].privileged and known[sensors.SHAPE].privileged
+        batch = SkillBatch(skill, one, BatchOptions(sensors="fetch", critic=True))
+        assert batch.critic == names
+        source = StartSource(skill, split="val", num_objects=12, num_episodes=2)
+        shown = batch.reset([0], [source[0]])
+        column = sensors.layout(definition, names)[sensors.CLEARANCE]
+        felt = shown["critic"][0, column].reshape(CLEARANCE_ROWS, 4)
+        found = one.clearance([0], batch.task_state([0]).object)[0]
+        closeness = np.clip(1.0 - found[:, 3] / CLEARANCE_RANGE_M, 0.0, 1.0)
+        np.testing.assert_allclose(felt[:, 0], closeness**2, atol=1e-6)
+        np.testing.assert_allclose(felt[:, 1:], closeness[:, None] * found[:, :3], atol=1e-6)
+
+
+def test_the_shape_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimulator) -> None:
+    source = StartSource("pick", split="val", num_objects=12, num_episodes=2)
+    batch = SkillBatch("pick", one, BatchOptions(sensors="teacher"))
+    shown = batch.reset([0], [source[0]])["state"][0]
+    column = sensors.layout(batch.skill, batch.sensors)[sensors.SHAPE]
+    extent, x_axis, z_axis = np.split(shown[column], 3)
+    index = source[0].goal.object
+    np.testing.assert_allclose(extent, object_kind(source[0].episode.objects[index].name).half)
+    turn = quat_matrix(one.state([0]).object_quat[0, index])
+    yaw = one.state([0]).base[0, 2]
+    c, s = math.cos(yaw), math.sin(yaw)
+    inverse = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+    np.testing.assert_allclose(x_axis, inverse @ turn[:, 0], atol=1e-6)
+    np.testing.assert_allclose(z_axis, inverse @ turn[:, 2], atol=1e-6)
