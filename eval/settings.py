@@ -221,6 +221,13 @@ class BankSettings(_CarriesOutPlans):
     only: Literal["all", "succeeded", "failed"] = config.option(
         "all", "keep the states in which the skill before had succeeded, or failed"
     )
+    along: int = config.option(
+        0,
+        "of each run of a skill so many states on its way are kept, too, for "
+        "start_states=along:DIR/SKILL",
+        minimum=0,
+        maximum=_MOST_STRIDE,
+    )
     skill_modules: str | None = config.option(
         None, "modules or files, by commas, that register skills of your own"
     )

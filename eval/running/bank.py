@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -16,17 +17,21 @@ from eval.running import agents, chains, inputs, runs
 from eval.running.episodes import digest, obtain
 from eval.running.journal import Journal
 from eval.settings import BankSettings
+from planner.execution.execution import Execution
+from planner.execution.progress import SKILL, StepInfo
 from planner.execution.trace import Trace
 from skills.core.interface import SkillPolicy
-from skills.starts.bank import INDEX, BankWriter, ExitState
+from skills.starts.bank import INDEX, BankWriter, ExitState, StateAlong
 from tpsrl import config, files, locks, machine, pool
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.shards import Shard, ShardWriter
 from tpsrl.world.episode import Episode
 from tpsrl.world.slots import capacity_for
+from tpsrl.world.state import WorldState
 
 CONFIG = "config.yaml"
+_EVERY = 4  # steps between two states on the way
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,15 +181,48 @@ def run_episode(
     """
     started = time.perf_counter()
     executor = chains.make_executor(settings, simulator, policies, reset_arm, snapshots=True)
+    along = _Along(simulator, settings.along)
     try:
-        trace = executor.run(job.episode)
-        kept = [state for state in exit_states(trace) if _wanted(state, settings.only)]
+        execution = executor.begin(job.episode, along.on_step if settings.along else None)
+        along.execution = execution
+        trace = execution.run()
+        kept: list[ExitState | StateAlong] = [
+            state for state in exit_states(trace) if _wanted(state, settings.only)
+        ]
+        kept += along.states(trace)
         with ShardWriter(job.path) as part:
             for state in kept:
                 part.add(state.snapshot, state.note())
     except UserError as error:
         raise chains.about_episode(job.episode.id, error) from None
     return BankOutcome(KeptStates(trace.success, len(kept)), time.perf_counter() - started)
+
+
+class _Along:
+    """Keeps states on the way of every skill, at most so many of a run, evenly spread."""
+
+    execution: Execution
+
+    def __init__(self, simulator: Simulator, count: int) -> None:
+        self._simulator, self._count = simulator, count
+        self._found: dict[str, list[StateAlong]] = {}  # by the name of the stage
+
+    def on_step(self, world: WorldState, info: StepInfo) -> None:
+        """See `planner.execution.progress.OnStep`."""
+        run = self.execution.skill_run
+        if info.phase != SKILL or info.phase_step % _EVERY or run is None:
+            return
+        home, task = self._simulator.snapshot(0), run.state.to_arrays()
+        state = StateAlong.of(info.skill, run.goal, home, task, info.phase_step)
+        self._found.setdefault(info.name, []).append(state)
+
+    def states(self, trace: Trace) -> Iterator[StateAlong]:
+        """Those that are kept, which say whether their skill succeeded."""
+        for stage in trace.stages:
+            found = self._found.get(stage.name, [])
+            rows = np.linspace(0, len(found) - 1, min(self._count, len(found))).round().astype(int)
+            for row in rows.tolist():
+                yield dataclasses.replace(found[row], succeeded=stage.skill_success)
 
 
 def exit_states(trace: Trace) -> Iterator[ExitState]:

@@ -58,6 +58,7 @@ class Execution:
         self.intervention: Intervention = intervention or NoIntervention()
         self.at = 0
         self.home = EpisodeHome(executor.simulator, executor.env_id)
+        self.skill_run: SkillRun | None = None  # the last that was begun
         self.resolved: dict[Atom, Resolved] = {}
         self.plan = self._new_plan() if plan is None else plan
         self.first_plan = self.plan
@@ -237,7 +238,7 @@ class Execution:
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
         run = SkillRun.begin(self.executor, step, stage.goal, self.episode, self.world)
-        limits = run.limits
+        self.skill_run, limits = run, run.limits
         force_before = float(self.world.force_total[0])
         while not stage.ended_by and stage.steps < limits.steps:
             action, stop = self.home.act(run.policy, run.mask, run.skill.grip)

@@ -5,8 +5,9 @@ There are four choices. "habitat" is what habitat-lab's skill gives its policy b
 target is along the base's axes as well, as the arm's kinematics tell it. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
-the map. "teacher" adds size and orientation of the object, and how near the robot's body is to what
-stands around it, which makes the state complete enough for a policy without memory.
+the map. "teacher" adds that scan for all, where the object is from its goal, its size and
+orientation, and how near the robot's body is to what stands around it, which makes the state
+complete enough for a policy without memory.
 """
 
 import dataclasses
@@ -96,6 +97,10 @@ def _goal(task: TaskState, measures: Measures, world: WorldState, readings: Read
     return measures.goal_point()
 
 
+def _to_goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return measures.goal_point() - measures.subject
+
+
 def _gap(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
     # One layout for all skills, so that a network can be carried from one to another.
     gap = measures.gap if hasattr(measures, "gap") else 0.0 * world.force
@@ -179,6 +184,7 @@ WAY = "way"  # along the floor, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
 FACING = "start_facing"
+TO_GOAL = "to_goal"  # of the object that is to be placed
 SHAPE = "shape"  # of the object, by the episode
 CLEARANCE = "clearance"  # of the robot's body, by the engine
 
@@ -219,6 +225,7 @@ SENSORS: dict[str, Sensor] = {
     # Along the floor: what is left, next corner of the shortest path.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
+    TO_GOAL: vector(_to_goal, HOME_M, True),  # from the object to where to place it, base frame
     # Half extents of the object, and where its x and z axes point, base frame.
     SHAPE: Sensor(9, _shape, True, -1.0, 1.0),
     # Of each point closeness squared, and the direction to the nearest surface times closeness.
@@ -233,7 +240,7 @@ SENSORS: dict[str, Sensor] = {
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-TEACHER = (SHAPE, CLEARANCE)  # what "teacher" adds to "full"
+TEACHER = (SCAN, TO_GOAL, SHAPE, CLEARANCE)  # what "teacher" adds to "full"
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 
@@ -265,7 +272,7 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
         raise unknown("sensors", choice, CHOICES)
     if choice in ("full", "teacher"):
         full = skill.full_sensors or FULL
-        return full if choice == "full" else (*full, *TEACHER)
+        return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
     if choice == "fetch":
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH)))
     return skill.sensors

@@ -18,22 +18,22 @@ from skills.envs.batch import BatchStep, SkillBatch
 from skills.envs.environment import EnvOptions
 from skills.policies.learned import LearnedPolicy
 from skills.spec import SkillSpec
+from skills.starts.bank import StateAlong
 from skills.starts.start import Start
 from tpsrl.rl.imitation.dataset import Demonstration, quantised
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.sim.base import Simulator, Snapshot
+from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 ENDS = SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
-_MEMORY = "memory."  # of the names of a task's arrays
 _STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
 _LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
 # Of the choice "full", what only a map tells, which costs time and which nothing here learns from.
-_LEFT_OUT = (sensors.WAY, sensors.SCAN)
+_LEFT_OUT = (sensors.WAY,)
 DEMONSTRATOR, SCRIPTED = "demonstrator", "scripted"  # who may be recorded, beside checkpoints
 _STATE_STEPS = 4  # between two states that may be kept
 
@@ -69,21 +69,7 @@ class Recording:
     demonstration: Demonstration
     number: int
     ended_by: str
-    states: "tuple[StateAlong, ...]" = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StateAlong:
-    """A home within a run of a skill, and what the task remembered there.
-
-    `memory` is of `skills.core.state.TaskState.memory`, arrays by name; `step` counts from the
-    start of the run.
-    """
-
-    goal: SkillGoal
-    snapshot: Snapshot
-    memory: dict[str, np.ndarray]
-    step: int
+    states: tuple[StateAlong, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -254,9 +240,9 @@ class _Seat:
         step = len(self._actions)
         if self._count and step and step % _STATE_STEPS == 0:
             found = self._batch.snapshot(self.home)
-            memory = {k: v for k, v in found.task.items() if k.startswith(_MEMORY)}
-            named = {k.removeprefix(_MEMORY): v for k, v in memory.items()}
-            self._states.append(StateAlong(self._goal, found.home, named, step))
+            name = self._batch.spec.name
+            state = StateAlong.of(name, self._goal, found.home, found.task, step)
+            self._states.append(state)
         label, valid = self._demonstrator.label(self._batch.world(self.home))
         self._labels.append(label.astype(np.float32))
         self._valid.append(valid and (self._relabel or not self.led))

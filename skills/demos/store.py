@@ -16,8 +16,7 @@ import numpy as np
 
 import tpsrl
 from skills.demos.recording import SUCCESS, Recording
-from skills.starts.bank import ExitState, StatesWriter
-from skills.starts.source import ALONG
+from skills.starts.bank import ALONG, StatesWriter
 from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
@@ -101,13 +100,8 @@ class DemosWriter:
     def _keep_states(self, recording: Recording) -> None:
         """Writes the states of a run that are to be started in."""
         for state in recording.states:
-            succeeded = recording.ended_by == SUCCESS
-            exit_state = ExitState(
-                self._note.skill, f"step {state.step}", succeeded,
-                self._note.skill, "along", state.goal, state.snapshot,
-            )  # fmt: skip
-            memory = {name: values.tolist() for name, values in state.memory.items()}
-            self._states.add(state.snapshot, {**exit_state.note(), "memory": memory})
+            ended = dataclasses.replace(state, succeeded=recording.ended_by == SUCCESS)
+            self._states.add(state.snapshot, ended.note())
 
     def finish(self) -> DemosNote:
         """Writes the note, by which the folder becomes one of demonstrations.

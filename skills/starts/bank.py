@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from skills.core.interface import SkillGoal
 from skills.starts.recorded import read_start
 from skills.starts.start import Start
@@ -32,8 +34,10 @@ from tpsrl.world.slots import CAPACITIES
 Only = Literal["all", "succeeded", "failed"]
 ONLY: tuple[Only, ...] = ("all", "succeeded", "failed")
 INDEX, STATES = "index.json", "states.jsonl"
+ALONG = "along"  # the folder of states within runs
 FORMAT = 1
 
+_MEMORY = "memory."  # of the names of a task's arrays
 _SHARD = 256  # states of a file
 _MOST = 10**9  # of anything that an index counts but bytes
 _OPEN = 8  # files that a bank keeps open
@@ -68,6 +72,43 @@ class ExitState:
         }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateAlong:
+    """A home within a run of a skill, and what the task remembered there.
+
+    `memory` is of `skills.core.state.TaskState.memory`, arrays by name; `step` counts from the
+    start of the run, which ended well or not.
+    """
+
+    skill: str
+    goal: SkillGoal
+    snapshot: Snapshot
+    memory: Mapping[str, np.ndarray]
+    step: int
+    succeeded: bool = False
+
+    @staticmethod
+    def of(
+        skill: str, goal: SkillGoal, snapshot: Snapshot, task: Mapping[str, np.ndarray], step: int
+    ) -> "StateAlong":
+        """The state of a home in which a task is in the state `TaskState.to_arrays`."""
+        memory = {k.removeprefix(_MEMORY): v for k, v in task.items() if k.startswith(_MEMORY)}
+        return StateAlong(skill, goal, snapshot, memory, step)
+
+    def note(self) -> dict[str, Any]:
+        """All but the snapshot, as JSON types."""
+        return {
+            "episode": self.snapshot.episode.id,
+            "skill": self.skill,
+            "stage": f"step {self.step}",
+            "succeeded": self.succeeded,
+            "next_skill": self.skill,
+            "next_stage": "",
+            "goal": dataclasses.asdict(self.goal),
+            "memory": {name: values.tolist() for name, values in self.memory.items()},
+        }
+
+
 class BankWriter:
     """Writes the exit states of skills into a folder, which is not taken for a bank until `finish`.
 
@@ -78,17 +119,21 @@ class BankWriter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._skills: dict[str, StatesWriter] = {}
+        self._along: dict[str, StatesWriter] = {}
 
     def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
-        """Adds a state by its snapshot and its `ExitState.note`.
+        """Adds a state by its snapshot and its note, of `ExitState` or `StateAlong`.
 
         Raises:
             UserError: the folder cannot be written.
         """
         skill = note["skill"]
-        if skill not in self._skills:
-            self._skills[skill] = StatesWriter(self.folder / skill)
-        self._skills[skill].add(snapshot, note)
+        within = "memory" in note
+        writers = self._along if within else self._skills
+        if skill not in writers:
+            folder = self.folder / skill
+            writers[skill] = StatesWriter(folder / ALONG if within else folder)
+        writers[skill].add(snapshot, note)
 
     def finish(self, header: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Writes the indices, which have what the header says of the run besides; by skill.
@@ -96,13 +141,15 @@ class BankWriter:
         Raises:
             UserError: the folder cannot be written.
         """
+        for name, writer in self._along.items():
+            writer.finish({**header, "skill": name})
         return {
             name: writer.finish({**header, "skill": name}) for name, writer in self._skills.items()
         }
 
     def close(self) -> None:
         """Closes the files; safe to call twice."""
-        for writer in self._skills.values():
+        for writer in (*self._skills.values(), *self._along.values()):
             writer.close()
 
 

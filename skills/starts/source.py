@@ -9,7 +9,7 @@ import numpy as np
 
 from skills import registry
 from skills.starts import mixture
-from skills.starts.bank import Bank
+from skills.starts.bank import ALONG, Bank
 from skills.starts.dataset import BASE_EPISODES, DatasetStarts
 from skills.starts.recorded import load_starts
 from skills.starts.start import Start, receptacle, told_where
@@ -21,7 +21,6 @@ from tpsrl.world import rearranging
 if TYPE_CHECKING:
     from skills.spec import SkillSpec
 
-ALONG = "along"  # the folder of states within recorded runs
 COUNT = 20  # starts, where none says how many
 _VARIANTS = 1000  # starts that are drawn of each base episode
 
