@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from skills.core.choices import CHOICES
 from skills.core.geometry import Constant, array_namespace, columns, each
 from skills.core.measures import Measures
 from skills.core.skill import Skill
@@ -26,8 +27,6 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.world.fetch import ARM, CLEARANCE_RANGE_M, CLEARANCE_ROWS, LASER_RANGE_M, LASER_RAYS
 from tpsrl.world.scan import RANGE_M, RAYS
 from tpsrl.world.state import WorldState
-
-CHOICES = ("habitat", "fetch", "full", "teacher")
 
 
 @dataclasses.dataclass(slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from skills.core.choices import CHOICES as SENSORS
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks
 from tpsrl.commands import Command, by_skill, ranks, training_task
@@ -38,6 +39,7 @@ a training was stopped or killed, with its own settings; others given beside it 
 _CONFIG, _LATEST = "config.yaml", "checkpoints/latest.safetensors"
 _ONCE = ("out", "init", "encoder")  # what a training is told only when it begins
 _AUTO = "auto"  # of `resume`
+_RUNS, _STATES = "runs", 12  # the folder of recorded runs, and states of each
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
 
@@ -229,7 +231,7 @@ def run(settings: TrainingSettings) -> int:
     """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
     from tpsrl.rl.run import sizes
 
-    settings = _checked(settings)
+    settings = _with_runs(_checked(settings))
     if settings.ranks > 1 and not ranks.in_job():
         with locks.hold(Path(str(settings.out))):  # or the ranks would say so, each of them
             sizes.check_ranks(settings.ranks)
@@ -245,6 +247,51 @@ def run(settings: TrainingSettings) -> int:
     if group.size > 1:
         ranks.end(code)
     return code
+
+
+def _with_runs(settings: TrainingSettings) -> TrainingSettings:
+    """Settings whose starts are within runs of the scripted skill, recorded now, if it is asked so.
+
+    Raises:
+        UserError: the skill has no scripted version, or this is one of several ranks, which would
+            all record.
+    """
+    count, resumed = settings.preset.along, settings.resume is not None
+    if not count or resumed or settings.start_states is not None:
+        return settings
+    if ranks.in_job():
+        raise UserError(
+            "preset.along: record runs first, by tpsrl demos SKILL agent=scripted states=12, and "
+            "name them by start_states=own:0.5,along:DIR:0.5"
+        )
+    from skills import registry
+    from tpsrl.commands import demos
+
+    if registry.get(settings.skill).scripted is None:
+        raise UserError(
+            f"preset.along: {settings.skill} has no scripted version to record; nearest: 0"
+        )
+    out = Path(str(settings.out))
+    _beginning(settings)
+    recorded = demos.DemosSettings(
+        skill=settings.skill,
+        num=count,
+        agent="scripted",
+        states=_STATES,
+        camera=False,
+        disturbed=0.3,
+        num_objects=settings.num_objects,
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+        skill_modules=settings.skill_modules,
+        seed=settings.seed,
+        processes=settings.processes or None,
+        out=str(out / _RUNS),
+    )
+    code = demos.run(recorded)
+    assert code == 0
+    starts = f"own:0.5,along:{out / _RUNS}:0.5"
+    return dataclasses.replace(settings, start_states=_whole_paths(starts, "preset.along"))
 
 
 def _train(settings: TrainingSettings, group: "Group") -> int:
@@ -436,6 +483,8 @@ def check(preset: TrainSettings) -> None:
                 f"preset.{field}: {value} is more than the {preset.num_envs} environments"
             )
     preset.policy.check("preset.policy.")
+    if preset.sensors and preset.sensors not in SENSORS:
+        raise unknown("preset.sensors", preset.sensors, SENSORS)
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 

@@ -31,12 +31,12 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
     from tpsrl.rl.run.trainer import TrainTask
 
     camera = settings.preset.policy.encoder != "state"
-    changes = task_changes(settings.task)
+    changes = _changes(settings)
     task_settings.changed(registry.get(settings.skill).load_settings(), changes, "task")
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,
-        sensors=settings.sensors,
+        sensors=settings.sensors or settings.preset.sensors or None,
         height_map=settings.height_map,
         base_movement=settings.base_movement,
         settings=changes,
@@ -134,6 +134,22 @@ def _teacher(settings: "TrainingSettings") -> Any:
         )
     columns = sensors.places(skill, held, network.sensors).tolist()
     return Teacher(network.policy, columns, SWITCHES)
+
+
+def _changes(settings: "TrainingSettings") -> dict[str, float | None]:
+    """The entries of the skill's settings that preset and `task` change.
+
+    Raises:
+        UserError: one of them does not read so.
+    """
+    from skills import registry
+
+    horizon: dict[str, float | None] = {}
+    if settings.preset.plan_horizon:
+        horizon["horizon"] = registry.get(settings.skill).values().limits.steps
+    with renamed("task", "preset.task"):
+        own = task_changes(settings.preset.task)
+    return {**horizon, **own, **task_changes(settings.task)}
 
 
 def task_changes(text: str | None) -> dict[str, float | None]:

@@ -68,6 +68,22 @@ class TrainSettings:
     practice_floor: float = config.option(
         0.02, "of practice=success: what is added to p (1 - p)", minimum=1e-6, maximum=1.0
     )
+    sensors: str = config.option(
+        "", "what the policy is shown beside the camera, unless sensors= says so"
+    )
+    task: str = config.option(
+        "", "changes of the skill's settings, as task= has them, which come before those of task="
+    )
+    plan_horizon: bool = config.option(
+        False, "episodes last as long as a run of the skill within a plan may, not as one alone"
+    )
+    along: int = config.option(
+        0,
+        "runs of the skill's scripted version that are recorded first, for half of the starts to "
+        "be within them, unless start_states= says where to start",
+        minimum=0,
+        maximum=100_000,
+    )
     teacher_acts: float = config.option(
         0.0,
         "share of the training in which the teacher's action gives way to the student's",
