@@ -156,7 +156,7 @@ def test_whole_paths_mean_the_same_and_stay_as_they_are(
     assert mixture.whole_paths(text) == text
     (tmp_path / "a,b").mkdir()
     monkeypatch.chdir(tmp_path / "a,b")
-    with pytest.raises(UserError, match="a,b/x has one of , : @; move the bank"):
+    with pytest.raises(UserError, match="a,b/x has one of , : @; move the folder"):
         mixture.whole_paths("own,bank:x")
 
 

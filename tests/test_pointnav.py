@@ -161,7 +161,7 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
     )
     state = begun(moving, (2.0, 0.0))
     measures = POINTNAV.measure(state, moving, LIMITS)
-    for choice in observation.CHOICES:
+    for choice in ("habitat", "fetch", "full"):
         sensors = observation.chosen(POINTNAV, choice, camera=False)
         readings = Readings(laser=np.zeros((1, 0)))
         seen = observation.observe(POINTNAV, sensors, state, measures, moving, readings)

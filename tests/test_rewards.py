@@ -442,6 +442,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
             scan=world_.ee_pos,
             laser=world_.ee_pos,
             facing=world_.ee_pos[:, 0],
+            extent=world_.ee_pos,
+            clearance=world_.ee_quat[:, None, :],
         )
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)

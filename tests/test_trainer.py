@@ -97,9 +97,9 @@ def test_what_is_tolerated_is_as_the_settings_say(
 ) -> None:
     told = []
 
-    def noting(*args: Any) -> Any:
+    def noting(*args: Any, **others: Any) -> Any:
         told.extend(a for a in args if isinstance(a, FaultTolerance))
-        return assemble(*args)
+        return assemble(*args, **others)
 
     monkeypatch.setattr(trainers, "assemble", noting)
     trainer(tmp_path, settings=dataclasses.replace(SETTINGS, hang_s=7.0, max_failures=3)).close()

@@ -338,7 +338,7 @@ def test_validations_and_evaluations_start_in_different_homes(
     monkeypatch.setattr(dataset, "_BLOCK", 1)
     few = ["num_objects=4", "processes=0"]
     chosen = ["skill=pick", *few, "num_episodes=1", "validation_episodes=1", "preset=cpu_state"]
-    task, _ = training_task.make(config.load(TrainingSettings, chosen))
+    task, *_ = training_task.make(config.load(TrainingSettings, chosen))
     assert task.validation is not None
     homes = task.validation([0])
     homes.reset()

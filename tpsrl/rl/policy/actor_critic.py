@@ -75,7 +75,7 @@ class ActorCritic(nn.Module):
             switches[list(spec.switches)] = True
         self.register_buffer("switches", self.mask & switches, persistent=False)
         self.register_buffer("amounts", self.mask & ~switches, persistent=False)
-        self._has_switches = bool(self.switches.any())
+        self._has_switches = settings.switches and any(spec.mask[i] for i in spec.switches)
 
     def initial_memory(self, count: int) -> torch.Tensor:
         """The memory (count, M) with which episodes begin."""
