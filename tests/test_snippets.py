@@ -99,8 +99,9 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
 
 
 def cloned(folder: Path, skill: str) -> None:
-    """What a cloning of a skill leaves in a folder, as far as a training begins with it."""
-    tiny_policies.trained(folder / "out" / "clone" / skill, skill, "fetch")
+    """What a cloning and a distillation leave in a folder, as far as a training begins with it."""
+    for kind in ("clone", "distill"):
+        tiny_policies.trained(folder / "out" / kind / skill, skill, "fetch")
 
 
 def seeing(folder: Path, skill: str) -> None:
