@@ -214,6 +214,19 @@ def test_the_states_come_back_bit_for_bit(dataset: Path, tmp_path: Path) -> None
             assert again.tobytes() == value.tobytes()
 
 
+def test_a_bank_keeps_states_on_the_way_of_each_skill(dataset: Path, tmp_path: Path) -> None:
+    plain, more = made(dataset, tmp_path / "plain"), made(dataset, tmp_path / "more", "along=3")
+    assert {k: v["states"] for k, v in more.items()} == {k: v["states"] for k, v in plain.items()}
+    assert not list((tmp_path / "plain").rglob("along"))
+    for skill in ("navigate", "pick"):
+        source = StartSource(skill, f"along:{tmp_path / 'more' / skill}")
+        found = [source[row] for row in range(source.groups)]
+        assert found and all(start.memory is not None for start in found)
+    picking = StartSource("pick", f"along:{tmp_path / 'more' / 'pick'}:failed")
+    # In odd episodes nothing is ever grasped, and the first Pick's timeout ends the episode.
+    assert [picking[row].episode.id for row in range(picking.groups)] == ["test/1"] * 3
+
+
 @pytest.mark.slow
 def test_a_bank_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path: Path) -> None:
     outputs = []
