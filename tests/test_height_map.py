@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from homes import LAYOUT_A, box_in_front, driving, episode, on_floor, roomiest
 
-from skills.envs.batch import MAP, BatchOptions, SkillBatch
+from skills.envs.batch import BatchOptions, SkillBatch
 from skills.envs.environment import SkillEnv
 from skills.starts.source import StartSource
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import MAP
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.height_map import CELL_M, HIGHEST_M, SHAPE, SIDE, HeightMaps

@@ -1,3 +1,7 @@
 """The choices of sensors (`skills.core.sensors`); imports nothing, so that help comes at once."""
 
-CHOICES = ("habitat", "fetch", "full", "teacher")
+import typing
+from typing import Literal
+
+Choice = Literal["habitat", "fetch", "full", "teacher"]
+CHOICES: tuple[str, ...] = typing.get_args(Choice)

@@ -21,7 +21,7 @@ from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome
 from skills.envs.map_sensors import MapSensors
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.vec_env import Observation
+from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
@@ -56,7 +56,6 @@ class BatchOptions:
     thresholds: Any = None
 
 
-MAP = "map"  # of observations: what was seen around the base
 _HEIGHTS = "map."  # of the names of a snapshot's arrays
 
 
@@ -168,8 +167,8 @@ class SkillBatch:
             if start.memory is not None:
                 with told_where(start):
                     _recall(begun, row, start.memory)
-        for row, env in enumerate(env_ids):
-            begun.steps[row] = gone.get(env, 0)
+        if gone:
+            begun.steps[:] = [gone.get(env, 0) for env in env_ids]
         self._remember(env_ids, begun)
         self._keep(env_ids, world)
         self._maps.begin(env_ids, [start.episode for start in starts], goals, world)
@@ -216,11 +215,11 @@ class SkillBatch:
         """All of these homes' observations but depth: the vectors (m, k) by name."""
         readings = self._maps.read(env_ids, world)
         self._maps.measure(readings, self.simulator, env_ids, state.object)
-        seen = self.skill, state, measures, world, readings
-        shown = {"state": _sensed(self.sensors, *seen)}
+        seen = state, measures, world, readings
+        shown: Observation = {"state": sensors.observe(self.skill, self.sensors, *seen)}
         if self.critic:
             left = 1.0 - state.steps / self.settings.horizon
-            true_state = _sensed(self.critic, *seen)
+            true_state = sensors.observe(self.skill, self.critic, *seen)
             shown["critic"] = np.column_stack((true_state, left)).astype(np.float32)
         return shown
 
@@ -295,14 +294,12 @@ class SkillBatch:
         # What a task of this skill looks like, to be filled with what was saved.
         blank = task.begin(self.skill, Goals.of([SkillGoal()]), world, self.thresholds)
         state = blank.like(snapshot.task)
-        of_map = {k: v for k, v in snapshot.path.items() if k.startswith(_HEIGHTS)}
+        path = dict(snapshot.path)
         if self._heights is not None:
-            named = {k.removeprefix(_HEIGHTS): v for k, v in of_map.items()}
-            self._heights.restore(env_id, named)
-            snapshot_path = {k: v for k, v in snapshot.path.items() if k not in of_map}
-        else:
-            snapshot_path = dict(snapshot.path)
-        self._maps.restore(env_id, snapshot_path, episode, state)
+            names = [name for name in path if name.startswith(_HEIGHTS)]
+            heights = {name.removeprefix(_HEIGHTS): path.pop(name) for name in names}
+            self._heights.restore(env_id, heights)
+        self._maps.restore(env_id, path, episode, state)
         self.episodes[env_id] = episode
         self._remember([env_id], state)
         self._keep([env_id], world)
@@ -410,18 +407,6 @@ def _recall(begun: TaskState, row: int, memory: Mapping[str, np.ndarray]) -> Non
     own = begun.memory.take([row])
     frozen.check_kinds(memory, frozen.kinds(own.to_arrays()), "memory")
     begun.memory.put([row], own.like(memory))
-
-
-def _sensed(
-    names: tuple[str, ...],
-    skill: Skill,
-    state: TaskState,
-    measures: Measures,
-    world: WorldState,
-    readings: sensors.Readings,
-) -> np.ndarray:
-    vectors: np.ndarray = sensors.observe(skill, names, state, measures, world, readings)
-    return vectors
 
 
 def _rows(env_ids: Sequence[int]) -> Any:

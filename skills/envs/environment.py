@@ -21,7 +21,6 @@ from skills import registry
 from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.envs.batch import (
-    MAP,
     BatchOptions,
     BatchStep,
     SkillBatch,
@@ -35,7 +34,7 @@ from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl import config, machine, sim
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.envs.vec_env import Observation
+from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world import height_map

@@ -15,13 +15,13 @@ from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
 from skills.core.state import Goals
-from skills.envs.batch import MAP, BatchStep, SkillSnapshot
+from skills.envs.batch import BatchStep, SkillSnapshot
 from skills.envs.environment import EnvOptions, image_size
 from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
-from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import MAP, EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act

@@ -6,7 +6,7 @@ from typing import Any
 from skills import registry
 from skills.core import sensors
 from tpsrl import config
-from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
 
@@ -66,7 +66,7 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
     for what, told, seen in (
         ("state", size, spec.observations["state"][0]),
         ("depth", found.depth, spec.observations.get("depth")),
-        ("height_map", found.height_map, "map" in spec.observations),
+        ("height_map", found.height_map, MAP in spec.observations),
         ("action", act.SIZE, spec.action_size),
     ):
         if told != seen:

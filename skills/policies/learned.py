@@ -13,11 +13,11 @@ from skills import registry
 from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals, TaskState
-from skills.envs.batch import MAP
 from skills.envs.map_sensors import MapSensors
 from skills.policies import deployed, pretrained
 from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import MAP
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving

@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
+from skills.core.choices import Choice
 from tpsrl import config
 from tpsrl.commands import Command, by_skill, train
 from tpsrl.errors import UserError
@@ -29,9 +29,7 @@ class DistillSettings(train.TrainingSettings):
         "distill",
         "rollouts, network and learner; preset.KEY=... changes an entry",
     )
-    sensors: Literal["habitat", "fetch", "full", "teacher"] | None = config.option(
-        "fetch", "of the student, beside the camera"
-    )
+    sensors: Choice | None = config.option("fetch", "of the student, beside the camera")
 
 
 def choose(word: str | None) -> Command:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 Observation = dict[str, np.ndarray]
+MAP = "map"  # of observations: what was seen around the base, (2, height, width)
 Json = dict[str, Any]
 
 

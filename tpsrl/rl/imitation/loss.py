@@ -4,11 +4,11 @@ import torch
 from torch.nn import functional
 
 from tpsrl.rl.imitation.dataset import CloningBatch
+from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
 _SMOOTH = 0.1  # below this an error counts by its square, above it in proportion
 _TURNING = 2.0  # how much a step counts in which a switch is to be turned
-_SURE = 1e-4  # least probability of either side of a switch
 
 
 def cloning_loss(
@@ -47,10 +47,9 @@ def cloning_loss(
     loss = distance
     parts = {"distance": distance.detach()}
     if bool(turned.any()):
-        chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
         on = wanted[:, turned] >= 0.0
         counts = torch.where((batch.previous[:, turned] >= 0.0) != on, _TURNING, 1.0)
-        surprise = -torch.where(on, chance, 1.0 - chance).log() * counts
+        surprise = gaussian.switch_surprise(mean[:, turned], on) * counts
         surprise = (surprise.mean(1) * batch.weight).sum() / total
         loss = loss + switch_weight * surprise
         parts["switches"] = surprise.detach()

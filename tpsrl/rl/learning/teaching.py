@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from tpsrl.errors import UserError
+from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic, PolicyStep, TensorObservation
 
-_SURE = 1e-4  # least probability of either side of a switch
 _HIDDEN = 0.1  # scale of the first weights of the auxiliary head
 
 
@@ -85,9 +85,9 @@ class Teacher:
         off = (mean - label.mean)[:, amounts] / label.std[:, amounts]
         total = functional.smooth_l1_loss(off, torch.zeros_like(off), beta=1.0)
         if bool(turned.any()):
-            chance = (0.5 + 0.5 * mean[:, turned]).clamp(_SURE, 1.0 - _SURE)
             on = label.mean[:, turned] >= 0.0
-            total = total - switch_weight * torch.where(on, chance, 1.0 - chance).log().mean()
+            surprise = gaussian.switch_surprise(mean[:, turned], on)
+            total = total + switch_weight * surprise.mean()
         return total
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.encoder_registry import make_encoder
 from tpsrl.rl.policy.map_encoder import MapEncoder
@@ -25,7 +25,6 @@ VALUE_PARTS = (
     "critic.",
 )  # names of parameters that only the value has
 
-MAP = "map"  # the observation (n, 2, H, W) of what was seen around the base
 CRITIC = "critic"  # the observation (n, c) of a value that is read off the true state
 _CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
 MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1

@@ -9,6 +9,7 @@ import math
 
 import torch
 
+_SURE = 1e-4  # least probability of either side of a switch that is imitated
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -65,6 +66,16 @@ def switch_entropy(mean: torch.Tensor, std: torch.Tensor, switches: torch.Tensor
         surprise = torch.special.log_ndtr(side)
         total = total - (surprise.exp() * surprise).sum(-1)
     return total
+
+
+def switch_surprise(mean: torch.Tensor, on: torch.Tensor) -> torch.Tensor:
+    """Cross entropy (n, S) of switches that are to be `on` (n, S) bool, for imitation.
+
+    A switch is on with probability (1 + mean) / 2, which is the logistic function of what a
+    squashed mean is made of, twice.
+    """
+    chance = (0.5 + 0.5 * mean).clamp(_SURE, 1.0 - _SURE)
+    return -torch.where(on, chance, 1.0 - chance).log()
 
 
 def entropy(std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -22,10 +22,10 @@ import torch
 import tpsrl
 from tpsrl import files
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy import size
-from tpsrl.rl.policy.actor_critic import CRITIC, MAP, ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 
 FORMAT = 2
