@@ -3,5 +3,5 @@
 import typing
 from typing import Literal
 
-Choice = Literal["habitat", "fetch", "full", "teacher"]
-CHOICES: tuple[str, ...] = typing.get_args(Choice)
+SensorChoice = Literal["habitat", "fetch", "full", "teacher"]
+CHOICES: tuple[str, ...] = typing.get_args(SensorChoice)

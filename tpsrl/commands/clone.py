@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from skills.core.choices import Choice
+from skills.core.choices import SensorChoice
 from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks, progress
@@ -43,7 +43,7 @@ class CloneSettings:
         "default",
         "network and fitting; preset.KEY=... changes an entry",
     )
-    sensors: Choice = config.option("habitat", "what the policy is shown beside the camera")
+    sensors: SensorChoice = config.option("habitat", "what the policy is shown beside the camera")
     depth: int = config.option(
         64,
         "height and width of the camera, as the demonstrations have it",

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from skills.core.choices import Choice
+from skills.core.choices import SensorChoice
 from tpsrl import config
 from tpsrl.commands import Command, by_skill, train
 from tpsrl.errors import UserError
@@ -29,7 +29,7 @@ class DistillSettings(train.TrainingSettings):
         "distill",
         "rollouts, network and learner; preset.KEY=... changes an entry",
     )
-    sensors: Choice | None = config.option("fetch", "of the student, beside the camera")
+    sensors: SensorChoice | None = config.option("fetch", "of the student, beside the camera")
 
 
 def choose(word: str | None) -> Command:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from skills.core.choices import CHOICES as SENSORS
-from skills.core.choices import Choice
+from skills.core.choices import SensorChoice
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files, locks
 from tpsrl.commands import Command, by_skill, ranks, training_task
@@ -59,7 +59,7 @@ class TrainingSettings:
     depth: int = config.option(
         64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
     )
-    sensors: Choice | None = config.option(
+    sensors: SensorChoice | None = config.option(
         None, "beside the camera (default: habitat; without camera full)"
     )
     height_map: bool = config.option(
