@@ -70,6 +70,8 @@ class SkillSpec:
         scripted: makes a policy that acts without training, or where that is; None: there is none
         demonstrator: makes what demonstrations are recorded of, or where that is; None: there is
             none
+        teacher: file of the policy of the true state that its students learn from, in
+            `skills/pretrained` unless it is a whole path; None: there is none
         agents: further policies by name, for the skill by itself
         default_agent: who acts for the skill by itself unless another is named; "" for "scripted"
         actions: of the planning domain, that it carries out
@@ -85,6 +87,7 @@ class SkillSpec:
     settings: TaskSettings | None = None
     scripted: Ref | Callable[[], SkillPolicy] | None = None
     demonstrator: Ref | Callable[[], Demonstrator] | None = None
+    teacher: str | None = None
     agents: Mapping[str, Ref] = dataclasses.field(default_factory=dict)
     default_agent: str = ""
     actions: tuple[str, ...] = ()

@@ -104,6 +104,9 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         (["preset.ppo.imitation_coef=0.1"], "preset.ppo.imitation_coef: there are no demonstra"),
         (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 need"),
         (["preset.policy.critic=true", "preset.policy.separate_value=true"], "separate_value: con"),
+        (["task=navigate", "preset.ppo.teacher_coef=1"], "teacher: none comes with navigate"),
+        (["task=pick", "teacher=nowhere"], "teacher: no checkpoint"),
+        (["task=synthetic_busy", "teacher=out"], "teacher: synthetic_busy has no state to label"),
         (["task=synthetic_busy", "preset.policy.critic=true"], "synthetic_busy has no true state"),
         (["task=synthetic_busy", "preset.num_envs=2000"], "must be at most 1024; or choose proces"),
     ],
@@ -119,10 +122,11 @@ def test_bad_settings_are_refused_in_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("preset", ["cpu_fast", "teacher"])
 def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skill(
-    tmp_path: Path,
+    preset: str, tmp_path: Path
 ) -> None:
-    words = "task=open_fridge preset=cpu_fast preset.num_envs=2 preset.num_steps=8"
+    words = f"task=open_fridge preset={preset} preset.num_envs=2 preset.num_steps=8"
     words += " preset.min_batch=1 preset.ppo.minibatches=1 collector=sync depth=32"
     words += " num_episodes=1 processes=0 threads=1 rollouts=1 turns=1 warm_up=1"
     assert cli.main(["bench", "train", *words.split(), f"out={tmp_path}"]) == 0

@@ -240,8 +240,7 @@ def test_labels_are_the_actions_of_the_teacher_in_every_state_of_a_run(tmp_path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "teacher: name a checkpoint"),
-        (["teacher=nowhere"], "skills.pick: no checkpoint"),
+        (["teacher=nowhere"], "teacher: no checkpoint"),
         (["teacher=LAME"], "teacher: it has a camera or a memory"),
     ],
 )

@@ -24,11 +24,15 @@ from skills.policies.card import markdown
 from skills.starts.recorded import save_starts
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import cli, config
+from tpsrl.commands.training_task import load_teacher
 from tpsrl.errors import RunError, UserError
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run.settings import TrainSettings
 
 __all__ = ["dataset"]  # a fixture
 
 OURS = pretrained.names()
+TAUGHT = [name for name in registry.names() if registry.get(name).teacher is not None]
 
 
 def ship(folder: Path, *skills: str) -> Path:
@@ -63,8 +67,19 @@ def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
         assert card.demonstrations is not None
 
 
+def test_the_teacher_of_a_skill_is_small_and_labels_by_the_true_state() -> None:
+    for skill in TAUGHT:
+        path = pretrained.find_teacher(skill)
+        card = shipped.check(path, skill)
+        assert path.with_suffix(".md").read_text() == markdown(card)
+        assert path.stat().st_size < 1_000_000
+        assert card.success is not None and card.success.seed != VALIDATION_SEED
+        load_teacher(skill, "pretrained", TrainSettings(policy=PolicySettings(critic=True)))
+
+
 def test_nothing_else_lies_beside_them() -> None:
-    allowed = {f"{name}.{kind}" for name in OURS for kind in ("safetensors", "md")}
+    stems = [*OURS, *(f"{name}.teacher" for name in TAUGHT)]
+    allowed = {f"{stem}.{kind}" for stem in stems for kind in ("safetensors", "md")}
     assert {path.name for path in pretrained.FOLDER.iterdir()} == allowed | {"README.md"}
 
 

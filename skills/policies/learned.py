@@ -166,24 +166,30 @@ class LearnedPolicy:
         return shown
 
 
-def find(skill: str, path: str | os.PathLike[str]) -> Path:
+def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:
     """The file that a path means.
 
     It is that file itself, the best checkpoint of a training's folder, or the skill's policy in a
     folder of shipped ones; the word "pretrained" means the folder that comes with tpsrl.
 
+    Args:
+        skill: that it acts for
+        path: of the file or folder
+        field: where the path was named; "" for `skills.SKILL`
+
     Raises:
-        UserError: there is none; names the skill, and the command that trains it or what there is.
+        UserError: there is none; names the field, and the command that trains it or what there is.
     """
     if path == pretrained.WORD:
         return pretrained.find(skill)
-    where = files.user_path(path, f"skills.{skill}")
+    field = field or f"skills.{skill}"
+    where = files.user_path(path, field)
     shipped = where / pretrained.file_name(skill)
     if where.is_dir():
         best = where / checkpoints.FOLDER / checkpoints.BEST
         where = shipped if shipped.is_file() and not best.is_file() else best
     if not where.is_file():
-        raise UserError(f"skills.{skill}: no checkpoint {where}; `tpsrl train {skill}` makes one")
+        raise UserError(f"{field}: no checkpoint {where}; `tpsrl train {skill}` makes one")
     return where
 
 

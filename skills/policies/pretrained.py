@@ -13,14 +13,18 @@ FOLDER = Path(__file__).parents[1] / "pretrained"
 WORD = "pretrained"  # in the place of a path
 
 
-def file_name(skill: str) -> str:
-    """What the file of a skill's shipped policy is called."""
-    return f"{skill}.safetensors"
+def file_name(skill: str, teacher: bool = False) -> str:
+    """The name of the file of a skill's shipped policy, or of its teacher."""
+    return f"{_stem(skill, teacher)}.safetensors"
 
 
-def card_name(skill: str) -> str:
-    """What the model card beside it is called."""
-    return f"{skill}.md"
+def card_name(skill: str, teacher: bool = False) -> str:
+    """The name of the model card beside it."""
+    return f"{_stem(skill, teacher)}.md"
+
+
+def _stem(skill: str, teacher: bool) -> str:
+    return f"{skill}.teacher" if teacher else skill
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:
@@ -38,6 +42,24 @@ def find(skill: str) -> Path:
     path = FOLDER / file_name(skill)
     if not path.is_file():
         raise UserError(f"skills.{skill}: {lacking(skill)}; `tpsrl train {skill}` makes one")
+    return path
+
+
+def find_teacher(skill: str) -> Path:
+    """The file of the teacher that comes with a skill: a policy of the true state.
+
+    Raises:
+        UserError: the skill has none, or the file is not there.
+    """
+    named = registry.get(skill).teacher
+    if named is None:
+        raise UserError(
+            f"teacher: none comes with {skill}; `tpsrl train {skill} preset=teacher` makes one, "
+            "teacher=DIR names it"
+        )
+    path = FOLDER / named  # a whole path stays what it is
+    if not path.is_file():
+        raise UserError(f"teacher: that of {skill} is not there: {path}")
     return path
 
 

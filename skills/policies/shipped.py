@@ -108,15 +108,20 @@ def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
     return dataclasses.replace(earlier, **facts, success=earlier.success if same else None)
 
 
-def write(policy: ShippedPolicy, folder: Path) -> Path:
+def write(policy: ShippedPolicy, folder: Path, teacher: bool = False) -> Path:
     """Writes file and card into a folder, and returns the file's path.
+
+    Args:
+        policy: what to write
+        folder: where
+        teacher: under the names of the skill's teacher
 
     Raises:
         UserError: it is too large, or the folder cannot be written; then nothing is.
     """
     name = policy.card.skill
-    path = folder / pretrained.file_name(name)
-    files.check_replaceable(folder, (path.name, pretrained.card_name(name)))
+    path, beside = folder / pretrained.file_name(name, teacher), pretrained.card_name(name, teacher)
+    files.check_replaceable(folder, (path.name, beside))
     # The file is not written without its card.
     page = markdown(Card.from_json(policy.card.to_json()))
     note = {**policy.note, _CARD: policy.card.to_json()}
@@ -126,7 +131,7 @@ def write(policy: ShippedPolicy, folder: Path) -> Path:
             check(temporary, name, path.name, "agent")
     except OSError as error:
         raise UserError(f"out: cannot write '{path}' ({error.strerror})") from None
-    files.write_text(folder / pretrained.card_name(name), page)
+    files.write_text(folder / beside, page)
     return path
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from tpsrl import config, files, progress
 from tpsrl.commands import Command
-from tpsrl.commands.train import check, set_up
-from tpsrl.errors import UserError, unknown
+from tpsrl.commands.train import check, default_teacher, set_up
+from tpsrl.commands.training_task import load_teacher, task_changes
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.rl.run.settings import TrainSettings
 
@@ -48,6 +49,11 @@ class BenchTrainSettings:
     )
     encoder_modules: str | None = config.option(
         None, "modules or files, by commas, that register encoders of your own"
+    )
+    teacher: str | None = config.option(
+        None,
+        "checkpoint, or folder of a training, of a policy of the true state that labels every "
+        "state (default: the one that comes with the skill, if preset.ppo.teacher_coef is not 0)",
     )
     processes: int | None = config.option(
         None,
@@ -96,6 +102,7 @@ def run(settings: BenchTrainSettings) -> int:
     console = Console()
     with datasets.shown(console):
         factory = _factory(settings)
+        teacher = _teacher(settings)
     with progress.phases(console, "measuring") as say:
         report = bench.measure(
             names,
@@ -105,6 +112,7 @@ def run(settings: BenchTrainSettings) -> int:
             bench.BenchSchedule(settings.rollouts, settings.turns, settings.warm_up),
             settings.seed,
             say=say,
+            teacher=teacher,
         )
     run_with: dict[str, Any] = {
         "processes": processes,
@@ -171,9 +179,13 @@ def _factory(settings: BenchTrainSettings) -> Any:
     if settings.task not in names():
         raise unknown("task", settings.task, [*names(), *SYNTHETIC])
     camera = settings.preset.policy.encoder != "state"
+    with renamed("task", "preset.task"):
+        changes = task_changes(settings.preset.task)
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,
+        sensors=settings.preset.sensors or None,
+        settings=changes,
         num_objects=settings.num_objects,
         num_episodes=settings.num_episodes,
     )
@@ -181,6 +193,20 @@ def _factory(settings: BenchTrainSettings) -> Any:
     making = None if settings.processes is None else max(settings.processes, 1)
     factory.prepare(making)
     return factory
+
+
+def _teacher(settings: BenchTrainSettings) -> Any:
+    """Who labels the states; None where nobody does.
+
+    Raises:
+        UserError: see `tpsrl.commands.training_task.load_teacher`.
+    """
+    where = settings.teacher or default_teacher(settings.preset)
+    if where is None:
+        return None
+    if settings.task in SYNTHETIC:
+        raise UserError(f"teacher: {settings.task} has no state to label")
+    return load_teacher(settings.task, where, settings.preset)
 
 
 def _table(title: str, *columns: str) -> Any:

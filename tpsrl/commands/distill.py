@@ -3,10 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from skills.core.choices import SensorChoice
 from tpsrl import config
 from tpsrl.commands import Command, by_skill, train
-from tpsrl.errors import UserError
 from tpsrl.rl.run.settings import TrainSettings
 
 _DESCRIPTION = """Teaches a student, which senses what a robot can, what a teacher does that knows
@@ -29,7 +27,6 @@ class DistillSettings(train.TrainingSettings):
         "distill",
         "rollouts, network and learner; preset.KEY=... changes an entry",
     )
-    sensors: SensorChoice | None = config.option("fetch", "of the student, beside the camera")
 
 
 def choose(word: str | None) -> Command:
@@ -45,15 +42,9 @@ def load(overrides: Sequence[str]) -> train.TrainingSettings:
     """See `tpsrl.commands.train.load`.
 
     Raises:
-        UserError: see there; or no teacher is named.
+        UserError: see there.
     """
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     if "out" not in given and "resume" not in given:
         overrides = [*overrides, f"out=out/distill/{given.get('skill', '')}"]
-    settings = train.load(overrides, DistillSettings)
-    if settings.teacher is None:
-        raise UserError(
-            "teacher: name a checkpoint, or folder of a training; "
-            f"`tpsrl train {settings.skill} preset=teacher` makes one"
-        )
-    return settings
+    return train.load(overrides, DistillSettings)

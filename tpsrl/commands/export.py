@@ -44,6 +44,9 @@ class ExportSettings:
     sample: bool | None = config.option(
         None, "whether it draws its actions, false: takes their mean (default: as before)"
     )
+    as_teacher: bool = config.option(
+        False, "name it SKILL.teacher.safetensors, the policy that students learn from"
+    )
     tolerance: float = config.option(
         0.02, "by how much half precision may change a mean action at most", minimum=0
     )
@@ -93,7 +96,7 @@ def run(settings: ExportSettings) -> int:
     """Exports; nothing is written unless all is good."""
     progress.say(f"exporting {settings.skill}")
     from eval.running.measured import measured
-    from skills.policies import pretrained, shipped
+    from skills.policies import shipped
 
     out = files.check_writable(settings.out)
     with renamed(f"skills.{settings.skill}", "agent"):
@@ -108,10 +111,10 @@ def run(settings: ExportSettings) -> int:
             settings.evaluation, settings.skill, made.digest, chosen_by, seeds
         )
     card = dataclasses.replace(made.card, **facts)
-    path = shipped.write(dataclasses.replace(made, card=card), out)
+    path = shipped.write(dataclasses.replace(made, card=card), out, settings.as_teacher)
     size = path.stat().st_size / 1e6
     print(f"half precision changes a mean action by {card.difference:.2g} at most")
-    print(f"wrote {path} ({size:.2f} MB) and {out / pretrained.card_name(settings.skill)}")
+    print(f"wrote {path} ({size:.2f} MB) and {path.with_suffix('.md')}")
     if card.success is None:
         agent = f"agent={path} num_episodes=500"
         print(f"its success is not measured; `tpsrl eval {settings.skill} {agent}` does it")

@@ -140,7 +140,7 @@ class TrainingSettings:
     teacher: str | None = config.option(
         None,
         "checkpoint, or folder of a training, of a policy of the true state that labels every "
-        "state (preset.ppo.teacher_coef)",
+        "state (default: the one that comes with the skill, if preset.ppo.teacher_coef is not 0)",
     )
     init: str | None = config.option(
         None, "checkpoint, or folder of a training, whose weights to begin with"
@@ -446,10 +446,18 @@ def _checked(settings: TrainingSettings) -> TrainingSettings:
     return dataclasses.replace(
         settings,
         out=str(out),
+        teacher=settings.teacher or default_teacher(settings.preset),
         start_states=_start_states(settings),
         starts=None,
         validation_starts=_validation_starts(settings),
     )
+
+
+def default_teacher(preset: TrainSettings) -> str | None:
+    """The teacher where none is named: the one that comes with the skill, if there is to be one."""
+    from skills.policies.pretrained import WORD
+
+    return WORD if preset.ppo.teacher_coef > 0.0 else None
 
 
 def _heading(settings: TrainingSettings) -> str:

@@ -7,6 +7,8 @@ from tpsrl.errors import UserError, renamed
 
 if TYPE_CHECKING:
     from tpsrl.commands.train import TrainingSettings
+    from tpsrl.rl.learning.teaching import Teacher
+    from tpsrl.rl.run.settings import TrainSettings
 
 _FEW_OBJECTS = 12
 
@@ -57,7 +59,9 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
     with renamed("starts", "start_states"):
         deploy = deployment(factory, settings.delay)
         imitation = _imitation(settings, deploy, rank)
-        teacher = _teacher(settings)
+        teacher = None
+        if settings.teacher is not None:
+            teacher = load_teacher(settings.skill, settings.teacher, settings.preset)
         factory.prepare(making)
         banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
     if banks:
@@ -101,38 +105,44 @@ def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: in
     return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed + rank, SCALES)
 
 
-def _teacher(settings: "TrainingSettings") -> Any:
-    """Who labels the states, None where nobody does.
+def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
+    """The policy of the true state that labels every state that a student of a skill gets into.
+
+    Args:
+        skill: what is taught
+        where: a checkpoint, folder of a training, or `pretrained` for the one that comes with it
+        preset: of the student
 
     Raises:
         UserError: it is of another skill, has a sensor that is not of the true state, or no label
             can be had of it.
     """
-    if settings.teacher is None:
-        return None
     from skills import registry
     from skills.core import sensors
     from skills.demos.preset import SWITCHES
+    from skills.policies import pretrained
     from skills.policies.learned import Network, find
     from tpsrl.rl.learning.teaching import Teacher
 
-    network = Network(find(settings.skill, settings.teacher), "teacher")
-    if network.skill != settings.skill:
-        raise UserError(f"teacher: {settings.teacher} acts for {network.skill}")
-    skill = registry.get(settings.skill).definition
-    held = sensors.chosen(skill, "teacher", False)
+    shipped = where == pretrained.WORD
+    path = pretrained.find_teacher(skill) if shipped else find(skill, where, "teacher")
+    network = Network(path, "teacher")
+    if network.skill != skill:
+        raise UserError(f"teacher: {where} acts for {network.skill}")
+    definition = registry.get(skill).definition
+    held = sensors.chosen(definition, "teacher", False)
     for name in network.sensors:
         if name not in held:
             raise UserError(
-                f"teacher: {settings.teacher} is shown '{name}', which is not among the sensors of "
+                f"teacher: {where} is shown '{name}', which is not among the sensors of "
                 "sensors=teacher"
             )
-    if not settings.preset.policy.critic:
+    if not preset.policy.critic:
         raise UserError(
             "teacher: it acts by the true state, which environments show with "
             "preset.policy.critic=true"
         )
-    columns = sensors.places(skill, held, network.sensors).tolist()
+    columns = sensors.places(definition, held, network.sensors).tolist()
     return Teacher(network.policy, columns, SWITCHES)
 
 

@@ -26,6 +26,7 @@ from tpsrl import files
 from tpsrl.rl.collection.accounting import WAITS
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
+from tpsrl.rl.learning.teaching import Teacher
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 
@@ -55,11 +56,12 @@ class _Runner:
         processes: int,
         seed: int,
         device: torch.device | str,
+        teacher: Teacher | None,
     ) -> None:
         begun = time.perf_counter()
         self.name = name
         settings = dataclasses.replace(settings, collector=name)
-        made = assemble(settings, factory, processes, seed, device)
+        made = assemble(settings, factory, processes, seed, device, teacher=teacher)
         self.collector, self.rollouts = made.collector, made.rollouts
         self.policy, self.ppo = made.policy, made.ppo
         self.launch_s = time.perf_counter() - begun
@@ -141,6 +143,7 @@ def measure(
     seed: int = 0,
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = lambda line: None,
+    teacher: Teacher | None = None,
 ) -> Json:
     """Collects and learns with each collector in turn; JSON types.
 
@@ -158,7 +161,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         for name in names:
             say(f"launching {name}")
-            runner = _Runner(name, settings, factory, processes, seed, device)
+            runner = _Runner(name, settings, factory, processes, seed, device, teacher)
             stack.callback(runner.collector.close)
             runners.append(runner)
         for runner in runners:
