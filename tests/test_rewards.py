@@ -372,6 +372,13 @@ def test_rises_of_force_cost_up_to_the_cap_and_falls_nothing():
     assert falling.reward_terms["force"][0] == 0.0
 
 
+def test_the_speed_of_the_base_costs_by_its_square() -> None:
+    moving = world(base_velocity=np.array([[0.3, -0.4, 2.0]]))
+    _, outcome = run("pick", PICK, world(), moving, speed=0.02)
+    assert outcome.reward_terms["speed"][0] == pytest.approx(-0.02 * (0.25 + 1.0))
+    assert "speed" not in run("pick", PICK, world(), moving)[1].reward_terms
+
+
 def test_a_task_sums_the_rises_of_force_since_it_began():
     state, _ = run("pick", PICK, pushed(0.0, 100.0), pushed(30.0, 130.0), pushed(0.0, 130.0))
     assert state.force_sum[0] == pytest.approx(30.0)

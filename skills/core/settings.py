@@ -30,9 +30,12 @@ class TaskSettings:
     force: float = config.option(0.0, "penalty for each newton that the force rises")
     force_cap: float = config.option(0.0, "most that a step's rise of force costs")
     force_end: float = config.option(0.0, "penalty for exceeding a limit, which ends the episode")
+    speed: float = config.option(
+        0.0, "penalty for each step and (m/s)^2 of the base; 1 rad/s counts as 0.5 m/s"
+    )
 
 
-PENALTIES = ("slack", "constraint", "force", "force_end")  # of the weights that all skills share
+PENALTIES = ("slack", "constraint", "force", "force_end", "speed")  # of the weights that all skills share
 _LIMITS = ("force_total_n", "force_instant_n")
 
 

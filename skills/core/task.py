@@ -106,6 +106,9 @@ def evaluate(
     return Verdict(measures, conditions, success, found)
 
 
+_LEVERS = Constant((1.0, 1.0, 0.5))  # of the base's velocity (x, y, yaw), the last in metres
+
+
 def step(
     skill: Skill,
     task: TaskState,
@@ -142,6 +145,9 @@ def step(
     if too_much is not None:
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
+    if settings.speed > 0.0:
+        velocity = world.base_velocity * _LEVERS.like(world.base_velocity)
+        amounts["speed"] = xp.sum(velocity * velocity, axis=-1)
     names = tuple(amounts)
     weights = rules.weights(names).like(rise)
     # The method costs a quarter of the namespace's function, and every library has it.
