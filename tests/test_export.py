@@ -165,6 +165,27 @@ def test_success_comes_from_an_evaluation_of_this_policy(
     assert shipped.check(path, "pick").success is None
 
 
+def test_the_card_says_how_often_a_blinded_policy_succeeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    evaluation = evaluated(tmp_path, source)
+    message = refused(capsys, export(tmp_path, f"agent={source}", f"blind={evaluation}"))
+    assert "was shown its own sensors" in message
+    path = evaluation / "report.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"blind": ["depth", "laser"]}))
+    message = refused(capsys, export(tmp_path, f"agent={source}", f"evaluation={evaluation}"))
+    assert "is of a blinded policy; name it by blind=" in message
+    assert export(tmp_path, f"agent={source}", f"blind={evaluation}") == 0
+    shown = tmp_path / "shipped/pick.safetensors"
+    (found,) = shipped.check(shown, "pick").blind
+    assert found.sensors == ("depth", "laser") and found.num_episodes == 2 and found.mean == 0.0
+    assert "- depth and laser: 0.0% (0 of 2)" in shown.with_suffix(".md").read_text()
+    # Taking the mean is another way to act, and has not been measured.
+    assert export(tmp_path, f"agent={shown}", "sample=false") == 0
+    assert shipped.check(shown, "pick").blind == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -8,7 +8,7 @@ from eval.running.command import command_line
 from eval.running.reports import read_report
 from eval.settings import SkillSettings
 from skills.policies import pretrained
-from skills.policies.card import MeasuredSuccess
+from skills.policies.card import BlindSuccess, MeasuredSuccess
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config, files
 from tpsrl.errors import UserError
@@ -37,29 +37,60 @@ def measured(
         UserError: it is no such folder, of another policy, in apartments of the training, or from
             start states by which checkpoints are chosen.
     """
-    path = files.user_path(folder, "evaluation")
-    if not (path / "report.json").is_file():
-        raise UserError(f"evaluation: {folder} is no folder of an evaluation (no report.json)")
-    report = read_report(path)
-    if report.get("skill") != skill:
-        raise UserError(f"evaluation: {folder} is not of {skill} by itself")
-    acted = report["learned"].get(skill, {}).get("policy")
-    if acted != digest:
-        raise UserError(
-            f"evaluation: {folder} is of another policy ({acted or report['agent']}, this one is "
-            f"{digest}); evaluate the file that is exported"
-        )
+    report, command = _evaluation(folder, skill, digest, "evaluation")
+    if report.get("blind"):
+        raise UserError(f"evaluation: {folder} is of a blinded policy; name it by blind=")
     _check_unseen(report, folder, chosen_by, seeds)
-    settings = config.load(SkillSettings, [], path / "config.yaml")
-    call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
     return MeasuredSuccess(
         **report["success"],
         **{key: report[key] for key in ("num_episodes", "split", "seed", "starts", "num_objects")},
         **{key: report[key] for key in ("dataset", "version")},
         protocol=_protocol(report),
         failures=tuple(_failure(cause, report) for cause in report["first_causes"]),
-        command=command_line(call, settings, _LEFT_OUT),
+        command=command,
     )
+
+
+def measured_blind(folders: str, skill: str, digest: str) -> tuple[BlindSuccess, ...]:
+    """How often a policy succeeded that was shown other runs' sensors.
+
+    Args:
+        folders: what `tpsrl eval SKILL agent=... blind=...` wrote, by commas
+        skill: see `measured`
+        digest: see `measured`
+
+    Raises:
+        UserError: one is no such folder, of another policy, or of one that saw everything.
+    """
+    found = []
+    for folder in filter(None, (part.strip() for part in folders.split(","))):
+        report, command = _evaluation(folder, skill, digest, "blind")
+        if not report.get("blind"):
+            raise UserError(f"blind: {folder} is of a policy that was shown its own sensors")
+        success, count = report["success"], report["num_episodes"]
+        found.append(
+            BlindSuccess(tuple(report["blind"]), **success, num_episodes=count, command=command)
+        )
+    return tuple(found)
+
+
+def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[dict[str, Any], str]:
+    """The report of an evaluation of a policy, and the command that makes it again."""
+    path = files.user_path(folder, field)
+    if not (path / "report.json").is_file():
+        raise UserError(f"{field}: {folder} is no folder of an evaluation (no report.json)")
+    report = read_report(path)
+    if report.get("skill") != skill:
+        raise UserError(f"{field}: {folder} is not of {skill} by itself")
+    acted = report["learned"].get(skill, {}).get("policy")
+    if acted != digest:
+        raise UserError(
+            f"{field}: {folder} is of another policy ({acted or report['agent']}, this one is "
+            f"{digest}); evaluate the file that is exported"
+        )
+    settings = config.load(SkillSettings, [], path / "config.yaml")
+    call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
+    return report, command_line(call, settings, _LEFT_OUT)
 
 
 def _check_unseen(

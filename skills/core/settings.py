@@ -35,7 +35,13 @@ class TaskSettings:
     )
 
 
-PENALTIES = ("slack", "constraint", "force", "force_end", "speed")  # of the weights that all skills share
+PENALTIES = (
+    "slack",
+    "constraint",
+    "force",
+    "force_end",
+    "speed",
+)  # of the weights that all skills share
 _LIMITS = ("force_total_n", "force_instant_n")
 
 

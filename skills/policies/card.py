@@ -36,6 +36,22 @@ class MeasuredSuccess:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BlindSuccess:
+    """How often a policy succeeded that was shown another run's `sensors`, as in `blind=`.
+
+    `mean` has a 95% Wilson interval. A policy that succeeds as often as with its own does not use
+    these sensors.
+    """
+
+    sensors: tuple[str, ...]
+    mean: float
+    ci_low: float
+    ci_high: float
+    num_episodes: int
+    command: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Card:
     """The facts of a shipped policy; None and () for what nobody has recorded.
 
@@ -65,6 +81,7 @@ class Card:
     commands: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     success: MeasuredSuccess | None = None
+    blind: tuple[BlindSuccess, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON types by name."""
@@ -89,7 +106,7 @@ def markdown(card: Card) -> str:
         f"A policy of tpsrl for the skill `{card.skill}`: `tpsrl eval {card.skill} agent=PATH` "
         "acts by it, where PATH is its file, or `pretrained` for one that came with tpsrl.",
         f"| | |\n|---|---|\n{rows}",
-        f"## Success\n\n{_success(card.success)}",
+        f"## Success\n\n{_success(card.success)}{_blind(card.blind)}",
         f"## Known failures\n\n{_listed([*card.failures, *_measured_failures(card)])}",
         f"## Commands\n\n{_commands(card)}",
     ]
@@ -140,13 +157,25 @@ def _success(found: MeasuredSuccess | None) -> str:
     )
 
 
+def _blind(found: Sequence[BlindSuccess]) -> str:
+    """A line for each set of sensors of another run."""
+    lines = [
+        f"- {' and '.join(one.sensors)}: {100 * one.mean:.1f}% "
+        f"({round(one.mean * one.num_episodes)} of {one.num_episodes})"
+        for one in found
+    ]
+    if not lines:
+        return ""
+    return "\n\nWith sensors of another run in the place of its own:\n\n" + "\n".join(lines)
+
+
 def _measured_failures(card: Card) -> Sequence[str]:
     return () if card.success is None else card.success.failures
 
 
 def _commands(card: Card) -> str:
     evaluation = [] if card.success is None else [card.success.command]
-    lines = [*card.commands, *evaluation]
+    lines = [*card.commands, *evaluation, *(one.command for one in card.blind)]
     return "\n".join(f"    {line}" for line in lines) or f"{UNKNOWN.capitalize()}."
 
 

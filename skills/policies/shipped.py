@@ -105,7 +105,9 @@ def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
     """An earlier card with the facts of now; a policy that acts otherwise has not been measured."""
     # What rounding did, it did the first time.
     facts = facts | {"difference": max(earlier.difference, facts["difference"])}
-    return dataclasses.replace(earlier, **facts, success=earlier.success if same else None)
+    if not same:
+        facts |= {"success": None, "blind": ()}
+    return dataclasses.replace(earlier, **facts)
 
 
 def write(policy: ShippedPolicy, folder: Path, teacher: bool = False) -> Path:

@@ -40,6 +40,7 @@ class ExportSettings:
     evaluation: str | None = config.option(
         None, "folder of an evaluation of this policy, for its success"
     )
+    blind: str | None = config.option(None, "card: folders of evaluations with blind=, by commas")
     out: str = config.option("out/pretrained", "folder of the file and its card")
     sample: bool | None = config.option(
         None, "whether it draws its actions, false: takes their mean (default: as before)"
@@ -95,7 +96,7 @@ def load(overrides: Sequence[str]) -> ExportSettings:
 def run(settings: ExportSettings) -> int:
     """Exports; nothing is written unless all is good."""
     progress.say(f"exporting {settings.skill}")
-    from eval.running.measured import measured
+    from eval.running.measured import measured, measured_blind
     from skills.policies import shipped
 
     out = files.check_writable(settings.out)
@@ -110,6 +111,8 @@ def run(settings: ExportSettings) -> int:
         facts["success"] = measured(
             settings.evaluation, settings.skill, made.digest, chosen_by, seeds
         )
+    if settings.blind is not None:
+        facts["blind"] = measured_blind(settings.blind, settings.skill, made.digest)
     card = dataclasses.replace(made.card, **facts)
     path = shipped.write(dataclasses.replace(made, card=card), out, settings.as_teacher)
     size = path.stat().st_size / 1e6
