@@ -107,18 +107,21 @@ def test_gradient_with_stale_rows_equals_the_reference():
     assert torch.equal(rollout.returns[stale], kept[1])
 
 
-def test_advantages_of_a_rollout_follow_the_textbook_through_its_books():
+@pytest.mark.parametrize("value_lambda", [None, 0.3])
+def test_advantages_of_a_rollout_follow_the_textbook_through_its_books(value_lambda):
     rollout, policy, driver = collected(seed=2, size=80, rollouts=3)
-    PPO(copy.deepcopy(policy), ONE_STEP).update(rollout)
+    settings = dataclasses.replace(ONE_STEP, value_lambda=value_lambda)
+    PPO(copy.deepcopy(policy), settings).update(rollout)
+    lambdas = (0.95, 0.95 if value_lambda is None else value_lambda)
     for env, history in enumerate(driver.completed(2)):
         rows = [row for row in rollout.rows if rollout.env[row] == env]
-        later = 0.0
+        later = np.zeros(2)
         for row, seen in reversed(list(zip(rows, history, strict=True))):
-            later = 0.0 if seen.terminated or seen.truncated else later
-            following = driver.following(seen)
-            later = seen.reward + 0.99 * following - seen.value + 0.99 * 0.95 * later
-            assert float(rollout.advantage[row]) == pytest.approx(later, abs=1e-4)
-            assert float(rollout.returns[row]) == pytest.approx(later + seen.value, abs=1e-4)
+            later = np.zeros(2) if seen.terminated or seen.truncated else later
+            error = seen.reward + 0.99 * driver.following(seen) - seen.value
+            later = error + 0.99 * np.array(lambdas) * later
+            assert float(rollout.advantage[row]) == pytest.approx(later[0], abs=1e-4)
+            assert float(rollout.returns[row]) == pytest.approx(later[1] + seen.value, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -315,16 +315,13 @@ class PPO:
             return 0.0
         index = torch.as_tensor(rows, device=rollout.device)
         value = rollout.value[index].cpu().numpy()
-        advantage, returns = gae(
-            rollout.reward[rows],
-            value,
-            rollout.bootstrap[rows],
-            rollout.terminated[rows],
-            rollout.truncated[rows],
-            rollout.env[rows],
-            self.settings.gamma,
-            self.settings.gae_lambda,
-        )
+        column = (rollout.reward, rollout.bootstrap, rollout.terminated, rollout.truncated)
+        reward, bootstrap, terminated, truncated = (part[rows] for part in column)
+        steps = (reward, value, bootstrap, terminated, truncated, rollout.env[rows])
+        settings = self.settings
+        advantage, returns = gae(*steps, settings.gamma, settings.gae_lambda)
+        if settings.value_lambda is not None:
+            _, returns = gae(*steps, settings.gamma, settings.value_lambda)
         rollout.advantage[index] = torch.as_tensor(advantage, device=rollout.device)
         rollout.returns[index] = torch.as_tensor(returns, device=rollout.device)
         return explained_variance(value, returns)

@@ -59,6 +59,9 @@ class PPOSettings:
     )
     gamma: float = config.option(0.99, "discount of a step", minimum=0, maximum=1)
     gae_lambda: float = config.option(0.95, "weight of each further step", minimum=0, maximum=1)
+    value_lambda: float | None = config.option(
+        None, "gae_lambda of the value's targets (default: the same)", minimum=0, maximum=1
+    )
     clip: float = config.option(0.2, "how far from 1 the ratio still moves the policy", minimum=0)
     value_coef: float = config.option(
         0.5, "weight of half the squared error of values", minimum=0, maximum=_LARGEST_WEIGHT
