@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,12 +31,14 @@ from homes import (
 import tpsrl.sim
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Snapshot
+from tpsrl.sim.base_filter import filter_velocity
 from tpsrl.sim.contacts import largest_force
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
+from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import BASE_RADIUS, REST_ARM, REST_EE
-from tpsrl.world.floor import CLOSED, floor_map
+from tpsrl.world.floor import CELL_M, CLOSED, FloorMap, cells_to, floor_map
 from tpsrl.world.generator import robot_start
 from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.reach import point_to_base
@@ -518,6 +521,27 @@ def test_the_filtered_base_stays_on_the_free_floor(simulator: MujocoSimulator) -
     least, _ = wild_drives(simulator, 200)
     # The disc of 0.3 m, less two cells of the grid.
     assert least > BASE_RADIUS - 0.05
+
+
+@pytest.mark.parametrize("yaw", [0.5, 1.2, 1.5, 1.57, 1.7, 2.2])
+def test_the_filtered_base_that_slides_along_a_wall_stops_at_the_next_one(yaw: float) -> None:
+    """A room of 4 m x 4 m, one end of which narrows to a bay of 1.25 m to the left."""
+    blocked = np.ones((180, 180), np.bool_)
+    blocked[10:170, 10:170] = False
+    blocked[120:, 60:] = True  # from y = 3 m on, but for x < 1.5 m
+    metres = CELL_M * (cells_to(blocked) - cells_to(~blocked))
+    floor = FloorMap((0.0, 0.0), metres.astype(np.float32))
+    x, y, least = 1.9, 0.6, np.inf
+    for _ in range(200):
+        speed = 2.5 * math.cos(yaw), 2.5 * math.sin(yaw)
+        vx, vy = filter_velocity(floor.distance, *floor.origin, x, y, *speed, BASE_RADIUS)
+        assert math.hypot(vx, vy) <= 2.5 + 1e-9
+        x, y = x + vx / CONTROL_HZ, y + vy / CONTROL_HZ
+        least = min(least, floor.clearance(x, y))
+    assert least > BASE_RADIUS - 0.03
+    assert y > 2.55  # where the room narrows, or farther, in the bay
+    if yaw == 2.2:
+        assert x < 1.25 and y > 3.5
 
 
 def test_the_unfiltered_base_bumps_into_things() -> None:
