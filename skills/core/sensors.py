@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.choices import CHOICES
-from skills.core.geometry import Constant, array_namespace, columns, each
+from skills.core.geometry import Constant, array_namespace, columns, each, length
 from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
@@ -98,6 +98,11 @@ def _goal(task: TaskState, measures: Measures, world: WorldState, readings: Read
 
 def _to_goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return measures.goal_point() - measures.subject
+
+
+def _margins(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
+    away = length(measures.goal_point() - measures.subject)
+    return columns(away, measures.rest) - _ALLOWED_M
 
 
 def _gap(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
@@ -184,12 +189,14 @@ SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
 FACING = "start_facing"
 TO_GOAL = "to_goal"  # of the object that is to be placed
+MARGINS = "margins"  # of distances that are to fall under a threshold
 SHAPE = "shape"  # of the object, by the episode
 CLEARANCE = "clearance"  # of the robot's body, by the engine
 
 HOME_M = (
     30.0  # no two points of an apartment are farther apart, nor is a way along its floor longer
 )
+_ALLOWED_M = 0.15  # HAB: from the object to its goal, from the end effector to its resting point
 _OUT_M = 2.0  # that the arm reaches out
 # Stops give way a little under load.
 _ARM_LOW, _ARM_HIGH = (
@@ -225,6 +232,8 @@ SENSORS: dict[str, Sensor] = {
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
     TO_GOAL: vector(_to_goal, HOME_M, True),  # from the object to where to place it, base frame
+    # Object to goal and end effector to resting point, less what HAB allows.
+    MARGINS: Sensor(2, _margins, True, -_ALLOWED_M, HOME_M),
     # Half extents of the object, and where its x and z axes point, base frame.
     SHAPE: Sensor(9, _shape, True, -1.0, 1.0),
     # Of each point closeness squared, and the direction to the nearest surface times closeness.
@@ -239,7 +248,7 @@ SENSORS: dict[str, Sensor] = {
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-TEACHER = (SCAN, TO_GOAL, SHAPE, CLEARANCE)  # what "teacher" adds to "full"
+TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, CLEARANCE)  # what "teacher" adds to "full"
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 

@@ -1,0 +1,128 @@
+"""What a student remembers: an LSTM, a map of heights around the base, or both.
+
+    python -m benchmarks.memories [skill=pick] [teacher=pretrained] [steps=1000000] [seeds=0,1,2]
+        [episodes=200] [variants=lstm,map,map_lstm] [processes=0] [threads=0] [out=out/memories]
+
+Distils the teacher into a student of each kind with every seed, in the same number of steps, and
+evaluates each from validation starts by which nothing was chosen, by its mean action: as it is, and
+with depth and laser of another run. What is there already is not repeated. Prints the table in
+Markdown; the minutes are of one distillation, on as many cores as `processes` and `threads` say.
+"""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+from tpsrl.rl.run import metrics
+
+NAMES = {"lstm": "LSTM", "map": "map", "map_lstm": "map and LSTM"}
+CHANGED = {
+    "lstm": [],
+    "map": ["height_map=true", "preset.policy.lstm_layers=0"],
+    "map_lstm": ["height_map=true"],
+}
+BLINDS = ("", "depth,laser")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """How much of each."""
+
+    skill: str = config.option("pick", "which one")
+    teacher: str = config.option("pretrained", "who labels the states")
+    steps: int = config.option(1_000_000, "samples of a distillation", minimum=1)
+    seeds: str = config.option("0,1,2", "by commas")
+    episodes: int = config.option(200, "of each evaluation", minimum=2)
+    variants: str = config.option(",".join(NAMES), "by commas")
+    processes: int = config.option(0, "workers; 0: one for each core", minimum=0)
+    threads: int = config.option(0, "of the network's arithmetic; 0: all cores", minimum=0)
+    out: str = config.option("out/memories", "folder of all runs")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Student:
+    """One kind of student with one seed, in a folder of its own."""
+
+    variant: str
+    seed: int
+    folder: Path
+
+    def distil(self, settings: Settings) -> None:
+        """Goes on with its distillation where that is not done."""
+        rows = list(metrics.read(self.folder)) if self._begun else []
+        if rows and rows[-1]["steps"] >= settings.steps:
+            return
+        words = ["distill", settings.skill, f"teacher={settings.teacher}", f"seed={self.seed}"]
+        words += [f"preset.steps={settings.steps}", "validation_episodes=0", "sensors=fetch"]
+        words += [*CHANGED[self.variant], f"threads={settings.threads}", f"out={self.folder}"]
+        words += [f"resume={self.folder}"] if rows else []
+        _tpsrl(*words, *_workers(settings))
+
+    @property
+    def _begun(self) -> bool:
+        return (self.folder / metrics.METRICS).is_file()
+
+    def minutes(self) -> float:
+        return float([*metrics.read(self.folder)][-1]["seconds"]) / 60.0
+
+    def success(self, blind: str, settings: Settings) -> float:
+        """How often it succeeds, with the sensors of another run if some are named."""
+        shipped, out = self.folder / "mean", self.folder / f"eval{blind.replace(',', '_')}"
+        policy = shipped / f"{settings.skill}.safetensors"
+        if not policy.is_file():
+            latest = self.folder / "checkpoints/latest.safetensors"
+            _tpsrl("export", settings.skill, f"agent={latest}", "sample=false", f"out={shipped}")
+        if not (out / "report.json").exists():
+            words = ["eval", settings.skill, f"agent={policy}"]
+            words += [f"num_episodes={settings.episodes}", "num_objects=12", f"out={out}"]
+            words += [f"blind={blind}"] if blind else []
+            _tpsrl(*words, *_workers(settings))
+        return float(json.loads((out / "report.json").read_text())["success"]["mean"])
+
+
+def _workers(settings: Settings) -> list[str]:
+    return [f"processes={settings.processes}"] if settings.processes else []
+
+
+def _tpsrl(*words: str) -> None:
+    command = [sys.executable, "-m", "tpsrl", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _cells(values: Sequence[float]) -> str:
+    """Of each seed, and their mean."""
+    return f"{', '.join(f'{v:.0%}' for v in values)}; **{np.mean(values):.1%}**"
+
+
+def main(words: Sequence[str]) -> None:
+    """Runs what is missing and prints the table."""
+    settings = config.load(Settings, words)
+    variants = settings.variants.split(",")
+    for variant in variants:
+        if variant not in NAMES:
+            raise unknown("variants", variant, NAMES)
+    seeds = [int(word) for word in settings.seeds.split(",")]
+    print("| remembers by | minutes | success | with depth and laser of another run |")
+    print("|---|---|---|---|")
+    for variant in variants:
+        row = [Student(variant, seed, Path(settings.out) / f"{variant}_{seed}") for seed in seeds]
+        for student in row:
+            student.distil(settings)
+        found = [_cells([one.success(blind, settings) for one in row]) for blind in BLINDS]
+        minutes = np.mean([one.minutes() for one in row])
+        print(f"| {NAMES[variant]} | {minutes:.1f} | {' | '.join(found)} |", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"memories: {error}", file=sys.stderr)
+        sys.exit(2)
