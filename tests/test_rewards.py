@@ -575,6 +575,15 @@ def test_sensors_say_where_things_are_in_the_frame_of_the_base():
     assert seen["reach"] == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)  # to (0, 2, 0.8)
 
 
+def test_margins_are_the_conditions_of_place() -> None:
+    goal, near = SkillGoal(0, (0.0, 2.0, 0.9)), carrying(0.0, 2.05, 0.85)
+    to_goal, rest = seen_by("place", goal, near, near, (observation.MARGINS,))
+    conditions = judged("place", goal, near, near).conditions
+    assert to_goal == pytest.approx(math.hypot(0.05, 0.05) - 0.15)
+    for shown, name in ((to_goal, "at_goal"), (rest, "rest")):
+        assert float(conditions[name].margin[0]) == pytest.approx(-shown, abs=1e-6)
+
+
 def test_habitat_sensors_of_navigate_are_distance_and_angle_with_left_positive():
     goal, sensors = SkillGoal(position=(0.0, 3.0, 0.7)), get("navigate").definition.sensors
     vector = seen_by("navigate", goal, world(), world(), sensors)
