@@ -236,6 +236,14 @@ def test_what_rolls_off_its_goal_after_the_release_is_a_wrong_drop_if_judged_at_
     assert failure("place", PLACE, *rolling, wrong_drop="rest") == "wrong_drop"
 
 
+@pytest.mark.parametrize("wrong_drop", ["release", "rest"])
+def test_what_rolls_away_ends_the_episode_where_it_is_said_to_be_lost(wrong_drop: str) -> None:
+    rolling = [arm_out(0.8, held=0), arm_out(0.8), arm_out(1.2)]  # 0.4 m off its goal
+    for lost_m, ended in ((0.0, ""), (0.5, ""), (0.3, "wrong_drop")):
+        assert failure("place", PLACE, *rolling, wrong_drop=wrong_drop, lost_m=lost_m) == ended
+        assert failure("place", PLACE, *rolling[:2], wrong_drop=wrong_drop, lost_m=lost_m) == ""
+
+
 def test_a_broken_hold_is_a_drop_at_once_however_place_is_judged():
     holding, broken = arm_out(1.2, held=0), arm_out(1.2, violation=np.array([True]))
     for wrong_drop in ("release", "rest"):

@@ -39,6 +39,11 @@ class PlaceSettings(TaskSettings):
     place: float = config.option(5.0, "reward for letting go at the goal, once")
     drop: float = config.option(0.0, "penalty for letting go elsewhere, which ends the episode")
     wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
+    lost_m: float = config.option(
+        0.0,
+        "from its goal, beyond which an object that was let go ends the episode; 0: at no distance",
+        minimum=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,6 +157,8 @@ class Place(Skill):
         else:
             broken = world.violation
             wrong = free & ~at_goal & (measures.rest < thresholds.rest_m)
+        if settings.lost_m > 0.0:  # it rolled away; Place takes nothing up again
+            wrong = wrong | (free & (measures.distance > settings.lost_m))
         return Evaluation(
             failure=xp.where(broken, DROPPED, xp.where(wrong, WRONG_DROP, 0)),
             amounts={
