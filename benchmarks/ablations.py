@@ -18,7 +18,6 @@ table in Markdown; the minutes are of one run, with its validations left out.
 
 import dataclasses
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -26,9 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.variants import cells, chosen, run_tpsrl
 from skills import registry
 from tpsrl import config, files
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
 
 DISTANCES = (2, 4, 6)  # metres
@@ -81,7 +81,7 @@ class Run:
             return
         begun = time.perf_counter()
         for words in self._commands(settings):
-            _tpsrl(*words, f"seed={self.seed}", *_workers(settings))
+            run_tpsrl(*words, f"seed={self.seed}", processes=settings.processes)
         minutes = (time.perf_counter() - begun) / 60.0
         files.write_json(note, {"minutes": minutes})
 
@@ -120,31 +120,19 @@ class Run:
         if not (out / "report.json").exists():
             where = "own" if metres == DISTANCES[0] else f"near:{metres}"
             words = ["eval", "pick", f"agent={self.policy}", f"starts={where}", "num_objects=12"]
-            _tpsrl(*words, f"num_episodes={settings.episodes}", f"out={out}", *_workers(settings))
+            run_tpsrl(
+                *words,
+                f"num_episodes={settings.episodes}",
+                f"out={out}",
+                processes=settings.processes,
+            )
         return float(json.loads((out / "report.json").read_text())["success"]["mean"])
-
-
-def _workers(settings: Settings) -> list[str]:
-    return [f"processes={settings.processes}"] if settings.processes else []
-
-
-def _tpsrl(*words: str) -> None:
-    command = [sys.executable, "-m", "tpsrl", *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def _cells(values: Sequence[float]) -> str:
-    """Of each seed, and their mean."""
-    return f"{', '.join(f'{v:.0%}' for v in values)}; **{np.mean(values):.1%}**"
 
 
 def main(words: Sequence[str]) -> None:
     """Runs what is missing and prints the table."""
     settings = config.load(Settings, words)
-    variants = settings.variants.split(",")
-    for variant in variants:
-        if variant not in NAMES:
-            raise unknown("variants", variant, NAMES)
+    variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]
     out = Path(settings.out)
     runs = {v: [Run(v, s, out / f"{v}_{s}") for s in seeds] for v in variants}
@@ -158,10 +146,10 @@ def main(words: Sequence[str]) -> None:
     for variant, row in runs.items():
         rates = [run.rate() for run in row]
         speed = "" if None in rates else f"{np.mean([r for r in rates if r is not None]):,.0f}"
-        found = [_cells([run.success(m, settings) for run in row]) for m in DISTANCES]
+        found = [cells([run.success(m, settings) for run in row]) for m in DISTANCES]
         minutes = np.mean([run.minutes() for run in row])
         picked = [share for share in (run.picked() for run in row) if share is not None]
-        shown = [NAMES[variant], f"{minutes:.1f}", speed, _cells(picked) if picked else "", *found]
+        shown = [NAMES[variant], f"{minutes:.1f}", speed, cells(picked) if picked else "", *found]
         print(f"| {' | '.join(shown)} |", flush=True)
 
 

@@ -11,15 +11,15 @@ Markdown; the minutes are of one distillation, on as many cores as `processes` a
 
 import dataclasses
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.variants import cells, chosen, run_tpsrl
 from tpsrl import config
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
 
 NAMES = {"lstm": "LSTM", "map": "map", "map_lstm": "map and LSTM"}
@@ -63,7 +63,7 @@ class Student:
         words += [f"preset.steps={settings.steps}", "validation_episodes=0", "sensors=fetch"]
         words += [*CHANGED[self.variant], f"threads={settings.threads}", f"out={self.folder}"]
         words += [f"resume={self.folder}"] if rows else []
-        _tpsrl(*words, *_workers(settings))
+        run_tpsrl(*words, processes=settings.processes)
 
     @property
     def _begun(self) -> bool:
@@ -78,36 +78,20 @@ class Student:
         policy = shipped / f"{settings.skill}.safetensors"
         if not policy.is_file():
             latest = self.folder / "checkpoints/latest.safetensors"
-            _tpsrl("export", settings.skill, f"agent={latest}", "sample=false", f"out={shipped}")
+            words = ["export", settings.skill, f"agent={latest}", "sample=false"]
+            run_tpsrl(*words, f"out={shipped}", processes=0)
         if not (out / "report.json").exists():
             words = ["eval", settings.skill, f"agent={policy}"]
             words += [f"num_episodes={settings.episodes}", "num_objects=12", f"out={out}"]
             words += [f"blind={blind}"] if blind else []
-            _tpsrl(*words, *_workers(settings))
+            run_tpsrl(*words, processes=settings.processes)
         return float(json.loads((out / "report.json").read_text())["success"]["mean"])
-
-
-def _workers(settings: Settings) -> list[str]:
-    return [f"processes={settings.processes}"] if settings.processes else []
-
-
-def _tpsrl(*words: str) -> None:
-    command = [sys.executable, "-m", "tpsrl", *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def _cells(values: Sequence[float]) -> str:
-    """Of each seed, and their mean."""
-    return f"{', '.join(f'{v:.0%}' for v in values)}; **{np.mean(values):.1%}**"
 
 
 def main(words: Sequence[str]) -> None:
     """Runs what is missing and prints the table."""
     settings = config.load(Settings, words)
-    variants = settings.variants.split(",")
-    for variant in variants:
-        if variant not in NAMES:
-            raise unknown("variants", variant, NAMES)
+    variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]
     print("| remembers by | minutes | success | with depth and laser of another run |")
     print("|---|---|---|---|")
@@ -115,7 +99,7 @@ def main(words: Sequence[str]) -> None:
         row = [Student(variant, seed, Path(settings.out) / f"{variant}_{seed}") for seed in seeds]
         for student in row:
             student.distil(settings)
-        found = [_cells([one.success(blind, settings) for one in row]) for blind in BLINDS]
+        found = [cells([one.success(blind, settings) for one in row]) for blind in BLINDS]
         minutes = np.mean([one.minutes() for one in row])
         print(f"| {NAMES[variant]} | {minutes:.1f} | {' | '.join(found)} |", flush=True)
 

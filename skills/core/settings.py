@@ -35,13 +35,8 @@ class TaskSettings:
     )
 
 
-PENALTIES = (
-    "slack",
-    "constraint",
-    "force",
-    "force_end",
-    "speed",
-)  # of the weights that all skills share
+# Of the weights that all skills share.
+PENALTIES = ("slack", "constraint", "force", "force_end", "speed")
 _LIMITS = ("force_total_n", "force_instant_n")
 
 
