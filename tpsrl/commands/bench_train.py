@@ -100,9 +100,10 @@ def run(settings: BenchTrainSettings) -> int:
     folder = files.check_writable(settings.out)
     processes, threads = set_up(settings.preset, _asked(settings), settings.threads)
     console = Console()
+    _check_task(settings.task)
+    teacher = _teacher(settings)  # before the episodes, which may take minutes
     with datasets.shown(console):
         factory = _factory(settings)
-        teacher = _teacher(settings)
     with progress.phases(console, "measuring") as say:
         report = bench.measure(
             names,
@@ -160,6 +161,19 @@ def _check_workers(settings: BenchTrainSettings) -> None:
         )
 
 
+def _check_task(task: str) -> None:
+    """Refuses what is neither a skill nor synthetic.
+
+    Raises:
+        UserError: names the nearest.
+    """
+    from skills.registry import names
+
+    known = [*names(), *SYNTHETIC]
+    if task not in known:
+        raise unknown("task", task, known)
+
+
 def _default_task() -> str:
     """The first skill that is about an object alone, with a camera's view of it."""
     from skills.registry import planned, specs
@@ -171,13 +185,10 @@ def _factory(settings: BenchTrainSettings) -> Any:
     """The homes to measure with."""
     from skills.envs.environment import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory
-    from skills.registry import names
     from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 
     if settings.task in SYNTHETIC:
         return SyntheticVecEnvFactory(SYNTHETIC[settings.task], settings.seed)
-    if settings.task not in names():
-        raise unknown("task", settings.task, [*names(), *SYNTHETIC])
     camera = settings.preset.policy.encoder != "state"
     with renamed("task", "preset.task"):
         changes = task_changes(settings.preset.task)
