@@ -63,7 +63,10 @@ class BenchTrainSettings:
         maximum=config.MOST_PROCESSES,
     )
     threads: int = config.option(
-        0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
+        0,
+        "of the network's arithmetic; 0: all cores, half of them with overlap",
+        minimum=0,
+        maximum=config.MOST_PROCESSES,
     )
     rollouts: int = config.option(
         6, "of each turn that are measured", minimum=1, maximum=_MOST_ROLLOUTS
@@ -98,7 +101,7 @@ def run(settings: BenchTrainSettings) -> int:
         raise UserError(f"collector: {settings.collector} names one twice")
     sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
-    processes, threads = set_up(settings.preset, _asked(settings), settings.threads)
+    processes, _ = set_up(settings.preset, _asked(settings), settings.threads)
     console = Console()
     _check_task(settings.task)
     teacher = _teacher(settings)  # before the episodes, which may take minutes
@@ -114,10 +117,10 @@ def run(settings: BenchTrainSettings) -> int:
             settings.seed,
             say=say,
             teacher=teacher,
+            threads=settings.threads,
         )
     run_with: dict[str, Any] = {
         "processes": processes,
-        "threads": threads,
         "cores": machine.cores(),
     }
     if settings.task in SYNTHETIC:
@@ -276,9 +279,10 @@ def _summary(report: dict[str, Any]) -> str:
     workers = settings["processes"]
     where = f"{workers} workers" if workers else "one process"
     counted = len(next(iter(found.values()))["rollouts"])
+    threads = "/".join(dict.fromkeys(str(row["threads"]) for row in found.values()))
     return (
         f"{counted} rollouts of {settings['preset.num_envs']} x {settings['preset.num_steps']} "
-        f"steps each; {settings['task']} in {where}, {settings['threads']} threads, "
+        f"steps each; {settings['task']} in {where}, {threads} threads, "
         f"{settings['cores']} cores; load average {report['load']:.1f}"
     )
 

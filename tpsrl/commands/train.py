@@ -107,7 +107,10 @@ class TrainingSettings:
         maximum=config.MOST_PROCESSES,
     )
     threads: int = config.option(
-        0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
+        0,
+        "of the network's arithmetic; 0: all cores, half of them with preset.collector=overlap",
+        minimum=0,
+        maximum=config.MOST_PROCESSES,
     )
     ranks: int = config.option(
         1, "processes on this machine that train the policy together", minimum=1, maximum=1024
@@ -510,9 +513,10 @@ def set_up(
     import torch
 
     from tpsrl import machine
+    from tpsrl.rl.collection.threads import learner_threads
 
     cores = max(machine.cores() // ranks, 1)
-    threads = threads or cores
+    threads = threads or learner_threads(cores, preset.collector)
     torch.set_num_threads(threads)
     machine.keep_memory()
     return min(cores if processes is None else processes, preset.num_envs), threads

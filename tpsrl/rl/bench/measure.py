@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsrl import files
+from tpsrl import files, machine
 from tpsrl.rl.collection.accounting import WAITS
 from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.collection.threads import learner_threads
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.learning.teaching import Teacher
 from tpsrl.rl.run.assembly import assemble
@@ -57,9 +58,10 @@ class _Runner:
         seed: int,
         device: torch.device | str,
         teacher: Teacher | None,
+        threads: int,
     ) -> None:
         begun = time.perf_counter()
-        self.name = name
+        self.name, self.threads = name, threads
         settings = dataclasses.replace(settings, collector=name)
         made = assemble(settings, factory, processes, seed, device, teacher=teacher)
         self.collector, self.rollouts = made.collector, made.rollouts
@@ -70,6 +72,7 @@ class _Runner:
 
     def turn(self, rollouts: int) -> None:
         """So many rollouts that count, and one before and after them."""
+        torch.set_num_threads(self.threads)
         rows, steps, windows = [], [], []
         for number in range(rollouts + 2):
             begun = time.monotonic()
@@ -130,6 +133,7 @@ class _Runner:
             "waits": {cause: waits[cause] for cause in WAITS},
             "took_s": took,
             "launch_s": self.launch_s,
+            "threads": self.threads,
             "rollouts": rows,
         }
 
@@ -144,6 +148,7 @@ def measure(
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = lambda line: None,
     teacher: Teacher | None = None,
+    threads: int = 0,
 ) -> Json:
     """Collects and learns with each collector in turn; JSON types.
 
@@ -151,7 +156,8 @@ def measure(
     "bound" and "ceiling" as above, in samples per second, and the share of each that was reached;
     "straggler", samples per second of a rollout over the ceiling of that time; least, mean and
     largest number of "steps_of_environment" in a rollout; "seconds" of the process by cause,
-    "waits" of the mean environment (see `tpsrl.rl.collection.collector.Collection`). "load" is the
+    "waits" of the mean environment (see `tpsrl.rl.collection.collector.Collection`); "threads" of
+    its learner, which 0 leaves to `tpsrl.rl.collection.threads.learner_threads`. "load" is the
     machine's load average at the end, over a minute.
 
     Raises:
@@ -161,7 +167,8 @@ def measure(
     with contextlib.ExitStack() as stack:
         for name in names:
             say(f"launching {name}")
-            runner = _Runner(name, settings, factory, processes, seed, device, teacher)
+            count = threads or learner_threads(machine.cores(), name)
+            runner = _Runner(name, settings, factory, processes, seed, device, teacher, count)
             stack.callback(runner.collector.close)
             runners.append(runner)
         for runner in runners:

@@ -20,6 +20,7 @@ from tpsrl.rl.collection.preemption import NoPreemption, Preemption
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.schedules import Schedule
 from tpsrl.rl.collection.settings import CollectorSettings
+from tpsrl.rl.collection.threads import one_thread
 from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, named
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json
 from tpsrl.rl.policy.acting import ActingPolicy
@@ -160,7 +161,7 @@ class Collector:
 
     def _receive(self, rollout: Rollout, envs: np.ndarray) -> list[EpisodeStats]:
         """Puts the steps of environments (m,) into the rollout; the episodes that ended."""
-        with self._accounting.copying:
+        with self._accounting.copying, one_thread():
             done = self.pool.recv(envs)
             rollout.complete(envs, done.reward, done.terminated, done.truncated, done.final)
         return done.episodes
@@ -218,7 +219,7 @@ class Collector:
         with accounting.receiving:  # whom it wakes may take over this core
             self.pool.send(batch.envs, choice.array)
         accounting.note_sent(batch, time.monotonic())
-        with accounting.copying, torch.inference_mode():
+        with accounting.copying, one_thread(), torch.inference_mode():
             rollout.add(
                 batch.envs,
                 batch.shown,
