@@ -286,7 +286,9 @@ class PPO:
     ) -> _Target:
         """What the update of a rollout by the policy of this version holds on to."""
         batch = len(rollout.rows) // self.settings.minibatches
-        log_prob = proximal_log_prob(self.policy, rollout, version, batch)
+        log_prob = rollout.log_prob
+        if self.settings.surrogate:  # nothing else asks for it
+            log_prob = proximal_log_prob(self.policy, rollout, version, batch)
         correction = (log_prob - rollout.log_prob).exp().clamp(max=self.settings.correction_max)
         advantage, weight = self._advantage(rollout), self._weight(rollout)
         share = 1.0 if self.settings.equal_ranks else float(rollout.num_fresh)

@@ -125,19 +125,17 @@ class NatureCNN(nn.Module):
         return functional.relu(self.linear(x.flatten(1)))
 
     def _many(self, x: torch.Tensor) -> torch.Tensor:
-        """The convolutions of images (n, H, W), the first as a product of matrices.
+        """The convolutions of images (n, H, W), the first one over blocks of 4 x 4 pixels.
 
-        With one channel coming in, torch's own takes more than twice the time in learning, and the
-        others take less when channels are last. Together that is a third of the time.
+        A kernel of 8 x 8 with stride 4 is one of 2 x 2 over these blocks, of 16 channels each. With
+        one channel torch's own takes four times as long to learn, and the others are faster when
+        channels are last.
         """
         first = self.body[0]
-        assert isinstance(first, nn.Conv2d) and first.bias is not None
-        size, step = first.kernel_size[0], first.stride[0]
-        patches = x.unfold(1, size, step).unfold(2, size, step)
-        count, rows, columns = patches.shape[:3]
-        weight = first.weight.view(first.out_channels, -1).t()
-        product = torch.addmm(first.bias, patches.reshape(-1, size * size), weight).relu_()
-        x = product.view(count, rows, columns, -1).permute(0, 3, 1, 2)
+        assert isinstance(first, nn.Conv2d)
+        weight = first.weight.view(-1, 2, 4, 2, 4).permute(0, 2, 4, 1, 3).flatten(1, 2)
+        weight = weight.contiguous(memory_format=torch.channels_last)
+        x = functional.conv2d(_space_to_depth(x), weight, first.bias).relu_()
         for layer in list(self.body)[2:]:
             x = layer(x)
         return x
