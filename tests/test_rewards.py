@@ -244,6 +244,20 @@ def test_what_rolls_away_ends_the_episode_where_it_is_said_to_be_lost(wrong_drop
         assert failure("place", PLACE, *rolling[:2], wrong_drop=wrong_drop, lost_m=lost_m) == ""
 
 
+def test_what_rolls_away_costs_what_a_release_elsewhere_costs() -> None:
+    rolling = [arm_out(0.8, held=0), arm_out(0.8), arm_out(1.2)]
+    for lost_m, penalty in ((0.0, 0.0), (0.3, -5.0)):
+        terms = run("place", PLACE, *rolling, drop=5.0, lost_m=lost_m)[1].reward_terms
+        assert terms["drop"][0] == penalty
+
+
+@pytest.mark.parametrize(("precision", "share"), [(0.0, 1.0), (0.5, 2 / 3), (1.0, 1 / 3)])
+def test_precision_pays_for_letting_go_near_the_goal(precision: float, share: float) -> None:
+    near = [arm_out(0.9, held=0), arm_out(0.9)]  # 0.1 m of 0.15 m off its goal
+    terms = run("place", PLACE, *near, precision=precision)[1].reward_terms
+    assert terms["place"][0] == pytest.approx(5.0 * share)
+
+
 def test_a_broken_hold_is_a_drop_at_once_however_place_is_judged():
     holding, broken = arm_out(1.2, held=0), arm_out(1.2, violation=np.array([True]))
     for wrong_drop in ("release", "rest"):

@@ -37,7 +37,15 @@ class PlaceSettings(TaskSettings):
 
     distance: float = config.option(2.0, "reward for each metre nearer: object to goal, then rest")
     place: float = config.option(5.0, "reward for letting go at the goal, once")
-    drop: float = config.option(0.0, "penalty for letting go elsewhere, which ends the episode")
+    precision: float = config.option(
+        0.0,
+        "share of that reward which falls with the object's distance from its goal",
+        minimum=0,
+        maximum=1,
+    )
+    drop: float = config.option(
+        0.0, "penalty for letting go elsewhere and for what is lost, which ends the episode"
+    )
     wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
     lost_m: float = config.option(
         0.0,
@@ -157,14 +165,18 @@ class Place(Skill):
         else:
             broken = world.violation
             wrong = free & ~at_goal & (measures.rest < thresholds.rest_m)
+        dropped = off_goal
         if settings.lost_m > 0.0:  # it rolled away; Place takes nothing up again
-            wrong = wrong | (free & (measures.distance > settings.lost_m))
+            lost = free & (measures.distance > settings.lost_m)
+            wrong, dropped = wrong | lost, dropped | lost
+        # What is let go near the edge of its goal often rolls out of it.
+        precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
         return Evaluation(
             failure=xp.where(broken, DROPPED, xp.where(wrong, WRONG_DROP, 0)),
             amounts={
                 "distance": xp.where(same, millimetres(progress), 0.0),
-                "place": released & at_goal,
-                "drop": off_goal,
+                "place": xp.where(released & at_goal, precise, 0.0),
+                "drop": dropped,
             },
             memory=PlaceMemory(measures.distance, measures.rest, before.released | free, back),
         )
