@@ -205,3 +205,25 @@ def test_the_shape_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimulato
     inverse = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
     np.testing.assert_allclose(x_axis, inverse @ turn[:, 0], atol=1e-6)
     np.testing.assert_allclose(z_axis, inverse @ turn[:, 2], atol=1e-6)
+
+
+def test_the_velocity_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimulator) -> None:
+    source = StartSource("pick", split="val", num_objects=12, num_episodes=2)
+    batch = SkillBatch("pick", one, BatchOptions(sensors="teacher"))
+    batch.reset([0], [source[0]])
+    index = source[0].goal.object
+    data, dof = one.homes[0].data, one.home.slot_dof[index]
+    data.qvel[dof : dof + 6] = 0.1, -0.2, 0.3, 1.0, 2.0, -3.0
+    model, body, expected = one.homes[0].model, one.home.slot_body[index], np.zeros(6)
+    mujoco.mj_comVel(model, data)
+    mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_XBODY, body, expected, 0)
+    turning, moving = expected[:3], expected[3:]
+    found = one.object_velocity([0, 0], np.array([index, -1]))
+    np.testing.assert_allclose(found, [[*moving, *turning], [0.0] * 6], atol=1e-6)
+    yaw = one.state([0]).base[0, 2]
+    c, s = math.cos(yaw), math.sin(yaw)
+    inverse = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+    shown = batch.restore(0, batch.snapshot(0))["state"][0]
+    column = sensors.layout(batch.skill, batch.sensors)[sensors.MOTION]
+    seen = np.concatenate([inverse @ moving, inverse @ turning])
+    np.testing.assert_allclose(shown[column], seen, atol=1e-5)

@@ -5,8 +5,8 @@ There are four choices. "habitat" is what habitat-lab's skill gives its policy b
 target is along the base's axes as well, as the arm's kinematics tell it. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
-the map. "teacher" adds that scan for all, where the object is from its goal, its size and
-orientation, and how near the robot's body is to what stands around it, which makes the state
+the map. "teacher" adds that scan for all, where the object is from its goal, its size, orientation
+and velocity, and how near the robot's body is to what stands around it, which makes the state
 complete enough for a policy without memory.
 """
 
@@ -37,7 +37,8 @@ class Readings:
     is `tpsrl.world.scan.Scanner.ranges`, `facing` (n,) the direction in the world, in radians, in
     which the face of the handle looked when the skill began. By the episode: `extent` (n, 3) are
     the half extents of the object, in metres. By the engine: `laser` (n, rays) is
-    `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`.
+    `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`, `motion`
+    (n, 6) `Simulator.object_velocity`.
     """
 
     way: Any = None
@@ -46,6 +47,7 @@ class Readings:
     extent: Any = None
     laser: Any = None
     clearance: Any = None
+    motion: Any = None
 
 
 Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
@@ -141,6 +143,13 @@ def _shape(task: TaskState, measures: Measures, world: WorldState, readings: Rea
     return xp.where(known[:, None], parts, 0.0)  # also of objects that are not there, NaN
 
 
+def _motion(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    xp = array_namespace(readings.motion)
+    linear, angular = readings.motion[:, :3], readings.motion[:, 3:]
+    parts = xp.concat([_in_base(world, linear), _in_base(world, angular)], axis=-1)
+    return xp.clip(parts, -_FAST, _FAST)
+
+
 def _clearance(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     # What is nearer counts for more, and what is far for nothing.
     xp = array_namespace(readings.clearance)
@@ -191,6 +200,7 @@ FACING = "start_facing"
 TO_GOAL = "to_goal"  # of the object that is to be placed
 MARGINS = "margins"  # of distances that are to fall under a threshold
 SHAPE = "shape"  # of the object, by the episode
+MOTION = "motion"  # of the object, by the engine
 CLEARANCE = "clearance"  # of the robot's body, by the engine
 
 HOME_M = (
@@ -236,6 +246,7 @@ SENSORS: dict[str, Sensor] = {
     MARGINS: Sensor(2, _margins, True, -_ALLOWED_M, HOME_M),
     # Half extents of the object, and where its x and z axes point, base frame.
     SHAPE: Sensor(9, _shape, True, -1.0, 1.0),
+    MOTION: Sensor(6, _motion, True, -_FAST, _FAST),  # velocity of the object, base frame
     # Of each point closeness squared, and the direction to the nearest surface times closeness.
     CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),
     LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
@@ -248,7 +259,7 @@ SENSORS: dict[str, Sensor] = {
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, CLEARANCE)  # what "teacher" adds to "full"
+TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE)  # what "teacher" adds to "full"
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import CLEARANCE, FACING, LASER, SCAN, SHAPE, WAY, Readings
+from skills.core.sensors import CLEARANCE, FACING, LASER, MOTION, SCAN, SHAPE, WAY, Readings
 from skills.core.skill import Skill
 from skills.core.state import Goals, TaskState
 from skills.envs.path_meter import PathMeter, check_array
@@ -45,6 +45,7 @@ class MapSensors:
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
         self._sees_laser, self._feels = LASER in names, CLEARANCE in names
+        self._sees_motion = MOTION in names
         self._shows_way, self._follows = WAY in names, skill.follows_path
 
     def begin(
@@ -90,7 +91,7 @@ class MapSensors:
     @property
     def asks_engine(self) -> bool:
         """Whether anything is sensed that `measure` asks the engine for."""
-        return self._sees_laser or self._feels
+        return self._sees_laser or self._feels or self._sees_motion
 
     def measure(
         self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], targets: np.ndarray
@@ -100,6 +101,8 @@ class MapSensors:
             readings.laser = simulator.laser(env_ids)
         if self._feels:
             readings.clearance = simulator.clearance(env_ids, targets)
+        if self._sees_motion:
+            readings.motion = simulator.object_velocity(env_ids, targets)
         return readings
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:

@@ -97,6 +97,13 @@ class Simulator(Protocol):
         """
         ...
 
+    def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:
+        """Velocities (n, 6) float32 of one object each, world frame: m/s, then rad/s.
+
+        `objects` (n,) are their numbers in the episode; -1 for none, whose velocity is 0.
+        """
+        ...
+
     def snapshot(self, env_id: int) -> Snapshot:
         """The home, frozen."""
         ...

@@ -153,6 +153,22 @@ class MujocoSimulator:
             self._clearance.measure(self.homes[env], target, out[row])
         return out
 
+    def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.object_velocity`."""
+        out = np.zeros((len(env_ids), 6), dtype=np.float32)
+        for row, (env, slot) in enumerate(zip(env_ids, objects.tolist(), strict=True)):
+            if slot < 0:
+                continue
+            data, body, dof = (
+                self.homes[env].data,
+                self.home.slot_body[slot],
+                self.home.slot_dof[slot],
+            )
+            out[row, :3] = data.qvel[dof : dof + 3]
+            # Of a free joint MuJoCo gives the angular velocity along the body's own axes.
+            out[row, 3:] = data.xmat[body].reshape(3, 3) @ data.qvel[dof + 3 : dof + 6]
+        return out
+
     def _head_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:
         turn = one.data.xmat[self._base_body].reshape(3, 3)
         pos = one.data.xpos[self._base_body] + turn @ self._camera_local_pos
