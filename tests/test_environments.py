@@ -23,6 +23,7 @@ from skills.envs.vector import SkillVectorEnv
 from skills.navigate.task import NavigateThresholds
 from skills.policies import agents
 from skills.registry import get, names, planned
+from skills.starts.dataset import BASE_EPISODES, NoPoseError
 from skills.starts.recorded import load_starts, save_starts
 from skills.starts.source import StartSource
 from skills.starts.start import Start
@@ -599,6 +600,26 @@ def test_navigate_says_at_the_end_of_an_episode_how_well_it_drove(one: Simulator
     assert driven > 0.05 and info["path"]["driven_m"] == pytest.approx(driven, abs=1e-3)
     assert info["path"]["spl"] == 0.0
     assert env_of("pick", one).batch.path_metrics(0, True) is None
+
+
+def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.MonkeyPatch):
+    source, found = StartSource("pick", num_episodes=4), starts("pick")[0]
+
+    class States:
+        @staticmethod
+        def obtain(skill: Any, indices: Any, *where: Any, processes: int | None = None):
+            if next(iter(indices)) % BASE_EPISODES != 2:
+                raise NoPoseError("no free pose of the robot")
+            return [found]
+
+    monkeypatch.setattr(source, "_states", States)
+    index, start = source.draw(np.random.default_rng(0))
+    assert index % BASE_EPISODES == 2 and start is found
+    with pytest.raises(NoPoseError):
+        source[0]
+    source.weigh(np.array([1.0, 1.0, 0.0, 1.0]))  # without the one that has room
+    with pytest.raises(NoPoseError):
+        source.draw(np.random.default_rng(0))
 
 
 def test_starts_of_a_source_are_drawn_from_all_of_it():

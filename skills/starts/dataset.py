@@ -31,6 +31,10 @@ _SEED = 20_000  # keeps these draws apart from those of the datasets
 _loaded: dict[tuple[Path, Source], list[Episode]] = {}
 
 
+class NoPoseError(RunError):
+    """Around the goal of a start there is no room for the robot."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class DatasetStarts:
     """Starts on the episodes of a dataset, a `skills.starts.source.StartStates`.
@@ -115,4 +119,4 @@ class DatasetStarts:
                 name = f"{skill.name}_{index:06d}_of_{base.id}"
                 episode = dataclasses.replace(start.episode, id=name)
                 return dataclasses.replace(start, episode=episode)
-        raise RunError(f"{skill.name}: start {index} on {base.id}: no free pose of the robot")
+        raise NoPoseError(f"{skill.name}: start {index} on {base.id}: no free pose of the robot")

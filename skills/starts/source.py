@@ -1,5 +1,6 @@
 """Where an environment's episodes start: a skill's own distribution, banks, a file, or a list."""
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 from skills import registry
 from skills.starts import mixture
 from skills.starts.bank import ALONG, Bank
-from skills.starts.dataset import BASE_EPISODES, DatasetStarts
+from skills.starts.dataset import BASE_EPISODES, DatasetStarts, NoPoseError
 from skills.starts.recorded import load_starts
 from skills.starts.start import Start, receptacle, told_where
 from tpsrl import sim
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 COUNT = 20  # starts, where none says how many
 _VARIANTS = 1000  # starts that are drawn of each base episode
+_DRAWS = 10  # for one with room for the robot
 
 
 class StartStates(Protocol):
@@ -269,10 +271,22 @@ class StartSource:
             self._weights = np.cumsum(weights)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Start]:
-        """A start at random, after its index."""
+        """A start at random, after its index.
+
+        Where there is no room for the robot, another one is drawn.
+
+        Raises:
+            RunError: that happened too often.
+        """
+        for _ in range(_DRAWS - 1):
+            with contextlib.suppress(NoPoseError):
+                return self._draw(rng)
+        return self._draw(rng)
+
+    def _draw(self, rng: np.random.Generator) -> tuple[int, Start]:
         if self._parts:
             part = int(np.searchsorted(self._edges, rng.random(), "right"))
-            row, start = self._parts[part].draw(rng)
+            row, start = self._parts[part]._draw(rng)
             return row * len(self._parts) + part, start
         if self._given is not None:
             index = self._draw_group(rng, 1)[0]
