@@ -102,6 +102,30 @@ def test_release_drops_the_object(simulator: MujocoSimulator) -> None:
     assert state.object_pos[0, 0, 2] < height - 0.05
 
 
+def test_an_object_that_was_let_go_is_not_touched_until_the_cup_is_off(
+    simulator: MujocoSimulator,
+) -> None:
+    arm_on_object(simulator)
+    grip = IDLE.copy()
+    grip[act.GRIP] = 1.0
+    repeat(simulator, grip, 5)
+    assert simulator.state([0]).held[0] == 0
+    repeat(simulator, IDLE, 1)
+    before = simulator.state([0])
+    repeat(simulator, driving(0.15), 8)  # the cup slides over the box, and does not take it along
+    after = simulator.state([0])
+    assert after.held[0] == -1
+    assert np.linalg.norm(after.ee_pos[0] - before.ee_pos[0]) > 0.05
+    np.testing.assert_allclose(after.object_pos[0, 0], before.object_pos[0, 0], atol=0.002)
+    # Farther away than the box is long it is felt again.
+    cup = simulator.home.cup_geom
+    assert simulator.homes[0].geom_margin[cup] < 0.0
+    repeat(simulator, driving(-0.5), 20)
+    away = simulator.state([0]).ee_pos[0] - after.object_pos[0, 0]
+    assert np.linalg.norm(away) > 2.0 * max(object_kind("003_cracker_box").half)
+    assert simulator.homes[0].geom_margin[cup] >= 0.0
+
+
 def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> None:
     holding(simulator)
     home = simulator.homes[0]

@@ -21,7 +21,7 @@ from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
 
-ENGINE = f"mujoco-{mujoco.__version__}/3"
+ENGINE = f"mujoco-{mujoco.__version__}/4"
 
 _FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost
@@ -64,7 +64,8 @@ class MujocoHome:
         self.arm_target = np.array(REST_ARM)
         self.held = -1  # slot
         self.held_joint = -1  # index into JOINTS
-        self._leaving = -1  # index into JOINTS of the face that the cup has let go but is still on
+        # What the cup has let go but is still on: index into JOINTS, or a slot after all of these.
+        self._leaving = -1
         self.force = 0.0
         self.force_total = 0.0
         self._force_level = 0.0  # from which the next rise is counted
@@ -149,10 +150,14 @@ class MujocoHome:
                 f"(at most {_OVERLAP_LIMIT_M} m)",
             )
 
+    def _kind(self, slot: int) -> ObjectKind:
+        """What an object of the episode is."""
+        assert self.episode is not None
+        return object_kind(self.episode.objects[slot].name)
+
     def _geom(self, slot: int) -> int:
         """The geom of an object of the episode."""
-        assert self.episode is not None
-        return self._home.object_geom(slot, object_kind(self.episode.objects[slot].name))
+        return self._home.object_geom(slot, self._kind(slot))
 
     def _name(self, geom: int) -> str:
         slot = int(self._home.geom_slot[geom])
@@ -261,7 +266,7 @@ class MujocoHome:
         active = self.data.eq_active
         if self.held >= 0:
             active[self._home.slot_weld[self.held]] = False
-            self._feel()
+            self._leaving = len(JOINTS) + self.held
         else:
             active[self._home.marker_connect[self.held_joint]] = False
             self._leaving = self.held_joint
@@ -273,11 +278,11 @@ class MujocoHome:
         self.model.geom_margin[cup] = self._home.model.geom_margin[cup]
 
     def _leave(self, grip: bool) -> None:
-        """Waits until the cup is off the face that it let go; until then it can hold it again."""
+        """Waits until the cup is off what it let go; until then it can hold a handle again."""
         if self._is_off():
             self._leaving = -1
             self._feel()
-        elif grip:
+        elif grip and self._leaving < len(JOINTS):
             self.data.eq_active[self._home.marker_connect[self._leaving]] = True
             self.held_joint, self._leaving = self._leaving, -1
 
@@ -287,11 +292,17 @@ class MujocoHome:
             self._release()
 
     def _is_off(self) -> bool:
-        """Whether the cup is away from the face that it let go, and not in it.
+        """Whether the cup is away from what it let go, and not in it.
 
-        A drawer may follow the hand: contacts that start deep inside would throw it back.
+        An object may touch the cup again when the cup's tip is farther from its centre than its
+        longest side, as in habitat-lab (`RearrangeGraspManager.desnap`). A drawer may follow the
+        hand: contacts that start deep inside would throw it back.
         """
         home, data = self._home, self.data
+        if self._leaving >= len(JOINTS):
+            slot = self._leaving - len(JOINTS)
+            away = float(np.linalg.norm(self.cup_pos - data.xpos[home.slot_body[slot]]))
+            return away >= 2.0 * max(self._kind(slot).half)
         body = home.marker_body[self._leaving]
         anchor = self.model.eq_data[home.marker_connect[self._leaving]][3:6]
         local = data.xmat[body].reshape(3, 3).T @ (self.cup_pos - data.xpos[body]) - anchor
