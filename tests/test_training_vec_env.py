@@ -350,6 +350,14 @@ def test_validations_and_evaluations_start_in_different_homes(
         assert ours[field] != theirs[field]
 
 
+def test_changes_of_a_task_can_be_for_one_skill_alone() -> None:
+    text = "force:0.1,place.drop:5,pick.slack:0"
+    assert training_task.task_changes(text, "place") == {"force": 0.1, "drop": 5}
+    assert training_task.task_changes(text, "navigate") == {"force": 0.1}
+    with pytest.raises(UserError, match="task: unknown value 'plac'; did you mean 'place'"):
+        training_task.task_changes("plac.drop:5", "place")
+
+
 @pytest.mark.slow
 def test_bench_train_says_what_the_time_goes_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -194,7 +194,7 @@ def _factory(settings: BenchTrainSettings) -> Any:
         return SyntheticVecEnvFactory(SYNTHETIC[settings.task], settings.seed)
     camera = settings.preset.policy.encoder != "state"
     with renamed("task", "preset.task"):
-        changes = task_changes(settings.preset.task)
+        changes = task_changes(settings.preset.task, settings.task)
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,

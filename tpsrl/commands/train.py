@@ -294,7 +294,7 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
     )
     code = demos.run(recorded)
     assert code == 0
-    starts = f"own:0.5,along:{out / _RUNS}:0.5"
+    starts = f"own:0.25,rearranged:0.25,along:{out / _RUNS}:0.5"
     return dataclasses.replace(settings, start_states=_whole_paths(starts, "preset.along"))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tpsrl.errors import UserError, renamed
+from tpsrl.errors import UserError, renamed, unknown
 
 if TYPE_CHECKING:
     from tpsrl.commands.train import TrainingSettings
@@ -158,19 +158,27 @@ def _changes(settings: "TrainingSettings") -> dict[str, float | None]:
     if settings.preset.plan_horizon:
         horizon["horizon"] = registry.get(settings.skill).values().limits.steps
     with renamed("task", "preset.task"):
-        own = task_changes(settings.preset.task)
-    return {**horizon, **own, **task_changes(settings.task)}
+        own = task_changes(settings.preset.task, settings.skill)
+    return {**horizon, **own, **task_changes(settings.task, settings.skill)}
 
 
-def task_changes(text: str | None) -> dict[str, float | None]:
-    """The entries of a skill's settings that `task` changes.
+def task_changes(text: str | None, skill: str) -> dict[str, float | None]:
+    """The entries of a skill's settings that `task` changes; OTHER.KEY is of another skill alone.
 
     Raises:
-        UserError: it does not read so.
+        UserError: it does not read so, or names a skill that there is not (names the nearest).
     """
+    from skills.registry import names
+
     found: dict[str, float | None] = {}
     for pair in filter(None, (text or "").split(",")):
         key, _, value = (part.strip() for part in pair.partition(":"))
+        owner, of_one, own_key = key.rpartition(".")
+        if of_one and owner not in names():
+            raise unknown("task", owner, names())
+        if of_one and owner != skill:
+            continue
+        key = own_key
         try:
             number = None if value == "null" else float(value)
         except ValueError:

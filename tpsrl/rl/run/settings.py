@@ -72,7 +72,9 @@ class TrainSettings:
         "", "what the policy is shown beside the camera, unless sensors= says so"
     )
     task: str = config.option(
-        "", "changes of the skill's settings, as task= has them, which come before those of task="
+        "",
+        "changes of the skill's settings, as task= has them, which come before those of task=; "
+        "SKILL.KEY:VALUE is for one skill alone",
     )
     plan_horizon: bool = config.option(
         False, "episodes last as long as a run of the skill within a plan may, not as one alone"
