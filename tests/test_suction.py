@@ -119,6 +119,7 @@ def test_an_object_that_was_let_go_is_not_touched_until_the_cup_is_off(
     np.testing.assert_allclose(after.object_pos[0, 0], before.object_pos[0, 0], atol=0.002)
     # Farther away than the box is long it is felt again.
     cup = simulator.home.cup_geom
+    simulator.restore(0, simulator.snapshot(0))
     assert simulator.homes[0].geom_margin[cup] < 0.0
     repeat(simulator, driving(-0.5), 20)
     away = simulator.state([0]).ee_pos[0] - after.object_pos[0, 0]

@@ -80,8 +80,9 @@ def _small(values: np.ndarray) -> bool:
 
 def _check_home(integers: list[int], num_objects: int) -> None:
     joints = len(JOINTS)
-    names = ("held object", "held joint", "joint that was let go", "steps", "violation")
-    ranges = (-1, num_objects), (-1, joints), (-1, joints), (0, 2**31), (0, 2)
+    names = ("held object", "held joint", "what was let go", "steps", "violation")
+    let_go = joints + num_objects  # objects count on after the joints
+    ranges = (-1, num_objects), (-1, joints), (-1, let_go), (0, 2**31), (0, 2)
     for name, value, (least, end) in zip(names, integers, ranges, strict=True):
         if not least <= value < end:
             raise UserError(
