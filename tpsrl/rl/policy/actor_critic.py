@@ -148,6 +148,8 @@ class ActorCritic(nn.Module):
     def value(self, true_state: torch.Tensor) -> torch.Tensor:
         """The value (n,) of true states (n, c), of a policy that has a critic."""
         assert self.critic is not None
+        if self.settings.magnify_state:
+            true_state = _magnified(true_state)
         value: torch.Tensor = self.value_head(self.critic(true_state)).squeeze(1)
         return value
 
@@ -160,8 +162,7 @@ class ActorCritic(nn.Module):
         if self.settings.sight:
             vector, depth = self._near(vector, depth)
         if self.settings.magnify_state:
-            # The last centimetres of a reach are hardly seen beside metres and radians.
-            vector = torch.cat((vector, *(torch.tanh(by * vector) for by in MAGNIFIED)), dim=1)
+            vector = _magnified(vector)
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
@@ -328,7 +329,17 @@ def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
         raise UserError("critic: the environments do not show the true state")
     if settings.separate_value:
         raise UserError("separate_value: contradicts critic; set one of them to false")
-    return _mlp(spec.observations[CRITIC][0], _CRITIC_WIDTH, _CRITIC_LAYERS)
+    inputs = spec.observations[CRITIC][0]
+    inputs *= 1 + len(MAGNIFIED) if settings.magnify_state else 1
+    return _mlp(inputs, _CRITIC_WIDTH, _CRITIC_LAYERS)
+
+
+def _magnified(state: torch.Tensor) -> torch.Tensor:
+    """States (n, k) as they are and magnified, (n, (1 + len(MAGNIFIED)) k).
+
+    The last centimetres of a reach are hardly seen beside metres and radians.
+    """
+    return torch.cat((state, *(torch.tanh(by * state) for by in MAGNIFIED)), dim=1)
 
 
 def _mlp(inputs: int, width: int, layers: int) -> nn.Sequential:
