@@ -141,7 +141,7 @@ def stats(group: int, success: bool) -> EpisodeStats:
 
 
 def test_what_succeeds_half_of_the_time_is_practised_most() -> None:
-    practice = Practice(4, 0.02)
+    practice = Practice([("own", 4)], 0.02)
     np.testing.assert_allclose(practice.weights, 0.27)
     for _ in range(40):
         practice.add([stats(0, True), stats(1, False), stats(2, True), stats(2, False)])
@@ -153,17 +153,27 @@ def test_what_succeeds_half_of_the_time_is_practised_most() -> None:
 
 
 def test_old_successes_are_forgotten() -> None:
-    practice = Practice(1, 0.02)
+    practice = Practice([("own", 1)], 0.02)
     practice.add([stats(0, True)] * 100)
     practice.add([stats(0, False)] * 40)
     assert practice.mastered < 0.05
+
+
+def test_success_rates_are_known_for_each_part_of_the_starts(runs: Path) -> None:
+    starts = f"own:0.5,rearranged:0.2,along:{runs}:0.3"
+    parts = StartSource("pick", starts, num_objects=12, num_episodes=2).parts
+    assert parts == (("own", 2), ("rearranged", 2), (f"along:{runs}:all", 10))
+    practice = Practice(parts, 0.02)
+    assert practice.by_part() == {}
+    practice.add([stats(0, True)] * 30 + [stats(4, True), stats(13, False)] * 30)
+    assert practice.by_part() == pytest.approx({"own": 1.0, parts[2][0]: 0.5}, abs=0.05)
 
 
 def test_workers_are_told_the_weights() -> None:
     factory = TrainingVecEnvFactory("pick", EnvOptions(num_objects=12, num_episodes=3))
     pool = WorkerEnvPool(factory, 2, 2)
     try:
-        assert pool.spec.start_groups == 3
+        assert pool.spec.start_parts == (("own", 3),) and pool.spec.start_groups == 3
         pool.weigh(np.array([0.0, 0.0, 1.0]))
         pool.reset()
         starts = pool.group.array("start_index")

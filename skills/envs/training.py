@@ -129,7 +129,7 @@ class TrainingVecEnv:
             tuple(std.tolist()),
             (rays.start, rays.stop),
             HEAD_CAMERA_FAR_M,
-            0 if factory.order else self._source.groups,
+            () if factory.order else self._source.parts,
             (act.GRIP, act.STOP),
         )
         self._names, self._seed = list(env_ids), factory.seed

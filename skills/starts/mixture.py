@@ -101,6 +101,11 @@ def split(count: int, proportions: Sequence[float]) -> list[int]:
     return numbers
 
 
+def label(share: StartShare) -> str:
+    """A part as it is asked for, without its weight."""
+    return text_of(share).rpartition(":")[0]
+
+
 def text_of(share: StartShare) -> str:
     """A part as it is asked for, with its whole path."""
     about = f"@{share.receptacle}" if share.receptacle else ""

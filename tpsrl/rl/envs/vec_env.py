@@ -21,8 +21,9 @@ class EnvSpec:
     (A,) how widely, 0 for the policy's own `PolicySettings.initial_std`: a stop that ends the
     episode half of the time would leave nothing to learn from. `rays` are the first column of
     "state", and the one behind the last, that hold distances in metres; `far` is how many metres
-    off a 1 of an image is. `start_groups` is how many groups of start states there are that can be
-    weighted (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect.
+    off a 1 of an image is. `start_parts` are the parts that start states are drawn from, by name,
+    and how many groups each has that can be weighted (`VecEnv.weigh`). Of the parts `switches` of
+    an action only the sign has an effect.
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -31,8 +32,13 @@ class EnvSpec:
     initial_std: tuple[float, ...] = ()
     rays: tuple[int, int] = (0, 0)
     far: float = 1.0
-    start_groups: int = 0
+    start_parts: tuple[tuple[str, int], ...] = ()
     switches: tuple[int, ...] = ()
+
+    @property
+    def start_groups(self) -> int:
+        """Groups of start states, of all parts; 0 where starts cannot be weighted."""
+        return sum(count for _, count in self.start_parts)
 
     @property
     def action_size(self) -> int:

@@ -5,7 +5,7 @@ proportion to p (1 - p), where p is the success rate of late, and a floor, so th
 (OmniReset, arXiv 2603.15789; success-guided resets, arXiv 2610.12465).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -23,11 +23,12 @@ class Practice:
     """Success rates of groups of start states, and the weights that follow.
 
     Args:
-        groups: how many there are
+        parts: that starts are drawn from, by name, and how many groups each has
         floor: weight of a group that is mastered, or hopeless; that of one in between is 0.25
     """
 
-    def __init__(self, groups: int, floor: float) -> None:
+    def __init__(self, parts: Sequence[tuple[str, int]], floor: float) -> None:
+        self._parts, groups = parts, sum(count for _, count in parts)
         self._rate = np.full(groups, _PRIOR)
         self._tries = np.zeros(groups, dtype=np.int64)
         self._floor = floor
@@ -50,6 +51,16 @@ class Practice:
     def mastered(self) -> float:
         """The mean success rate of the groups, however often they are drawn."""
         return float(self._rate.mean())
+
+    def by_part(self) -> dict[str, float]:
+        """The mean success rate of the groups of each part that were tried."""
+        found, end = {}, 0
+        for name, count in self._parts:
+            begin, end = end, end + count
+            tried = self._tries[begin:end] > 0
+            if tried.any():
+                found[name] = float(self._rate[begin:end][tried].mean())
+        return found
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """What `restore` takes."""

@@ -141,7 +141,7 @@ class Trainer:
             self._average = WeightAverage(self.policy, settings.average_steps)
         self._practice: Practice | None = None
         if settings.practice == "success" and self.collector.spec.start_groups:
-            self._practice = Practice(self.collector.spec.start_groups, settings.practice_floor)
+            self._practice = Practice(self.collector.spec.start_parts, settings.practice_floor)
         self.rollout = self._rollouts[0]  # the last that was collected
 
     @property
@@ -405,7 +405,7 @@ class Trainer:
             **ends(episodes),
             "lost": [lost for rank in told for lost in rank.lost],
             "learner": learned,
-            **({} if self._practice is None else {"mastered": round(self._practice.mastered, 4)}),
+            **({} if self._practice is None else _practised(self._practice)),
             "seconds": round(self.seconds, 3),
             "samples_per_s": round(fresh / total, 1),
             "time": spent(collection, learning, total),
@@ -453,6 +453,12 @@ class Trainer:
             f"best {100 * self.best['success']:.1f}%"
         )
         return {"validation": result}
+
+
+def _practised(practice: Practice) -> Json:
+    """What a record has of the success rates of starts."""
+    parts = {name: round(rate, 4) for name, rate in practice.by_part().items()}
+    return {"mastered": round(practice.mastered, 4), "mastered_of": parts}
 
 
 def check_resumable(checkpoint: Checkpoint, settings: TrainSettings) -> None:
