@@ -23,6 +23,7 @@ SPEC = register(
         starts="skills.pick.starts:STARTS",
         scripted="skills.pick.scripted:ScriptedPick",
         demonstrator="skills.pick.servo:ServoPick",
+        teacher="pick.teacher.safetensors",
         actions=("pick",),
         goal_of=goal_of,
         seed=1,

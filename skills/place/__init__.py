@@ -23,6 +23,7 @@ SPEC = register(
         starts="skills.place.starts:STARTS",
         scripted="skills.place.scripted:ScriptedPlace",
         demonstrator="skills.place.servo:ServoPlace",
+        teacher="place.teacher.safetensors",
         actions=("place",),
         goal_of=goal_of,
         seed=2,
