@@ -122,7 +122,7 @@ class StartSource:
         self._weights: np.ndarray | None = None  # of groups, summed up
         self._receptacle = ""
         self._parts: list[StartSource] = []
-        self._label = mixture.OWN if starts is None else "given"
+        self._labels = [mixture.OWN if starts is None else "given"]  # of the parts
         self.banks: list[Bank] = []
         if mixture.is_mixture(starts):
             starts = self._mix(mixture.parse(str(starts)))
@@ -139,8 +139,7 @@ class StartSource:
         banks = [_bank(share, name) for share in shares]
         self.banks = [bank for bank in banks if bank is not None]
         _check_homes(self.banks, self._own_objects() if None in banks else 0)
-        labels = [mixture.label(share) for share in shares]
-        self._label = labels[0]
+        self._labels = [mixture.label(share) for share in shares]
         states = [
             bank if bank is None or not share.receptacle else _About(bank, share.receptacle)
             for share, bank in zip(shares, banks, strict=True)
@@ -166,8 +165,6 @@ class StartSource:
             )
             for share, given in zip(shares, states, strict=True)
         ]
-        for part, name_of_part in zip(self._parts, labels, strict=True):
-            part._label = name_of_part
         return None
 
     def _own_objects(self) -> int:
@@ -246,9 +243,8 @@ class StartSource:
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """The parts of a mixture as they are asked for, without weights, and their `groups`."""
-        if not self._parts:
-            return ((self._label, self.groups),)
-        return tuple((part._label, part.groups) for part in self._parts)
+        counts = [part.groups for part in self._parts or [self]]
+        return tuple(zip(self._labels, counts, strict=True))
 
     @property
     def groups(self) -> int:

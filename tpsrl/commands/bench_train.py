@@ -101,7 +101,7 @@ def run(settings: BenchTrainSettings) -> int:
         raise UserError(f"collector: {settings.collector} names one twice")
     sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
-    processes, _ = set_up(settings.preset, _asked(settings), settings.threads)
+    processes = set_up(settings.preset, _asked(settings), settings.threads)
     console = Console()
     _check_task(settings.task)
     teacher = _teacher(settings)  # before the episodes, which may take minutes

@@ -311,7 +311,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
 
     checkpoint = _beginning(settings)
     init = _weights(settings) if checkpoint is None else None
-    processes, _ = set_up(settings.preset, settings.processes, settings.threads, group.local_size)
+    processes = set_up(settings.preset, settings.processes, settings.threads, group.local_size)
     settings = dataclasses.replace(settings, resume=None, processes=processes)
     schedule = TrainSchedule(
         settings.validate_every, settings.validation_episodes, settings.checkpoint_minutes
@@ -503,10 +503,8 @@ def check(preset: TrainSettings) -> None:
         check_encoder(preset.policy.encoder, "preset.policy.encoder")
 
 
-def set_up(
-    preset: TrainSettings, processes: int | None, threads: int, ranks: int = 1
-) -> tuple[int, int]:
-    """Makes this process ready to learn; the workers and threads that it has.
+def set_up(preset: TrainSettings, processes: int | None, threads: int, ranks: int = 1) -> int:
+    """Makes this process ready to learn; how many workers it has.
 
     It shares the cores with the others of so many `ranks` on this machine.
     """
@@ -516,10 +514,9 @@ def set_up(
     from tpsrl.rl.collection.threads import learner_threads
 
     cores = max(machine.cores() // ranks, 1)
-    threads = threads or learner_threads(cores, preset.collector)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads or learner_threads(cores, preset.collector))
     machine.keep_memory()
-    return min(cores if processes is None else processes, preset.num_envs), threads
+    return min(cores if processes is None else processes, preset.num_envs)
 
 
 def _start_states(settings: TrainingSettings) -> str | None:

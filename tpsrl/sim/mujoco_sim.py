@@ -159,14 +159,11 @@ class MujocoSimulator:
         for row, (env, slot) in enumerate(zip(env_ids, objects.tolist(), strict=True)):
             if slot < 0:
                 continue
-            data, body, dof = (
-                self.homes[env].data,
-                self.home.slot_body[slot],
-                self.home.slot_dof[slot],
-            )
+            data, dof = self.homes[env].data, self.home.slot_dof[slot]
+            turn = data.xmat[self.home.slot_body[slot]].reshape(3, 3)
             out[row, :3] = data.qvel[dof : dof + 3]
             # Of a free joint MuJoCo gives the angular velocity along the body's own axes.
-            out[row, 3:] = data.xmat[body].reshape(3, 3) @ data.qvel[dof + 3 : dof + 6]
+            out[row, 3:] = turn @ data.qvel[dof + 3 : dof + 6]
         return out
 
     def _head_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:

@@ -216,8 +216,7 @@ class Trunk(nn.Module):
         self.encoder = make_encoder(
             settings.encoder, settings.encoder_width, spec.observations, settings.visual_width
         )
-        inputs = spec.observations["state"][0]
-        inputs *= 1 + len(MAGNIFIED) if settings.magnify_state else 1
+        inputs = _state_size(spec.observations["state"][0], settings)
         inputs += spec.action_size if settings.previous_action else 0
         if self.encoder is not None and settings.frozen_encoder:
             self.encoder.requires_grad_(False)
@@ -329,9 +328,13 @@ def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
         raise UserError("critic: the environments do not show the true state")
     if settings.separate_value:
         raise UserError("separate_value: contradicts critic; set one of them to false")
-    inputs = spec.observations[CRITIC][0]
-    inputs *= 1 + len(MAGNIFIED) if settings.magnify_state else 1
+    inputs = _state_size(spec.observations[CRITIC][0], settings)
     return _mlp(inputs, _CRITIC_WIDTH, _CRITIC_LAYERS)
+
+
+def _state_size(size: int, settings: PolicySettings) -> int:
+    """How many numbers a network is shown of a state of `size`."""
+    return size * (1 + len(MAGNIFIED)) if settings.magnify_state else size
 
 
 def _magnified(state: torch.Tensor) -> torch.Tensor:

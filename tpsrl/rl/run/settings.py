@@ -82,7 +82,8 @@ class TrainSettings:
     along: int = config.option(
         0,
         "runs of the skill's scripted version that are recorded first, for half of the starts to "
-        "be within them, unless start_states= says where to start",
+        "be within them and a quarter with the fridge elsewhere, unless start_states= says where "
+        "to start",
         minimum=0,
         maximum=100_000,
     )
