@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from homes import FRIDGE, IDLE, LAYOUT_A, LAYOUT_B, box_in_front, episode, roomiest
 
 import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
-from skills.core import sensors
+from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.envs import environment, episodes
@@ -421,11 +421,12 @@ def mapped(batch: SkillBatch, shown: dict[str, np.ndarray]) -> dict[str, np.ndar
 
 def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulator):
     one.reset([0], [by_the_fridge(0.0).episode])
-    world, goal = one.state([0]), Goals.of([PAST_THE_DOOR])
+    world = one.state([0])
     joints = world.joints.copy()
     joints[0, JOINTS.index(FRIDGE)] = AJAR_RAD
     ajar, spec = dataclasses.replace(world, joints=joints), get("navigate")
     maps = MapSensors(spec.definition, (sensors.WAY, sensors.SCAN), 1, spec.thresholds)
+    goal = task.begin(spec.definition, Goals.of([PAST_THE_DOOR]), world, spec.thresholds)
     here = by_the_fridge(0.0).episode
     maps.begin([0], [here], goal, world)
     shut = maps.read([0], world)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tpsrl.errors import UserError
+from tpsrl.world.approach import REACH_M, SURROUNDINGS_M, approach, sees
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, CLOSED, floor_map, main_floor, random_base_pose
 from tpsrl.world.geodesic import (
@@ -15,6 +16,8 @@ from tpsrl.world.geodesic import (
     distance_field,
     free_floor,
 )
+from tpsrl.world.handles import handle
+from tpsrl.world.layouts import placed_receptacles, resolve
 from tpsrl.world.state import JOINTS
 
 LAYOUT = "replica_cad/v3_sc3_staging_00"
@@ -282,3 +285,60 @@ def test_homes_of_unlike_maps_are_refused() -> None:
     with pytest.raises(UserError, match="one layout set"):
         other = FreeFloor.of_cells(np.ones((9, 10), dtype=bool))
         fields.set(1, distance_field(other, (0.1, 0.1)))
+
+
+# -- the floor from which the arm can get at a point -------------------------------------------
+
+
+PLACES = ((0.8, 0.0), (1.0, 0.85))  # before the opening, and behind the door; out and aside, m
+
+
+def fridge_shelf() -> tuple[float, float, float]:
+    """A point in the middle of the fridge of `LAYOUT`."""
+    shelf = next(r for r in placed_receptacles(*resolve(LAYOUT)) if r.name == "fridge")
+    x, y, z = (float(value) for value in shelf.pos)
+    return x, y, z + 0.1
+
+
+def test_the_way_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
+    point = fridge_shelf()
+    wide = (1.57, *CLOSED[1:])
+    grip = handle(LAYOUT, JOINTS[0])
+    front = grip.normal(0.0)[:2]
+    swing = (grip.point(wide[0]) - grip.point(0.0))[:2]
+    aside = swing - (swing @ front) * front
+    aside /= np.linalg.norm(aside)
+    before, behind = (np.array(point[:2]) + out * front + off * aside for out, off in PLACES)
+    field = approach(LAYOUT, point, wide)
+    assert field.distance(*before) < 0.1
+    assert field.distance(*behind) > 0.8
+    assert np.isfinite(distance_field(free_floor(LAYOUT, wide), point).distance(*behind))
+    # Far away nothing is known, which is why it takes so little time.
+    assert field.distance(point[0] + 2 * SURROUNDINGS_M, point[1]) == np.inf
+
+
+def test_all_surroundings_have_one_shape_also_at_the_edge_of_the_map() -> None:
+    floor = floor_map(LAYOUT)
+    end = np.array(floor.origin) + np.array(floor.distance.shape[::-1]) * CELL_M
+    middle = tuple(map(float, (floor.origin + end) / 2))
+    shapes = {
+        approach(LAYOUT, (x, y, 0.5), CLOSED).apex.shape
+        for x, y in (floor.origin, tuple(map(float, end)), middle)
+    }
+    assert len(shapes) == 1
+    assert not np.isfinite(approach(LAYOUT, (*floor.origin, 0.5), CLOSED).apex).any()
+
+
+def test_a_place_is_one_to_reach_from_where_no_box_is_between_shoulder_and_point() -> None:
+    point, places = np.array([0.0, 0.0, 0.5]), np.array([[0.8, 0.0], [-0.8, 0.0], [0.0, 0.8]])
+    assert np.hypot(*places.T).max() < REACH_M
+    # A board on edge at x = 0.3, turned by 45 degrees it is one at x = y.
+    board, turn = np.array([[0.3, 0.0, 0.5]]), math.sqrt(0.5)
+    half, plain = np.array([[0.02, 0.3, 0.5]]), np.eye(3)[None]
+    aslant = np.array([[[turn, -turn, 0.0], [turn, turn, 0.0], [0.0, 0.0, 1.0]]])
+    assert sees(places, point, board, plain, half).tolist() == [False, True, True]
+    assert sees(places, point, board, aslant, half).tolist() == [False, True, True]
+    low = half * (1.0, 1.0, 0.1)  # its top is at 0.55, the line passes 0.16 higher
+    assert sees(places, point, board, plain, low).all()
+    # What the point lies on is none.
+    assert sees(places, point, np.array([[0.0, 0.0, 0.44]]), plain, np.full((1, 3), 0.05)).all()

@@ -26,6 +26,7 @@ from small_worlds import (
 from skills.core import sensors as observation
 from skills.core import task
 from skills.core.interface import SkillGoal
+from skills.core.path_metrics import PathProgress
 from skills.core.sensors import Readings
 from skills.core.settings import changed
 from skills.core.skill import FAILURES
@@ -399,6 +400,30 @@ def test_the_speed_of_the_base_costs_by_its_square() -> None:
     _, outcome = run("pick", PICK, world(), moving, speed=0.02)
     assert outcome.reward_terms["speed"][0] == pytest.approx(-0.02 * (0.25 + 1.0))
     assert "speed" not in run("pick", PICK, world(), moving)[1].reward_terms
+
+
+@pytest.mark.parametrize(
+    ("skill", "goal", "carried"),
+    [("pick", PICK, True), ("place", PLACE, False), ("open_fridge", OPEN, True)],
+)
+def test_the_way_to_where_the_arm_gets_at_the_goal_counts_until_it_is_there(
+    skill: str, goal: SkillGoal, carried: bool
+) -> None:
+    spec = get(skill)
+    gained = PathProgress(*(np.array([metres]) for metres in (2.0, 1.0, 0.25, 1.0)))
+    for arrived in (False, True):
+        full = carried if arrived else not carried
+        held = np.array([goal.object if full and goal.object >= 0 else -1])
+        joint = np.array([FRIDGE if full and goal.marker else -1])
+        here = world(held=held, held_joint=joint)
+        state = task.begin(spec.definition, Goals.of([goal]), here, spec.thresholds)
+        for weight in (0.0, 2.0):
+            settings = changed(spec.load_settings(), {"way": weight})
+            idle = np.zeros((1, act.SIZE))
+            _, _, outcome = task.step(
+                spec.definition, state, idle, here, settings, spec.thresholds, gained
+            )
+            assert outcome.reward_terms.get("way", 0.0) == (0.0 if arrived else weight * 0.25)
 
 
 def test_a_task_sums_the_rises_of_force_since_it_began():

@@ -105,6 +105,15 @@ class Articulated(Skill):
     def gap(self, opening: Any, thresholds: Any) -> Any:
         """What joints at `opening` (n,) lack (m or rad); not positive: nothing."""
 
+    def destination(self, task: TaskState) -> Any:
+        """See `Skill.destination`: the handle."""
+        assert isinstance(task.memory, ArticulatedMemory)
+        return task.memory.initial_position
+
+    def seeks(self, task: TaskState, world: WorldState) -> Any:
+        """See `Skill.seeks`: until the handle is held."""
+        return world.held_joint < 0
+
     def measure(
         self,
         goals: Goals | TaskState,

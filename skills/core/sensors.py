@@ -5,7 +5,7 @@ There are four choices. "habitat" is what habitat-lab's skill gives its policy b
 target is along the base's axes as well, as the arm's kinematics tell it. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
-the map. "teacher" adds that scan for all, where the object is from its goal, its size, orientation
+the map. "teacher" adds both for all, where the object is from its goal, its size, orientation
 and velocity, and how near the robot's body is to what stands around it, which makes the state
 complete enough for a policy without memory.
 """
@@ -238,7 +238,8 @@ SENSORS: dict[str, Sensor] = {
     "goal_polar": polar(_goal_polar),  # distance over the floor, angle (left positive)
     # Distance over the floor, cosine and sine of the angle.
     "compass": Sensor(3, _compass, low=(0.0, -1.0, -1.0), high=(HOME_M, 1.0, 1.0)),
-    # Along the floor: what is left, next corner of the shortest path.
+    # Along the floor to where Navigate has to go, or where the arm can get at object, handle or
+    # goal: what is left, next corner of the shortest path.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
     TO_GOAL: vector(_to_goal, HOME_M, True),  # from the object to where to place it, base frame
@@ -259,7 +260,7 @@ SENSORS: dict[str, Sensor] = {
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE)  # what "teacher" adds to "full"
+TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY)  # what "teacher" adds to "full"
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 

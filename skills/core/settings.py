@@ -30,6 +30,9 @@ class TaskSettings:
     force: float = config.option(0.0, "penalty for each newton that the force rises")
     force_cap: float = config.option(0.0, "most that a step's rise of force costs")
     force_end: float = config.option(0.0, "penalty for exceeding a limit, which ends the episode")
+    way: float = config.option(
+        0.0, "reward for each metre nearer along the floor to where the arm can get at the goal"
+    )
     speed: float = config.option(
         0.0, "penalty for each step and (m/s)^2 of the base; 1 rad/s counts as 0.5 m/s"
     )

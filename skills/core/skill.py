@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from skills.core.conditions import Conditions
+from skills.core.geometry import array_namespace
 from skills.core.measures import Measures, Memory
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
@@ -92,6 +93,14 @@ class Skill(abc.ABC):
     def reach_m(self, thresholds: Any) -> float | None:
         """For a skill that drives to a position, how near to it in metres the way ends."""
         return None
+
+    def destination(self, task: TaskState) -> Any:
+        """What the arm is to get at first (n, 3), as it was when the task began."""
+        return task.position
+
+    def seeks(self, task: TaskState, world: WorldState) -> Any:
+        """Whether robots are still on their way to it (n,) bool."""
+        return array_namespace(world.base).ones_like(world.violation)
 
     def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any] | None:
         """What a report says of ways that end, (n,) by name, for a skill that drives somewhere.

@@ -145,6 +145,8 @@ def step(
     if too_much is not None:
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
+    if settings.way != 0.0 and path is not None:
+        amounts["way"] = xp.where(skill.seeks(task, world), path.gained, 0.0)
     if settings.speed > 0.0:
         velocity = world.base_velocity * _LEVERS.like(world.base_velocity)
         amounts["speed"] = xp.sum(velocity * velocity, axis=-1)

@@ -32,8 +32,6 @@ from tpsrl.world.state import WorldState
 ENDS = SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
 _STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
 _LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
-# Of the choice "full", what only a map tells, which costs time and which nothing here learns from.
-_LEFT_OUT = (sensors.WAY,)
 DEMONSTRATOR, SCRIPTED = "demonstrator", "scripted"  # who may be recorded, beside checkpoints
 _STATE_STEPS = 4  # between two states that may be kept
 
@@ -103,10 +101,9 @@ class RecorderFactory:
 
 
 def recorded_sensors(skill: Skill) -> tuple[str, ...]:
-    """The sensors that demonstrations hold: all that a policy may be shown, but for the map's."""
+    """The sensors that demonstrations hold: all that a policy may be shown."""
     choices = (sensors.chosen(skill, choice, True) for choice in sensors.CHOICES)
-    every = dict.fromkeys(itertools.chain.from_iterable(choices))
-    return tuple(name for name in every if name not in _LEFT_OUT)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(choices)))
 
 
 class Recorder:

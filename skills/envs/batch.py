@@ -109,7 +109,13 @@ class SkillBatch:
         self._held = np.full((2, simulator.num_envs), -1)  # object and joint in each cup
         self._worlds: dict[int, tuple[WorldState, int]] = {}
         named = (*self.sensors, *self.critic)
-        self._maps = MapSensors(self.skill, named, simulator.num_envs, self.thresholds)
+        self._maps = MapSensors(
+            self.skill,
+            named,
+            simulator.num_envs,
+            self.thresholds,
+            rewards_way=self.settings.way != 0.0,
+        )
         self._heights: HeightMaps | None = None
         if options.height_map:
             if options.depth is None:
@@ -171,7 +177,7 @@ class SkillBatch:
             begun.steps[:] = [gone.get(env, 0) for env in env_ids]
         self._remember(env_ids, begun)
         self._keep(env_ids, world)
-        self._maps.begin(env_ids, [start.episode for start in starts], goals, world)
+        self._maps.begin(env_ids, [start.episode for start in starts], begun, world)
         if self._heights is not None:
             self._heights.begin(env_ids)
         return self._observe(env_ids, begun, world, looks=True)
@@ -264,7 +270,7 @@ class SkillBatch:
             UserError: no free floor is near the goal.
         """
         meter = self._maps.meter
-        if meter is None:
+        if meter is None or not self._maps.drives:
             return None
         found = self.skill.driving(self.task_state([env_id]), meter.path([env_id]))
         if found is None:

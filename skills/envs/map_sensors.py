@@ -12,7 +12,7 @@ import numpy as np
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import CLEARANCE, FACING, LASER, MOTION, SCAN, SHAPE, WAY, Readings
 from skills.core.skill import Skill
-from skills.core.state import Goals, TaskState
+from skills.core.state import TaskState
 from skills.envs.path_meter import PathMeter, check_array
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
@@ -34,35 +34,48 @@ class MapSensors:
         names: of the policy's sensors
         num_homes: n
         thresholds: the skill's own
+        rewards_way: whether a reward is given for the way
     """
 
-    def __init__(self, skill: Skill, names: Sequence[str], num_homes: int, thresholds: Any) -> None:
-        reach_m = skill.reach_m(thresholds)
-        measured = reach_m is not None or WAY in names
-        self.meter = PathMeter(num_homes, reach_m or 0.0, skill.surveys_floor) if measured else None
+    def __init__(
+        self,
+        skill: Skill,
+        names: Sequence[str],
+        num_homes: int,
+        thresholds: Any,
+        rewards_way: bool = False,
+    ) -> None:
+        self._skill, reach_m = skill, skill.reach_m(thresholds)
+        self.drives = reach_m is not None or skill.follows_path
+        measured = self.drives or rewards_way or WAY in names
+        self.meter = (
+            PathMeter(num_homes, reach_m or 0.0, skill.surveys_floor, near=not self.drives)
+            if measured
+            else None
+        )
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
         self._sees_laser, self._feels = LASER in names, CLEARANCE in names
         self._sees_motion = MOTION in names
-        self._shows_way, self._follows = WAY in names, skill.follows_path
+        self._shows_way, self._follows = WAY in names, skill.follows_path or rewards_way
 
     def begin(
         self,
         homes: Sequence[int],
         episodes: Sequence[Episode],
-        goals: Goals | TaskState,
+        state: TaskState,
         world: WorldState,
     ) -> None:
-        """The skill begins in m homes with these episodes, goals and present worlds."""
+        """The skill begins in m homes with these episodes, tasks and present worlds."""
         if self.meter is not None:
             layouts = [episode.layout for episode in episodes]
-            self.meter.begin(homes, layouts, goals.position, world)
+            self.meter.begin(homes, layouts, self._skill.destination(state), world)
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
-            self._face(home, episode.layout, int(goals.joint[row]), world.joints[row])
-            self._size(home, episode, int(goals.object[row]))
+            self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
+            self._size(home, episode, int(state.object[row]))
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
@@ -115,7 +128,7 @@ class MapSensors:
         return arrays
 
     def restore(
-        self, home: int, arrays: Mapping[str, np.ndarray], episode: Episode, goals: TaskState
+        self, home: int, arrays: Mapping[str, np.ndarray], episode: Episode, state: TaskState
     ) -> None:
         """Puts a home back to where `to_arrays` said it was, on its way to a goal, batch of one.
 
@@ -133,9 +146,9 @@ class MapSensors:
             if array is not None:
                 check_array(name, array, shape)
         layout = episode.layout
-        self._size(home, episode, int(goals.object[0]))
+        self._size(home, episode, int(state.object[0]))
         if self.meter is not None:
-            self.meter.restore(home, arrays, layout, goals.position[0])
+            self.meter.restore(home, arrays, layout, self._skill.destination(state)[0])
         elif arrays:
             raise UserError(f"path: arrays {', '.join(sorted(arrays))} unknown")
         if scanned is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from skills.core.path_metrics import PathProgress, soft_spl, spl, step_length
 from tpsrl.errors import UserError
 from tpsrl.world import survey
+from tpsrl.world.approach import approach
 from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.geodesic import DistanceFields, field_of, free_floor
 from tpsrl.world.state import JOINTS, WorldState
@@ -42,11 +43,14 @@ class PathMeter:
     Distances are geodesic, for the base's disc on the floor as doors and drawers leave it when the
     way begins. With `reach_m` the way ends where the goal is that near as the crow flies. A home's
     map of distances is made when it is first asked for. With `surveys` it says how much floor there
-    is as well.
+    is as well. With `near` the way ends where the arm can get at the goal, and is known in the
+    surroundings of that only (`tpsrl.world.approach`).
     """
 
-    def __init__(self, num_homes: int, reach_m: float = 0.0, surveys: bool = False) -> None:
-        self._reach_m, self._surveys = reach_m, surveys
+    def __init__(
+        self, num_homes: int, reach_m: float = 0.0, surveys: bool = False, near: bool = False
+    ) -> None:
+        self._reach_m, self._surveys, self._near = reach_m, surveys, near
         self._floor = np.zeros((2, num_homes))  # longest way, squares
         self._fields = DistanceFields(num_homes)
         self._unmapped: dict[int, tuple[str, np.ndarray]] = {}  # layout and goal
@@ -115,8 +119,12 @@ class PathMeter:
             return
         for home in self._unmapped.keys() & set(homes):
             layout, goal = self._unmapped.pop(home)
-            x, y = map(float, goal[:2])
-            where = layout, x, y, rounded(self._joints[home]), self._reach_m
+            x, y, *height = map(float, goal)
+            joints = rounded(self._joints[home])
+            if self._near:
+                self._fields.set(home, approach(layout, (x, y, *height), joints))
+                continue
+            where = layout, x, y, joints, self._reach_m
             self._fields.set(home, field_of(*where))
             if self._surveys:
                 self._floor[:, home] = _surveyed(*where)

@@ -82,6 +82,15 @@ class Pick(Skill):
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "start_reach")
 
+    def destination(self, task: TaskState) -> Any:
+        """See `Skill.destination`: the object."""
+        assert isinstance(task.memory, PickMemory)
+        return task.memory.initial_position
+
+    def seeks(self, task: TaskState, world: WorldState) -> Any:
+        """See `Skill.seeks`: until the object is picked."""
+        return world.held < 0
+
     def measure(
         self,
         goals: Goals | TaskState,

@@ -107,6 +107,10 @@ class Place(Skill):
         """See `Skill.line`."""
         return Line(thresholds.goal_m, "m")
 
+    def seeks(self, task: TaskState, world: WorldState) -> Any:
+        """See `Skill.seeks`: until the object is let go."""
+        return world.held >= 0
+
     def measure(
         self,
         goals: Goals | TaskState,

@@ -317,7 +317,11 @@ def room_mask(layout_set: LayoutSet) -> np.ndarray:
 @functools.lru_cache(maxsize=256)
 def main_floor(layout: str, joints: Joints = CLOSED) -> np.ndarray:
     """Cells (bool) where the base's disc stands free, of the largest connected part."""
-    free = floor_map(layout, joints=joints).distance >= BASE_RADIUS
+    return largest_part(floor_map(layout, joints=joints).distance >= BASE_RADIUS)
+
+
+def largest_part(free: np.ndarray) -> np.ndarray:
+    """Of cells (ny, nx) bool the largest connected part."""
     labels, count = ndimage.label(free)
     if count == 0:
         return free

@@ -35,28 +35,42 @@ _TINY = 1e-9
 class FreeFloor:
     """Where the base can stand, and the nearest such cell to where it cannot.
 
-    Cells are `CELL_M` wide, cell (iy, ix) is centred at `origin` + (i + 0.5) `CELL_M`.
+    Cell (iy, ix) is centred at `origin` + (i + 0.5) `cell_m`.
     """
 
     origin: tuple[float, float]
     free: np.ndarray  # (ny, nx) bool
     nearest: np.ndarray  # (ny, nx) int32, flat index of the nearest free cell, -1 for none
+    cell_m: float = CELL_M
+
+    @property
+    def frame(self) -> tuple[float, float, float]:
+        """The origin (x, y) and the width of a cell, in metres."""
+        return (*self.origin, self.cell_m)
 
     @staticmethod
-    def of_cells(free: np.ndarray, origin: tuple[float, float] = (0.0, 0.0)) -> "FreeFloor":
+    def of_cells(
+        free: np.ndarray, origin: tuple[float, float] = (0.0, 0.0), cell_m: float = CELL_M
+    ) -> "FreeFloor":
         """The floor made of cells (ny, nx) bool."""
         nearest = np.full(free.shape, -1, dtype=np.int32)
         if free.any():
             _, (iy, ix) = ndimage.distance_transform_edt(~free, return_indices=True)
             nearest[:] = iy * free.shape[1] + ix
-        return FreeFloor(origin, np.ascontiguousarray(free), nearest)
+        return FreeFloor(origin, np.ascontiguousarray(free), nearest, cell_m)
+
+    def within(self, x: float, y: float, radius_m: float) -> np.ndarray:
+        """Centres (k, 2) of the free cells within a radius of a point."""
+        iy, ix = np.nonzero(self.free)
+        centres = np.stack([ix + 0.5, iy + 0.5], axis=1) * self.cell_m + self.origin
+        return centres[np.hypot(centres[:, 0] - x, centres[:, 1] - y) < radius_m]
 
     def snap(self, x: float, y: float) -> tuple[float, float] | None:
         """The point itself where it is free, else the centre of the nearest free cell.
 
         None where there is none within `SNAP_M`.
         """
-        found, px, py = _snap(self.free, self.nearest, *self.origin, x, y)
+        found, px, py = _snap(self.free, self.nearest, *self.frame, x, y)
         return (px, py) if found and math.hypot(px - x, py - y) <= SNAP_M else None
 
 
@@ -76,40 +90,53 @@ class DistanceField:
 
     origin: tuple[float, float]
     apex: np.ndarray  # (ny, nx, 3) float32
+    cell_m: float = CELL_M
+
+    @property
+    def frame(self) -> tuple[float, float, float]:
+        """See `FreeFloor.frame`."""
+        return (*self.origin, self.cell_m)
 
     def distance(self, x: float, y: float) -> float:
         """Metres from a point to the goal, inf where there is no path."""
-        return float(field_distance(self.apex, *self.origin, x, y))
+        return float(field_distance(self.apex, *self.frame, x, y))
 
     def distances(self, points: np.ndarray) -> np.ndarray:
         """Metres (n,) from points (n, 2)."""
-        return _distances(self.apex, *self.origin, np.ascontiguousarray(points, np.float64))
+        return _distances(self.apex, *self.frame, np.ascontiguousarray(points, np.float64))
 
     def path(self, x: float, y: float) -> np.ndarray:
         """Corners (k, 2) of the shortest path from a point to the goal, both included.
 
         (0, 2) where there is no path.
         """
-        return _path(self.apex, *self.origin, x, y)
+        return _path(self.apex, *self.frame, x, y)
 
 
-def distance_field(floor: FreeFloor, goal: Sequence[float], radius_m: float = 0.0) -> DistanceField:
+def distance_field(
+    floor: FreeFloor,
+    goal: Sequence[float],
+    radius_m: float = 0.0,
+    roots: np.ndarray | None = None,
+) -> DistanceField:
     """Distances to a goal (x, y), which need not be free.
 
-    With a radius all free floor within it of the goal, as the crow flies, is at distance 0.
+    With a radius all free floor within it of the goal, as the crow flies, is at distance 0. So are
+    `roots` (k, 2), points on the free floor, if there are any.
 
     Raises:
         UserError: no free floor is within `SNAP_M` or the radius of the goal.
     """
     x, y = float(goal[0]), float(goal[1])
-    roots = _cells_within(floor, x, y, radius_m)
+    if roots is None:
+        roots = floor.within(x, y, radius_m) if radius_m > 0.0 else np.empty((0, 2))
     if not len(roots):
         snapped = floor.snap(x, y)
         if snapped is None:
             raise UserError(f"goal: no free floor within {SNAP_M} m of ({x:.2f}, {y:.2f})")
         roots = np.array([snapped])
-    apex = _spread(floor.free, floor.nearest, *floor.origin, roots)
-    return DistanceField(floor.origin, apex)
+    apex = _spread(floor.free, floor.nearest, *floor.frame, roots)
+    return DistanceField(floor.origin, apex, floor.cell_m)
 
 
 # Training comes back to the same goals, and a field takes 15 ms to make and half a megabyte.
@@ -119,40 +146,29 @@ def field_of(layout: str, x: float, y: float, joints: Joints, radius_m: float) -
     return distance_field(free_floor(layout, joints), (x, y), radius_m)
 
 
-def _cells_within(floor: FreeFloor, x: float, y: float, radius_m: float) -> np.ndarray:
-    """Centres (k, 2) of the free cells within a radius of a point."""
-    if radius_m == 0.0:
-        return np.empty((0, 2))
-    x0, y0 = floor.origin
-    iy, ix = np.nonzero(floor.free)
-    centres = np.stack([x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M], axis=1)
-    return centres[np.hypot(centres[:, 0] - x, centres[:, 1] - y) < radius_m]
-
-
 class DistanceFields:
     """One distance field for each of n homes, asked together.
 
-    The homes' layouts must be of one set, so that their maps have one frame.
+    All must have maps of one shape.
     """
 
     def __init__(self, num_homes: int) -> None:
         self._fields: list[DistanceField | None] = [None] * num_homes
         self._apex = np.empty((num_homes, 0, 0, 3), dtype=np.float32)
-        self._origin = (0.0, 0.0)
+        self._frame = np.zeros((num_homes, 3))
 
     def set(self, home: int, field: DistanceField) -> None:
         """Gives a home its field.
 
         Raises:
-            UserError: its map has another frame than those of the other homes.
+            UserError: its map has another shape than those of the other homes.
         """
         if self._apex.size == 0:
-            self._origin = field.origin
             self._apex = np.full((len(self._fields), *field.apex.shape), np.inf, np.float32)
-        if field.origin != self._origin or field.apex.shape != self._apex.shape[1:]:
+        if field.apex.shape != self._apex.shape[1:]:
             raise UserError("layout: homes that are asked together must be of one layout set")
         self._fields[home] = field
-        self._apex[home] = field.apex
+        self._apex[home], self._frame[home] = field.apex, field.frame
 
     def __getitem__(self, home: int) -> DistanceField:
         field = self._fields[home]
@@ -164,7 +180,7 @@ class DistanceFields:
         """Metres (n,) from points (n, 2) to the goals of the homes (n,); a home may be repeated."""
         homes = np.asarray(homes, dtype=np.int64)
         points = np.ascontiguousarray(points, np.float64)
-        return _distances_of(self._apex, *self._origin, homes, points)
+        return _distances_of(self._apex, self._frame, homes, points)
 
     def ahead(self, homes: np.ndarray, base: np.ndarray) -> np.ndarray:
         """What is left from base poses (n, 3), and where the next corner of the way is (n, 3).
@@ -174,11 +190,13 @@ class DistanceFields:
         """
         homes = np.asarray(homes, dtype=np.int64)
         base = np.ascontiguousarray(base, np.float64)
-        return _ahead_of(self._apex, *self._origin, homes, base)
+        return _ahead_of(self._apex, self._frame, homes, base)
 
 
 @njit(cache=True)
-def field_distance(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -> float:
+def field_distance(
+    apex: np.ndarray, x0: float, y0: float, cell_m: float, x: float, y: float
+) -> float:
     """Distance (m) at (x, y): that of the four cells around it, each by way of its own apex.
 
     Cells without a path are left out, unless the point lies in one: then it is inf.
@@ -186,7 +204,7 @@ def field_distance(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -
     ny, nx, _ = apex.shape
     if not (math.isfinite(x) and math.isfinite(y)):
         return np.inf
-    fx, fy = (x - x0) / CELL_M, (y - y0) / CELL_M
+    fx, fy = (x - x0) / cell_m, (y - y0) / cell_m
     if fx < 0.0 or fy < 0.0 or fx >= nx or fy >= ny:
         return np.inf
     if not math.isfinite(apex[int(fy), int(fx), 2]):
@@ -207,33 +225,37 @@ def field_distance(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -
 
 
 @njit(cache=True)
-def _distances(apex: np.ndarray, x0: float, y0: float, points: np.ndarray) -> np.ndarray:
+def _distances(
+    apex: np.ndarray, x0: float, y0: float, cell_m: float, points: np.ndarray
+) -> np.ndarray:
     out = np.empty(len(points))
     for i in range(len(points)):
-        out[i] = field_distance(apex, x0, y0, points[i, 0], points[i, 1])
+        out[i] = field_distance(apex, x0, y0, cell_m, points[i, 0], points[i, 1])
     return out
 
 
 @njit(cache=True)
 def _distances_of(
-    apex: np.ndarray, x0: float, y0: float, homes: np.ndarray, points: np.ndarray
+    apex: np.ndarray, frame: np.ndarray, homes: np.ndarray, points: np.ndarray
 ) -> np.ndarray:
     out = np.empty(len(points))
     for i in range(len(points)):
-        out[i] = field_distance(apex[homes[i]], x0, y0, points[i, 0], points[i, 1])
+        x0, y0, cell_m = frame[homes[i]]
+        out[i] = field_distance(apex[homes[i]], x0, y0, cell_m, points[i, 0], points[i, 1])
     return out
 
 
 @njit(cache=True)
 def _ahead_of(
-    apex: np.ndarray, x0: float, y0: float, homes: np.ndarray, base: np.ndarray
+    apex: np.ndarray, frame: np.ndarray, homes: np.ndarray, base: np.ndarray
 ) -> np.ndarray:
     out = np.zeros((len(base), 3))
     for i in range(len(base)):
         x, y, yaw = base[i]
-        left = field_distance(apex[homes[i]], x0, y0, x, y)
+        x0, y0, cell_m = frame[homes[i]]
+        left = field_distance(apex[homes[i]], x0, y0, cell_m, x, y)
         if math.isfinite(left):
-            ax, ay, _ = apex[homes[i], int((y - y0) / CELL_M), int((x - x0) / CELL_M)]
+            ax, ay, _ = apex[homes[i], int((y - y0) / cell_m), int((x - x0) / cell_m)]
             c, s = math.cos(yaw), math.sin(yaw)
             out[i] = left, c * (ax - x) + s * (ay - y), c * (ay - y) - s * (ax - x)
     return out
@@ -241,19 +263,19 @@ def _ahead_of(
 
 @njit(cache=True)
 def _snap(
-    free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, x: float, y: float
+    free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, cell_m: float, x: float, y: float
 ) -> tuple[bool, float, float]:
     """Whether a point has free floor near it, and where."""
     ny, nx = free.shape
     if not (math.isfinite(x) and math.isfinite(y)):
         return False, x, y
-    ix, iy = math.floor((x - x0) / CELL_M), math.floor((y - y0) / CELL_M)
+    ix, iy = math.floor((x - x0) / cell_m), math.floor((y - y0) / cell_m)
     if ix < 0 or iy < 0 or ix >= nx or iy >= ny or nearest[iy, ix] < 0:
         return False, x, y
     if free[iy, ix]:
         return True, x, y
     cell = nearest[iy, ix]
-    return True, x0 + (cell % nx + 0.5) * CELL_M, y0 + (cell // nx + 0.5) * CELL_M
+    return True, x0 + (cell % nx + 0.5) * cell_m, y0 + (cell // nx + 0.5) * cell_m
 
 
 @njit(cache=True)
@@ -294,7 +316,7 @@ def _sees(free: np.ndarray, ax: float, ay: float, bx: float, by: float) -> bool:
 
 @njit(cache=True)
 def _spread(
-    free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, roots: np.ndarray
+    free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, cell_m: float, roots: np.ndarray
 ) -> np.ndarray:
     """The apexes (ny, nx, 3) of a goal that consists of points (k, 2) on the free floor.
 
@@ -309,7 +331,7 @@ def _spread(
     state = np.zeros(ny * nx, dtype=np.int8)  # 1 queued on trust, 2 queued and seen, 3 done
     queue = [(0.0, 0) for _ in range(0)]
     for i in range(len(roots)):  # lengths are in cells from here on
-        gx, gy = (roots[i, 0] - x0) / CELL_M, (roots[i, 1] - y0) / CELL_M
+        gx, gy = (roots[i, 0] - x0) / cell_m, (roots[i, 1] - y0) / cell_m
         cell = int(gy) * nx + int(gx)
         px[cell], py[cell], start[cell] = gx, gy, 0.0
         best[cell] = math.sqrt((int(gx) + 0.5 - gx) ** 2 + (int(gy) + 0.5 - gy) ** 2)
@@ -340,7 +362,7 @@ def _spread(
                     px[other], py[other], start[other] = px[cell], py[cell], start[cell]
                     state[other] = 1
                     heapq.heappush(queue, (length, other))
-    return _apexes(free, nearest, x0, y0, px, py, start, best)
+    return _apexes(free, nearest, x0, y0, cell_m, px, py, start, best)
 
 
 @njit(cache=True)
@@ -406,6 +428,7 @@ def _apexes(
     nearest: np.ndarray,
     x0: float,
     y0: float,
+    cell_m: float,
     px: np.ndarray,
     py: np.ndarray,
     start: np.ndarray,
@@ -422,17 +445,17 @@ def _apexes(
             cell = iy * nx + ix
             near = nearest[iy, ix]
             if free[iy, ix]:
-                apex[iy, ix, 0] = x0 + px[cell] * CELL_M
-                apex[iy, ix, 1] = y0 + py[cell] * CELL_M
-                apex[iy, ix, 2] = start[cell] * CELL_M
+                apex[iy, ix, 0] = x0 + px[cell] * cell_m
+                apex[iy, ix, 1] = y0 + py[cell] * cell_m
+                apex[iy, ix, 2] = start[cell] * cell_m
             elif near >= 0 and _touch(iy, ix, near, nx):
-                apex[iy, ix, 0] = x0 + px[near] * CELL_M
-                apex[iy, ix, 1] = y0 + py[near] * CELL_M
-                apex[iy, ix, 2] = start[near] * CELL_M
+                apex[iy, ix, 0] = x0 + px[near] * cell_m
+                apex[iy, ix, 1] = y0 + py[near] * cell_m
+                apex[iy, ix, 2] = start[near] * cell_m
             elif near >= 0:
-                apex[iy, ix, 0] = x0 + (near % nx + 0.5) * CELL_M
-                apex[iy, ix, 1] = y0 + (near // nx + 0.5) * CELL_M
-                apex[iy, ix, 2] = best[near] * CELL_M
+                apex[iy, ix, 0] = x0 + (near % nx + 0.5) * cell_m
+                apex[iy, ix, 1] = y0 + (near // nx + 0.5) * cell_m
+                apex[iy, ix, 2] = best[near] * cell_m
     return apex
 
 
@@ -443,15 +466,15 @@ def _touch(iy: int, ix: int, other: int, nx: int) -> bool:
 
 
 @njit(cache=True)
-def _path(apex: np.ndarray, x0: float, y0: float, x: float, y: float) -> np.ndarray:
+def _path(apex: np.ndarray, x0: float, y0: float, cell_m: float, x: float, y: float) -> np.ndarray:
     """Corners (k, 2) from a point over the apexes to the goal; (0, 2) for no path."""
-    if not math.isfinite(field_distance(apex, x0, y0, x, y)):
+    if not math.isfinite(field_distance(apex, x0, y0, cell_m, x, y)):
         return np.empty((0, 2))
     points = np.empty((_MAX_BENDS, 2))
     points[0] = x, y
     count = 1
     while count < _MAX_BENDS:
-        ax, ay, start = apex[int((y - y0) / CELL_M), int((x - x0) / CELL_M)]
+        ax, ay, start = apex[int((y - y0) / cell_m), int((x - x0) / cell_m)]
         x, y = float(ax), float(ay)
         points[count] = x, y
         count += 1
