@@ -96,7 +96,8 @@ class PathMeter:
         before = np.where(np.isnan(self._left[rows]), shortest, self._left[rows])
         left = np.where(np.isfinite(left), left, before)
         self._left[rows] = left
-        gained = np.where(np.isfinite(before), before - left, 0.0)
+        known = np.isfinite(before)
+        gained = np.where(known, before, 0.0) - np.where(known, left, 0.0)
         progress = PathProgress(shortest, left, gained, self._driven[rows])
         if self._surveys:
             progress.farthest, progress.squares = self._floor[:, rows]
