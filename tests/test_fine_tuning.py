@@ -14,7 +14,7 @@ from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.ppo import PPO
-from tpsrl.rl.learning.rates import adapted
+from tpsrl.rl.learning.rates import adapted, desired_kl
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
@@ -119,6 +119,20 @@ def test_the_rate_falls_above_twice_the_desired_kl_and_rises_below_half(
     kl: float, may_rise: bool, expected: float
 ) -> None:
     assert adapted(3.0, kl, 0.01, (1.0, 5.0), may_rise) == pytest.approx(expected)
+
+
+def test_the_desired_kl_falls_by_equal_factors_where_it_is_to_fall() -> None:
+    falling = [desired_kl(0.04, 0.0025, progress) for progress in (0.0, 0.25, 0.5, 1.0, 1.5)]
+    assert falling == pytest.approx([0.04, 0.02, 0.01, 0.0025, 0.0025])
+    assert desired_kl(0.04, None, 0.5) == 0.04
+    rates = []
+    for progress in (0.0, 1.0):
+        rollout, policy, _ = collected()
+        settings = PPOSettings(schedule="adaptive", desired_kl=1e3, final_kl=1e-9, epochs=1)
+        ppo = PPO(policy, settings)
+        ppo.update(rollout, progress)
+        rates.append(ppo.rate)
+    assert rates == pytest.approx([2.5e-4 * 1.5, 2.5e-4 / 1.5])
 
 
 def test_an_adapted_rate_stays_in_its_bounds() -> None:

@@ -14,7 +14,7 @@ from tpsrl.rl.group import Alone, Group, average_gradients
 from tpsrl.rl.learning.entropy import coefficient_of
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.proximal import proximal_log_prob
-from tpsrl.rl.learning.rates import adapted, rate_factor
+from tpsrl.rl.learning.rates import adapted, desired_kl, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
@@ -125,6 +125,7 @@ class PPO:
         self._teacher = None if teacher is None else teacher.to(self.device)
         self.generator = torch.Generator().manual_seed(seed)
         self.rate = settings.learning_rate
+        self._desired_kl = settings.desired_kl
         of_value = [name for name in self._parameters if name.startswith(VALUE_PARTS)]
         self.optimizer = GuardedAdam(self._parameters, self.rate, settings.adam_eps, of_value)
         self.entropy = coefficient_of(settings, self.device)
@@ -159,6 +160,7 @@ class PPO:
         """
         settings = self.settings
         factor = rate_factor(settings.schedule, progress)
+        self._desired_kl = desired_kl(settings.desired_kl, settings.final_kl, progress)
         begun_with = self.rate * factor
         explained = self._estimate(rollout)
         coefficient = 0.0 if value_only else settings.imitation_coef * self._decay(progress)
@@ -223,7 +225,7 @@ class PPO:
         settings = self.settings
         if self._adaptive and not value_only:
             bounds = settings.rate_min, settings.rate_max
-            self.rate = adapted(self.rate, kl, settings.desired_kl, bounds, may_rise=last)
+            self.rate = adapted(self.rate, kl, self._desired_kl, bounds, may_rise=last)
 
     @property
     def shuffle(self) -> torch.Tensor:

@@ -13,6 +13,17 @@ def rate_factor(schedule: str, progress: float) -> float:
     return 1.0 - progress if schedule == "linear" else 1.0
 
 
+def desired_kl(start: float, final: float | None, progress: float) -> float:
+    """The KL that is desired at a share `progress` of the training: falls by equal factors.
+
+    The gradient of a rollout is mostly noise; what is left of a policy's failures in the end is
+    what the noise of its last updates makes of it.
+    """
+    if final is None or final <= 0.0 or start <= 0.0:
+        return start
+    return start * float(final / start) ** min(max(progress, 0.0), 1.0)
+
+
 def adapted(
     rate: float, kl: float, desired: float, bounds: tuple[float, float], may_rise: bool
 ) -> float:

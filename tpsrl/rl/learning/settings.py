@@ -33,6 +33,11 @@ class PPOSettings:
     desired_kl: float = config.option(
         0.01, "adaptive: the rate falls above twice this KL and rises below half of it", minimum=0
     )
+    final_kl: float | None = config.option(
+        None,
+        "adaptive: the desired KL falls to this in the course of the training (default: it stays)",
+        minimum=0,
+    )
     rate_min: float = config.option(1e-6, "adaptive: least rate", minimum=0, maximum=_LARGEST_RATE)
     rate_max: float = config.option(
         1e-3, "adaptive: largest rate", minimum=0, maximum=_LARGEST_RATE
