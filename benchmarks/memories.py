@@ -10,14 +10,13 @@ Markdown; the minutes are of one distillation, on as many cores as `processes` a
 """
 
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.variants import cells, chosen, run_tpsrl
+from benchmarks.variants import cells, chosen, mean_success, run_tpsrl
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
@@ -74,18 +73,9 @@ class Student:
 
     def success(self, blind: str, settings: Settings) -> float:
         """How often it succeeds, with the sensors of another run if some are named."""
-        shipped, out = self.folder / "mean", self.folder / f"eval{blind.replace(',', '_')}"
-        policy = shipped / f"{settings.skill}.safetensors"
-        if not policy.is_file():
-            latest = self.folder / "checkpoints/latest.safetensors"
-            words = ["export", settings.skill, f"agent={latest}", "sample=false"]
-            run_tpsrl(*words, f"out={shipped}", processes=0)
-        if not (out / "report.json").exists():
-            words = ["eval", settings.skill, f"agent={policy}"]
-            words += [f"num_episodes={settings.episodes}", "num_objects=12", f"out={out}"]
-            words += [f"blind={blind}"] if blind else []
-            run_tpsrl(*words, processes=settings.processes)
-        return float(json.loads((out / "report.json").read_text())["success"]["mean"])
+        return mean_success(
+            settings.skill, self.folder, settings.episodes, settings.processes, blind
+        )
 
 
 def main(words: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ validations.
 """
 
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.variants import cells, chosen, run_tpsrl
+from benchmarks.variants import cells, chosen, mean_success, run_tpsrl
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
@@ -82,16 +81,7 @@ class Teacher:
 
     def success(self, settings: Settings) -> float:
         """How often its mean action succeeds from starts that the training has not seen."""
-        policy, out = self.folder / "mean" / f"{settings.skill}.safetensors", self.folder / "eval"
-        if not policy.is_file():
-            latest = self.folder / "checkpoints/latest.safetensors"
-            words = ["export", settings.skill, f"agent={latest}", "sample=false"]
-            run_tpsrl(*words, f"out={policy.parent}", processes=0)
-        if not (out / "report.json").exists():
-            words = ["eval", settings.skill, f"agent={policy}", "num_objects=12"]
-            words += [f"num_episodes={settings.episodes}", f"out={out}"]
-            run_tpsrl(*words, processes=settings.processes)
-        return float(json.loads((out / "report.json").read_text())["success"]["mean"])
+        return mean_success(settings.skill, self.folder, settings.episodes, settings.processes)
 
 
 def record(settings: Settings) -> Path:
