@@ -158,6 +158,28 @@ def test_what_is_held_is_a_part_of_the_robot(one: MujocoSimulator) -> None:
     assert far == pytest.approx(0.1, abs=1e-3)
 
 
+def test_neighbours_are_loose_objects_beside_cup_and_goal(one: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    boxes = [on_floor("003_cracker_box", x + ahead, y) for ahead in (0.6, 0.9, 1.6)]
+    one.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *boxes)])
+    placed = one.state([0]).object_pos[0]
+    half_x = object_kind("003_cracker_box").half[0]
+    # The cup is 0.15 m above the first box; the goal is where that one stands.
+    one.homes[0].data.qpos[one.home.arm_qpos] = posture_above(
+        one.state([0]).base[0], placed[0] + np.array([0.0, 0.0, 0.15 + HALF_M])
+    )
+    mujoco.mj_kinematics(one.homes[0].model, one.homes[0].data)
+    free = one.neighbours([0], np.array([-1]), placed[:1])[0]
+    assert free[0, 2] == pytest.approx(-1.0, abs=0.05)
+    assert free[0, 3] == pytest.approx(0.15, abs=0.02)
+    assert free[1, 3] < 0.0  # inside the box itself
+    cup, goal = one.neighbours([0], np.array([0]), placed[:1])[0]
+    assert cup[0] > 0.5 and free[0, 3] < cup[3] < CLEARANCE_RANGE_M
+    np.testing.assert_allclose(goal, [1.0, 0.0, 0.0, 0.3 - half_x], atol=2e-3)
+    both = np.array([2]), placed[2:]
+    assert one.neighbours([0], *both)[0, 1].tolist() == [0.0, 0.0, 0.0, np.float32(0.4)]
+
+
 def test_doors_are_where_they_stand_now(one: MujocoSimulator) -> None:
     source = StartSource("open_fridge", split="val", num_episodes=1)
     one.reset([0], [source[0].episode])

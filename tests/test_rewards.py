@@ -498,6 +498,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
             facing=world_.ee_pos[:, 0],
             extent=world_.ee_pos,
             clearance=world_.ee_quat[:, None, :],
+            neighbours=world_.ee_quat[:, None, :],
             motion=world_.ee_quat[:, [0, 1, 2, 1, 2, 3]],
         )
         for choice in observation.CHOICES:

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import pickle
 from collections.abc import Iterator
@@ -158,6 +159,26 @@ def test_with_an_order_its_starts_come_in_turn(options: Options) -> None:
     assert found == [[4, 5, 0, 4], [0, 4, 5, 0]]
 
 
+def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
+    told = EnvOptions.of(options)
+    fresh, retried = (
+        TrainingVecEnvFactory("pick", told, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
+    )
+    repeated = []
+    for homes in (fresh, retried):
+        homes.reset(range(N))
+        begun: list[list[int]] = [[] for _ in range(N)]
+        for turn in range(6 * 30):
+            for over in homes.step(range(N), action(turn)).episodes:
+                begun[over.env].append(over.start_index)
+        repeated.append(np.mean([a == b for row in begun for a, b in zip(row, row[1:])]))
+        # A start that has failed four times running is hopeless.
+        runs = [len([*group]) for row in begun for _, group in itertools.groupby(row)]
+        assert len(begun[0]) == 30 and max(runs) < 12
+    assert repeated[0] < 0.35 < repeated[1]
+    assert not any(fresh._failed) and all(retried._failed)
+
+
 @pytest.mark.parametrize("skill", ["place", "pick"])
 def test_a_new_policy_keeps_what_it_begins_with_and_else_tries_the_grip(skill: str) -> None:
     homes = TrainingVecEnvFactory(skill, EnvOptions(num_objects=4))([0])
@@ -198,7 +219,7 @@ def test_starts_and_actions_are_drawn_from_streams_of_their_own(
 @pytest.mark.parametrize("options", ["pick", "navigate"], indirect=True)
 def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
     skill = options["starts"][0].episode.id.partition("_")[0]
-    made = factory(options, skill)
+    made = dataclasses.replace(factory(options, skill), retry=0.5)
     serial = SerialEnvPool(made, N)
     serial.reset()
     for turn in range(4):
@@ -263,6 +284,8 @@ def test_damaged_arrays_of_a_home_are_refused_by_name(homes: TrainingVecEnv) -> 
         ("start", 2**80),
         ("start", float("inf")),
         ("start", None),
+        ("failed", [[-1, 1]]),
+        ("failed", [["x", 1]]),
         ("reward", "much"),
         ("terms", []),
         ("terms", {"slack": []}),

@@ -24,7 +24,14 @@ from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
 from tpsrl.errors import UserError, unknown
-from tpsrl.world.fetch import ARM, CLEARANCE_RANGE_M, CLEARANCE_ROWS, LASER_RANGE_M, LASER_RAYS
+from tpsrl.world.fetch import (
+    ARM,
+    CLEARANCE_RANGE_M,
+    CLEARANCE_ROWS,
+    LASER_RANGE_M,
+    LASER_RAYS,
+    NEIGHBOUR_ROWS,
+)
 from tpsrl.world.scan import RANGE_M, RAYS
 from tpsrl.world.state import WorldState
 
@@ -37,8 +44,9 @@ class Readings:
     is `tpsrl.world.scan.Scanner.ranges`, `facing` (n,) the direction in the world, in radians, in
     which the face of the handle looked when the skill began. By the episode: `extent` (n, 3) are
     the half extents of the object, in metres. By the engine: `laser` (n, rays) is
-    `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`, `motion`
-    (n, 6) `Simulator.object_velocity`.
+    `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`,
+    `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
+    `Simulator.object_velocity`.
     """
 
     way: Any = None
@@ -47,6 +55,7 @@ class Readings:
     extent: Any = None
     laser: Any = None
     clearance: Any = None
+    neighbours: Any = None
     motion: Any = None
 
 
@@ -151,9 +160,18 @@ def _motion(task: TaskState, measures: Measures, world: WorldState, readings: Re
 
 
 def _clearance(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return _closeness(readings.clearance)
+
+
+def _neighbours(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return _closeness(readings.neighbours)
+
+
+def _closeness(surfaces: Any) -> Any:
+    """Directions and distances (n, points, 4) of surfaces as (n, 4 points) numbers."""
     # What is nearer counts for more, and what is far for nothing.
-    xp = array_namespace(readings.clearance)
-    towards, distance = readings.clearance[..., :3], readings.clearance[..., 3:]
+    xp = array_namespace(surfaces)
+    towards, distance = surfaces[..., :3], surfaces[..., 3:]
     closeness = xp.clip(1.0 - distance / CLEARANCE_RANGE_M, 0.0, 1.0)
     parts = xp.concat([closeness * closeness, closeness * towards], axis=-1)
     return xp.reshape(parts, (parts.shape[0], -1))
@@ -202,6 +220,7 @@ MARGINS = "margins"  # of distances that are to fall under a threshold
 SHAPE = "shape"  # of the object, by the episode
 MOTION = "motion"  # of the object, by the engine
 CLEARANCE = "clearance"  # of the robot's body, by the engine
+NEIGHBOURS = "neighbours"  # loose objects beside cup and goal, by the engine
 
 HOME_M = (
     30.0  # no two points of an apartment are farther apart, nor is a way along its floor longer
@@ -250,6 +269,8 @@ SENSORS: dict[str, Sensor] = {
     MOTION: Sensor(6, _motion, True, -_FAST, _FAST),  # velocity of the object, base frame
     # Of each point closeness squared, and the direction to the nearest surface times closeness.
     CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),
+    # The same, from the cup and from object, handle or goal to the nearest other loose object.
+    NEIGHBOURS: Sensor(4 * NEIGHBOUR_ROWS, _neighbours, True, -1.0, 1.0),
     LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
     "start_from_ee": vector(_start_from_ee, HOME_M),  # where the object was, end effector's frame
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place it, end effector's frame
@@ -260,7 +281,8 @@ SENSORS: dict[str, Sensor] = {
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY)  # what "teacher" adds to "full"
+# What "teacher" adds to "full".
+TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS)
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 

@@ -220,7 +220,7 @@ class SkillBatch:
     ) -> Observation:
         """All of these homes' observations but depth: the vectors (m, k) by name."""
         readings = self._maps.read(env_ids, world)
-        self._maps.measure(readings, self.simulator, env_ids, state.object)
+        self._maps.measure(readings, self.simulator, env_ids, state)
         seen = state, measures, world, readings
         shown: Observation = {"state": sensors.observe(self.skill, self.sensors, *seen)}
         if self.critic:

@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import CLEARANCE, FACING, LASER, MOTION, SCAN, SHAPE, WAY, Readings
+from skills.core.sensors import (
+    CLEARANCE,
+    FACING,
+    LASER,
+    MOTION,
+    NEIGHBOURS,
+    SCAN,
+    SHAPE,
+    WAY,
+    Readings,
+)
 from skills.core.skill import Skill
 from skills.core.state import TaskState
 from skills.envs.path_meter import PathMeter, check_array
@@ -58,7 +68,7 @@ class MapSensors:
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
         self._sees_laser, self._feels = LASER in names, CLEARANCE in names
-        self._sees_motion = MOTION in names
+        self._sees_motion, self._sees_neighbours = MOTION in names, NEIGHBOURS in names
         self._shows_way, self._follows = WAY in names, skill.follows_path or rewards_way
 
     def begin(
@@ -104,18 +114,23 @@ class MapSensors:
     @property
     def asks_engine(self) -> bool:
         """Whether anything is sensed that `measure` asks the engine for."""
-        return self._sees_laser or self._feels or self._sees_motion
+        asked = self._sees_laser, self._feels, self._sees_motion, self._sees_neighbours
+        return any(asked)
 
     def measure(
-        self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], targets: np.ndarray
+        self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], state: TaskState
     ) -> Readings:
-        """Adds to readings what the engine measures; `targets` (m,) are the objects concerned."""
+        """Adds to readings what the engine measures in m homes with these tasks."""
+        targets: np.ndarray = state.object
         if self._sees_laser:
             readings.laser = simulator.laser(env_ids)
         if self._feels:
             readings.clearance = simulator.clearance(env_ids, targets)
         if self._sees_motion:
             readings.motion = simulator.object_velocity(env_ids, targets)
+        if self._sees_neighbours:
+            points = self._skill.destination(state)
+            readings.neighbours = simulator.neighbours(env_ids, targets, points)
         return readings
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:

@@ -42,6 +42,9 @@ _START_GRIP, _START_GRIP_STD = 0.5, 0.2
 
 _DRAWS = 100  # that may fall on starts in quarantine
 
+RETRIES = 16  # failed starts that a home remembers
+_FAILS = 4  # after which a start is taken for hopeless
+
 _PARTS = ("home", "task", "path")  # of the arrays of a snapshot
 _STARTS = 2**53  # more than any source has
 _LARGEST = 1e6  # metres, newtons: beyond it a task's state is damaged
@@ -59,6 +62,11 @@ class TrainingVecEnvFactory:
     ends an episode as a failure does, with no return behind it; without it the episode is cut off,
     as if it went on (Pardo et al., ICML 2018, have both). With `desynchronise` the first episode of
     each home begins with some of its steps gone, so that not all homes in lock-step end together.
+
+    With `retry` that share of a home's episodes begins where one of its last `RETRIES` failed ones
+    did, until that start succeeds or has failed `_FAILS` times (as success-guided resets,
+    arXiv 2610.12465, replay failures). Groups of starts that are drawn by their success are too
+    coarse for that: a policy that succeeds from 19 of 20 starts of an episode fails from one.
     """
 
     skill: str
@@ -68,6 +76,7 @@ class TrainingVecEnvFactory:
     stride: int = 1
     limit_ends: bool = False
     desynchronise: bool = False
+    retry: float = 0.0
 
     def prepare(self, processes: int | None = None) -> None:
         """Makes the episodes that starts are drawn from, before several workers do it at once.
@@ -138,6 +147,8 @@ class TrainingVecEnv:
         self._avoided: frozenset[int] = frozenset()
         self._rngs = [generator(Stream.STARTS, factory.seed, env) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
+        self._retry = factory.retry
+        self._failed: list[dict[int, int]] = [{} for _ in env_ids]  # start: times, oldest first
         self._reward = np.zeros(self.num_envs)
         self._terms: dict[str, np.ndarray] = {}
         self._resets_s = 0.0
@@ -227,6 +238,7 @@ class TrainingVecEnv:
             "episode": found.home.episode.to_json(),
             "rng": self._rngs[env_id].bit_generator.state,
             "start": int(self._start[env_id]),
+            "failed": list(self._failed[env_id].items()),
             "reward": float(self._reward[env_id]),
             "terms": {name: float(total[env_id]) for name, total in self._terms.items()},
         }
@@ -246,6 +258,9 @@ class TrainingVecEnv:
             start, reward = int(note["start"]), float(note["reward"])
             if not 0 <= start < _STARTS:
                 raise ValueError("start: out of range")
+            failed = {int(place): int(times) for place, times in note.get("failed", ())}
+            if not all(0 <= place < _STARTS for place in failed):
+                raise ValueError("failed: out of range")
             terms = {str(name): float(total) for name, total in note["terms"].items()}
             self._batch.simulator.restore(env_id, home)
             self._check_task(env_id, groups["task"], len(episode.objects))
@@ -255,7 +270,7 @@ class TrainingVecEnv:
             raise UserError(said if said.startswith("snapshot:") else f"snapshot: {said}") from None
         except _DAMAGE as error:
             raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
-        self._rngs[env_id] = rng
+        self._rngs[env_id], self._failed[env_id] = rng, failed
         self._start[env_id], self._reward[env_id] = start, reward
         for name in terms.keys() | self._terms.keys():
             total = self._terms.setdefault(name, np.zeros(self.num_envs))
@@ -289,6 +304,9 @@ class TrainingVecEnv:
     def _next(self, env_id: int) -> tuple[int, Start]:
         """The next start of a home, after its index."""
         if not self._order:
+            again = self._retried(env_id)
+            if again is not None:
+                return again, self._source[again]
             for _ in range(_DRAWS):
                 index, start = self._source.draw(self._rngs[env_id])
                 if index not in self._avoided:
@@ -299,11 +317,29 @@ class TrainingVecEnv:
         index = self._order[place % len(self._order)]
         return index, self._source.in_turn(index)
 
+    def _retried(self, env_id: int) -> int | None:
+        """A start that failed, if it is a home's turn to begin there once more."""
+        if not self._retry or self._rngs[env_id].random() >= self._retry:
+            return None
+        failed = [start for start in self._failed[env_id] if start not in self._avoided]
+        return failed[int(self._rngs[env_id].integers(len(failed)))] if failed else None
+
+    def _remember(self, env_id: int, success: bool) -> None:
+        """Notes whether the episode failed that is over."""
+        failed, start = self._failed[env_id], int(self._start[env_id])
+        times = failed.pop(start, 0) + 1
+        if not self._retry or success or times >= _FAILS:
+            return
+        failed[start] = times
+        if len(failed) > RETRIES:
+            del failed[next(iter(failed))]
+
     def _episode(self, env_id: int, done: BatchStep, row: int) -> EpisodeStats:
         """The record of an episode that is over."""
         outcome = done.outcome
         failure = self._batch.skill.failures[int(outcome.failure[row])]
         success = bool(outcome.success[row])
+        self._remember(env_id, success)
         return EpisodeStats(
             env=self._names[env_id],
             start_index=int(self._start[env_id]),

@@ -78,7 +78,7 @@ class LearnedPolicy:
     def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
         """What the engine measures for `act`."""
         readings = sensors.Readings()
-        return self._maps.measure(readings, simulator, [env_id], self._task.object)
+        return self._maps.measure(readings, simulator, [env_id], self._task)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""

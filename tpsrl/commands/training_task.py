@@ -54,6 +54,7 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
         settings.seed,
         limit_ends=settings.limit_ends,
         desynchronise=settings.preset.desynchronise,
+        retry=settings.preset.retry,
     )
     making = None if settings.processes is None else max(settings.processes, 1)
     with renamed("starts", "start_states"):

@@ -97,6 +97,16 @@ class Simulator(Protocol):
         """
         ...
 
+    def neighbours(
+        self, env_ids: Sequence[int], targets: np.ndarray, points: np.ndarray
+    ) -> np.ndarray:
+        """Loose objects nearest to cups and to `points` (n, 3), (n, NEIGHBOUR_ROWS, 4) float32.
+
+        See `tpsrl.sim.clearance.Clearance.neighbours`. Neither what is held nor the objects
+        `targets` (n,) count.
+        """
+        ...
+
     def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:
         """Velocities (n, 6) float32 of one object each, world frame: m/s, then rad/s.
 

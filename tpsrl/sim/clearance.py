@@ -21,6 +21,7 @@ from tpsrl.world.fetch import (
     GRIPPER,
     HAND_POINTS,
     HELD_POINTS,
+    NEIGHBOUR_ROWS,
 )
 
 _CENTRE = np.array((0.1, 0.0, 0.7))  # of what the arm can reach, in the base frame
@@ -83,6 +84,74 @@ class Clearance:
             target,
             out,
         )
+
+    def neighbours(self, one: MujocoHome, target: int, point: np.ndarray, out: np.ndarray) -> None:
+        """Writes which other loose object is nearest to the cup and to a point.
+
+        Rows of `out` (2, 4) float32 are like those of `measure`: first that of the cup, then that
+        of `point` (3,) of the world, in metres. Neither the held object nor that in slot `target`
+        counts.
+        """
+        tip = np.array((GRIPPER + CUP, 0.0, 0.0))
+        points = np.empty((NEIGHBOUR_ROWS, 3))
+        _place(one.xpos[self._wrist], one.xmat[self._wrist], tip, points[0])
+        points[1] = point
+        _measure_loose(
+            one.geom_pos,
+            one.geom_mat,
+            one.geom_size,
+            one.geom_bound,
+            one.geom_margin,
+            self._geoms,
+            self._kinds,
+            self._slots,
+            one.xmat[self._base],
+            one.held,
+            target,
+            points,
+            out,
+        )
+
+
+@njit(cache=True)
+def _measure_loose(
+    geom_pos: np.ndarray,
+    geom_mat: np.ndarray,
+    geom_size: np.ndarray,
+    geom_bound: np.ndarray,
+    geom_margin: np.ndarray,
+    geoms: np.ndarray,
+    kinds: np.ndarray,
+    slots: np.ndarray,
+    turn: np.ndarray,
+    held: int,
+    target: int,
+    points: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    found = np.empty(4)
+    for p in range(len(points)):
+        row = out[p]
+        row[0], row[1], row[2], row[3] = 0.0, 0.0, 0.0, CLEARANCE_RANGE_M
+        for i in range(len(geoms)):
+            g = geoms[i]
+            if slots[i] < 0 or slots[i] == held or slots[i] == target:
+                continue
+            if geom_margin[g] <= 0.5 * NEVER_M:
+                continue
+            if _beyond(geom_pos[g], geom_bound[g], points[p], row[3]):
+                continue
+            _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], points[p], found)
+            if found[3] < row[3]:
+                _in_frame(turn, found, row)
+
+
+@njit(cache=True)
+def _in_frame(turn: np.ndarray, found: np.ndarray, row: np.ndarray) -> None:
+    """Writes a vector of the world and a distance (4,) into `row`, the vector in a body's frame."""
+    for k in range(3):
+        row[k] = turn[k] * found[0] + turn[3 + k] * found[1] + turn[6 + k] * found[2]
+    row[3] = found[3]
 
 
 @njit(cache=True)
@@ -156,9 +225,7 @@ def _measure(
             _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], point, found)
             if found[3] < best:
                 best = found[3]
-                for k in range(3):
-                    row[k] = turn[k] * found[0] + turn[3 + k] * found[1] + turn[6 + k] * found[2]
-                row[3] = best
+                _in_frame(turn, found, row)
 
 
 @njit(cache=True)

@@ -16,7 +16,7 @@ from tpsrl.sim.observe import observe
 from tpsrl.sim.pictures import Pictures
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import CLEARANCE_ROWS, LASER_RAYS
+from tpsrl.world.fetch import CLEARANCE_ROWS, LASER_RAYS, NEIGHBOUR_ROWS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.state import JOINTS, WorldState
 
@@ -151,6 +151,15 @@ class MujocoSimulator:
         out = np.empty((len(env_ids), CLEARANCE_ROWS, 4), dtype=np.float32)
         for row, (env, target) in enumerate(zip(env_ids, targets.tolist(), strict=True)):
             self._clearance.measure(self.homes[env], target, out[row])
+        return out
+
+    def neighbours(
+        self, env_ids: Sequence[int], targets: np.ndarray, points: np.ndarray
+    ) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.neighbours`."""
+        out = np.empty((len(env_ids), NEIGHBOUR_ROWS, 4), dtype=np.float32)
+        for row, (env, target) in enumerate(zip(env_ids, targets.tolist(), strict=True)):
+            self._clearance.neighbours(self.homes[env], target, points[row], out[row])
         return out
 
     def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:

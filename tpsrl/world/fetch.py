@@ -94,3 +94,4 @@ CLEARANCE_POINTS = (
 )
 HAND_POINTS, HELD_POINTS = 2, 2
 CLEARANCE_ROWS = len(CLEARANCE_POINTS) + HELD_POINTS
+NEIGHBOUR_ROWS = 2  # points that the nearest loose object is measured from: cup and goal

@@ -68,6 +68,12 @@ class TrainSettings:
     practice_floor: float = config.option(
         0.02, "of practice=success: what is added to p (1 - p)", minimum=1e-6, maximum=1.0
     )
+    retry: float = config.option(
+        0.0,
+        "share of the episodes that begin once more where one of the same environment failed",
+        minimum=0.0,
+        maximum=0.9,
+    )
     sensors: str = config.option(
         "", "what the policy is shown beside the camera, unless sensors= says so"
     )
