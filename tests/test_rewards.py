@@ -36,7 +36,7 @@ from skills.registry import get, names, planned
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
-from tpsrl.world.state import WorldState
+from tpsrl.world.state import JOINTS, WorldState
 
 AHEAD = SkillGoal(position=(1.0, 6.0, 0.8))  # 4 m in front of the robot
 PICK = SkillGoal(1)  # at (1, 2, 0.8)
@@ -96,13 +96,17 @@ def test_navigate_ends_with_stop_in_success_or_failure():
     assert not silent.success[0] and not silent.terminated[0]
 
 
-def test_navigate_pays_for_pushing_drawers_and_doors_about_if_told_to():
+def test_pushing_other_drawers_and_doors_costs_if_told_to():
     worlds = [opened(DRAWER, value) for value in (0.45, 0.44, 0.4405, 0.46)]
-    for weight in (0.0, 10.0):
-        _, outcome = run("navigate", AHEAD, *worlds, joints=weight)
-        assert outcome.reward_terms["joints"][0] == pytest.approx(-weight * 0.0195)
-        _, trembles = run("navigate", AHEAD, *worlds[:3], joints=weight)
+    for skill, goal in (("navigate", AHEAD), ("place", PLACE), ("open_fridge", OPEN)):
+        _, outcome = run(skill, goal, *worlds, joints=10.0)
+        assert outcome.reward_terms["joints"][0] == pytest.approx(-0.195)
+        _, trembles = run(skill, goal, *worlds[:3], joints=10.0)
         assert trembles.reward_terms["joints"][0] == 0.0
+        _, free = run(skill, goal, *worlds)
+        assert "joints" not in free.reward_terms
+    _, own = run("open_drawer", SkillGoal(marker=JOINTS[DRAWER]), *worlds, joints=10.0)
+    assert own.reward_terms["joints"][0] == 0.0
 
 
 # -- Pick --------------------------------------------------------------------------------------
@@ -195,6 +199,16 @@ def test_place_ends_with_a_release_off_the_goal():
     assert FAILURES[dropped.failure[0]] == "dropped"
     _, priced = run("place", PLACE, carrying(1, 2.5, 1.0), broken, drop=0.7)
     assert priced.reward_terms["drop"][0] == -0.7
+
+
+def test_place_pays_for_throwing_if_told_to():
+    still = carrying(1, 2.5, 0.8), carrying(1, 2.5, 0.8), carrying(1, 2.5, 0.8, held=-1)
+    thrown = carrying(1, 2.5, 0.82), carrying(1, 2.5, 0.81), carrying(1, 2.51, 0.81, held=-1)
+    for worlds, expected in ((still, 0.0), (thrown, -0.5 * 30 * 0.01)):
+        _, outcome = run("place", PLACE, *worlds, throw=0.5)
+        assert outcome.reward_terms["throw"][0] == pytest.approx(expected)
+        _, later = run("place", PLACE, *worlds, carrying(1, 2.6, 0.8, held=-1), throw=0.5)
+        assert later.reward_terms["throw"][0] == 0.0
 
 
 def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():

@@ -171,7 +171,7 @@ def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
         for turn in range(6 * 30):
             for over in homes.step(range(N), action(turn)).episodes:
                 begun[over.env].append(over.start_index)
-        repeated.append(np.mean([a == b for row in begun for a, b in zip(row, row[1:])]))
+        repeated.append(np.mean([a == b for row in begun for a, b in itertools.pairwise(row)]))
         # A start that has failed four times running is hopeless.
         runs = [len([*group]) for row in begun for _, group in itertools.groupby(row)]
         assert len(begun[0]) == 30 and max(runs) < 12

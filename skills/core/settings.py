@@ -36,10 +36,16 @@ class TaskSettings:
     speed: float = config.option(
         0.0, "penalty for each step and (m/s)^2 of the base; 1 rad/s counts as 0.5 m/s"
     )
+    joints: float = config.option(
+        0.0,
+        "penalty for each metre or radian that a drawer or door is pushed which the skill is not "
+        "about",
+        minimum=0,
+    )
 
 
 # Of the weights that all skills share.
-PENALTIES = ("slack", "constraint", "force", "force_end", "speed")
+PENALTIES = ("slack", "constraint", "force", "force_end", "speed", "joints")
 _LIMITS = ("force_total_n", "force_instant_n")
 
 

@@ -55,6 +55,7 @@ class TaskState(Struct):
     steps: Any  # (n,) int
     force_total: Any  # (n,) newton, the world's after the step before
     force_sum: Any  # (n,) newton, rises of force since the task began
+    joints: Any  # (n, J) m or rad, of drawers and doors after the step before
     memory: Memory
 
     @property

@@ -20,7 +20,7 @@ from skills.core.settings import PENALTIES, TaskSettings
 from skills.core.skill import FORCE_LIMIT, Evaluation, Grip, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
-from tpsrl.world.state import WorldState
+from tpsrl.world.state import JOINTS, WorldState
 
 
 class RewardTerms(Mapping[str, Any]):
@@ -82,6 +82,7 @@ def begin(skill: Skill, goals: Goals, world: WorldState, thresholds: Any) -> Tas
         steps=xp.zeros_like(world.step),
         force_total=world.force_total,
         force_sum=xp.zeros_like(world.force),
+        joints=world.joints,
         memory=skill.remember(goals, measures, world),
     )
 
@@ -106,6 +107,8 @@ def evaluate(
     return Verdict(measures, conditions, success, found)
 
 
+_PUSHED = 0.002  # m or rad in a step; a joint at rest trembles by less
+_JOINTS = Constant(tuple(range(len(JOINTS))))
 _LEVERS = Constant((1.0, 1.0, 0.5))  # of the base's velocity (x, y, yaw), the last in metres
 
 
@@ -150,6 +153,8 @@ def step(
     if settings.speed > 0.0:
         velocity = world.base_velocity * _LEVERS.like(world.base_velocity)
         amounts["speed"] = xp.sum(velocity * velocity, axis=-1)
+    if settings.joints > 0.0:
+        amounts["joints"] = _pushed(task, world)
     names = tuple(amounts)
     weights = rules.weights(names).like(rise)
     # The method costs a quarter of the namespace's function, and every library has it.
@@ -165,6 +170,7 @@ def step(
         steps=steps,
         force_total=world.force_total,
         force_sum=force_sum,
+        joints=world.joints,
         memory=found.memory,
     )
     terms = RewardTerms(names, amount, weights)
@@ -196,6 +202,14 @@ class _Rules:
 
 
 _rules = functools.cache(_Rules)
+
+
+def _pushed(task: TaskState, world: WorldState) -> Any:
+    """By how much (n,) drawers and doors moved in a step, but for the one that a task is about."""
+    xp = array_namespace(world.joints)
+    own = _JOINTS.like(task.joint) == task.joint[:, None]
+    moved = xp.sum(xp.where(own, 0.0, xp.abs(world.joints - task.joints)), axis=1)
+    return xp.where(moved > _PUSHED, moved, 0.0)
 
 
 def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:

@@ -19,8 +19,6 @@ from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
 
-_PUSHED = 0.002  # in a step; a joint at rest trembles by less
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NavigateSettings(TaskSettings):
@@ -29,9 +27,6 @@ class NavigateSettings(TaskSettings):
     distance: float = config.option(1.0, "reward for each metre nearer, as the crow flies")
     heading: float = config.option(1.0, "reward for each radian turned towards the goal")
     heading_within_m: float = config.option(3.0, "where turning is rewarded", minimum=0)
-    joints: float = config.option(
-        0.0, "penalty for each metre or radian by which a drawer or door is pushed about", minimum=0
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +56,6 @@ class NavigateMemory(Memory):
 
     distance: Any  # (n,) m
     heading: Any  # (n,) rad
-    joints: Any  # (n, J) m or rad, of drawers and doors
 
 
 class Navigate(Skill):
@@ -71,7 +65,6 @@ class Navigate(Skill):
     needs = ("position",)
     parts = (action.BASE, action.STOP)
     sensors = ("goal_polar", "arm")
-    penalties = ("joints",)
     full_sensors: ClassVar[tuple[str, ...]] = (
         "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way", "scan",
     )  # fmt: skip
@@ -99,7 +92,7 @@ class Navigate(Skill):
 
     def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
         """See `Skill.remember`."""
-        return NavigateMemory(measures.distance, measures.heading, world.joints)
+        return NavigateMemory(measures.distance, measures.heading)
 
     def conditions(
         self,
@@ -128,22 +121,17 @@ class Navigate(Skill):
         settings: Any,
         thresholds: Any,
     ) -> Evaluation:
-        """Rewards coming nearer and, near the goal, turning to it; any stop ends the episode.
-
-        habitat-lab's has no term for doors and drawers: `joints` has a weight of 0 unless told.
-        """
+        """Rewards coming nearer and, near the goal, turning to it; any stop ends the episode."""
         xp, before = array_namespace(world.base), task.memory
         assert isinstance(before, NavigateMemory)
         within = settings.heading_within_m
         near = (measures.distance < within) & (before.distance < within)
         turned = xp.abs(before.heading) - xp.abs(measures.heading)
-        pushed = xp.sum(xp.abs(world.joints - before.joints), axis=1)
         return Evaluation(
             failure=xp.where(stop & ~success, STOPPED, 0),
             amounts={
                 "distance": before.distance - measures.distance,
                 "heading": xp.where(near, turned, 0.0),
-                "joints": xp.where(pushed > _PUSHED, pushed, 0.0),
             },
-            memory=NavigateMemory(measures.distance, measures.heading, world.joints),
+            memory=NavigateMemory(measures.distance, measures.heading),
         )

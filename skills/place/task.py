@@ -26,6 +26,7 @@ from skills.core.skill import DROPPED, WRONG_DROP, Evaluation, Line, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
+from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.state import WorldState
 
 WrongDrop = Literal["release", "rest"]
@@ -45,6 +46,9 @@ class PlaceSettings(TaskSettings):
     )
     drop: float = config.option(
         0.0, "penalty for letting go elsewhere and for what is lost, which ends the episode"
+    )
+    throw: float = config.option(
+        0.0, "penalty for each m/s of the object's speed when it is let go", minimum=0
     )
     wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
     lost_m: float = config.option(
@@ -85,6 +89,7 @@ class PlaceMeasures(Measures):
 class PlaceMemory(Memory):
     """The step before; whether the object was let go, and whether it stood free at its goal."""
 
+    position: Any  # (n, 3) m, where the object was in the world
     distance: Any  # (n,) m
     rest: Any  # (n,) m
     released: Any  # (n,) bool
@@ -95,7 +100,7 @@ class Place(Skill):
     """The definition; `SkillGoal.object` is what to place, `SkillGoal.position` where."""
 
     settings_type = PlaceSettings
-    penalties = ("drop",)
+    penalties = ("drop", "throw")
     needs = ("object", "position")
     parts = (action.ARM, action.GRIP, action.BASE)
     grip = "release"
@@ -126,7 +131,8 @@ class Place(Skill):
     def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
         """See `Skill.remember`; without anything in the hand there is nothing to let go."""
         never = array_namespace(world.base).zeros_like(world.violation)
-        return PlaceMemory(measures.distance, measures.rest, ~measures.holding, never)
+        thing = each(world.object_pos, goals.object)
+        return PlaceMemory(thing, measures.distance, measures.rest, ~measures.holding, never)
 
     def conditions(
         self,
@@ -173,6 +179,8 @@ class Place(Skill):
         if settings.lost_m > 0.0:  # it rolled away; Place takes nothing up again
             lost = free & (measures.distance > settings.lost_m)
             wrong, dropped = wrong | lost, dropped | lost
+        thing = each(world.object_pos, task.object)
+        speed = CONTROL_HZ * length(thing - before.position)
         # What is let go near the edge of its goal often rolls out of it.
         precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
         return Evaluation(
@@ -181,6 +189,9 @@ class Place(Skill):
                 "distance": xp.where(same, millimetres(progress), 0.0),
                 "place": xp.where(released & at_goal, precise, 0.0),
                 "drop": dropped,
+                "throw": xp.where(released, speed, 0.0),
             },
-            memory=PlaceMemory(measures.distance, measures.rest, before.released | free, back),
+            memory=PlaceMemory(
+                thing, measures.distance, measures.rest, before.released | free, back
+            ),
         )

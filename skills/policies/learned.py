@@ -153,7 +153,7 @@ class LearnedPolicy:
             if measured is None:
                 raise UserError(f"measured: the policy of {network.skill} needs the engine's")
             readings.laser, readings.clearance = measured.laser, measured.clearance
-            readings.motion = measured.motion
+            readings.motion, readings.neighbours = measured.motion, measured.neighbours
         vector = sensors.observe(self._skill, network.sensors, state, measures, world, readings)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:
