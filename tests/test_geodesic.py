@@ -8,7 +8,14 @@ import pytest
 from tpsrl.errors import UserError
 from tpsrl.world.approach import REACH_M, SURROUNDINGS_M, approach, sees
 from tpsrl.world.fetch import BASE_RADIUS
-from tpsrl.world.floor import CELL_M, CLOSED, floor_map, main_floor, random_base_pose
+from tpsrl.world.floor import (
+    CELL_M,
+    CLOSED,
+    floor_map,
+    layout_obstacles,
+    main_floor,
+    random_base_pose,
+)
 from tpsrl.world.geodesic import (
     SNAP_M,
     DistanceFields,
@@ -315,6 +322,21 @@ def test_the_way_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
     assert np.isfinite(distance_field(free_floor(LAYOUT, wide), point).distance(*behind))
     # Far away nothing is known, which is why it takes so little time.
     assert field.distance(point[0] + 2 * SURROUNDINGS_M, point[1]) == np.inf
+
+
+def test_a_level_line_into_a_shelf_leaves_room_for_the_forearm() -> None:
+    point, wide = fridge_shelf(), (1.57, *CLOSED[1:])
+    field = approach(LAYOUT, point, wide)
+    obstacles = layout_obstacles(LAYOUT, wide)
+    places = free_floor(LAYOUT, wide).within(point[0], point[1], REACH_M)
+    beside = np.array([[0.05, 0.05, 0.0]])
+    lines = [
+        sees(places, np.array(point), obstacles.centre, obstacles.rotation, obstacles.half + grown)
+        for grown in (0.0 * beside, beside)
+    ]
+    there = np.array([field.distance(*place) for place in places]) < 0.01
+    assert there.any() and lines[1][there].all()
+    assert (lines[0] & ~there).any()  # a line without width may graze the door
 
 
 def test_all_surroundings_have_one_shape_also_at_the_edge_of_the_map() -> None:
