@@ -309,6 +309,22 @@ def test_a_deviation_is_kept_within_its_bounds_and_can_come_back_from_them(
         assert torch.all(moves == (sign if sign == direction else 0))
 
 
+def test_switches_may_have_a_deviation_of_their_own() -> None:
+    spec = EnvSpec({"state": (4,)}, (True,) * 3, switches=(2,))
+    data = {"state": torch.randn(5, 4)}
+    for own, expected in ((0.0, 0.05), (0.4, 0.4)):
+        settings = PolicySettings(
+            encoder="state", lstm_layers=0, initial_std=0.1, switches=True, switch_std=own
+        )
+        made = ActorCritic(spec, settings)
+        made.action_head.bound(0.05)  # what the others fall to in the end of a training
+        std = made.act(
+            data, torch.zeros(5, 3), made.initial_memory(5), torch.ones(5, dtype=torch.bool)
+        ).std
+        torch.testing.assert_close(std[:, :2], torch.full((5, 2), 0.05))
+        torch.testing.assert_close(std[:, 2], torch.full((5,), expected))
+
+
 def test_means_are_kept_within_one_by_tanh_if_asked_for() -> None:
     for squash in (True, False):
         made = policy(dataclasses.replace(SMALL, squash_mean=squash))

@@ -258,11 +258,13 @@ class GaussianHead(nn.Module):
     """Features (n, size) to mean and standard deviation (n, A).
 
     Means begin near `EnvSpec.initial_mean`, standard deviations at `EnvSpec.initial_std`, within
-    bounds.
+    bounds. That of switches is fixed where the settings have one for them.
 
     Raises:
         UserError: the initial standard deviation is not within its bounds.
     """
+
+    fixed: torch.Tensor  # (A,) bool
 
     def __init__(self, size: int, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
@@ -270,7 +272,11 @@ class GaussianHead(nn.Module):
         settings.check()
         initial, low, high = settings.initial_std, settings.min_std, settings.max_std
         self.bounds = math.log(low), math.log(high)
-        self.squash = settings.squash_mean
+        self.squash, self.switch_std = settings.squash_mean, settings.switch_std
+        fixed = torch.zeros(actions, dtype=torch.bool)
+        if settings.switches and settings.switch_std > 0.0:
+            fixed[list(spec.switches)] = True
+        self.register_buffer("fixed", fixed, persistent=False)
         self.mean = _linear(size, actions, 0.01)
         if spec.initial_mean:
             wanted = torch.tensor(spec.initial_mean)
@@ -297,7 +303,7 @@ class GaussianHead(nn.Module):
         log_std = self.std(features) if self.log_std is None else self.log_std
         # Without gradients the plain clamp is the same, and takes a tenth of the time.
         bounded = _Bounded.apply if torch.is_grad_enabled() else torch.clamp
-        std = bounded(log_std, *self.bounds).exp()
+        std = torch.where(self.fixed, self.switch_std, bounded(log_std, *self.bounds).exp())
         return torch.tanh(mean) if self.squash else mean, std.expand_as(mean)
 
 

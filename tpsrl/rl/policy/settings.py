@@ -28,6 +28,7 @@ _LATER = (
     "critic",
     "frozen_encoder",
     "switches",
+    "switch_std",
 )
 
 
@@ -92,6 +93,12 @@ class PolicySettings:
     max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6, maximum=10.0)
     switches: bool = config.option(
         False, "grip and stop count by their sign alone, in probabilities and entropy"
+    )
+    switch_std: float = config.option(
+        0.0,
+        "standard deviation of these, so that both signs are drawn now and then; 0: as of others",
+        minimum=0.0,
+        maximum=10.0,
     )
     dtype: Literal["float32", "bfloat16"] = config.option(
         "float32", "arithmetic of the network; what comes out is float32"
