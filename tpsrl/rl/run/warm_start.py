@@ -29,7 +29,15 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 
 # Settings of the training's own; the others are the checkpoint's.
-_OWN = ("initial_std", "min_std", "max_std", "dtype", "frozen_encoder", "switches")
+_OWN = (
+    "initial_std",
+    "min_std",
+    "max_std",
+    "dtype",
+    "frozen_encoder",
+    "switches",
+    "switch_std",
+)
 _OF_ENCODER = ("encoder", "encoder_width", "visual_width")  # settings that shape an encoder
 _TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
 _CRITIC = ("critic.",)
