@@ -4,6 +4,7 @@ One object for training and deployment alike, so that a policy is shown the same
 has doors and drawers where they stand when the skill begins.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,9 +99,11 @@ class MapSensors:
         """The ways of homes, for a skill that is judged by them."""
         return self.meter.path(homes) if self.meter is not None and self._follows else None
 
-    def read(self, homes: Sequence[int], world: WorldState) -> Readings:
-        """What is sensed from where the bases are."""
-        readings = Readings()
+    def read(
+        self, homes: Sequence[int], world: WorldState, measured: Readings | None = None
+    ) -> Readings:
+        """What is sensed from where the bases are, beside what the engine has `measured`."""
+        readings = Readings() if measured is None else dataclasses.replace(measured)
         if self._shows_way and self.meter is not None:
             readings.way = self.meter.ahead(homes, world.base)
         if self._scanner is not None:

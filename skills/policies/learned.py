@@ -148,12 +148,9 @@ class LearnedPolicy:
     ) -> dict[str, torch.Tensor]:
         network = self._network
         measures = self._skill.measure(state, world, self._thresholds)
-        readings = self._maps.read([0], world)
-        if self.asks_engine:
-            if measured is None:
-                raise UserError(f"measured: the policy of {network.skill} needs the engine's")
-            readings.laser, readings.clearance = measured.laser, measured.clearance
-            readings.motion, readings.neighbours = measured.motion, measured.neighbours
+        if self.asks_engine and measured is None:
+            raise UserError(f"measured: the policy of {network.skill} needs the engine's")
+        readings = self._maps.read([0], world, measured)
         vector = sensors.observe(self._skill, network.sensors, state, measures, world, readings)
         shown = {"state": torch.from_numpy(vector)}
         if network.depth is not None:

@@ -46,6 +46,8 @@ class Clearance:
         self._geoms = np.flatnonzero(collides)
         self._kinds = model.geom_type[self._geoms].astype(np.int64)
         self._slots = home.geom_slot[self._geoms].astype(np.int64)
+        loose = self._slots >= 0
+        self._loose = self._geoms[loose], self._kinds[loose], self._slots[loose]
         bodies = [model.body(name).id for name, _ in CLEARANCE_POINTS]
         self._bodies = np.array(bodies, dtype=np.int64)
         self._local = np.array([point for _, point in CLEARANCE_POINTS])
@@ -102,9 +104,7 @@ class Clearance:
             one.geom_size,
             one.geom_bound,
             one.geom_margin,
-            self._geoms,
-            self._kinds,
-            self._slots,
+            *self._loose,
             one.xmat[self._base],
             one.held,
             target,
@@ -135,7 +135,7 @@ def _measure_loose(
         row[0], row[1], row[2], row[3] = 0.0, 0.0, 0.0, CLEARANCE_RANGE_M
         for i in range(len(geoms)):
             g = geoms[i]
-            if slots[i] < 0 or slots[i] == held or slots[i] == target:
+            if slots[i] == held or slots[i] == target:
                 continue
             if geom_margin[g] <= 0.5 * NEVER_M:
                 continue
