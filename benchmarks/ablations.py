@@ -27,9 +27,10 @@ import numpy as np
 
 from benchmarks.variants import cells, chosen, run_tpsrl
 from skills import registry
-from tpsrl import config, files
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
+from tpsrl.runtime import files
 
 DISTANCES = (2, 4, 6)  # metres
 HORIZON = 200

@@ -37,8 +37,9 @@ from skills import registry
 from skills.core.interface import SkillGoal
 from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
-from tpsrl import config, files
+from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState

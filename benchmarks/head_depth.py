@@ -20,9 +20,9 @@ from scipy import ndimage
 
 import tpsrl.sim
 from skills.navigate.task import NavigateThresholds
+from tpsrl.render.video import colour_depth
 from tpsrl.sim import datasets
 from tpsrl.sim.base import Simulator
-from tpsrl.video import colour_depth
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, floor_map, main_floor

@@ -146,9 +146,6 @@ COMMANDS = {
         ),
         exact=False,
     ),
-    "bench_scale": Killed(
-        _words("bench scale ranks=2 simulate=0 turns=1 rollouts=1 out=out"), exact=False
-    ),
 }
 
 

@@ -22,11 +22,12 @@ from pathlib import Path
 
 import torch
 
-from tpsrl import config, machine
+from tpsrl import config
 from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import machine
 
 NAMES = ("steps", "memory MiB", "workers MiB", "descriptors", "workers'", "shared MiB")
 ROWS, SLACK = 10, 1.05

@@ -36,8 +36,8 @@ class AgentPreset:
 
     name: str = ""
     learned: Literal["some", "never", "all"] = "some"
-    stand_ins: bool = config.option(True, "scripted skills act for those without a checkpoint")
-    pretrained: bool = config.option(False, "shipped policies act for skills that have one")
+    stand_ins: bool = config.option(True, "use the scripted skill where there is no checkpoint")
+    pretrained: bool = config.option(False, "use the shipped policy where there is one")
     nav_stop_within_m: float | None = None
     nav_after_open_drawer: bool | None = None
     without: list[str] = dataclasses.field(default_factory=list)

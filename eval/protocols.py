@@ -42,11 +42,11 @@ class Protocol:
     """
 
     name: str = ""
-    skills: Any = config.table(tables.thresholds_table, "when each skill has succeeded")
+    skills: Any = config.table(tables.thresholds_table, "success thresholds of each skill")
     predicates: PredicateThresholds = dataclasses.field(default_factory=PredicateThresholds)
-    limits: Any = config.table(execution_limits_table, "within an episode of a scenario")
+    limits: Any = config.table(execution_limits_table, "limits within a scenario")
     episode_steps: EpisodeSteps = dataclasses.field(default_factory=EpisodeSteps)
-    alone: Any = config.table(tables.alone_table, "of a skill by itself")
+    alone: Any = config.table(tables.alone_table, "limits of a skill evaluated alone")
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
     stage_rule: Literal["ever", "cumulative", "subtask"] = "ever"
     add_arm_rest: bool = True

@@ -21,46 +21,49 @@ class RunSettings:
         "protocol",
         Protocol,
         "habitat",
-        "what counts as success; protocol.KEY=... changes an entry",
+        "evaluation protocol; protocol.KEY=... overrides an entry",
         minimum=0,
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
-        "val", "apartments: of training, validation, or of training with the fridge elsewhere"
+        "val", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
     )
     num_episodes: int | None = config.option(
         None,
-        "how many, from the first (default: 20, or all of the file)",
+        "number of episodes, counted from the first (default: 20, or the whole file)",
         minimum=1,
         maximum=config.MOST_EPISODES,
     )
-    seed: int = config.option(0, "of the generated episodes", minimum=0)
+    seed: int = config.option(0, "seed of episode generation", minimum=0)
     processes: int = config.option(
-        0, "worker processes; 0: one for each core", minimum=0, maximum=config.MOST_PROCESSES
+        0, "number of worker processes; 0: one per core", minimum=0, maximum=config.MOST_PROCESSES
     )
     skills: Any = config.table(
         tables.paths_table,
-        "skills.SKILL=PATH lets a checkpoint or training act for a skill, or `pretrained`",
+        "policy of each skill: skills.SKILL=PATH of a checkpoint or training, or `pretrained`",
     )
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
     videos: int = config.option(
-        0, "film the first so many episodes", minimum=0, maximum=config.MOST_EPISODES
+        0,
+        "number of episodes to film, counted from the first",
+        minimum=0,
+        maximum=config.MOST_EPISODES,
     )
     video_stride: int = config.option(
-        4, "control steps from frame to frame", minimum=1, maximum=_MOST_STRIDE
+        4, "control steps between video frames", minimum=1, maximum=_MOST_STRIDE
     )
     measure_view: bool = config.option(
-        False, "measure how often what is in the hand blocks the head camera's view"
+        False, "measure how often the held object blocks the head camera"
     )
     view_stride: int = config.option(
-        5, "control steps from look to look", minimum=1, maximum=_MOST_STRIDE
+        5, "control steps between view measurements", minimum=1, maximum=_MOST_STRIDE
     )
-    out: str | None = config.option(None, "folder of the results (default: out/NAME)")
+    out: str | None = config.option(None, "output folder (default: out/NAME)")
 
 
 class _CarriesOutPlans:
@@ -108,23 +111,25 @@ class AllSettings(_CarriesOutPlans, RunSettings):
         f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
         minimum=0,
     )
-    replan: bool = config.option(False, "after a failure plan again from what is seen")
+    replan: bool = config.option(False, "replan from the observed state after a failure")
     after_timeout: bool = config.option(
-        True, "where a timeout ends an episode, run on to see what would have come"
+        True, "continue after a timeout that ends the episode, to report both readings of timeouts"
     )
     actions: str = config.option(
-        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+        "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
     )
     analysis_episodes: int = config.option(
-        200, "of the first so many analyse the handoffs (docs/handoffs.md); 0: of none", minimum=0
+        200,
+        "number of episodes in the handoff analysis, counted from the first; 0: no analysis",
+        minimum=0,
     )
     analysis_steps: int | None = config.option(
         None,
-        "control steps that repaired continuations may take (default: four times the evaluation's)",
+        "budget of control steps for repaired continuations (default: four times the evaluation's)",
         minimum=0,
     )
     analysis_players: int = config.option(
-        3, "types of handoffs whose repairs are told apart, the rest together", minimum=1, maximum=6
+        3, "number of handoff types whose repairs are attributed separately", minimum=1, maximum=6
     )
 
 
@@ -132,10 +137,14 @@ class AllSettings(_CarriesOutPlans, RunSettings):
 class EvalSettings(AllSettings):
     """The settings of an evaluation of one scenario."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
-    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    scenario: Scenario = config.preset(
+        "scenario", Scenario, None, "name or file of the scenario", files=True
+    )
+    episodes: str | None = config.option(
+        None, "episode dataset (.jsonl.gz) to use instead of generated episodes"
+    )
     episode: str | None = config.option(
-        None, "run this one alone, by its id or number; without an analysis"
+        None, "run only this episode, by its id or number; no handoff analysis"
     )
 
 
@@ -145,12 +154,12 @@ class SkillsSettings(RunSettings):
 
     agent: str = config.option(
         "",
-        "who acts: scripted (if there is one), zero, random, pretrained, or the path of a "
-        "checkpoint or training; a skill may have agents of its own",
+        "agent: scripted, zero, random, pretrained, or the path of a checkpoint or training; "
+        "some skills have further agents",
     )
     num_objects: int | None = config.option(
         None,
-        "objects of an episode, 1 to 30 (default: as in the skill's dataset)",
+        "number of objects, 1 to 30 (default: as in the skill's dataset)",
         minimum=1,
         maximum=30,
     )
@@ -160,16 +169,16 @@ class SkillsSettings(RunSettings):
 class SkillSettings(SkillsSettings):
     """The settings of an evaluation of one skill by itself."""
 
-    skill: str = config.option("", "which one")
+    skill: str = config.option("", "name of the skill")
     blind: str | None = config.option(
         None,
-        "sensors that show the policy another run, to tell whether it looks: depth, laser, or both "
-        "by commas",
+        "comma-separated sensors (depth, laser) replaced by those of another run, to test "
+        "whether the policy uses them",
     )
     starts: str | None = config.option(
         None,
-        "instead of the skill's own: a file of recorded start states, bank:DIR/SKILL, along:DIR, "
-        "rearranged, or a mixture such as own:0.5,bank:DIR/SKILL:0.5",
+        "start states: own (default), a file, bank:DIR/SKILL, along:DIR, rearranged, or a "
+        "mixture such as own:0.5,bank:DIR/SKILL:0.5",
     )
 
 
@@ -177,28 +186,32 @@ class SkillSettings(SkillsSettings):
 class BankSettings(_CarriesOutPlans):
     """The settings of a bank of exit states; the keys of an evaluation that make sense for it."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
+    scenario: Scenario = config.preset(
+        "scenario", Scenario, None, "name or file of the scenario", files=True
+    )
     protocol: Protocol = config.preset(
         "protocol",
         Protocol,
         "habitat",
-        "when skills and episodes end; protocol.KEY=... changes an entry",
+        "evaluation protocol; protocol.KEY=... overrides an entry",
         minimum=0,
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
-        "train", "apartments: of training, validation, or of training with the fridge elsewhere"
+        "train", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
     )
     num_episodes: int | None = config.option(
         None,
-        "how many, from the first (default: 20, or all of the file)",
+        "number of episodes, counted from the first (default: 20, or the whole file)",
         minimum=1,
         maximum=config.MOST_EPISODES,
     )
-    seed: int = config.option(0, "of the generated episodes", minimum=0)
-    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    seed: int = config.option(0, "seed of episode generation", minimum=0)
+    episodes: str | None = config.option(
+        None, "episode dataset (.jsonl.gz) to use instead of generated episodes"
+    )
     processes: int = config.option(
-        0, "worker processes; 0: one for each core", minimum=0, maximum=config.MOST_PROCESSES
+        0, "number of worker processes; 0: one per core", minimum=0, maximum=config.MOST_PROCESSES
     )
     agent: AgentPreset = config.preset(
         "agent",
@@ -209,29 +222,28 @@ class BankSettings(_CarriesOutPlans):
     )
     skills: Any = config.table(
         tables.paths_table,
-        "skills.SKILL=PATH lets a checkpoint or training act for a skill, or `pretrained`",
+        "policy of each skill: skills.SKILL=PATH of a checkpoint or training, or `pretrained`",
     )
     actions: str = config.option(
-        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+        "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
     )
-    replan: bool = config.option(False, "after a failure plan again from what is seen")
+    replan: bool = config.option(False, "replan from the observed state after a failure")
     after_timeout: bool = config.option(
-        True, "where a timeout ends an episode, run on; what comes then is kept too"
+        True, "continue after a timeout that ends the episode, and keep the later states too"
     )
     only: Literal["all", "succeeded", "failed"] = config.option(
-        "all", "keep the states in which the skill before had succeeded, or failed"
+        "all", "keep only the states after a skill that succeeded, or failed"
     )
     along: int = config.option(
         0,
-        "of each run of a skill so many states on its way are kept, too, for "
-        "start_states=along:DIR/SKILL",
+        "number of states to keep along each skill's run, for start_states=along:DIR/SKILL",
         minimum=0,
         maximum=_MOST_STRIDE,
     )
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
-    out: str | None = config.option(None, "folder of the bank (default: out/bank/SCENARIO)")
+    out: str | None = config.option(None, "output folder of the bank (default: out/bank/SCENARIO)")

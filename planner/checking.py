@@ -13,8 +13,8 @@ from pddlpy import pddl
 from pddlpy.diagnostics import diagnose
 
 from planner.predicates import PLANNING_ONLY, PREDICATES
-from tpsrl import files
 from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import files
 
 _MOST_BYTES = 2**17  # of a file; the shipped ones have 7000
 _DEEPEST = 40  # brackets in each other

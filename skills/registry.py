@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from skills.spec import SkillSpec
 from tpsrl.errors import UserError, unknown
-from tpsrl.plugins import UserModules, told
+from tpsrl.runtime.user_modules import UserModules, told
 
 ENTRY_POINT = "tpsrl.skills"
 VARIABLE = "TPSRL_SKILL_MODULES"
@@ -161,7 +161,7 @@ def load_modules(names: str) -> str:
     """Imports modules that register skills, here and in every worker process from now on.
 
     Args:
-        names: as `tpsrl.plugins.UserModules.load` takes them
+        names: as `tpsrl.runtime.user_modules.UserModules.load` takes them
 
     Returns:
         The same with whole paths, good from any directory.

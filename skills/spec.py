@@ -97,7 +97,9 @@ class SkillSpec:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name != self.name.lower():
-            raise UserError(f"skill: '{self.name}' is no name; use lower case and underscores")
+            raise UserError(
+                f"skill: '{self.name}' is not a valid name; use lower case and underscores"
+            )
         if DEFAULT_PROTOCOL not in self.protocols:
             raise UserError(f"skill {self.name}: protocols lack '{DEFAULT_PROTOCOL}'")
         own = self.protocols[DEFAULT_PROTOCOL]

@@ -1,3 +1,4 @@
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -5,6 +6,12 @@ import pytest
 
 import tpsrl.sim
 from tpsrl.sim.base import Simulator
+
+
+def pytest_configure() -> None:
+    """Restores Ctrl-C, which a job in the background (`make test &`) may have inherited ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

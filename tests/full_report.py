@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tpsrl.video import VideoWriter
+from tpsrl.render.video import VideoWriter
 
 ODD_ID = 'val <script>document.title="hit"</script> & "7"'
 ODD_CAUSE = "holding(<b>obj_0</b>, robot_0)"

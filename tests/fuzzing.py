@@ -169,7 +169,6 @@ LINES = (
         (),
         1,
     ),
-    Line(("bench", "scale"), {"ranks": "0", "simulate": "2", "seeds": "1", "out": "out"}, (), 1),
     Line(("warmup",), {}, (), 1),
     Line(("doctor",), {}, (), 1),
 )

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from tpsrl.sim.base import Capabilities, Snapshot, Sphere
+from tpsrl.render.cameras import Sphere
+from tpsrl.sim.base import Capabilities, Snapshot
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.fetch import REST_EE

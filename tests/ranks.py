@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from tpsrl.rl import group as groups
-from tpsrl.rl.group import Group
+from tpsrl.rl.distributed import group as groups
+from tpsrl.rl.distributed.group import Group
 
 _LIMIT_S = 120.0
 

@@ -252,7 +252,7 @@ def test_entries_that_contradict_each_other_are_refused_before_anything_runs(
 
 
 def test_one_episode_is_not_several() -> None:
-    with pytest.raises(UserError, match="num_episodes: episode=0 is one episode, 3 were asked"):
+    with pytest.raises(UserError, match="num_episodes: episode=0 is one episode, 3 requested"):
         obtain(load().scenario, "val", 0, 3, None, one="0")
 
 

@@ -91,7 +91,7 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["collector=verr"], "collector: unknown value 'verr'; did you mean 'ver'"),
-        (["collector=ver,ver"], "collector: ver,ver names one twice"),
+        (["collector=ver,ver"], "collector: ver,ver contains a duplicate"),
         (["task=pik"], "task: unknown value 'pik'; did you mean 'pick'"),
         (["turns=0"], "turns: 0 is out of range"),
         (["preset.collector=foo"], "preset.collector: unknown value 'foo'"),

@@ -4,8 +4,8 @@ import pytest
 from furnished_scene import furnished_model, random_cameras
 
 from tpsrl.errors import UserError
-from tpsrl.sim.cameras import look_at
-from tpsrl.sim.caster import BOX, CAPSULE, CYLINDER, PLANE, SPHERE, Caster
+from tpsrl.render.cameras import look_at
+from tpsrl.render.caster import BOX, CAPSULE, CYLINDER, PLANE, SPHERE, Caster
 
 ELLIPSOID = 4
 SHAPES = {

@@ -80,7 +80,7 @@ def test_a_truncated_file_is_a_user_error(tmp_path: Path, keep: float) -> None:
     path = saved(tmp_path / "a")
     whole = path.read_bytes()
     path.write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
-    with pytest.raises(UserError, match="truncated or no checkpoint"):
+    with pytest.raises(UserError, match="truncated or not a checkpoint"):
         checkpoint.load(path)
 
 
@@ -100,7 +100,7 @@ def test_foreign_files_are_refused_and_run_nothing(tmp_path: Path) -> None:
     torch.save({"weights": torch.zeros(3), "bomb": Bomb(trace)}, tmp_path / "torch")
     (tmp_path / "text").write_text("hello" * 100)
     for name in ("pickled", "torch", "text"):
-        with pytest.raises(UserError, match="truncated or no checkpoint"):
+        with pytest.raises(UserError, match="truncated or not a checkpoint"):
             checkpoint.load(tmp_path / name)
     assert not trace.exists()
     save_file({"weights": torch.zeros(3)}, tmp_path / "other")

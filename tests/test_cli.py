@@ -80,7 +80,7 @@ def test_a_long_list_of_choices_does_not_push_the_help_aside(
     lines = capsys.readouterr().out.splitlines()
     (seed,) = [line for line in lines if line.startswith("  seed=0 ")]
     (at,) = [i for i, line in enumerate(lines) if line.startswith("  scenario=")]
-    assert seed.index("of the") < 45 and lines[at + 1].strip() == "what to do"
+    assert seed.index("seed of") < 45 and lines[at + 1].strip() == "name or file of the scenario"
 
 
 def test_help_leaves_out_what_the_word_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +101,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
     [
         (["evl"], "command: unknown value 'evl'; did you mean 'eval'?"),
         (["bench", "sin"], "command: unknown value 'bench sin'; did you mean 'bench sim'?"),
+        (["bench", "scale"], "command: 'bench scale' is now python -m benchmarks.scaling"),
         (["eval"], "tidy_house, tidy_house_reachable, all, navigate, "),
         (["eval", "seed=1"], "scenario: choose one of prepare_groceries, "),
         (["eval", "tidy_hose"], "skill: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
@@ -131,7 +132,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["eval", "nowhere/x.yaml"], "nowhere/x.yaml: cannot be read (No such file"),
         (["plan", "x.yaml"], "x.yaml: cannot be read (No such file or directory)"),
         (["plan", "tidy_house", "scenario.clutter=[024_bow]"], "did you mean '024_bowl'?"),
-        (["plan", "tidy_house", "episode=x"], "episode: 'x' is not a whole number"),
+        (["plan", "tidy_house", "episode=x"], "episode: 'x' is not an integer"),
         (
             ["plan", "tidy_house", "episodes=/proc/nowhere/x.gz"],
             "episodes: cannot read /proc/nowhere/x.gz",
@@ -145,9 +146,9 @@ def test_help_of_half_a_command_lists_what_it_may_become(
             ["clone", "pick", "demos=x", "frames=2", "rounds=2"],
             "rounds: 2 divide the 2 frames into parts of less than one",
         ),
-        (["bank", "tidy_house", "out=\udcff"], "out: '\\udcff' is no text in UTF-8"),
-        (["eval", "pick", "agent=a/\udcff/b"], "agent: 'a/\\udcff/b' is no text in UTF-8"),
-        (["report", "\udcff"], "report: '\\udcff' is no text in UTF-8"),
+        (["bank", "tidy_house", "out=\udcff"], "out: '\\udcff' is not valid UTF-8"),
+        (["eval", "pick", "agent=a/\udcff/b"], "agent: 'a/\\udcff/b' is not valid UTF-8"),
+        (["report", "\udcff"], "report: '\\udcff' is not valid UTF-8"),
         (["train"], "skill: choose one of navigate, pick, place, "),
         (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
         (["train", "seed=1"], "skill: choose one of navigate, pick, place, "),
@@ -169,7 +170,10 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         ),
         (["train", "pick", "preset.ppo.entropy_coef=2"], "preset.ppo.entropy_coef: 2.0 is not"),
         (["train", "pick", "init=/proc/nowhere"], "init: no checkpoint /proc/nowhere"),
-        (["train", "resume=/proc/nowhere"], "resume: /proc/nowhere is no folder of a training"),
+        (
+            ["train", "resume=/proc/nowhere"],
+            "resume: /proc/nowhere is not the folder of a training",
+        ),
         (["train", "pick", "starts=/proc/nowhere/x.npz"], "cannot read /proc/nowhere/x.npz"),
     ],
 )
@@ -315,10 +319,10 @@ def test_a_reader_that_has_enough_causes_no_traceback() -> None:
         ("exec >&-", 0, "", ""),
         ("exec 2>&-", 2, "", ""),
         ("exec <&- >&- 2>&-", 2, "", ""),
-        ("export NUMBA_NUM_THREADS=0", 2, "", "NUMBA_NUM_THREADS: '0' is no number of at least 1"),
-        ("export NUMBA_NUM_THREADS=a", 2, "", "NUMBA_NUM_THREADS: 'a' is no number of at least 1"),
-        ("export OMP_NUM_THREADS=abc", 2, "", "OMP_NUM_THREADS: 'abc' is no number of at least 1"),
-        ("export OMP_NUM_THREADS=", 2, "", "OMP_NUM_THREADS: '' is no number of at least 1"),
+        ("export NUMBA_NUM_THREADS=0", 2, "", "NUMBA_NUM_THREADS: '0' is not an integer >= 1"),
+        ("export NUMBA_NUM_THREADS=a", 2, "", "NUMBA_NUM_THREADS: 'a' is not an integer >= 1"),
+        ("export OMP_NUM_THREADS=abc", 2, "", "OMP_NUM_THREADS: 'abc' is not an integer >= 1"),
+        ("export OMP_NUM_THREADS=", 2, "", "OMP_NUM_THREADS: '' is not an integer >= 1"),
         ("export OMP_NUM_THREADS=' 4 ,2'", 2, "", "scenario or skill: unknown value 'nothing'"),
         ("export TORCH_LOGS=foo", 2, "", "TORCH_LOGS: torch does not know 'foo'; unset it"),
         ("rmdir $PWD", 2, "", "the current folder is not there any more"),

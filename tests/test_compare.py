@@ -87,14 +87,14 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
     ("report", "message"),
     [
         ({"success": {}}, "not as an evaluation writes it"),
-        ({"success": 1}, "report.json: success: 1 is no object with keys"),
+        ({"success": 1}, "report.json: success: 1 is not an object with keys"),
         ({"runs": [{"folder": ".."}]}, "runs: no folder in it: '..'"),
         ({"runs": [{"folder": "/etc"}]}, "runs: no folder in it: '/etc'"),
         ({"runs": [{"folder": ""}]}, "runs: no folder in it: ''"),
         ({"runs": [{"folder": "itself"}]}, "itself is itself of several"),
-        ({"runs": 3}, "report.json: runs: 3 is no list"),
+        ({"runs": 3}, "report.json: runs: 3 is not a list"),
         ({"runs": [{}]}, "runs: no folder in it: None"),
-        ({"runs": [{"folder": "b"}] * 2}, "runs: b is named twice"),
+        ({"runs": [{"folder": "b"}] * 2}, "runs: b is repeated"),
         ({"success": "\x1b[2J"}, "has control characters in it"),
         ({"success": "\x9b2J"}, "has control characters in it"),
     ],
@@ -246,7 +246,7 @@ def test_names_are_the_last_parts_of_paths_that_tell_them_apart() -> None:
         ([], "report: name the folder of an evaluation, or several"),
         (["nowhere"], "nowhere/report.json: cannot be read (No such file or directory); name the"),
         (["a", "out=b"], "out: a single report is written where it was; leave it out"),
-        (["a", "a/"], "report: a is named twice"),
+        (["a", "a/"], "report: a is repeated"),
         (["a", "b", "out=b"], "out: b is one of the evaluations; take another folder"),
         (["a", "skill"], "report: skill is not of one scenario; only agents on one compare"),
         (["torn"], "report: torn/report.json: "),
@@ -291,18 +291,18 @@ def _change(value: Any, key: str, to: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "to", "message"),
     [
-        ("stage_goals.0.reached", "<script>", "stage_goals[0].reached: '<script>' is no whole"),
-        ("num_episodes", True, "num_episodes: True is no whole number"),
-        ("blame.0.count", 1.5, "blame[0].count: 1.5 is no whole number"),
-        ("repairs.0.gain", 3e6, "repairs[0].gain: 3000000.0 is no number from -1 to 1"),
+        ("stage_goals.0.reached", "<script>", "stage_goals[0].reached: '<script>' is not an int"),
+        ("num_episodes", True, "num_episodes: True is not an integer"),
+        ("blame.0.count", 1.5, "blame[0].count: 1.5 is not an integer"),
+        ("repairs.0.gain", 3e6, "repairs[0].gain: 3000000.0 is not a number from -1 to 1"),
         ("propagation.product_isolated", 1e9, "propagation.product_isolated: "),
-        ("handoffs.0.n", "1", "handoffs[0].n: '1' is no whole number"),
+        ("handoffs.0.n", "1", "handoffs[0].n: '1' is not an integer"),
         ("handoff_matrix.0.errors.0.bins.0.n", [], "handoff_matrix[0].errors[0].bins[0].n: []"),
         ("reel.0.clips.0.video", "//evil.example/x.mp4", "reel[0].clips[0].video: "),
-        ("reel.0.clips.0.poster", "../x.png", "poster: '../x.png' is no file in the folder"),
+        ("reel.0.clips.0.poster", "../x.png", "poster: '../x.png' is not a file in the folder"),
         ("reel.0.cause", ": " * 100_000, "is longer than 100,000 letters"),
         ("findings", ["x"] * 20_000, "findings: it has 20,000 entries, 10,000 at most"),
-        ("replan", [[]], "replan: [[]] is neither true nor false"),
+        ("replan", [[]], "replan: [[]] is not a boolean"),
     ],
 )
 def test_what_a_report_holds_is_of_its_type(
@@ -373,7 +373,7 @@ def test_of_several_reports_none_is_written_when_one_is_damaged(tmp_path: Path) 
 def test_a_comparison_is_written_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     folders = [str(write(tmp_path / "a", FIRST)), str(write(tmp_path / "b", SECOND))]
     (tmp_path / "out" / name).mkdir(parents=True)
-    with pytest.raises(UserError, match=f"out: .*{name} is no plain file"):
+    with pytest.raises(UserError, match=f"out: .*{name} is not a regular file"):
         reports.compare(folders, str(tmp_path / "out"), QUIET)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
 
@@ -383,5 +383,5 @@ def test_an_index_that_cannot_be_written_stops_the_runs_before_they_begin(tmp_pa
         raise AssertionError("nothing is to be run")
 
     (tmp_path / "set_table" / "timing.json").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"out: .*set_table/timing\.json is no plain file"):
+    with pytest.raises(UserError, match=r"out: .*set_table/timing\.json is not a regular file"):
         several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)

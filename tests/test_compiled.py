@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import pytest
 
-from tpsrl.compiled import digest
+from tpsrl.runtime.compiled import digest
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,7 +24,7 @@ print(home.answer(10.0), sum(home.answer.stats.cache_hits.values()))
 HOME = """
 from parts.sizes import WIDTH
 from parts.work import twice
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 
 @njit(cache=True)
 def answer(x):
@@ -36,7 +36,7 @@ OFFSET = 0.0
 """
 WORK = """
 from parts import sizes
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 
 @njit(cache=True)
 def twice(x):

@@ -78,16 +78,16 @@ def test_a_value_may_hold_an_equals_sign() -> None:
         ("rules.limits=3", "rules.limits: set one of its entries, such as rules.limits.total=..."),
         ("rules=lose", "rules: unknown value 'lose'; did you mean 'loose'? (valid: loose, strict)"),
         ("split=vall", "split: unknown value 'vall'; did you mean 'val'? (valid: train, val)"),
-        ("num_episodes=few", "num_episodes: 'few' is not a whole number"),
-        ("num_episodes=2.5", "num_episodes: '2.5' is not a whole number"),
-        ("num_episodes=", "num_episodes: '' is not a whole number"),
+        ("num_episodes=few", "num_episodes: 'few' is not an integer"),
+        ("num_episodes=2.5", "num_episodes: '2.5' is not an integer"),
+        ("num_episodes=", "num_episodes: '' is not an integer"),
         ("num_episodes=[1", "num_episodes: cannot read the value '[1'"),
         ("num_episodes=0", "num_episodes: 0 is out of range, must be between 1 and 500"),
         ("rules.limits.total=0", "rules.limits.total: 0 is out of range, must be at least 1"),
         ("rules.limits.distance_m=nan", "rules.limits.distance_m: nan is not a finite number"),
         ("rules.limits.distance_m={a: 1}", "rules.limits.distance_m: '{a: 1}' is not a number"),
         ("replan=perhaps", "replan: 'perhaps' is not true or false"),
-        ("out=${split}", "out: '${split}' refers to something; give the value itself"),
+        ("out=${split}", "out: '${split}' is a reference; give the value itself"),
         ("num_episodes", "'num_episodes': expected key=value"),
         ("=3", "'=3': expected key=value"),
     ],
@@ -222,7 +222,7 @@ def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_p
 
 
 def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written() -> None:
-    with pytest.raises(UserError, match=r"^'/a/\udcff/b' is no text in UTF-8; choose another"):
+    with pytest.raises(UserError, match=r"^'/a/\udcff/b' is not valid UTF-8; choose another"):
         config.to_yaml(Settings(out="/a/\udcff/b"))
 
 
@@ -233,9 +233,9 @@ def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written(
 def test_a_file_does_not_refer_to_what_is_the_users(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match=r"mine\.yaml: cannot be read \('.*\$\{.*refers to someth"):
+    with pytest.raises(UserError, match=r"mine\.yaml: cannot be read \('.*\$\{.*is a refer"):
         config.load_preset("rules", str(path), Rules)
-    with pytest.raises(UserError, match=r"refers to something"):
+    with pytest.raises(UserError, match=r"is a reference"):
         config.load(Settings, [], path)
 
 

@@ -14,9 +14,11 @@ import torch
 
 from skills import registry
 from skills.core import sensors
+from skills.core.interface import SkillGoal
 from skills.demos import disturbing, selecting, store
 from skills.demos.disturbing import Disturbed, Hesitant
 from skills.demos.recording import (
+    Acting,
     Actors,
     Recorder,
     RecorderFactory,
@@ -26,6 +28,7 @@ from skills.demos.recording import (
 )
 from skills.envs.environment import EnvOptions, SkillEnv
 from skills.envs.training import TrainingVecEnvFactory, deployment
+from skills.policies import pretrained
 from skills.policies.learned import LearnedPolicy
 from skills.starts.start import Start
 from tpsrl import cli
@@ -35,10 +38,12 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
+from tpsrl.world.state import WorldState
 
 FILE = Path(__file__).parent / "taught_skill.py"
 NAME, HORIZON = "come_here", 40
 SIDE = 32
+PRETRAINED = pretrained.FOLDER / "place.safetensors"
 ALONE = Actors(disturbed=0.0, hesitation=0)
 NETWORK = PolicySettings(
     encoder="state", state_width=8, lstm_layers=1, lstm_width=8, previous_action=False,
@@ -195,8 +200,8 @@ def test_an_episode_ends_with_its_time_or_when_the_teacher_has_long_been_lost() 
     assert (lost.ended_by, len(lost.demonstration)) == ("lost", 60)
 
 
-def student(folder: Path, bias: float, choice: str = "fetch") -> Path:
-    """A checkpoint of a policy that turns to one side, by `bias`."""
+def student(folder: Path, bias: float, choice: str = "fetch", stop: float = -3.0) -> Path:
+    """A checkpoint of a policy that turns to one side, by `bias`, and calls stop by `stop`."""
     options = EnvOptions(depth=None, sensors=choice, num_objects=0)
     factory = TrainingVecEnvFactory(NAME, options)
     homes = factory([0])
@@ -206,7 +211,7 @@ def student(folder: Path, bias: float, choice: str = "fetch") -> Path:
     policy = ActorCritic(spec, NETWORK)
     with torch.no_grad():
         policy.action_head.mean.bias[act.BASE.stop - 1] = bias
-        policy.action_head.mean.bias[act.STOP] = -3.0
+        policy.action_head.mean.bias[act.STOP] = stop
     tensors, note = checkpoint.policy_part(policy)
     path = folder / "latest.safetensors"
     checkpoint.save(path, tensors, {**note, "deploy": deployment(factory, False)})
@@ -273,6 +278,41 @@ def test_what_is_said_before_a_takeover_counts_only_when_relabelled(
             shares.append(shown.valid[:step].any())
             assert shown.valid[step:].any() and (relabel or not shown.valid[:step].any())
         assert any(shares) == relabel
+
+
+def test_episodes_in_which_a_policy_succeeds_are_left_out(tmp_path: Path) -> None:
+    stops = student(tmp_path, 0.0, stop=3.0)
+    far = near(0)
+    x, y, _ = far.episode.robot_start
+    there = dataclasses.replace(far, goal=SkillGoal(position=(x + 0.05, y, 0.0)))
+    given = EnvOptions(depth=(SIDE, SIDE), starts=[there, far], num_objects=0)
+    alone = record(Recorder(RecorderFactory(NAME, given, 2)), 8, Actors(stops, takeover=0.0))
+    failed = {number for number, one in alone.items() if one.ended_by != "success"}
+    assert 0 < len(failed) < 8
+    job = RecordJob(tuple(range(8)), ALONE, 0)
+    recorder = Recorder(RecorderFactory(NAME, given, 2, failed_by=stops))
+    found = {one.number: one for one in recorder.record(job)}
+    assert found.keys() == failed
+    whole = record(Recorder(RecorderFactory(NAME, given, 2)), 8)
+    for number, one in found.items():
+        assert one.ended_by == "success"
+        assert_same(one.demonstration, whole[number].demonstration)
+
+
+def test_an_agent_that_gives_up_is_not_asked_again(two_homes: Recorder) -> None:
+    asked = []
+
+    class GivesUp:
+        depth_size = None
+
+        def act(self, world: WorldState, depth: None) -> np.ndarray:
+            asked.append(world)
+            return np.where(np.arange(act.SIZE) == act.STOP, 1.0, 0.0)
+
+    agent = Acting(GivesUp(), two_homes._batch.simulator, 0)  # type: ignore[arg-type]
+    world = two_homes._batch.world(0)
+    labels = [agent.label(world) for _ in range(3)]
+    assert [valid for _, valid in labels] == [True, False, False] and len(asked) == 1
 
 
 def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
@@ -522,7 +562,7 @@ def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path)
         (
             {"sensors": (("compass", 4), ("velocity", 2))},
             {},
-            "demos: .* has sensors that come_here has not; record it anew",
+            "demos: .* has sensors that come_here has not; record it again",
         ),
         (
             {"sensors": (("compas", 3), ("velocity", 3))},
@@ -713,6 +753,13 @@ def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Pat
         (["demos", NAME, "out={file}"], "file is there already"),
         (["demos", NAME, "out={file}/x"], "out: cannot write into '"),
         (["demos", NAME, "start_states={tmp}/none.npz", "out={out}"], "none.npz"),
+        (["demos", NAME, "failed_by=nowhere", "out={out}"], "failed_by: no checkpoint"),
+        (["demos", "pick", "failed_by=pretrained", "camera=false", "out={out}"], "nearest: true"),
+        (["demos", "pick", "failed_by=pretrained", "depth=32", "out={out}"], "nearest: 64"),
+        (
+            ["demos", "pick", f"failed_by={PRETRAINED}", "out={out}"],
+            f"failed_by: {PRETRAINED} acts for place; train one with `tpsrl train pick`",
+        ),
         (["clone", NAME, "out={out}"], "demos: name a folder; `tpsrl demos SKILL` makes one"),
         (["clone", "pointnav", "demos=x", "out={out}"], "skills.pointnav: it has no demonstrator"),
         (["clone", NAME, "demos={tmp}/nowhere", "out={out}"], "demos: no demonstrations in"),

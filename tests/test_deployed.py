@@ -51,7 +51,7 @@ DAMAGE: list[tuple[str, dict[str, Any], str]] = [
     ("spec", {"observations": {"state": [5], "depth": [-64, 64]}}, " has no valid 'spec'"),
     ("spec", {"mask": [True] * 3}, " contradicts itself: action is 11, its network's 3"),
     ("spec", {"mask": "yes"}, " has no valid 'spec'"),
-    ("policy", {"lstm_width": "x"}, ": lstm_width: 'x' is not a whole number"),
+    ("policy", {"lstm_width": "x"}, ": lstm_width: 'x' is not an integer"),
     ("policy", {"lstm_width": 10**7}, r" is of another network \(its size\)"),
     ("policy", {"initial_std": 9.0}, ": initial_std: 9.0 is not between"),
     ("policy", {"encoder": "nose"}, ": encoder: unknown value 'nose'"),

@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_start_of_the_site_is_the_readme(site: Path) -> None:
-    assert "toolkit for the skills of a home robot" in (site / "index.html").read_text()
+    assert "diagnose the skills of a home robot" in (site / "index.html").read_text()
 
 
 def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:

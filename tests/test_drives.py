@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from homes import LAYOUT_A, LAYOUT_B, episode, roomiest
 
-from skills.scripted.following import DIRECTION, X, Y, forecast
-from skills.scripted.lattice import cost_to_go
-from skills.scripted.navigation import Leg, drive_curve, drive_poses, plan_drive
-from skills.scripted.scene import look
-from skills.scripted.tracking import BaseTracker, OffPlan
+from tpsrl.motion.base.driving import Leg, drive_curve, drive_poses, plan_drive
+from tpsrl.motion.base.lattice import cost_to_go
+from tpsrl.motion.base.path_following import DIRECTION, X, Y, forecast
+from tpsrl.motion.scene import look
+from tpsrl.motion.tracking import BaseTracker, OffPlan
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.action import STEP_M, STEP_RAD

@@ -637,9 +637,9 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"dept": (8, 8)}, "did you mean 'depth'"),
         ({"depth": (8,)}, "depth"),
         ({"depth": (0, 8)}, "depth"),
-        ({"depth": 0}, "depth: 0 is neither"),
-        ({"depth": "64"}, "depth: '64' is neither"),
-        ({"depth": True}, "depth: True is neither"),
+        ({"depth": 0}, "depth: 0 is not an integer"),
+        ({"depth": "64"}, "depth: '64' is not an integer"),
+        ({"depth": True}, "depth: True is not an integer"),
         ({"sensors": "habitt"}, "did you mean 'habitat'"),
         ({"settings": {"dstance": 1.0}}, "did you mean 'distance'"),
         ({"horizon": 0}, "horizon"),
@@ -647,9 +647,9 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"starts": "/proc/nowhere.npz"}, "nowhere"),
         ({"starts": None, "num_episodes": 0}, "num_episodes"),
         ({"render_mode": "human"}, "rgb_array"),
-        ({"num_objects": "5"}, "num_objects: '5' is not a whole number"),
-        ({"num_episodes": 2.5}, "num_episodes: 2.5 is not a whole number"),
-        ({"dataset_seed": True}, "dataset_seed: True is not a whole number"),
+        ({"num_objects": "5"}, "num_objects: '5' is not an integer"),
+        ({"num_episodes": 2.5}, "num_episodes: 2.5 is not an integer"),
+        ({"dataset_seed": True}, "dataset_seed: True is not an integer"),
         ({"critic": "yes"}, "critic: 'yes' is not true or false"),
         ({"settings": 3}, "settings: 3 is not a dictionary"),
         ({"sensors": ("arn",)}, "sensors: unknown value 'arn'; did you mean 'arm'"),
@@ -661,7 +661,7 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ),
         ({"depth": 4097}, "depth: 4097 is out of range"),
         ({"sensors": ()}, "sensors: name at least one"),
-        ({"sensors": ("arm", "arm")}, "sensors: arm, arm names one twice"),
+        ({"sensors": ("arm", "arm")}, "sensors: arm, arm contains a duplicate"),
         ({"sensors": ([],)}, "sensors: unknown value"),
         ({"horizon": 5, "settings": {"horizon": 6}}, "horizon: the settings have one too"),
         ({"settings": {"success": 1e15}}, r"settings\.success: .* between -1e\+06 and 1e\+06"),
@@ -681,7 +681,7 @@ def test_a_wrong_option_is_refused_by_its_name(one: Simulator, options: dict, me
 def test_a_skill_that_only_drives_cannot_do_without_its_base(one: Simulator, skill: str):
     held = EnvOptions(base_movement=False)
     for refuse in (lambda: held.batch(skill, one), lambda: held.check(skill)):
-        with pytest.raises(UserError, match=f"base_movement: {skill} has nothing but the base"):
+        with pytest.raises(UserError, match=f"base_movement: {skill} moves only the base"):
             refuse()
     held.check("pick")
 
@@ -694,7 +694,7 @@ def test_settings_may_be_numbers_of_numpy(one: Simulator):
 
 
 def test_what_is_no_simulator_or_snapshot_is_refused(one: Simulator):
-    with pytest.raises(UserError, match="simulator: 'x' is none"):
+    with pytest.raises(UserError, match="simulator: 'x' is not a sim"):
         SkillEnv("pick", simulator="x")  # type: ignore[arg-type]
     env = env_of("pick", one)
     env.reset(seed=0)
@@ -735,14 +735,14 @@ def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
         env.step(np.zeros(3))
     with pytest.raises(UserError, match="finite"):
         env.step(np.full(act.SIZE, np.nan))
-    with pytest.raises(UserError, match=r"actions: they are no array of shape \(1, 11\)"):
+    with pytest.raises(UserError, match=r"actions: not an array of shape \(1, 11\)"):
         env.step([[1], [1, 2]])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="reset option: unknown value 'strat'"):
         env.reset(options={"strat": 1})
-    with pytest.raises(UserError, match="actions: they are no real numbers"):
+    with pytest.raises(UserError, match="actions: not real numbers"):
         env.step(np.zeros(act.SIZE, complex))
     for given in (1.5, True, "0", None, [1]):
-        with pytest.raises(UserError, match=r"start: .* is not a whole number"):
+        with pytest.raises(UserError, match=r"start: .* is not an integer"):
             env.reset(options={"start": given})
     with pytest.raises(UserError, match="start: must be at least 0, got -1"):
         env.reset(options={"start": -1})
@@ -760,7 +760,7 @@ def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
     ("given", "message"),
     [
         ({"seed": [1]}, "seed: 1 of them for 3 homes"),
-        ({"seed": "abc"}, "seed: 'abc' is not a whole number"),
+        ({"seed": "abc"}, "seed: 'abc' is not an integer"),
         ({"seed": [1, -2, 3]}, "seed: must be at least 0, got -2"),
         ({"options": {"reset_mask": [True]}}, "reset_mask: .* 3 times true or false"),
         ({"options": {"reset_mask": [1, 0, 1]}}, "reset_mask: .* 3 times true or false"),
@@ -783,13 +783,13 @@ def test_resets_of_many_homes_refuse_what_cannot_be(
     [
         (1000, 4000, "num_envs: 1000 needs 179.4 GiB of memory here, this machine has 23.0 GiB; "),
         (10**9, None, "num_envs: 1000000000 needs 465,661.3 GiB"),
-        (1.5, None, "num_envs: 1.5 is not a whole number"),
+        (1.5, None, "num_envs: 1.5 is not an integer"),
     ],
 )
 def test_homes_that_no_memory_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch, num_envs: Any, depth: int | None, message: str
 ):
-    monkeypatch.setattr("tpsrl.machine.memory_bytes", lambda: 23.0 * 2**30)
+    monkeypatch.setattr("tpsrl.runtime.machine.memory_bytes", lambda: 23.0 * 2**30)
     with pytest.raises(UserError, match=re.escape(message)):
         SkillVectorEnv("pick", num_envs, depth=depth)
 

@@ -318,14 +318,17 @@ def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
         (without("layout"), r"line 3: field 'layout' is missing"),
         (without("targets"), r"line 3: field 'targets' is missing"),
         (replaced("robot_start", [0.0, math.nan, 0.0]), r"line 3 is not JSON \(NaN is no finite"),
-        (replaced("robot_start", [0.0, 1e30, 0.0]), r"robot_start: 1e\+30 is no number from -1000"),
-        (replaced("robot_start", [0.0, True, 0.0]), r"robot_start: True is no number"),
+        (
+            replaced("robot_start", [0.0, 1e30, 0.0]),
+            r"robot_start: 1e\+30 is not a number from -1000",
+        ),
+        (replaced("robot_start", [0.0, True, 0.0]), r"robot_start: True is not a number"),
         (replaced("robot_start", [0.0, 1.0]), r"line 3: robot_start: expected 3 finite numbers"),
-        (replaced("objects", 5), r"line 3: objects: 5 is no list of records"),
-        (replaced("held", 1.5), r"line 3: held: 1.5 is no whole number"),
-        (replaced("layout", 7), r"line 3: layout: 7 is no text"),
-        (replaced("articulation", {"fridge": "x"}), r"articulation: fridge: 'x' is no number"),
-        (replaced("articulation", []), r"articulation: \[\] is no record"),
+        (replaced("objects", 5), r"line 3: objects: 5 is not a list of records"),
+        (replaced("held", 1.5), r"line 3: held: 1.5 is not an integer"),
+        (replaced("layout", 7), r"line 3: layout: 7 is not a string"),
+        (replaced("articulation", {"fridge": "x"}), r"articulation: fridge: 'x' is not a number"),
+        (replaced("articulation", []), r"articulation: \[\] is not a record"),
         (
             replaced("articulation", {"fridge_push_point": 1000.0}),
             "line 3: articulation: fridge_push_point: must be between 0 and .*, got 1000",
@@ -340,17 +343,20 @@ def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
         (replaced("id", "a\x1b[31mb\n"), "line 3: id: .* has characters that cannot be printed"),
         (replaced("id", "a" * 400), "line 3: id: has 400 characters, must have 300 at most"),
         (of_object("name", "zzz"), r"line 3: objects\[1\].name: unknown value 'zzz'; did you mean"),
-        (of_object("quat", [0, 0, 0, 0]), r"line 3: objects\[1\].quat: .* is no rotation"),
+        (of_object("quat", [0, 0, 0, 0]), r"line 3: objects\[1\].quat: .* is not a rotation"),
         (of_object("receptacle", "soffa"), "line 3: objects.*unknown value 'soffa'; did you mean"),
         (
             lambda lines: lines[2]["objects"].extend(lines[1]["objects"]),
             "60 are given, .* 30 at most",
         ),
-        (lambda lines: lines[0].update(num_episodes="3"), "line 1: num_episodes: '3' is no whole"),
+        (
+            lambda lines: lines[0].update(num_episodes="3"),
+            "line 1: num_episodes: '3' is not an int",
+        ),
         (lambda lines: lines[0].update(num_episodes=10**7), "num_episodes: .* from 0 to 1000000"),
         (lambda lines: lines.append(lines[2]), "has more than the 3 episodes of line 1"),
         (replaced("targets", [TARGET, TARGET]), r"targets.object: 1 has two goals"),
-        (replaced("targets", [{**TARGET, "object": 1.5}]), r"object: 1.5 is no whole number"),
+        (replaced("targets", [{**TARGET, "object": 1.5}]), r"object: 1.5 is not an integer"),
         (replaced("targets", [{"object": 30, "goal": [0, 0, 0], "receptacle": "sofa"}]), "0 to 29"),
         (lambda lines: lines.pop(), "is truncated: 2 of 3 episodes"),
         (lambda lines: lines.pop(0), "is not a tpsrl-episode/1 file"),
@@ -381,7 +387,7 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
         (whole[:2000] + b"\0" * 40 + whole[2040:], "corrupt or truncated|line . is not JSON"),
         (b"plain text", "line 1 is not JSON"),
         (b"", "is not a tpsrl-episode/1 file|corrupt"),
-        (gzip.compress(b"\xff\xfe{", mtime=0), "is no file of episodes"),
+        (gzip.compress(b"\xff\xfe{", mtime=0), "is not an episode file"),
         (gzip.compress(b'{"format": "tpsrl', mtime=0), "line 1 is not JSON"),
     ):
         path.write_bytes(data)
@@ -397,7 +403,7 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
         (b"\n" * 2**24, "line 1 is not JSON"),
         (b"0\n" * 2**22, "is not a tpsrl-episode/1 file"),
         (b"%s\n[" + b"[]," * 2**22, "line 2 has more than 1,048,576 bytes"),
-        (b"%s\n" + b"0\n" * 2**22, "line 2: 0 is no record"),
+        (b"%s\n" + b"0\n" * 2**22, "line 2: 0 is not a record"),
     ],
 )
 def test_a_file_that_unpacks_to_much_is_refused_at_its_first_bad_line(
@@ -474,7 +480,7 @@ def test_the_cache_may_be_in_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TPSRL_CACHE", value)
         assert datasets.cache_folder() == Path("/homes/me/.cache/tpsrl/episodes")
     monkeypatch.setenv("TPSRL_CACHE", "~nobody_at_all/x")
-    with pytest.raises(UserError, match=r"^TPSRL_CACHE: '~nobody_at_all' is nobody's home"):
+    with pytest.raises(UserError, match=r"^TPSRL_CACHE: '~nobody_at_all' names an unknown user"):
         datasets.cache_folder()
 
 

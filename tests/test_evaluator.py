@@ -268,7 +268,7 @@ def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_pa
 
 
 def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds 3 episodes, 6 were asked for"):
+    with pytest.raises(UserError, match="holds 3 episodes, 6 requested"):
         evaluate(settings(dataset, tmp_path / "out", "num_episodes=6"), quiet(), Fake)
     assert not (tmp_path / "out").exists()
 

@@ -172,7 +172,7 @@ class Other(Flat):
 
 
 class TooWide(Flat):
-    """Makes more numbers than were asked for."""
+    """Makes more numbers than requested."""
 
     def forward(self, depth: torch.Tensor) -> torch.Tensor:
         return super().forward(depth).repeat(1, 2)
@@ -206,12 +206,12 @@ def test_a_name_is_given_once() -> None:
 
 @pytest.mark.parametrize("name", ["Flat", "flat-cnn", "2d", ""])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"encoder: '{name}' is no name"):
+    with pytest.raises(UserError, match=f"encoder: '{name}' is not a valid name"):
         register_encoder(name, Flat)
 
 
 def test_what_is_no_class_of_modules_is_refused() -> None:
-    with pytest.raises(UserError, match=r"encoder flat: 3 is no class of torch\.nn\.Module"):
+    with pytest.raises(UserError, match=r"encoder flat: 3 is not a subclass of torch\.nn\.Module"):
         register_encoder("flat", 3)  # type: ignore[arg-type]
 
 
@@ -232,7 +232,7 @@ def test_an_encoder_with_batch_statistics_is_refused() -> None:
     [
         ("empty.py", "", "encoder_modules: .*empty.py registers no encoder"),
         ("broken.py", "1 / 0", r"encoder_modules: cannot import .*broken.py \(ZeroDivisionError"),
-        ("absent.py", None, "encoder_modules: there is no file .*absent.py"),
+        ("absent.py", None, "encoder_modules: there is not a file .*absent.py"),
         ("absent_module", None, r"encoder_modules: cannot import absent_module \(ModuleNotFound"),
     ],
 )

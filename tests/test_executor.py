@@ -705,7 +705,7 @@ def test_damaged_snapshot_file_is_a_user_error(tmp_path):
     path = tmp_path / "0.npz"
     save_snapshots(path, trace.snapshots)
     path.write_bytes(path.read_bytes()[:400])
-    with pytest.raises(UserError, match="no snapshot file"):
+    with pytest.raises(UserError, match="not a snapshot file"):
         load_noted_snapshots(path)
     with pytest.raises(UserError, match="cannot read"):
         load_noted_snapshots(tmp_path / "none.npz")

@@ -316,7 +316,7 @@ def test_a_file_that_is_no_shipped_policy_is_told(tmp_path: Path) -> None:
             shipped.check(path, "pick")
     whole = good.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="pick is truncated or no checkpoint"):
+    with pytest.raises(UserError, match="pick is truncated or not a checkpoint"):
         shipped.check(path, "pick", "pick")
 
 

@@ -2,13 +2,14 @@ import gzip
 import json
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 
 
 def test_an_atomic_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -24,7 +25,10 @@ def test_what_is_no_plain_file_is_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path, what in ((pipe, "a device or a pipe"), (tmp_path, "a folder")):
-        with pytest.raises(FileExistsError, match="no plain file"), files.atomic(path) as temporary:
+        with (
+            pytest.raises(FileExistsError, match="not a regular file"),
+            files.atomic(path) as temporary,
+        ):
             temporary.write_text("new")
         with pytest.raises(UserError, match=f"^out: '{path}' is {what}; name a file$"):
             files.output_file(path)
@@ -116,13 +120,20 @@ def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
+def test_ranks_may_check_the_same_missing_folder_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        checks = [threads.submit(files.check_writable, tmp_path / "out") for _ in range(400)]
+        assert {check.result() for check in checks} == {tmp_path / "out"}
+    assert list(tmp_path.rglob("*.*")) == []
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("~nosuchuser/x", "out: '~nosuchuser' is nobody's home"),
+        ("~nosuchuser/x", "out: '~nosuchuser' names an unknown user"),
         ("a/" + "b" * 256, f"out: '{'b' * 20}...' has 256 bytes, a name has 255 at most"),
         ("é" * 128, f"out: '{'é' * 20}...' has 256 bytes, a name has 255 at most"),
-        ("a\0b", r"out: a path has no zero bytes, 'a\x00b' has"),
+        ("a\0b", r"out: a path must not contain null bytes: 'a\x00b' has"),
     ],
 )
 def test_a_path_that_cannot_be_is_refused(path: str, message: str) -> None:
@@ -166,8 +177,8 @@ def test_data_that_is_too_large_or_damaged_is_refused(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/dev/zero", "/dev/zero is no file"),
-        ("/proc", "/proc is no file"),
+        ("/dev/zero", "/dev/zero is not a file"),
+        ("/proc", "/proc is not a file"),
         ("/proc/nowhere", "cannot read /proc/nowhere: No such file or directory"),
     ],
 )
@@ -181,14 +192,14 @@ def test_what_cannot_be_replaced_is_said_before_anything_is_written(tmp_path: Pa
     files.check_replaceable(tmp_path, ("a", "none"))
     os.mkfifo(tmp_path / "pipe")
     for name, folder in (("pipe", tmp_path), ("zero", Path("/dev"))):
-        with pytest.raises(UserError, match=f"out: {folder}/{name} is no plain file"):
+        with pytest.raises(UserError, match=f"out: {folder}/{name} is not a regular file"):
             files.check_replaceable(folder, ("a", name))
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(OSError, match="it is no file"):
+        with pytest.raises(OSError, match="it is not a file"):
             files.plain(path)
     for path in (tmp_path, tmp_path / "absent"):  # of these reading says what they are
         assert files.plain(str(path)) == path

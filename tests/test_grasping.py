@@ -8,10 +8,9 @@ from homes import LAYOUT_A, episode, on_floor, roomiest
 from skills.core.interface import SkillGoal
 from skills.navigate.scripted import _legs_to_face
 from skills.pick.scripted import ScriptedPick
-from skills.scripted import folding, grasps
-from skills.scripted.grasps import plan_pick, reach_to_come
+from skills.scripted import folding
 from skills.scripted.reset_arm import ScriptedResetArm
-from skills.scripted.resting import (
+from tpsrl.motion.arm.rest_poses import (
     MOST_VIEW,
     RESET_RAD,
     blocked_view,
@@ -19,8 +18,10 @@ from skills.scripted.resting import (
     postures_about,
     reach_cost,
 )
-from skills.scripted.scene import Scene, hold, look
-from skills.scripted.stances import ahead, find_stances
+from tpsrl.motion.base.stances import ahead, find_stances
+from tpsrl.motion.scene import Scene, hold, look
+from tpsrl.motion.suction import grasps
+from tpsrl.motion.suction.grasps import plan_pick, reach_to_come
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.datasets import load
 from tpsrl.world import action as act
@@ -243,7 +244,7 @@ def test_where_there_are_few_stances_they_are_looked_for_closer_together(
     sink = next(r for r in placed_receptacles(*resolve(home.layout)) if r.name == "sink")
     point = np.array(sink.pos)
     close = find_stances(scene, scene.footprint(scene.arm), point, False)
-    monkeypatch.setattr("skills.scripted.stances._FEW", 0)
+    monkeypatch.setattr("tpsrl.motion.base.stances._FEW", 0)
     rough = find_stances(scene, scene.footprint(scene.arm), point, False)
     assert len(rough.first) < 25 < len(close.first)
 

@@ -11,8 +11,8 @@ from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.commands import train
 from tpsrl.errors import UserError
-from tpsrl.rl import group as groups
-from tpsrl.rl.group import Alone, Group
+from tpsrl.rl.distributed import group as groups
+from tpsrl.rl.distributed.group import Alone, Group
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.assembly import assemble
@@ -165,12 +165,12 @@ def test_what_is_not_finite_on_one_rank_stops_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"RANK": "two"}, "RANK: 'two' is no whole number; start it by torchrun"),
+        ({"RANK": "two"}, "RANK: 'two' is not an integer; start it by torchrun"),
         ({"RANK": "2"}, "RANK: 2 is out of range, must be between 0 and 1"),
         ({"MASTER_PORT": ""}, "MASTER_PORT: not set, but WORLD_SIZE is 2"),
         ({"MASTER_PORT": "70000"}, "MASTER_PORT: 70000 is out of range, must be between 1 and"),
-        ({"WORLD_SIZE": "many"}, "WORLD_SIZE: 'many' is no whole number"),
-        ({"WORLD_SIZE": "1_0"}, "WORLD_SIZE: '1_0' is no whole number"),
+        ({"WORLD_SIZE": "many"}, "WORLD_SIZE: 'many' is not an integer"),
+        ({"WORLD_SIZE": "1_0"}, "WORLD_SIZE: '1_0' is not an integer"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE: 0 is out of range, must be between 1 and"),
         ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE: 3 is out of range, must be between 1 and 2"),
         ({"LOCAL_RANK": "2"}, "LOCAL_RANK: 2 is out of range, must be between 0 and 1"),

@@ -174,7 +174,7 @@ def test_a_receptacle_is_taken_from_its_name_if_the_file_has_one(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"plain", "is damaged, or no JSON"),
+        (b"plain", "is damaged, or not JSON"),
         (gzip.compress(b"{}", mtime=0), "holds no episodes"),
         (gzip.compress(b'{"episodes": [{}]}', mtime=0), "episode 0: field 'scene_id' is missing"),
         (gzip.compress(b'{"episodes": [1]}', mtime=0)[:-4], "is corrupt or truncated"),
@@ -248,10 +248,10 @@ def scaled(factor: float) -> list[list[float]]:
         ({"start_position": [1500.0, 0.0, 1500.0]}, r"\(1500, -1500, 0\) is beyond 1000 m"),
         ({"start_position": [1e200, 0.0, 0.0]}, "is beyond 1000 m"),
         *(
-            ({"rigid_objs": [["004_sugar_box", scaled(f)]], "targets": {}}, "is no rotation")
+            ({"rigid_objs": [["004_sugar_box", scaled(f)]], "targets": {}}, "is not a rotation")
             for f in (0.0, 1.1, 1e308)
         ),
-        ({"targets": {"004_sugar_box_:0001": scaled(2.0)}}, "targets: .* is no rotation"),
+        ({"targets": {"004_sugar_box_:0001": scaled(2.0)}}, "targets: .* is not a rotation"),
     ],
 )
 def test_an_episode_that_no_home_can_have_is_left_out(

@@ -200,7 +200,7 @@ def test_it_is_a_part_of_what_an_environment_shows(one: MujocoSimulator) -> None
 
 
 def test_it_takes_a_camera(one: MujocoSimulator) -> None:
-    with pytest.raises(UserError, match="height_map: it is made of depth"):
+    with pytest.raises(UserError, match="height_map: it needs a depth camera"):
         SkillBatch("pick", one, BatchOptions(height_map=True))
 
 

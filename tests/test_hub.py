@@ -91,8 +91,8 @@ def not_finite(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (damaged, "place.safetensors is truncated or no checkpoint"),
-        (foreign, "place.safetensors is truncated or no checkpoint"),
+        (damaged, "place.safetensors is truncated or not a checkpoint"),
+        (foreign, "place.safetensors is truncated or not a checkpoint"),
         (of_another_skill, "place.safetensors: it acts for pick, not for place"),
         (too_large, "place.safetensors: 8.0 MB, more than 8 MB"),
         (not_finite, "place.safetensors: action_head.log_std is not finite"),
@@ -168,7 +168,7 @@ def test_a_file_is_not_put_where_its_card_cannot_be(
     repo = ship(tmp_path, "place")
     (tmp_path / "got/place.md").mkdir(parents=True)
     assert call("pull", f"repo={repo}", f"out={tmp_path}/got") == 2
-    assert "place.md is no plain file" in capsys.readouterr().err
+    assert "place.md is not a regular file" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "got").iterdir()] == ["place.md"]
 
 

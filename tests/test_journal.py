@@ -281,7 +281,7 @@ def test_a_folder_in_the_place_of_a_file_is_found_before_anything_runs(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(UserError, match=f"out: .*{name} is no plain file"):
+    with pytest.raises(UserError, match=f"out: .*{name} is not a regular file"):
         runs.output_folder(str(tmp_path))
 
 
@@ -290,12 +290,12 @@ def test_a_file_in_the_place_of_the_films_is_found_before_anything_runs(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(UserError, match=f"out: .*{name} is no folder"):
+    with pytest.raises(UserError, match=f"out: .*{name} is not a folder"):
         runs.output_folder(str(tmp_path))
 
 
 def test_a_device_is_no_journal(tmp_path: Path) -> None:
     (tmp_path / ".running").mkdir()
     (tmp_path / ".running" / "journal.jsonl").symlink_to("/dev/zero")
-    with pytest.raises(UserError, match="no plain file"), journal(tmp_path) as notes:
+    with pytest.raises(UserError, match="not a regular file"), journal(tmp_path) as notes:
         notes.resume("d")

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from homes import LAYOUT_A, episode, roomiest
 
-from skills.scripted.leading import Lead, base_velocity, steps_of, tip_in_world, ways_back
-from skills.scripted.stances import ahead
-from skills.scripted.tracking import Blocked, OffPlan
+from tpsrl.motion.base.stances import ahead
+from tpsrl.motion.base.tip_tracking import Lead, base_velocity, steps_of, tip_in_world, ways_back
+from tpsrl.motion.tracking import Blocked, OffPlan
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.collision import ARM_SPHERES, BOX, REST, TOOL, Bodies, Spheres

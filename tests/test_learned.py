@@ -226,7 +226,7 @@ def test_a_checkpoint_that_is_missing_or_of_another_skill_says_what_to_do(
     with pytest.raises(UserError, match=r"skills.place: no checkpoint .*`tpsrl train place`"):
         LearnedPolicy("place", tmp_path)
     trained(tmp_path, options(given, camera=False))
-    with pytest.raises(UserError, match=r"acts for pick; `tpsrl train place` makes one for place"):
+    with pytest.raises(UserError, match=r"acts for pick; train one with `tpsrl train place`"):
         LearnedPolicy("place", tmp_path)
     path = tmp_path / "other.safetensors"
     tensors, note = checkpoint.policy_part(

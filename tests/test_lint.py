@@ -22,8 +22,9 @@ from planner.predicates import Atom, PredicateThresholds
 from planner.problem import problem_from_episode
 from planner.search import DOMAIN, HABITAT_DOMAIN, plan
 from skills import tables
-from tpsrl import cli, progress
+from tpsrl import cli
 from tpsrl.errors import UserError
+from tpsrl.runtime import progress
 from tpsrl.world.episode import Episode, Target, save_episodes
 
 BOWL, APPLE = "obj_0_024_bowl", "obj_1_013_apple"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tpsrl import locks
 from tpsrl.cli import main
 from tpsrl.errors import UserError
+from tpsrl.runtime import locks
 
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from tpsrl import locks
+from tpsrl.runtime import locks
 with locks.hold(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
 """

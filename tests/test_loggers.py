@@ -135,7 +135,7 @@ def test_a_service_that_cannot_begin_is_a_user_error_and_closes_the_others(
     [
         ("tensorbord", "did you mean 'tensorboard'?"),
         ("none,tensorboard", "logger: 'none,tensorboard' has none and others; choose"),
-        ("tensorboard,tensorboard", "names one twice"),
+        ("tensorboard,tensorboard", "contains a duplicate"),
         ("trackio", "logger: trackio is not installed; the extra 'trackio' has it"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The commands of the README that train on many GPUs, run small: on cores, with gloo."""
+"""The commands of docs/distributed.md, run small: on cores, with gloo."""
 
 import json
 import shlex
@@ -12,6 +12,7 @@ import pytest
 from test_slurm import ROLLOUT, TINY
 from test_snippets import ROOT, blocks, commands
 
+PAGE = "docs/distributed.md"
 STEPS = 3 * ROLLOUT
 SMALL = {
     "--nproc-per-node": "2",
@@ -22,11 +23,11 @@ SMALL = {
 
 
 def commands_of(section: str) -> list[list[str]]:
-    """The words of each command of a section of the README."""
-    page = (ROOT / "README.md").read_text()
+    """The words of each command of a section of the page."""
+    page = (ROOT / PAGE).read_text()
     _, _, rest = page.partition(f"\n## {section}\n")
     text = rest.partition("\n## ")[0]
-    found = [w for b in blocks("README.md", text) if b.kind == "shell" for w in commands(b.text)]
+    found = [w for b in blocks(PAGE, text) if b.kind == "shell" for w in commands(b.text)]
     assert found
     return found
 
@@ -77,8 +78,8 @@ def steps_of(folder: Path) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("section", ["Many GPUs", "SLURM"])
-def test_the_commands_of_the_readme_train_with_several_ranks(section: str, tmp_path: Path) -> None:
-    first = "out/train/pick"  # which the README goes on with
+def test_the_commands_train_with_several_ranks(section: str, tmp_path: Path) -> None:
+    first = "out/train/pick"  # which the page resumes
     with fake_slurm.installed(tmp_path) as env:
         for number, words in enumerate(commands_of(section)):
             goes_on = any(word.startswith("resume=out/") for word in words)
@@ -90,7 +91,7 @@ def test_the_commands_of_the_readme_train_with_several_ranks(section: str, tmp_p
             assert fake_slurm.processes(Path(env["FAKE_SLURM"])) == []
 
 
-def test_the_readme_names_the_script_that_is_there() -> None:
+def test_the_page_names_the_script_that_is_there() -> None:
     (words,) = commands_of("SLURM")
     (script,) = (word for word in words if word.endswith(".sbatch"))
     assert (ROOT / script).is_file() and signal.SIGUSR1.name[3:] in (ROOT / script).read_text()

@@ -42,12 +42,12 @@ def test_a_folder_without_metrics_is_a_user_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("[]", "it is no record"),
-        ('{"update": true, "steps": 1}', "'update' is no count"),
-        ('{"update": 1, "steps": -1}', "'steps' is no count"),
-        ('{"update": 1, "steps": 1, "success": "x"}', "'success' is no number"),
+        ("[]", "it is not a record"),
+        ('{"update": true, "steps": 1}', "'update' is not a count"),
+        ('{"update": 1, "steps": -1}', "'steps' is not a count"),
+        ('{"update": 1, "steps": 1, "success": "x"}', "'success' is not a number"),
         ('{"update": 1, "steps": 1, "return": NaN}', "NaN is no finite number"),
-        ('{"update": 1, "steps": 1, "seconds": []}', "'seconds' is no number"),
+        ('{"update": 1, "steps": 1, "seconds": []}', "'seconds' is not a number"),
         ('{"update": 1, "steps": 1, "validation": 3}', "'validation' is none"),
         ('{"update": 1, "steps": 1, "validation": {"success": 1}}', "'validation' is none"),
         ('{"update": 1, "st', "Unterminated"),

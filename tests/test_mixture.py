@@ -117,19 +117,19 @@ def test_a_part_may_be_what_is_about_a_receptacle() -> None:
         ("own:nan,bank:x:1", "'own:nan': the weight must be"),
         ("own:inf,bank:x:1", "'own:inf': the weight must be"),
         ("own:1e308,rearranged:1e308", "'own:1e308': the weight must be"),
-        ("own:half", "'half' is no weight; such as own:0.5"),
+        ("own:half", "'half' is not a weight; try own:0.5"),
         ("near", "'near': metres must be above 0 and at most 50, such as near:4"),
         ("near:far", "'near:far': metres must be"),
         ("near:-2", "'near:-2': metres must be"),
-        ("near:4:half", "'half' is no weight; such as own:0.5, near:4:0.5"),
-        ("near:4:0.5,near:4.0:1", "a part stands there twice"),
+        ("near:4:half", "'half' is not a weight; try own:0.5, near:4:0.5"),
+        ("near:4:0.5,near:4.0:1", "a part is repeated"),
         ("own@:0.5", "'own@:0.5': no receptacle is named; such as own@fridge"),
-        ("own@fridge:much", "'much' is no weight; such as own:0.5"),
+        ("own@fridge:much", "'much' is not a weight; try own:0.5"),
         ("own@fridge,own@fridge:0.5", "give each part a weight"),
-        ("own@fridge:0.2,own@fridge:0.5", "a part stands there twice"),
+        ("own@fridge:0.2,own@fridge:0.5", "a part is repeated"),
         ("bank:x:suceeded:0.5", "unknown value 'suceeded'; did you mean 'succeeded'"),
         ("bank::0.5", "no folder is named; such as bank:DIR/SKILL"),
-        ("bank:x:0.1,own:0.2,bank:x:all:0.3", "a part stands there twice"),
+        ("bank:x:0.1,own:0.2,bank:x:all:0.3", "a part is repeated"),
     ],
 )
 def test_a_mixture_that_does_not_read_is_refused(text: str, message: str) -> None:
@@ -389,7 +389,7 @@ def test_a_skill_is_evaluated_where_another_left_it(tmp_path: Path) -> None:
     assert (whole["num_episodes"], whole["success"]["mean"]) == (4, 0.5)  # odd ones stand still
     assert (whole["starts"], whole["num_objects"]) == (spec, 3)
     assert report("num_episodes=3")["success"]["mean"] == 2 / 3
-    with pytest.raises(UserError, match="starts: there are 4, 5 were asked for"):
+    with pytest.raises(UserError, match="starts: there are 4, 5 requested"):
         report("num_episodes=5")
 
 

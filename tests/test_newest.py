@@ -8,11 +8,12 @@ from tiny_policies import policy, save, trained
 
 from eval.settings import EvalSettings, SkillSettings
 from skills.policies import learned, shipped
-from tpsrl import cli, config, locks
+from tpsrl import cli, config
 from tpsrl.commands import eval as eval_command
 from tpsrl.commands import video
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint
+from tpsrl.runtime import locks
 
 LATEST = f"{checkpoint.FOLDER}/{checkpoint.LATEST}"
 BEST = f"{checkpoint.FOLDER}/{checkpoint.BEST}"
@@ -99,7 +100,7 @@ def test_a_training_of_another_skill_is_refused_and_nothing_is_written(
 ) -> None:
     folder = running(tmp_path / "training")
     assert cli.main(["video", "place", f"agent={folder}", f"out={tmp_path}/out"]) == 2
-    assert "acts for pick; `tpsrl train place` makes one" in capsys.readouterr().err
+    assert "acts for pick; train one with `tpsrl train place`" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -138,6 +139,6 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_
 def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
     folder = running(tmp_path / "training")
     (folder / LATEST).write_bytes(b"")
-    with pytest.raises(UserError, match=r"latest.safetensors is truncated or no checkpoint"):
+    with pytest.raises(UserError, match=r"latest.safetensors is truncated or not a checkpoint"):
         filmed(tmp_path, f"agent={folder}")
     assert checkpoint.newest(tmp_path / "nowhere") is None

@@ -10,7 +10,7 @@ from eval.running.film import Film
 from planner.execution.progress import StepInfo
 from skills.core.conditions import Margin
 from tpsrl.errors import UserError
-from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG
+from tpsrl.render.cameras import THIRD_PERSON_FOV_DEG
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.sim.pictures import _cutaway_groups
 from tpsrl.world.action import BASE

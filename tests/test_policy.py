@@ -382,7 +382,7 @@ def test_settings_make_the_journey_through_json() -> None:
     [
         ({"lstm_widht": 3}, "unknown value 'lstm_widht'; did you mean 'lstm_width'"),
         ({"lstm_width": 0}, "lstm_width: 0 is out of range"),
-        ({"lstm_width": "wide"}, "lstm_width: 'wide' is not a whole number"),
+        ({"lstm_width": "wide"}, "lstm_width: 'wide' is not an integer"),
         ({"std": "net"}, "std: unknown value 'net'"),
         ({"dtype": None}, "dtype: unknown value 'null'"),
     ],

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tpsrl import pool, processes
 from tpsrl.errors import RunError, UserError
+from tpsrl.runtime import pool, processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ def test_the_end_of_the_parent_ends_the_workers_too(how: str, tmp_path: Path) ->
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from test_pool import Sleepers\n"
-        "from tpsrl import pool\n"
+        "from tpsrl.runtime import pool\n"
         "if __name__ == '__main__':\n"
         "    list(pool.run(Sleepers(sys.argv[2]), [0, 1], 2))\n"
     )
@@ -136,7 +136,7 @@ def test_a_script_without_main_guard_is_told_so(call: str, tmp_path: Path) -> No
         "import sys\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_pool import Squares\n"
-        "from tpsrl import pool\n"
+        "from tpsrl.runtime import pool\n"
         "from tpsrl.sim import datasets\n"
         "from tpsrl.world.generator import Source\n"
         "from tpsrl.world.scenarios import load_scenario\n"

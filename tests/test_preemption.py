@@ -25,8 +25,8 @@ from tpsrl.rl.collection.preemption import (
     outweighs,
 )
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
+from tpsrl.rl.distributed.group import Alone, Group
 from tpsrl.rl.envs.vec_env import StepBatch, VecEnv
-from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.run.assembly import assemble
 
 SIZE = ENVS * STEPS

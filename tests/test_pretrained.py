@@ -90,7 +90,7 @@ def test_those_that_are_there_are_found(with_tpsrl: Path) -> None:
     told = "skills.place: no policy for place comes with tpsrl (there are: navigate, pick)"
     with pytest.raises(UserError) as raised:
         agents.make_for_skill("pretrained", "place")
-    assert told in str(raised.value) and "`tpsrl train place` makes one" in str(raised.value)
+    assert told in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
 
 
 def test_a_folder_called_like_the_word_is_not_meant(

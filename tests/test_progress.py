@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tpsrl import cli, progress
+from tpsrl import cli
+from tpsrl.runtime import progress
 from tpsrl.sim import datasets
 from tpsrl.world.scenarios import load_scenario
 

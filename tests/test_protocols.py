@@ -73,7 +73,7 @@ def test_a_protocol_based_on_m3_has_the_skills_numbers_of_m3(
     [
         ({"a": "based_on: hab\nname: a\n"}, "a.yaml: based_on: .*'hab'"),
         ({"a": "based_on: b\nname: a\n", "b": "based_on: a\nname: b\n"}, "based on this one"),
-        ({"a": "based_on: m3\nbased_on: m3\nname: a\n"}, "it stands there twice"),
+        ({"a": "based_on: m3\nbased_on: m3\nname: a\n"}, "it is repeated"),
         (
             {"a": "based_on: m3\nname: a\nlimits:\n  wrong: 3\n"},
             "a.yaml: unknown key 'limits.wrong'",

@@ -83,7 +83,7 @@ def test_starts_in_them_are_a_part_of_a_mixture() -> None:
     assert mixture.is_mixture("rearranged")
     with pytest.raises(UserError, match="did you mean 'rearranged'"):
         mixture.parse("rearange")
-    with pytest.raises(UserError, match="'half' is no weight"):
+    with pytest.raises(UserError, match="'half' is not a weight"):
         mixture.parse("rearranged:half")
 
 

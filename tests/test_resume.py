@@ -21,10 +21,11 @@ from test_pool import gone
 from eval.running import evaluator, several
 from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate
 from eval.settings import AllSettings
-from tpsrl import cli, config, locks, processes
+from tpsrl import cli, config
 from tpsrl.commands import api
 from tpsrl.commands import eval as command
 from tpsrl.errors import RunError, UserError
+from tpsrl.runtime import locks, processes
 from tpsrl.sim import datasets
 from tpsrl.world.episode import Episode, save_episodes
 
@@ -268,7 +269,7 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Signalling))
     with pytest.raises(processes.Terminated), processes.ending_in_order():
         command.run_scenario(chosen)
-    assert capsys.readouterr().out == "stopped; the same command goes on\n"
+    assert capsys.readouterr().out == "stopped; run the same command again to resume\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if count > 1:
         assert gone(int((tmp_path / "worker").read_text()))
@@ -292,7 +293,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(
     monkeypatch.setattr(evaluator, "evaluate", run)
     with pytest.raises(KeyboardInterrupt):
         command.run_scenario(settings(dataset, tmp_path / "out", "processes=1"))
-    assert capsys.readouterr().out == "stopped; the same command goes on\n"
+    assert capsys.readouterr().out == "stopped; run the same command again to resume\n"
     assert list(whole_lines(tmp_path / "out")) == ["test/0"]
 
 
@@ -301,7 +302,7 @@ def test_sigterm_is_an_error_of_the_function(
 ) -> None:
     run = functools.partial(evaluate, console=quiet(), factory=Signalling)
     monkeypatch.setattr(evaluator, "evaluate", run)
-    with pytest.raises(RunError, match=r"^eval: stopped before its end; the same call goes on$"):
+    with pytest.raises(RunError, match=r"^eval: stopped early; repeat the call to resume$"):
         api.evaluate(
             "tidy_house",
             episodes=dataset,

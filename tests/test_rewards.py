@@ -794,7 +794,7 @@ def test_settings_can_be_changed_and_unknown_ones_are_refused():
         changed(pick, {"distance": "far"})
     for entry, value, why in (
         ("horizon", 0, "0 is out of range, must be at least 1"),
-        ("horizon", 1.5, "1.5 is not a whole number"),
+        ("horizon", 1.5, "1.5 is not an integer"),
         ("horizon", float("nan"), "nan is not a finite number"),
         ("force_total_n", -1, "-1 is out of range, must be at least 0"),
         ("force", float("inf"), "inf is not a finite number"),

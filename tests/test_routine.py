@@ -11,9 +11,9 @@ import pytest
 from skills import registry
 from skills.envs.environment import SkillEnv
 from skills.pick import scripted as pick
-from skills.scripted.grasps import plan_pick
 from skills.scripted.routine import Routine
 from skills.starts.start import Start
+from tpsrl.motion.suction.grasps import plan_pick
 from tpsrl.world import action as act
 from tpsrl.world.objects import object_kind
 from tpsrl.world.state import WorldState

@@ -9,8 +9,8 @@ from skills.core.conditions import margins
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.registry import get, planned
-from skills.scripted.motion import duration, plan_path
 from tpsrl.errors import UserError
+from tpsrl.motion.arm.rrt import duration, plan_path
 from tpsrl.sim.datasets import load
 from tpsrl.world import action as act
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from homes import DRAWER, FRIDGE, IDLE, LAYOUT_A, before_handle, episode
 
-from skills.articulated.drag import (
+from skills.articulated.scripted import ScriptedClose
+from skills.core import task
+from skills.core.conditions import Margin, margins
+from skills.core.interface import SkillGoal
+from skills.core.state import Goals
+from skills.registry import get
+from tpsrl.motion.base.stances import ahead
+from tpsrl.motion.base.tip_tracking import base_velocity, tip_in_world
+from tpsrl.motion.doors.door_grasps import open_goal, plan_approach
+from tpsrl.motion.doors.door_motion import (
     Drag,
     can_back_off,
     clear_of_link,
@@ -15,17 +24,8 @@ from skills.articulated.drag import (
     hand_to_front,
     without_load,
 )
-from skills.articulated.leverage import open_goal, plan_approach
-from skills.articulated.postures import Holds, holds, off_face
-from skills.articulated.scripted import ScriptedClose
-from skills.core import task
-from skills.core.conditions import Margin, margins
-from skills.core.interface import SkillGoal
-from skills.core.state import Goals
-from skills.registry import get
-from skills.scripted.leading import base_velocity, tip_in_world
-from skills.scripted.scene import Scene, look
-from skills.scripted.stances import ahead
+from tpsrl.motion.doors.holds import Holds, holds, off_face
+from tpsrl.motion.scene import Scene, look
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.collision import BOX, Bodies

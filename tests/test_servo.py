@@ -14,7 +14,6 @@ from skills.core.interface import Demonstrator, SkillGoal
 from skills.demos.disturbing import Disturbed
 from skills.envs.environment import SkillEnv
 from skills.place.starts import STARTS
-from skills.scripted.scene import Scene, look
 from skills.scripted.servoing import (
     ARRIVED_M,
     ARRIVED_RAD,
@@ -27,6 +26,7 @@ from skills.scripted.servoing import (
 )
 from skills.starts import dataset
 from skills.starts.source import start_episodes
+from tpsrl.motion.scene import Scene, look
 from tpsrl.sim import datasets
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST

@@ -6,9 +6,8 @@ import pytest
 from furnished_scene import ROBOT_POSE, furnished_model
 
 from tpsrl.errors import UserError
-from tpsrl.sim.base import Sphere
-from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG, look_at, third_person_camera
-from tpsrl.sim.shading import Shader
+from tpsrl.render.cameras import THIRD_PERSON_FOV_DEG, Sphere, look_at, third_person_camera
+from tpsrl.render.shading import Shader
 
 ROOMS = (-2.8, -8.0, 4.5, 1.0)
 FLOOR = '<geom name="floor" type="plane" size="0 0 1" rgba=".5 .5 .5 1"/>'

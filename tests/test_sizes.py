@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tpsrl import cli, config, machine
+from tpsrl import cli, config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import size
@@ -14,6 +14,7 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import ENCODER_NAMES, PolicySettings
 from tpsrl.rl.run import sizes
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import machine
 
 GIB = 2**30
 CHANNELS, WIDTH = "preset.policy.encoder_width", "preset.policy.lstm_width"
@@ -120,13 +121,6 @@ def test_memory_of_this_machine() -> None:
         (["train", "pick", "preset.inference_workers=1000000"], "must be between 1 and 1024"),
         (["demos", "pick", "noise=1e15"], "noise: 1000000000000000.0 is out of range, must be b"),
         (["demos", "pick", "hesitation=9007199254740992"], "must be between 0 and 1000"),
-        (["bench", "scale", "slow=1e15"], "0.0 is out of range, must be between 1 and 1000"),
-        (["bench", "scale", "ranks=900", "num_envs=1"], "ranks: 900 with their environments are"),
-        (["bench", "scale", "ranks=2", "num_envs=1024"], "more than 1024 processes; nearest: 511"),
-        (
-            ["bench", "scale", "ranks=100", "num_envs=9"],
-            "num_envs: 9 needs 17.7 GiB of memory",
-        ),
         (["eval", "pick", "threads=2", "x\x1b[31m=1"], "unknown key 'threads'"),
         (["plan", "tidy_house", "x\x1b[31m=1"], r"unknown key 'x\x1b[31m'"),
         (["plan", "tidy_house", "a\nb=1"], r"unknown key 'a\nb'"),

@@ -178,7 +178,7 @@ def test_the_report_is_the_same_for_any_number_of_processes(tmp_path: Path):
 def test_more_start_states_than_the_file_holds_are_refused(tmp_path: Path):
     file = tmp_path / "starts.npz"
     save_starts(file, [recorded()])
-    with pytest.raises(UserError, match="holds 1 start states, 2 were asked for"):
+    with pytest.raises(UserError, match="holds 1 start states, 2 were requested"):
         evaluate_skill(
             settings("pick", f"starts={file}", "num_episodes=2", f"out={tmp_path}/out"),
             Console(quiet=True),

@@ -12,7 +12,7 @@ import torch
 
 from tpsrl.commands import ranks, train
 from tpsrl.errors import UserError
-from tpsrl.rl import group, slurm
+from tpsrl.rl.distributed import group, slurm
 
 SCRIPT = fake_slurm.ROOT / "configs" / "slurm" / "train.sbatch"
 # Task 4 of 7: the first of those on the third machine.
@@ -79,7 +79,7 @@ def test_the_first_of_a_list_of_hosts_is_found(hosts: str, first: str) -> None:
      "node[1--2]", "node[-2]"],
 )  # fmt: skip
 def test_what_is_no_list_of_hosts_is_refused(hosts: str) -> None:
-    with pytest.raises(UserError, match=r"HOSTS: '.*' is no list of hosts such as node"):
+    with pytest.raises(UserError, match=r"HOSTS: '.*' is not a host list such as node"):
         slurm.first_host(hosts, "HOSTS")
 
 
@@ -145,11 +145,11 @@ def test_torchrun_wins() -> None:
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (without(SLURM_PROCID="x"), "SLURM_PROCID: 'x' is no whole number; start it by srun"),
-        (without(SLURM_PROCID="-1"), "SLURM_PROCID: '-1' is no whole number"),
+        (without(SLURM_PROCID="x"), "SLURM_PROCID: 'x' is not an integer; start it by srun"),
+        (without(SLURM_PROCID="-1"), "SLURM_PROCID: '-1' is not an integer"),
         (without(SLURM_PROCID="7"), "SLURM_PROCID: 7 is out of range, SLURM_STEP_NUM_TASKS is 7"),
-        (without(SLURM_STEP_ID="zero"), "SLURM_STEP_ID: 'zero' is no whole number"),
-        (without(SLURM_STEP_NUM_TASKS="two"), "SLURM_STEP_NUM_TASKS: 'two' is no whole number"),
+        (without(SLURM_STEP_ID="zero"), "SLURM_STEP_ID: 'zero' is not an integer"),
+        (without(SLURM_STEP_NUM_TASKS="two"), "SLURM_STEP_NUM_TASKS: 'two' is not an integer"),
         (without("SLURM_LOCALID"), "SLURM_LOCALID: not set; start it by srun"),
         (without(SLURM_LOCALID="2"), "SLURM_LOCALID: 2 is out of range, this machine has 2 tasks"),
         (without("SLURM_NODEID"), "SLURM_NODEID: not set"),
@@ -157,7 +157,7 @@ def test_torchrun_wins() -> None:
         (without(SLURM_STEP_TASKS_PER_NODE="2(x2"), "SLURM_STEP_TASKS_PER_NODE: '2(x2' are no"),
         (without(SLURM_STEP_TASKS_PER_NODE="2(x3)"), "'2(x3)' are 6 tasks, but the step has 7"),
         (without("SLURM_STEP_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE: not set"),
-        (without(SLURM_STEP_NODELIST="a["), "SLURM_STEP_NODELIST: 'a[' is no list of hosts"),
+        (without(SLURM_STEP_NODELIST="a["), "SLURM_STEP_NODELIST: 'a[' is not a host list"),
         (without("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), "SLURM_STEP_NODELIST: not set"),
         (without("SLURM_JOB_ID"), "SLURM_JOB_ID: not set"),
     ],
@@ -184,7 +184,7 @@ def test_a_task_is_in_a_job(task: pytest.MonkeyPatch) -> None:
     assert isinstance(group.join(torch.device("cpu")), group.Alone)
     task.delenv("WORLD_SIZE")
     task.setenv("MASTER_PORT", "http")
-    with pytest.raises(UserError, match="MASTER_PORT: 'http' is no whole number"):
+    with pytest.raises(UserError, match="MASTER_PORT: 'http' is not an integer"):
         group.join(torch.device("cpu"))
     task.delenv("SLURM_STEP_ID")
     assert not ranks.in_job()
@@ -229,7 +229,7 @@ def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatc
         config.write_text(other)
         assert train.resumed(["skill=pick"]) == ["skill=pick"]
     task.setenv("SLURM_RESTART_COUNT", "often")
-    with pytest.raises(UserError, match="SLURM_RESTART_COUNT: 'often' is no whole number"):
+    with pytest.raises(UserError, match="SLURM_RESTART_COUNT: 'often' is not an integer"):
         train.resumed(["skill=pick"])
 
 

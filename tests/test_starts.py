@@ -280,7 +280,7 @@ def test_files_that_hold_no_starts_are_refused(simulator: Simulator, tmp_path: P
     with pytest.raises(UserError, match=r"bare\.npz: snapshot 0: it has no skill's goal"):
         load_starts(tmp_path / "bare.npz")
     (tmp_path / "text.npz").write_text("starts")
-    with pytest.raises(UserError, match="is no snapshot file"):
+    with pytest.raises(UserError, match="is not a snapshot file"):
         load_starts(tmp_path / "text.npz")
     with pytest.raises(UserError, match="cannot read"):
         load_starts(tmp_path / "absent.npz")
@@ -300,9 +300,9 @@ def renamed_array(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None
 
 
 CHANGES = (
-    (lambda h, a: h.pop("engine"), "is no snapshot file"),
-    (lambda h, a: h.update(engine=3), "is no snapshot file"),
-    (lambda h, a: h.update(episode=[]), "episode: .* is no record"),
+    (lambda h, a: h.pop("engine"), "is not a snapshot file"),
+    (lambda h, a: h.update(engine=3), "is not a snapshot file"),
+    (lambda h, a: h.update(episode=[]), "episode: .* is not a record"),
     (lambda h, a: h["episode"].update(layout="replica_cad/nowhere"), "layout"),
     (lambda h, a: h["episode"]["objects"][0].update(name="spoon"), "unknown value 'spoon'"),
     (lambda h, a: h["episode"].update(articulation={"door": 1.0}), "door"),

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tpsrl import temporaries
+from tpsrl.runtime import temporaries
 
 HOLDS = """
 import os, signal, sys, tempfile, time
-from tpsrl import temporaries
+from tpsrl.runtime import temporaries
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
 with temporaries.own():
     tempfile.mkdtemp()

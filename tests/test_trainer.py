@@ -16,10 +16,9 @@ import torch
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
-from tpsrl.processes import Terminated
+from tpsrl.rl.distributed.group import OthersLostError, reaching_others
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
-from tpsrl.rl.group import OthersLostError, reaching_others
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import metrics
@@ -27,6 +26,7 @@ from tpsrl.rl.run import trainer as trainers
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
+from tpsrl.runtime.processes import Terminated
 
 STEPS, ENVS = 8, 3
 SETTINGS = TrainSettings(

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from tpsrl.errors import UserError
-from tpsrl.video import Caption, VideoWriter, colour_depth, compose_frame
+from tpsrl.render.video import Caption, VideoWriter, colour_depth, compose_frame
 
 
 def frame(value: int, height: int = 48, width: int = 64) -> np.ndarray:

@@ -33,8 +33,10 @@ def test_the_warmup_leads_the_cup_back():
 # Prints which of some compiled functions the jobs have not called, and for what else.
 COMPILED = """
 from eval.running.warmup import carry_one_object, open_a_drawer
-from skills.scripted import lattice, leading, motion, postures, putting, resting, rounding, stances
-from skills.scripted import straightening, touches, tracking
+from tpsrl.motion import tracking
+from tpsrl.motion.arm import ik_table, rest_poses, rrt
+from tpsrl.motion.base import arc_smoothing, lattice, shortcutting, stances, tip_tracking
+from tpsrl.motion.suction import contacts as suction_contacts, placements
 from tpsrl.sim import contacts
 from tpsrl.world import floor, footprint, geodesic, kinematics, placement, slabs
 assert carry_one_object(), "the object did not get to its goal"
@@ -42,10 +44,11 @@ assert open_a_drawer(), "a skill failed"
 for function in (
     contacts.largest_force, contacts.touched, floor._draw_distance, floor.clearance_gradient,
     footprint.pose_margin, geodesic._spread, geodesic._snap, geodesic._distances, geodesic._path,
-    geodesic.field_distance, kinematics.cup_pose, kinematics.inverse, motion._rrt_connect,
-    lattice.astar, leading._search, placement.gap, postures.estimates, postures.reach_and_touch,
-    putting._rows, resting._covered, rounding.rounded, slabs._draw_outside,
-    stances._around, straightening.straightened, touches.touches, tracking._along,
+    geodesic.field_distance, kinematics.cup_pose, kinematics.inverse, rrt._rrt_connect,
+    lattice.astar, tip_tracking._search, placement.gap, ik_table.estimates,
+    ik_table.reach_and_touch, placements._rows, rest_poses._covered, arc_smoothing.rounded,
+    slabs._draw_outside,
+    stances._around, shortcutting.straightened, suction_contacts.touches, tracking._along,
 ):
     if not function.signatures:
         print(function.__name__, "is not compiled")

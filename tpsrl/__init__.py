@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tpsrl import siblings
+from tpsrl.runtime import shadowing
 
 if TYPE_CHECKING:
     from tpsrl.commands.api import evaluate, film, train
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["__version__", "evaluate", "film", "train"]
 
-if not siblings.is_command():
-    siblings.check()
+if not shadowing.is_command():
+    shadowing.check()
 
 
 def __getattr__(name: str) -> Any:

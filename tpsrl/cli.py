@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl
-from tpsrl import files, machine, processes, siblings, temporaries
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, one_line, unknown
+from tpsrl.runtime import files, machine, processes, shadowing, temporaries
 
 # Name: (module, what it takes, what it does in one line).
 COMMANDS = {
@@ -29,7 +29,7 @@ COMMANDS = {
     "video": (
         "tpsrl.commands.video",
         "SCENARIO|SKILL [key=value ...]",
-        "film episodes of a scenario or of a skill by itself",
+        "film episodes of a scenario or a skill",
     ),
     "plan": (
         "tpsrl.commands.plan",
@@ -44,67 +44,62 @@ COMMANDS = {
     "bank": (
         "tpsrl.commands.bank",
         "SCENARIO [key=value ...]",
-        "keep the exit states of every skill, to train others in",
+        "save the states where each skill ends, as start states for the next",
     ),
     "report": (
         "tpsrl.commands.report",
         "DIR [DIR ...] [out=DIR]",
-        "show a report again, or compare several agents on the same episodes",
+        "regenerate a report, or compare agents on the same episodes",
     ),
     "train": (
         "tpsrl.commands.train",
         "SKILL [key=value ...]",
-        "train a skill by PPO; resume=DIR goes on with a training",
+        "train a skill by PPO; resume=DIR resumes a training",
     ),
     "distill": (
         "tpsrl.commands.distill",
         "SKILL teacher=DIR [key=value ...]",
-        "teach a policy that sees what a teacher does that knows the true state",
+        "distil a teacher of the true state into a policy with on-board sensors",
     ),
     "demos": (
         "tpsrl.commands.demos",
         "SKILL [key=value ...]",
-        "record what a skill's scripted expert would do",
+        "record demonstrations of a skill",
     ),
     "clone": (
         "tpsrl.commands.clone",
         "SKILL demos=DIR [key=value ...]",
-        "fit a policy to demonstrations, with DAgger if asked for",
+        "train a policy on demonstrations (behaviour cloning, DAgger)",
     ),
     "export": (
         "tpsrl.commands.export",
         "SKILL agent=PATH [key=value ...]",
-        "make of a trained policy a small file to ship, with its model card",
+        "export a trained policy with its model card",
     ),
     "hub push": (
         "tpsrl.commands.hub_push",
         "SKILL|FOLDER repo=REPOSITORY [key=value ...]",
-        "put shipped policies into a repository of the Hugging Face hub, or a folder",
+        "upload exported policies to the Hugging Face hub, or a folder",
     ),
     "hub pull": (
         "tpsrl.commands.hub_pull",
         "[SKILL] repo=REPOSITORY [key=value ...]",
-        "get shipped policies from there",
+        "download policies from there",
     ),
     "bench sim": (
         "tpsrl.commands.bench_sim",
         "[key=value ...]",
-        "measure how fast this machine simulates",
+        "measure the speed of simulation",
     ),
     "bench train": (
         "tpsrl.commands.bench_train",
         "[key=value ...]",
-        "measure how fast this machine trains",
-    ),
-    "bench scale": (
-        "tpsrl.commands.bench_scale",
-        "[key=value ...]",
-        "measure and simulate training on several ranks",
+        "measure the speed of training",
     ),
     "warmup": (
         "tpsrl.commands.warmup",
         "",
-        "compile ahead of time what the first run would compile",
+        "compile ahead of time",
     ),
     "doctor": (
         "tpsrl.commands.doctor",
@@ -112,6 +107,9 @@ COMMANDS = {
         "show what this machine can run, and what is missing",
     ),
 }
+
+# Commands of earlier versions, and what replaced them.
+_MOVED = {"bench scale": "python -m benchmarks.scaling, in a checkout of the repository"}
 
 _COUNT = "[1-9][0-9]{0,4}"  # of threads, or of characters in a line
 
@@ -146,13 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Names of files may have characters that the terminal's encoding has not.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        siblings.check()
+        shadowing.check()
         _check_surroundings()
         with processes.ending_in_order():
             code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
             sys.stdout.flush()
         return code
-    except (UserError, siblings.ShadowedError) as error:
+    except (UserError, shadowing.ShadowedError) as error:
         _complain(f"tpsrl: error: {one_line(str(error))}")
         return 2
     except RunError as error:  # with the lines of a worker's traceback
@@ -220,7 +218,7 @@ def _check_surroundings() -> None:
     for name, several in (("NUMBA_NUM_THREADS", ""), ("OMP_NUM_THREADS", f"( *, *{_COUNT})*")):
         threads = os.environ.get(name)
         if threads is not None and not re.fullmatch(f" *{_COUNT}{several} *", threads):
-            raise UserError(f"{name}: '{threads}' is no number of at least 1; nearest: 1")
+            raise UserError(f"{name}: '{threads}' is not an integer >= 1; nearest: 1")
     if os.environ.get("TORCH_LOGS"):
         _check_torch_logs()
 
@@ -302,6 +300,8 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
     words = 2 if arguments[0] in _families() else 1
     name, rest = " ".join(arguments[:words]), arguments[words:]
     rest = _with_user_modules(rest)
+    if name in _MOVED:
+        raise UserError(f"command: '{name}' is now {_MOVED[name]}")
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command, rest = _command(importlib.import_module(COMMANDS[name][0]), rest)

@@ -24,8 +24,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from tpsrl import files
 from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import files
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def to_yaml(settings: Any) -> str:
     try:
         return OmegaConf.to_yaml(OmegaConf.structured(settings))
     except UnicodeEncodeError as error:  # one that was made whole, in a folder of such a name
-        raise UserError(f"'{error.object}' is no text in UTF-8; choose another folder") from None
+        raise UserError(f"'{error.object}' is not valid UTF-8; choose another folder") from None
 
 
 def describe(schema: type) -> list[tuple[str, str, str]]:
@@ -238,7 +238,7 @@ def _split_base(text: str, where: str) -> tuple[str, str]:
     if not lines:
         return text, ""
     if len(lines) > 1:
-        raise UserError(f"{where}: based_on: it stands there twice")
+        raise UserError(f"{where}: based_on: it is repeated")
     base = lines[0].partition(":")[2].partition("#")[0].strip()
     return text.replace(lines[0], "", 1), base
 
@@ -250,7 +250,7 @@ def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
     except OSError as error:
         raise UserError(f"{field}: {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise UserError(f"{field}: {path}: cannot be read (it is no text)") from None
+        raise UserError(f"{field}: {path}: cannot be read (not a text file)") from None
     filled = _filled(schema, text, str(path))
     filled.name = filled.name or path.stem
     if filled.name in preset_names(group):
@@ -299,7 +299,7 @@ def _split(override: str) -> tuple[str, str]:
     if not equals or not key:
         raise UserError(f"'{override}': expected key=value")
     if "${" in value:
-        raise UserError(f"{key}: '{value}' refers to something; give the value itself")
+        raise UserError(f"{key}: '{value}' is a reference; give the value itself")
     check_text(key, value)
     return f"{key}_" if keyword.iskeyword(key) else key, value
 
@@ -308,18 +308,18 @@ def check_text(key: str, value: str) -> None:
     """Refuses a value that cannot be written into a file, as a path of any bytes cannot be.
 
     Raises:
-        UserError: it is no text in UTF-8.
+        UserError: it is not valid UTF-8.
     """
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UserError(f"{key}: '{value}' is no text in UTF-8") from None
+        raise UserError(f"{key}: '{value}' is not valid UTF-8") from None
 
 
 def _override(config: Any, schema: type, key: str, text: str) -> Any:
     kind = _kind(schema, key)
     if text == "???":  # by which YAML's reader means a value that is missing
-        raise UserError(f"{key}: '???' is no value")
+        raise UserError(f"{key}: '???' is not a value")
     value = text if kind is str else _parse(key, text)
     nested: Any = value
     for part in reversed(key.split(".")):
@@ -338,7 +338,7 @@ def _override(config: Any, schema: type, key: str, text: str) -> Any:
 def _named(kind: Any) -> str:
     """A type in words."""
     names = {
-        int: "a whole number",
+        int: "an integer",
         float: "a number",
         bool: "true or false",
         str: "a text",
@@ -363,7 +363,7 @@ def _read_yaml(text: str) -> Any:
         raise ValueError("a single value, where entries are expected") from None
     for value in _leaves(OmegaConf.to_container(found, resolve=False)):
         if isinstance(value, str) and "${" in value:
-            raise ValueError(f"'{value}' refers to something; give the value itself")
+            raise ValueError(f"'{value}' is a reference; give the value itself")
     return found
 
 
@@ -420,7 +420,7 @@ def _kind(schema: type, key: str) -> Any:
     """The type of a leaf key, optional part removed."""
     known = list(_leaf_keys(schema))
     if not known:
-        raise UserError(f"unknown key '{key}'; there is nothing to set")
+        raise UserError(f"unknown key '{key}'; this command has no settings")
     if key not in known:
         inside = [k for k in known if k.startswith(f"{key}.")]
         if inside:

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 from benchmarks.peers.settings import Marks, Settings, Tally
-from tpsrl import config, machine
+from tpsrl import config
 from tpsrl.rl.bench.synthetic import SyntheticVecEnv, SyntheticVecEnvFactory
 from tpsrl.rl.envs.vec_env import StepBatch
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

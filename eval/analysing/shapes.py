@@ -48,14 +48,14 @@ def _wrong(where: str, value: Any, what: str) -> ValueError:
 
 def _text(value: Any, where: str) -> None:
     if not isinstance(value, str):
-        raise _wrong(where, value, "no text")
+        raise _wrong(where, value, "not a string")
     if len(value) > _LONGEST:
         raise _wrong(where, value, f"longer than {_LONGEST:,} letters")
 
 
 def _flag(value: Any, where: str) -> None:
     if not isinstance(value, bool):
-        raise _wrong(where, value, "neither true nor false")
+        raise _wrong(where, value, "not a boolean")
 
 
 def _anything(value: Any, where: str) -> None:
@@ -63,13 +63,13 @@ def _anything(value: Any, where: str) -> None:
 
 
 def _between(low: float, high: float, whole: bool = False) -> Check:
-    what = "whole number" if whole else "number"
+    what = "an integer" if whole else "a number"
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, int if whole else int | float) or isinstance(value, bool):
-            raise _wrong(where, value, f"no {what}")
+            raise _wrong(where, value, f"not {what}")
         if not low <= value <= high:
-            raise _wrong(where, value, f"no {what} from {round(low):,} to {round(high):,}")
+            raise _wrong(where, value, f"not {what} from {round(low):,} to {round(high):,}")
 
     return check
 
@@ -84,19 +84,19 @@ _change = _between(-1 - _SLACK, 1 + _SLACK)
 def _link(value: Any, where: str) -> None:
     _text(value, where)
     if value.startswith("/") or "\\" in value or ":" in value.partition("/")[0]:
-        raise _wrong(where, value, "no path that begins at the folder")
+        raise _wrong(where, value, "not a path relative to the folder")
 
 
 def _inside(value: Any, where: str) -> None:
     _link(value, where)
     if not value or ".." in PurePosixPath(value).parts:
-        raise _wrong(where, value, "no file in the folder")
+        raise _wrong(where, value, "not a file in the folder")
 
 
 def _fields(**checks: Check) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            raise _wrong(where, value, "no object with keys")
+            raise _wrong(where, value, "not an object with keys")
         for name, inner in checks.items():
             name = name.rstrip("_")
             if value.get(name) is not None:
@@ -108,7 +108,7 @@ def _fields(**checks: Check) -> Check:
 def _each(inner: Check, most: int = _MOST) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list):
-            raise _wrong(where, value, "no list")
+            raise _wrong(where, value, "not a list")
         if len(value) > most:
             raise ValueError(f"{where}: it has {len(value):,} entries, {most:,} at most are shown")
         for place, item in enumerate(value):
@@ -120,7 +120,7 @@ def _each(inner: Check, most: int = _MOST) -> Check:
 def _by_name(inner: Check) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            raise _wrong(where, value, "no object with keys")
+            raise _wrong(where, value, "not an object with keys")
         if len(value) > _MOST:
             raise ValueError(f"{where}: it has {len(value):,} keys, {_MOST:,} at most are shown")
         for name, item in value.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.analysing.results import EpisodeResult, generic
-from tpsrl import files
+from tpsrl.runtime import files
 
 FAILED, SUCCEEDED = "end:failed", "end:succeeded"
 

@@ -21,8 +21,8 @@ from eval.running.journal import REEL, Journal
 from eval.settings import EvalSettings
 from planner.execution.progress import StepInfo
 from skills.core.interface import SkillPolicy
-from tpsrl import pool
 from tpsrl.errors import UserError
+from tpsrl.runtime import pool
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState

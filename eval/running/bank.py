@@ -22,8 +22,9 @@ from planner.execution.progress import SKILL, StepInfo
 from planner.execution.trace import Trace
 from skills.core.interface import SkillPolicy
 from skills.starts.bank import INDEX, BankWriter, ExitState, StateAlong
-from tpsrl import config, files, locks, machine, pool
+from tpsrl import config
 from tpsrl.errors import RunError, UserError
+from tpsrl.runtime import files, locks, machine, pool
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.shards import Shard, ShardWriter
 from tpsrl.world.episode import Episode
@@ -183,7 +184,8 @@ def run_episode(
     executor = chains.make_executor(settings, simulator, policies, reset_arm, snapshots=True)
     along = _Along(simulator, settings.along)
     try:
-        execution = executor.begin(job.episode, along.on_step if settings.along else None)
+        on_step = along.on_step if settings.along else None
+        execution = executor.begin(job.episode, on_step, to_the_end=True)
         along.execution = execution
         trace = execution.run()
         kept: list[ExitState | StateAlong] = [
@@ -217,8 +219,11 @@ class _Along:
         self._found.setdefault(info.name, []).append(state)
 
     def states(self, trace: Trace) -> Iterator[StateAlong]:
-        """Those that are kept, which say whether their skill succeeded."""
-        for stage in trace.stages:
+        """Those that are kept, which say whether their skill succeeded.
+
+        Like exit states, of all skills that ran, those after the first timeout included.
+        """
+        for stage in (trace.ignoring or trace).stages:
             found = self._found.get(stage.name, [])
             rows = np.linspace(0, len(found) - 1, min(self._count, len(found))).round().astype(int)
             for row in rows.tolist():

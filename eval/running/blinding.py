@@ -31,7 +31,7 @@ def parse(text: str | None) -> tuple[str, ...]:
         if name not in SENSORS:
             raise unknown("blind", name, SENSORS)
     if len(set(names)) < len(names):
-        raise UserError(f"blind: {text} names one twice")
+        raise UserError(f"blind: {text} contains a duplicate")
     return names
 
 

@@ -32,7 +32,7 @@ def obtain(
     """
     if one is not None:
         if count not in (None, 1):
-            raise UserError(f"num_episodes: episode={one} is one episode, {count} were asked for")
+            raise UserError(f"num_episodes: episode={one} is one episode, {count} requested")
         return [_chosen(scenario, split, seed, path, one)]
     if path is None:
         from tpsrl.sim import datasets
@@ -43,7 +43,7 @@ def obtain(
     if not episodes:
         raise UserError(f"episodes: {path} holds no episode")
     if count is not None and len(episodes) < count:
-        raise UserError(f"episodes: {path} holds {len(episodes)} episodes, {count} were asked for")
+        raise UserError(f"episodes: {path} holds {len(episodes)} episodes, {count} requested")
     for episode in episodes[:count]:
         if (episode.scenario, episode.split) != (scenario.name, split):
             found = f"{episode.scenario}, split {episode.split}"

@@ -23,8 +23,8 @@ from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
-from tpsrl import machine, pool
 from tpsrl.errors import UserError
+from tpsrl.runtime import machine, pool
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 

@@ -8,8 +8,9 @@ import numpy as np
 from eval.analysing.results import generic
 from planner.execution.progress import RESET_ARM, SKILL, StepInfo
 from skills.core.conditions import Margin
-from tpsrl.sim.base import Simulator, Sphere
-from tpsrl.video import Caption, VideoWriter, compose_frame
+from tpsrl.render.cameras import Sphere
+from tpsrl.render.video import Caption, VideoWriter, compose_frame
+from tpsrl.sim.base import Simulator
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState

@@ -13,8 +13,9 @@ from typing import Any
 
 import tpsrl
 from skills.registry import ENTRY_POINT
-from tpsrl import config, files, siblings
+from tpsrl import config
 from tpsrl.errors import RunError
+from tpsrl.runtime import files, shadowing
 
 _LIBRARIES = ("mujoco", "numba", "numpy", "scipy", "torch")
 
@@ -73,7 +74,7 @@ def _code() -> str:
     """A digest of these packages, with their settings and data."""
     root = Path(tpsrl.__file__).parents[1]
     found = hashlib.sha256()
-    for package in ("tpsrl", *siblings.NAMES):
+    for package in ("tpsrl", *shadowing.NAMES):
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 found.update(f"{path.relative_to(root)} {_of_file(path)}\n".encode())

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from rich.console import Console
 
-from tpsrl import files, locks
 from tpsrl.errors import UserError
+from tpsrl.runtime import files, locks
 
 _JOURNAL, _FILMS = "journal.jsonl", "videos"
 OUTPUTS = (
@@ -35,10 +35,10 @@ REEL = "reel"  # folder of clips of failures, beside the videos
 class Journal:
     """Holds an output folder, and keeps there what is finished until all is.
 
-    A context manager. `OUT/.running` is locked as long as this process is in the block (see
-    `tpsrl.locks`), and has `journal.jsonl`, of which each line is on the disk before the next
-    begins: a header with a digest of what the results depend on, then a line for each finished job.
-    Every line ends with a checksum; from one that is damaged on nothing counts.
+    A context manager. `OUT/.running` is locked as long as this process is in the block
+    (`tpsrl.runtime.locks`), and has `journal.jsonl`, of which each line is on the disk before the
+    next begins: a header with a digest of what the results depend on, then a line for each finished
+    job. Every line ends with a checksum; from one that is damaged on nothing counts.
     Films are in `.running/videos` until the end. A block that ends without `finish` leaves what is
     finished to be gone on with; nothing at all where nothing is.
 

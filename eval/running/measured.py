@@ -10,8 +10,9 @@ from eval.settings import SkillSettings
 from skills.policies import pretrained
 from skills.policies.card import BlindSuccess, MeasuredSuccess
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files
+from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 
 # What has no part in what came of it, or stands in the call already.
 _LEFT_OUT = ("skill", "agent", "skills", "out", "processes", "videos", "video_stride")
@@ -78,7 +79,7 @@ def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[dict[
     """The report of an evaluation of a policy, and the command that makes it again."""
     path = files.user_path(folder, field)
     if not (path / "report.json").is_file():
-        raise UserError(f"{field}: {folder} is no folder of an evaluation (no report.json)")
+        raise UserError(f"{field}: {folder} is not the folder of an evaluation (no report.json)")
     report = read_report(path)
     if report.get("skill") != skill:
         raise UserError(f"{field}: {folder} is not of {skill} by itself")

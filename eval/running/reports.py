@@ -16,8 +16,8 @@ from eval.analysing import comparison, shapes
 from eval.analysing.comparison import Evaluated
 from eval.reporting import comparison_page, comparison_table, index, page, skill_page, table
 from eval.running import runs
-from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\\u00(?:[01][0-9a-f]|7f|[89][0-9a-f])", re.I)
 
@@ -79,7 +79,7 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
     places = [Path(os.path.realpath(files.user_path(f, "report"))) for f in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
-            raise UserError(f"report: {folder} is named twice")
+            raise UserError(f"report: {folder} is repeated")
         if place == own:
             raise UserError(f"out: {out} is one of the evaluations; take another folder")
     evaluated = [_read(folder) for folder in folders]
@@ -119,7 +119,7 @@ def _runs(path: Path, report: dict[str, Any]) -> Iterator[tuple[Path, dict[str, 
         if not name or Path(name).name != name or name == "..":
             raise UserError(f"report: {path / 'report.json'}: runs: no folder in it: {name!r}")
         if name in known:
-            raise UserError(f"report: {path / 'report.json'}: runs: {name} is named twice")
+            raise UserError(f"report: {path / 'report.json'}: runs: {name} is repeated")
         known[name] = None
     for name in known:
         inner = read_report(path / name)
@@ -182,13 +182,13 @@ def _parsed(text: str, where: str, check: Callable[[Any], None]) -> Any:
 def _text(path: Path, most: int = files.MOST_TEXT) -> str:
     try:
         if path.exists() and not path.is_file():
-            raise UserError(f"report: {path} is no file")
+            raise UserError(f"report: {path} is not a file")
         text = files.read_text(path, most)
     except OSError as error:
         message = f"report: {path}: cannot be read ({error.strerror})"
         raise UserError(f"{message}; name the folder of an evaluation") from None
     except UnicodeDecodeError:
-        raise UserError(f"report: {path}: cannot be read (it is no text)") from None
+        raise UserError(f"report: {path}: cannot be read (not a text file)") from None
     if _CONTROL.search(text):  # it would reach the terminal
         raise UserError(f"report: {path} has control characters in it")
     return text

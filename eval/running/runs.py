@@ -14,8 +14,9 @@ import tpsrl
 from eval.analysing import records
 from eval.running.journal import OUTPUTS, REEL, Journal
 from eval.settings import AllSettings, SkillsSettings
-from tpsrl import config, files, pool, progress
+from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.runtime import files, pool, progress
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ def output_folder(out: str) -> Path:
     files.check_replaceable(folder, OUTPUTS)
     for films in (folder / "videos", folder / REEL):
         if films.exists() and not films.is_dir():
-            raise UserError(f"out: {films} is no folder, and is to be one of films")
+            raise UserError(f"out: {films} is not a folder")
         files.check_replaceable(films, (path.name for path in films.glob(f"{_NUMBER}.*")))
     return folder
 

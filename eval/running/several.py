@@ -13,8 +13,8 @@ from eval.running import agents, journal, runs
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
-from tpsrl import files, locks
 from tpsrl.errors import UserError, renamed
+from tpsrl.runtime import files, locks
 from tpsrl.world.scenarios import benchmark_names, load_scenario
 
 # Journals are kept until all is done, so that what is finished is not run again after a kill.

@@ -28,8 +28,8 @@ from skills.starts.mixture import is_mixture
 from skills.starts.recorded import load_starts
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
-from tpsrl import machine, pool
 from tpsrl.errors import UserError, renamed
+from tpsrl.runtime import machine, pool
 
 
 def evaluate_skill(
@@ -132,7 +132,7 @@ def obtain(settings: SkillSettings) -> list[Start]:
     if not found or (count is not None and len(found) < count):
         wanted = "at least one was" if count is None else f"{count} were"
         raise UserError(
-            f"starts: {settings.starts} holds {len(found)} start states, {wanted} asked for"
+            f"starts: {settings.starts} holds {len(found)} start states, {wanted} requested"
         )
     return found[:count]
 

@@ -16,7 +16,7 @@ from eval.presets import AgentPreset
 from eval.running import agents
 from skills import registry
 from skills.core.interface import SkillGoal
-from tpsrl import machine, pool
+from tpsrl.runtime import machine, pool
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
@@ -69,7 +69,7 @@ def carry_one_object() -> bool:
 
 def plan_around_a_pole() -> np.ndarray | None:
     """An arm path (k, 7) that no straight motion makes, which the job's episode may not need."""
-    from skills.scripted.motion import plan_path
+    from tpsrl.motion.arm.rrt import plan_path
     from tpsrl.world.collision import ARM_SPHERES, BOX, REST, ArmChecker, Bodies
 
     middle, half = np.array([[0.58, 0.0, 0.6]]), np.array([[0.04, 0.04, 0.6]])
@@ -82,7 +82,7 @@ def plan_around_a_pole() -> np.ndarray | None:
 
 def lead_the_cup_back() -> list[np.ndarray]:
     """Ways of the base (k, 3) on which the cup comes back; the job's episode may not need it."""
-    from skills.scripted.leading import ways_back
+    from tpsrl.motion.base.tip_tracking import ways_back
     from tpsrl.world.collision import NO_BODIES, REST
     from tpsrl.world.footprint import make_footprint
     from tpsrl.world.kinematics import cup_pose
@@ -95,8 +95,8 @@ def lead_the_cup_back() -> list[np.ndarray]:
 def make_and_show_an_episode() -> None:
     """Generator, settling, depth and pictures."""
     from tpsrl import sim
+    from tpsrl.render.cameras import Sphere
     from tpsrl.sim import datasets
-    from tpsrl.sim.base import Sphere
     from tpsrl.world.generator import Source
 
     source = Source(load_scenario("tidy_house"), "val", 0, 12)

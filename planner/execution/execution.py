@@ -51,10 +51,11 @@ class Execution:
         on_step: OnStep | None,
         intervention: Intervention | None = None,
         plan: Plan | None = None,
+        to_the_end: bool = False,
     ) -> None:
         self.executor = executor
         self.limits, self.rules = executor.limits, executor.rules
-        self.episode, self.on_step = episode, on_step
+        self.episode, self.on_step, self._to_the_end = episode, on_step, to_the_end
         self.intervention: Intervention = intervention or NoIntervention()
         self.at = 0
         self.home = EpisodeHome(executor.simulator, executor.env_id)
@@ -407,8 +408,9 @@ class Execution:
         return HandoffState.of(self.world, len(self.episode.objects), self.trace.steps, goals)
 
     def _tell(self, step: PlanStep, phase: str, phase_step: int, phase_limit: int) -> None:
-        if self.on_step is None or (self.ending is not None and self.limits.end_on_timeout):
-            return  # what comes after the protocol's verdict is none of the episode
+        judged = self.ending is not None and self.limits.end_on_timeout
+        if self.on_step is None or (judged and not self._to_the_end):
+            return
         info = StepInfo(
             index=step.index,
             total=len(self.plan),

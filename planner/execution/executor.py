@@ -97,13 +97,15 @@ class Executor:
         on_step: OnStep | None = None,
         intervention: Intervention | None = None,
         plan: Plan | None = None,
+        to_the_end: bool = False,
     ) -> Execution:
         """An episode reset and planned, which `Execution.run` carries out.
 
-        `plan` is that of the same episode, where it is known.
+        `plan` is that of the same episode, where it is known. With `to_the_end`, `on_step` is
+        called after the protocol's verdict too, where the robot goes on.
 
         Raises:
             UserError: see `run`.
         """
         self.simulator.reset([self.env_id], [episode])
-        return Execution(self, episode, on_step, intervention, plan)
+        return Execution(self, episode, on_step, intervention, plan, to_the_end)

@@ -28,7 +28,9 @@ class EpisodeLimits:
     """
 
     reset_arm_steps: int = 50
-    episode_steps: int = config.option(3000, "the most of an episode", minimum=1)
+    episode_steps: int = config.option(
+        3000, "maximum number of control steps of an episode", minimum=1
+    )
     wait_end_steps: int = 30
     force_instant_n: float | None = 10_000.0
     force_total_n: float | None = 100_000.0

@@ -10,16 +10,16 @@ import math
 
 import numpy as np
 
-from skills.articulated.drag import foresee, hand_to_front
-from skills.articulated.leverage import RETREAT_M, Approach, open_goal, plan_approach
-from skills.articulated.postures import PUSH_GAP_M, off_face
 from skills.scripted.folding import resting
-from skills.scripted.leading import tip_in_world
 from skills.scripted.moves import Steps
-from skills.scripted.navigation import Leg
 from skills.scripted.routine import Routine, Run
-from skills.scripted.stances import ahead
-from skills.scripted.tracking import Blocked
+from tpsrl.motion.base.driving import Leg
+from tpsrl.motion.base.stances import ahead
+from tpsrl.motion.base.tip_tracking import tip_in_world
+from tpsrl.motion.doors.door_grasps import RETREAT_M, Approach, open_goal, plan_approach
+from tpsrl.motion.doors.door_motion import foresee, hand_to_front
+from tpsrl.motion.doors.holds import PUSH_GAP_M, off_face
+from tpsrl.motion.tracking import Blocked
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.handles import Handle, handle

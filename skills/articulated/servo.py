@@ -11,14 +11,14 @@ import math
 import numpy as np
 from scipy import optimize
 
-from skills.articulated import leverage
-from skills.articulated.leverage import RETREAT_M, open_goal
-from skills.articulated.postures import off_face
 from skills.core.interface import SkillGoal
-from skills.scripted.leading import tip_in_world
-from skills.scripted.scene import Scene, look
 from skills.scripted.servoing import Mover, towards, wrap
-from skills.scripted.stances import ahead
+from tpsrl.motion.base.stances import ahead
+from tpsrl.motion.base.tip_tracking import tip_in_world
+from tpsrl.motion.doors import door_grasps
+from tpsrl.motion.doors.door_grasps import RETREAT_M, open_goal
+from tpsrl.motion.doors.holds import off_face
+from tpsrl.motion.scene import Scene, look
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST
 from tpsrl.world.episode import Episode
@@ -90,7 +90,7 @@ class ServoOpen(Mover):
         """Posture and stance for the joint as it is, looked up anew once it has moved."""
         if self._known is None or abs(self._known[0] - joint) >= 0.03:
             self._plans += 1
-            self._known = (joint, *leverage.usual_hold(self._handle, joint, self.episode.layout))
+            self._known = (joint, *door_grasps.usual_hold(self._handle, joint, self.episode.layout))
         return self._known[1:]
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
@@ -206,7 +206,7 @@ class ServoClose(ServoOpen):
         self._handle = handle(episode.layout, goal.marker)
         self._plans = 1
         joint = float(world.joints[0, self._handle.index])
-        self._push = leverage.usual_push(self._handle, joint)
+        self._push = door_grasps.usual_push(self._handle, joint)
         self._rest = folded(tuple(self._push))
 
     def is_done(self, joint: float, holds: bool) -> bool:

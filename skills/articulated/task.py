@@ -32,20 +32,26 @@ BrokenHold = Literal["fails", "goes_on"]
 class ArticulatedSettings(TaskSettings):
     """What opening and closing add to the settings that all skills share."""
 
-    handle: float = config.option(1.0, "reward for each metre of the cup nearer to the handle")
-    grasp: float = config.option(5.0, "reward for holding the handle, once")
-    joint: float = config.option(10.0, "reward for each metre or radian nearer to the target")
-    reached: float = config.option(5.0, "reward for the joint at its target, once")
-    rest: float = config.option(1.0, "reward for each metre nearer to rest, the joint at target")
-    wrong_grasp: float = config.option(5.0, "penalty for holding another thing, which ends it")
-    broken_hold: BrokenHold = config.option("fails", "what becomes of a skill whose hold breaks")
+    handle: float = config.option(1.0, "reward per metre of progress of the cup to the handle")
+    grasp: float = config.option(5.0, "one-time reward for grasping the handle")
+    joint: float = config.option(
+        10.0, "reward per metre or radian of progress of the joint to its target"
+    )
+    reached: float = config.option(5.0, "one-time reward for the joint at its target")
+    rest: float = config.option(
+        1.0, "reward per metre of progress to the rest position, with the joint at its target"
+    )
+    wrong_grasp: float = config.option(
+        5.0, "penalty for grasping anything else, which ends the episode"
+    )
+    broken_hold: BrokenHold = config.option("fails", "what happens when the hold breaks")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArticulatedLimits(SkillLimits):
     """The limits of opening and closing, and whether a broken hold fails the skill."""
 
-    broken_hold: BrokenHold = config.option("fails", "what becomes of a skill whose hold breaks")
+    broken_hold: BrokenHold = config.option("fails", "what happens when the hold breaks")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

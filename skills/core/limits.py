@@ -14,7 +14,7 @@ class SkillLimits:
     judged differently by protocol adds fields that its `TaskSettings` have too.
     """
 
-    steps: int = config.option(200, "the most of one run", minimum=1)
+    steps: int = config.option(200, "maximum number of control steps of a run", minimum=1)
     force_instant_n: float | None = None
     force_total_n: float | None = None
 

@@ -307,7 +307,7 @@ def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> 
         if not choice:
             raise UserError("sensors: name at least one")
         if len(set(choice)) < len(choice):
-            raise UserError(f"sensors: {', '.join(choice)} names one twice")
+            raise UserError(f"sensors: {', '.join(choice)} contains a duplicate")
         return choice
     choice = choice or ("habitat" if camera else "full")
     if choice not in CHOICES:

@@ -21,25 +21,28 @@ class TaskSettings:
     is said at `skills.core.task.step`.
     """
 
-    horizon: int = config.option(300, "control steps until the episode is cut off", minimum=1)
-    force_total_n: float | None = config.option(None, "limit on the rises of force", minimum=0)
-    force_instant_n: float | None = config.option(None, "limit on the force of a step", minimum=0)
-    success: float = config.option(10.0, "reward for success, which ends the episode")
-    slack: float = config.option(0.0, "penalty for each step")
+    horizon: int = config.option(300, "control steps until truncation", minimum=1)
+    force_total_n: float | None = config.option(
+        None, "limit on the accumulated force (N)", minimum=0
+    )
+    force_instant_n: float | None = config.option(
+        None, "limit on the force of a single step (N)", minimum=0
+    )
+    success: float = config.option(10.0, "reward for success")
+    slack: float = config.option(0.0, "penalty per step")
     constraint: float = config.option(0.0, "penalty for a step that breaks the hold")
-    force: float = config.option(0.0, "penalty for each newton that the force rises")
-    force_cap: float = config.option(0.0, "most that a step's rise of force costs")
-    force_end: float = config.option(0.0, "penalty for exceeding a limit, which ends the episode")
+    force: float = config.option(0.0, "penalty per newton of force increase")
+    force_cap: float = config.option(0.0, "maximum force penalty of a step")
+    force_end: float = config.option(0.0, "penalty for exceeding a force limit")
     way: float = config.option(
-        0.0, "reward for each metre nearer along the floor to where the arm can get at the goal"
+        0.0, "reward per metre of progress along the floor to where the arm can reach the goal"
     )
     speed: float = config.option(
-        0.0, "penalty for each step and (m/s)^2 of the base; 1 rad/s counts as 0.5 m/s"
+        0.0, "penalty per step and (m/s)^2 of base speed; 1 rad/s counts as 0.5 m/s"
     )
     joints: float = config.option(
         0.0,
-        "penalty for each metre or radian that a drawer or door is pushed which the skill is not "
-        "about",
+        "penalty per metre or radian of motion of other drawers and doors",
         minimum=0,
     )
 
@@ -79,7 +82,7 @@ def changed(settings: TaskSettings, changes: Mapping[str, Any], field: str = "se
                 f"{LARGEST_WEIGHT:g}"
             )
         if kinds[name] is int and value != int(value):
-            raise UserError(f"{field}.{name}: {value} is not a whole number")
+            raise UserError(f"{field}.{name}: {value} is not an integer")
     return dataclasses.replace(settings, **changes)
 
 

@@ -21,7 +21,6 @@ from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_
 from skills.demos.selecting import select
 from skills.envs.environment import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory, deployment
-from tpsrl import pool, progress
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.imitation.cloner import Cloner
 from tpsrl.rl.imitation.dataset import Demonstration
@@ -29,6 +28,7 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import curves, metrics, warm_start
 from tpsrl.rl.run.validation import MakePool, Validation
+from tpsrl.runtime import pool, progress
 
 _JOB = 12  # episodes that a worker is given at a time
 

@@ -21,9 +21,9 @@ from PIL import Image
 
 from skills.demos.recording import Recording
 from skills.demos.store import DemosNote
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT
+from tpsrl.runtime import files
 from tpsrl.world import action as act
 from tpsrl.world.fetch import ARM, HEAD_CAMERA_FAR_M
 

@@ -18,5 +18,5 @@ class ClonePreset:
     """Network and fitting."""
 
     name: str = ""
-    policy: PolicySettings = config.part(PolicySettings, "the network")
-    cloning: CloningSettings = config.part(CloningSettings, "how it is fitted")
+    policy: PolicySettings = config.part(PolicySettings, "network")
+    cloning: CloningSettings = config.part(CloningSettings, "optimisation")

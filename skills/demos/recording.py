@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +84,8 @@ class RecorderFactory:
     """Builds in each worker the homes in which its jobs are done.
 
     `agent` acts and says what to do: "demonstrator" is the skill's, "scripted" the skill's scripted
-    version, anything else a checkpoint. Of each episode `states` states are kept.
+    version, anything else a checkpoint. Of each episode `states` states are kept. With `failed_by`,
+    the file of a checkpoint, only those episodes of a job are recorded in which its policy fails.
     """
 
     skill: str
@@ -92,6 +93,7 @@ class RecorderFactory:
     homes: int = 8
     agent: str = DEMONSTRATOR
     states: int = 0
+    failed_by: Path | None = None
 
     def __call__(self) -> Callable[[RecordJob], list[Recording]]:
         """The function that does a job."""
@@ -116,6 +118,7 @@ class Recorder:
         options = dataclasses.replace(factory.options, sensors=names)
         self._batch = options.batch(spec.name, options.simulator(spec.name, homes))
         self._source = options.source(spec.name)
+        self._failed_by = factory.failed_by
         self._seats = [
             _Seat(
                 self._batch,
@@ -129,7 +132,7 @@ class Recorder:
 
     def record(self, job: RecordJob) -> Iterator[Recording]:
         """The episodes of a job, in the order in which they end."""
-        todo = iter(job.numbers)
+        todo = iter(job.numbers if self._failed_by is None else self._failed(job))
         student = None if job.actors.student is None else _Student(job.actors.student, self)
         busy = [seat for seat in self._seats if self._begin(seat, todo, job, student)]
         while busy:
@@ -137,7 +140,11 @@ class Recorder:
             told = [seat.ask() for seat in busy]
             done = np.stack(told)
             if student is not None:
-                done = student.act(busy, done)
+                shown = [seat.shown for seat in busy]
+                led = np.array([seat.led for seat in busy])
+                done = np.where(led[:, None], student.act(envs, shown), done)
+                student.did(envs, done)
+                done = np.clip(done, -1.0, 1.0)
             for row, seat in enumerate(busy):
                 if not seat.led:
                     done[row] = seat.hesitant(seat.disturbed(told[row]), told[row])
@@ -149,33 +156,85 @@ class Recorder:
                 if not self._begin(seat, todo, job, student):
                     busy.remove(seat)
 
+    def _failed(self, job: RecordJob) -> list[int]:
+        """The episodes of a job in which the policy of `failed_by` fails when it acts alone.
+
+        It has as many steps as the skill by itself, however many the recorded episodes have.
+        """
+        assert self._failed_by is not None
+        failed, limit = list[int](), self._batch.spec.load_settings().horizon
+        policy = _Student(self._failed_by, self)
+        todo, running = iter(job.numbers), dict[int, int]()
+        shown: dict[int, Mapping[str, np.ndarray]] = {}
+
+        def begin(home: int) -> None:
+            running.pop(home, None)
+            for number in itertools.islice(todo, 1):
+                start = self._start(job, number)[1]
+                seen = self._batch.reset([home], [start])
+                shown[home] = {name: values[0] for name, values in seen.items()}
+                policy.begin(home)
+                running[home] = number
+
+        for home in range(self.homes):
+            begin(home)
+        while running:
+            envs = list(running)
+            done = policy.act(envs, [shown[home] for home in envs])
+            policy.did(envs, done)
+            step = self._batch.step(envs, np.clip(done, -1.0, 1.0))
+            outcome = step.outcome
+            for row, home in enumerate(envs):
+                shown[home] = {name: values[row] for name, values in step.observation.items()}
+                spent = self._batch.steps(home) >= limit
+                if outcome.terminated[row] or outcome.truncated[row] or spent:
+                    if not outcome.success[row]:
+                        failed.append(running[home])
+                    begin(home)
+        return failed
+
+    def _start(self, job: RecordJob, number: int) -> tuple[np.random.Generator, Start]:
+        """How an episode begins, and the generator of all else that it draws."""
+        rng = np.random.default_rng((job.seed, number, _STREAM))
+        return rng, self._source.draw(rng)[1]
+
     def _begin(
         self, seat: "_Seat", todo: Iterator[int], job: RecordJob, student: "_Student | None"
     ) -> bool:
         number = next(todo, None)
         if number is None:
             return False
-        rng = np.random.default_rng((job.seed, number, _STREAM))
-        _, start = self._source.draw(rng)
+        rng, start = self._start(job, number)
         seat.begin(number, start, job.actors, student is not None, rng)
         if student is not None:
             student.begin(seat.home)
         return True
 
 
-class _Acting:
-    """A policy as a demonstrator: what it does is what it says."""
+class Acting:
+    """A policy as a demonstrator: what it does is what it says.
+
+    One that calls stop has given up, if that does not end the episode; it is not asked again, since
+    a scripted skill would search for a plan at every step.
+    """
 
     def __init__(self, policy: SkillPolicy, simulator: Simulator, home: int) -> None:
         self._policy, self._simulator, self._home = policy, simulator, home
+        self._last: np.ndarray | None = None
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Demonstrator.begin`."""
         self._policy.begin(episode, goal, world)
+        self._last = None
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
         """See `skills.core.interface.Demonstrator.label`."""
-        return self._policy.act(world, *sensed(self._policy, self._simulator, self._home)), True
+        if self._last is not None:
+            return self._last, False
+        action = self._policy.act(world, *sensed(self._policy, self._simulator, self._home))
+        if action[act.STOP] > 0.0:
+            self._last = action
+        return action, True
 
 
 def make_demonstrator(spec: SkillSpec, agent: str, batch: SkillBatch, home: int) -> Demonstrator:
@@ -189,7 +248,7 @@ def make_demonstrator(spec: SkillSpec, agent: str, batch: SkillBatch, home: int)
     policy: SkillPolicy = (
         spec.make_scripted() if agent == SCRIPTED else LearnedPolicy(spec.name, agent)
     )
-    return _Acting(policy, batch.simulator, home)
+    return Acting(policy, batch.simulator, home)
 
 
 class _Seat:
@@ -290,22 +349,23 @@ class _Student:
         """An episode begins in a home."""
         self._first[home] = True
 
-    def act(self, seats: Sequence[_Seat], told: np.ndarray) -> np.ndarray:
-        """What is done (m, 11): by itself where it is led, as told elsewhere."""
-        rows = torch.tensor([seat.home for seat in seats])
-        shown = {"state": np.stack([seat.shown["state"][self._columns] for seat in seats])}
+    def act(self, envs: Sequence[int], seen: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+        """What it would do (m, 11), shown this in each of these homes."""
+        rows = torch.tensor(envs)
+        shown = {"state": np.stack([one["state"][self._columns] for one in seen])}
         if "depth" in self._policy.spec.observations:
-            shown["depth"] = np.stack([seat.shown["depth"] for seat in seats])
+            shown["depth"] = np.stack([one["depth"] for one in seen])
         inputs = self._previous[rows], self._memory[rows], self._first[rows]
         with torch.inference_mode():
             step = self._policy.act({n: torch.from_numpy(v) for n, v in shown.items()}, *inputs)
             drawn = gaussian.sample(step.mean, step.std, self._policy.mask, self._generator)
         assert step.memory is not None
-        led = np.array([seat.led for seat in seats])
-        done = np.where(led[:, None], drawn.numpy().astype(np.float64), told)
         self._memory[rows], self._first[rows] = step.memory.clone(), False
-        self._previous[rows] = torch.from_numpy(done.astype(np.float32))
-        return np.clip(done, -1.0, 1.0)
+        return drawn.numpy().astype(np.float64)
+
+    def did(self, envs: Sequence[int], actions: np.ndarray) -> None:
+        """What was done instead (m, 11)."""
+        self._previous[torch.tensor(envs)] = torch.from_numpy(actions.astype(np.float32))
 
 
 @functools.lru_cache(maxsize=1)

@@ -41,7 +41,7 @@ def load(
                 raise UserError(f"sensors: {folder} has no '{name}'; it has {', '.join(held)}")
         known = sensors.known(registry.get(skill).definition)
         if any(name not in known or known[name].size != size for name, size in note.sensors):
-            raise UserError(f"demos: {folder} has sensors that {skill} has not; record it anew")
+            raise UserError(f"demos: {folder} has sensors that {skill} has not; record it again")
         good = (episode for episode in store.read(folder) if episode.ended_by not in left_out)
         found += select(good, held, names, skill, depth is not None)
     return found

@@ -17,9 +17,9 @@ import numpy as np
 import tpsrl
 from skills.demos.recording import SUCCESS, Recording
 from skills.starts.bank import ALONG, StatesWriter
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
+from tpsrl.runtime import files
 from tpsrl.world import action as act
 
 FORMAT = 1
@@ -152,7 +152,7 @@ def read_note(folder: str | os.PathLike[str], field: str = "demos") -> DemosNote
 
 def _whole(value: Any, name: str, least: int = 0, most: int = _MOST) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name}: {value!r:.40} is no whole number from {least} to {most:,}")
+        raise ValueError(f"{name}: {value!r:.40} is not an integer from {least} to {most:,}")
     return value
 
 
@@ -169,7 +169,7 @@ def _text(value: Any) -> str:
 
 def _record(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.40} is no record")
+        raise TypeError(f"{value!r:.40} is not a record")
     return value
 
 

@@ -119,9 +119,7 @@ class SkillBatch:
         self._heights: HeightMaps | None = None
         if options.height_map:
             if options.depth is None:
-                raise UserError(
-                    "height_map: it is made of depth, which is not shown; nearest: false"
-                )
+                raise UserError("height_map: it needs a depth camera; nearest: false")
             self._heights = HeightMaps(simulator.num_envs)
 
     @property
@@ -383,7 +381,7 @@ def action_mask(skill: str, base_movement: bool) -> np.ndarray:
         return mask
     mask[act.BASE] = False
     if not np.delete(mask, act.STOP).any():
-        raise UserError(f"base_movement: {skill} has nothing but the base to move; nearest: true")
+        raise UserError(f"base_movement: {skill} moves only the base; nearest: true")
     return mask
 
 
@@ -391,14 +389,14 @@ def checked_actions(actions: Any, count: int) -> np.ndarray:
     """Actions (count, 11) of a caller's as numbers.
 
     Raises:
-        UserError: they are no real numbers, or of another shape.
+        UserError: not real numbers, or of another shape.
     """
     try:
         given = np.asarray(actions)
     except ValueError:  # rows of several lengths
-        raise UserError(f"actions: they are no array of shape ({count}, {act.SIZE})") from None
+        raise UserError(f"actions: not an array of shape ({count}, {act.SIZE})") from None
     if given.dtype.kind not in "fiu":
-        raise UserError("actions: they are no real numbers")
+        raise UserError("actions: not real numbers")
     if given.shape != (count, act.SIZE):
         raise UserError(f"actions: shape is {given.shape}, expected ({count}, {act.SIZE})")
     return given.astype(np.float64)

@@ -32,9 +32,10 @@ from skills.starts.dataset import BASE_EPISODES
 from skills.starts.mixture import is_mixture
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl import config, machine, sim
+from tpsrl import config, sim
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import MAP, Observation
+from tpsrl.runtime import machine
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world import height_map
@@ -314,9 +315,7 @@ def image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
     size = tuple(depth) if isinstance(depth, Iterable) else (depth, depth)
     whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in size)
     if len(size) != 2 or not whole or min(size) < 1:
-        raise UserError(
-            f"depth: {depth!r} is neither a number of at least 1 nor a (height, width) of such"
-        )
+        raise UserError(f"depth: {depth!r} is not an integer >= 1 or a (height, width) pair")
     if max(size) > config.MOST_PIXELS:
         raise UserError(
             f"depth: {depth!r} is out of range, a side has at most {config.MOST_PIXELS} pixels"
@@ -382,7 +381,7 @@ def check_open(closed: bool) -> None:
         UserError: it was.
     """
     if closed:
-        raise UserError("environment: it is closed; make another one")
+        raise UserError("environment: it is closed; create a new one")
 
 
 def homes_of(simulator: Any) -> Simulator | None:
@@ -392,7 +391,7 @@ def homes_of(simulator: Any) -> Simulator | None:
         UserError: it is none.
     """
     if simulator is not None and not hasattr(simulator, "num_envs"):
-        raise UserError(f"simulator: {simulator!r} is none; `tpsrl.sim.make` makes one")
+        raise UserError(f"simulator: {simulator!r} is not a simulator; `tpsrl.sim.make` makes one")
     found: Simulator | None = simulator
     return found
 
@@ -404,7 +403,7 @@ def check_whole(name: str, value: Any, least: int | None = None, most: int | Non
         UserError: it is none, less than the least, or more than the most.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise UserError(f"{name}: {value!r} is not a whole number")
+        raise UserError(f"{name}: {value!r} is not an integer")
     if (least is not None and value < least) or (most is not None and value > most):
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
         raise UserError(f"{name}: must be {limits}, got {value}")

@@ -311,7 +311,7 @@ class TrainingVecEnv:
                 index, start = self._source.draw(self._rngs[env_id])
                 if index not in self._avoided:
                     return index, start
-            raise RunError(f"starts: {len(self._avoided)} are in quarantine, hardly any is left")
+            raise RunError(f"starts: {len(self._avoided)} are in quarantine, almost none are left")
         before = int(self._start[env_id])
         place = self._order.index(before) + self._stride if before >= 0 else self._names[env_id]
         index = self._order[place % len(self._order)]

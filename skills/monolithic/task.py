@@ -27,10 +27,10 @@ class MonolithicSettings(TaskSettings):
     """What it adds to the settings that all skills share."""
 
     distance: float = config.option(
-        1.0, "reward for each metre nearer: cup to object, object to goal, then rest"
+        1.0, "reward per metre of progress: cup to object, object to goal, then to rest"
     )
-    pick: float = config.option(1.0, "reward for picking the object, once")
-    place: float = config.option(1.0, "reward for letting go of it at its goal, once")
+    pick: float = config.option(1.0, "one-time reward for picking the object")
+    place: float = config.option(1.0, "one-time reward for releasing it at its goal")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

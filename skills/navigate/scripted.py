@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 
-from skills.articulated.leverage import open_goal, plan_approach
-from skills.scripted.grasps import DRIVE_WEIGHT, destination, plan_pick, plan_place
-from skills.scripted.motion import MARGINS_M
-from skills.scripted.navigation import Leg, plan_drive
-from skills.scripted.resting import postures_about
 from skills.scripted.routine import Routine, Run
-from skills.scripted.scene import Scene
+from tpsrl.motion.arm.rest_poses import postures_about
+from tpsrl.motion.arm.rrt import MARGINS_M
+from tpsrl.motion.base.driving import Leg, plan_drive
+from tpsrl.motion.doors.door_grasps import open_goal, plan_approach
+from tpsrl.motion.scene import Scene
+from tpsrl.motion.suction.grasps import DRIVE_WEIGHT, destination, plan_pick, plan_place
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances

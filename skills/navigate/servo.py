@@ -12,8 +12,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from skills.core.interface import SkillGoal
-from skills.scripted.scene import Scene, look
 from skills.scripted.servoing import wrap
+from tpsrl.motion.scene import Scene, look
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import CELL_M, floor_map, main_floor, rounded

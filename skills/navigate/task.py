@@ -24,9 +24,11 @@ from tpsrl.world.state import WorldState
 class NavigateSettings(TaskSettings):
     """What Navigate adds to the settings that all skills share."""
 
-    distance: float = config.option(1.0, "reward for each metre nearer, as the crow flies")
-    heading: float = config.option(1.0, "reward for each radian turned towards the goal")
-    heading_within_m: float = config.option(3.0, "where turning is rewarded", minimum=0)
+    distance: float = config.option(1.0, "reward per metre of straight-line progress to the goal")
+    heading: float = config.option(1.0, "reward per radian turned towards the goal")
+    heading_within_m: float = config.option(
+        3.0, "distance to the goal within which turning is rewarded (m)", minimum=0
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

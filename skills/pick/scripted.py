@@ -3,11 +3,11 @@
 import numpy as np
 
 from skills.scripted.folding import AT_REST_M
-from skills.scripted.grasps import destination, plan_pick, steps_to_come_out
 from skills.scripted.moves import Steps
 from skills.scripted.routine import Routine, Run
-from skills.scripted.scene import Scene, look
-from skills.scripted.search import Reach, under_something
+from tpsrl.motion.body.reach_search import Reach, under_something
+from tpsrl.motion.scene import Scene, look
+from tpsrl.motion.suction.grasps import destination, plan_pick, steps_to_come_out
 from tpsrl.world import action as act
 from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skills.scripted.grasps import touch_targets
-from skills.scripted.scene import Scene
 from skills.scripted.servoing import Servo
-from skills.scripted.stances import Stances
-from skills.scripted.targets import CupTargets
+from tpsrl.motion.base.stances import Stances
+from tpsrl.motion.scene import Scene
+from tpsrl.motion.suction.cup_targets import CupTargets
+from tpsrl.motion.suction.grasps import touch_targets
 from tpsrl.world import action as act
 from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse

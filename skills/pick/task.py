@@ -25,10 +25,14 @@ from tpsrl.world.state import WorldState
 class PickSettings(TaskSettings):
     """What Pick adds to the settings that all skills share."""
 
-    distance: float = config.option(2.0, "reward for each metre nearer: cup to object, then rest")
-    pick: float = config.option(2.0, "reward for picking the target, once")
+    distance: float = config.option(
+        2.0, "reward per metre of progress: cup to object, then to rest"
+    )
+    pick: float = config.option(2.0, "one-time reward for picking the target")
     drop: float = config.option(0.5, "penalty for dropping it, which ends the episode")
-    wrong_pick: float = config.option(0.5, "penalty for another object, which ends the episode")
+    wrong_pick: float = config.option(
+        0.5, "penalty for picking another object, which ends the episode"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

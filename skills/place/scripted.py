@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 
 from skills.scripted.folding import AT_REST_M
-from skills.scripted.grasps import plan_place
 from skills.scripted.moves import Steps
 from skills.scripted.routine import Routine, Run
+from tpsrl.motion.suction.grasps import plan_place
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 

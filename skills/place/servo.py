@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skills.scripted.putting import standing
-from skills.scripted.scene import Scene
 from skills.scripted.servoing import Servo, is_covered
-from skills.scripted.stances import Stances, nearest_floor
-from skills.scripted.targets import CupTargets
+from tpsrl.motion.base.stances import Stances, nearest_floor
+from tpsrl.motion.scene import Scene
+from tpsrl.motion.suction.cup_targets import CupTargets
+from tpsrl.motion.suction.placements import standing
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 

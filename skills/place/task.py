@@ -36,24 +36,24 @@ WrongDrop = Literal["release", "rest"]
 class PlaceSettings(TaskSettings):
     """What Place adds to the settings that all skills share."""
 
-    distance: float = config.option(2.0, "reward for each metre nearer: object to goal, then rest")
-    place: float = config.option(5.0, "reward for letting go at the goal, once")
+    distance: float = config.option(
+        2.0, "reward per metre of progress: object to goal, then to rest"
+    )
+    place: float = config.option(5.0, "one-time reward for releasing the object at its goal")
     precision: float = config.option(
         0.0,
-        "share of that reward which falls with the object's distance from its goal",
+        "fraction of that reward that decreases with the object's distance from its goal",
         minimum=0,
         maximum=1,
     )
     drop: float = config.option(
-        0.0, "penalty for letting go elsewhere and for what is lost, which ends the episode"
+        0.0, "penalty for releasing elsewhere or losing the object, which ends the episode"
     )
-    throw: float = config.option(
-        0.0, "penalty for each m/s of the object's speed when it is let go", minimum=0
-    )
-    wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
+    throw: float = config.option(0.0, "penalty per m/s of the object's speed at release", minimum=0)
+    wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
     lost_m: float = config.option(
         0.0,
-        "from its goal, beyond which an object that was let go ends the episode; 0: at no distance",
+        "distance from the goal (m) beyond which a released object ends the episode; 0: never",
         minimum=0,
     )
 
@@ -62,7 +62,7 @@ class PlaceSettings(TaskSettings):
 class PlaceLimits(SkillLimits):
     """Place's limits, and when a release elsewhere is judged."""
 
-    wrong_drop: WrongDrop = config.option("release", "when letting go elsewhere is judged")
+    wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

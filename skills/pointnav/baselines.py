@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from skills.scripted.following import BRAKE_MPS2, BRAKE_RPS2
 from tpsrl.errors import UserError
+from tpsrl.motion.base.path_following import BRAKE_MPS2, BRAKE_RPS2
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import rounded

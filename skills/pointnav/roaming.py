@@ -31,9 +31,11 @@ _SIDE = 32  # squares; homes are less than so many metres across
 class FleeSettings(TaskSettings):
     """What Flee changes of, and adds to, the settings that all skills share."""
 
-    horizon: int = config.option(500, "control steps until the episode is cut off", minimum=1)
-    success: float = config.option(0.0, "reward for being as far away as one gets")
-    fled: float = config.option(5.0, "reward for the way from the start, as a share of the longest")
+    horizon: int = config.option(500, "control steps until truncation", minimum=1)
+    success: float = config.option(0.0, "reward for reaching the farthest point")
+    fled: float = config.option(
+        5.0, "reward for the distance from the start, as a fraction of the longest possible"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class FleeThresholds:
 class ExploreSettings(TaskSettings):
     """What Explore changes of, and adds to, the settings that all skills share."""
 
-    horizon: int = config.option(500, "control steps until the episode is cut off", minimum=1)
-    success: float = config.option(0.0, "reward for having been everywhere")
-    visited: float = config.option(0.25, "reward for each square of 1 m that is new")
+    horizon: int = config.option(500, "control steps until truncation", minimum=1)
+    success: float = config.option(0.0, "reward for visiting every cell")
+    visited: float = config.option(0.25, "reward per newly visited 1 m cell")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

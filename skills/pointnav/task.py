@@ -26,10 +26,10 @@ from tpsrl.world.state import WorldState
 class PointNavSettings(TaskSettings):
     """What PointNav changes of, and adds to, the settings that all skills share."""
 
-    horizon: int = config.option(500, "control steps until the episode is cut off", minimum=1)
-    success: float = config.option(2.5, "reward for success, times SPL")
-    slack: float = config.option(0.01, "penalty for each step")
-    progress: float = config.option(1.0, "reward for each metre nearer, along the floor")
+    horizon: int = config.option(500, "control steps until truncation", minimum=1)
+    success: float = config.option(2.5, "reward for success, multiplied by SPL")
+    slack: float = config.option(0.01, "penalty per step")
+    progress: float = config.option(1.0, "reward per metre of geodesic progress")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

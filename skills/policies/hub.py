@@ -13,8 +13,8 @@ from typing import Protocol
 from skills import registry
 from skills.policies import pretrained, shipped
 from skills.policies.card import Card, markdown
-from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 
 README = "README.md"
 _EXTRA = "pip install 'tpsrl[hub]'"

@@ -15,12 +15,12 @@ from skills.core.interface import SkillGoal
 from skills.core.state import Goals, TaskState
 from skills.envs.map_sensors import MapSensors
 from skills.policies import deployed, pretrained
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import MAP
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
+from tpsrl.runtime import files
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -187,7 +187,7 @@ def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:
         best = where / checkpoints.FOLDER / checkpoints.BEST
         where = shipped if shipped.is_file() and not best.is_file() else best
     if not where.is_file():
-        raise UserError(f"{field}: no checkpoint {where}; `tpsrl train {skill}` makes one")
+        raise UserError(f"{field}: no checkpoint {where}; train one with `tpsrl train {skill}`")
     return where
 
 
@@ -202,7 +202,7 @@ def load(skill: str, path: str | os.PathLike[str]) -> "Network":
     if network.skill != skill:
         raise UserError(
             f"skills.{skill}: {where} acts for {network.skill}; "
-            f"`tpsrl train {skill}` makes one for {skill}"
+            f"train one with `tpsrl train {skill}`"
         )
     return network
 

@@ -41,7 +41,7 @@ def find(skill: str) -> Path:
     """
     path = FOLDER / file_name(skill)
     if not path.is_file():
-        raise UserError(f"skills.{skill}: {lacking(skill)}; `tpsrl train {skill}` makes one")
+        raise UserError(f"skills.{skill}: {lacking(skill)}; train one with `tpsrl train {skill}`")
     return path
 
 

@@ -17,11 +17,11 @@ from skills import registry
 from skills.policies import learned, pretrained
 from skills.policies.card import Card, markdown
 from skills.policies.learned import Network
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
 from tpsrl.rl.run.checkpoint import Checkpoint
+from tpsrl.runtime import files
 
 MOST_BYTES = 8_000_000
 _CARD = "card"  # in the note

@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from skills.scripted.grasps import reach_to_come
-from skills.scripted.leading import steps_of, ways_back
-from skills.scripted.motion import MARGINS_M, duration, edge_free
 from skills.scripted.moves import Moves, Steps
-from skills.scripted.navigation import STOP_STEPS, Leg
-from skills.scripted.resting import hidden_share, rest_postures
-from skills.scripted.scene import Scene
-from skills.scripted.stances import ahead, drivable
+from tpsrl.motion.arm.rest_poses import hidden_share, rest_postures
+from tpsrl.motion.arm.rrt import MARGINS_M, duration, edge_free
+from tpsrl.motion.base.driving import STOP_STEPS, Leg
+from tpsrl.motion.base.stances import ahead, drivable
+from tpsrl.motion.base.tip_tracking import steps_of, ways_back
+from tpsrl.motion.scene import Scene
+from tpsrl.motion.suction.grasps import reach_to_come
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.kinematics import cup_pose, inverse

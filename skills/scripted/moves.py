@@ -7,12 +7,12 @@ import numpy as np
 
 from skills.core.geometry import rest_distance
 from skills.core.interface import SkillGoal
-from skills.scripted.leading import Lead, base_velocity
-from skills.scripted.motion import MARGINS_M, widest_path
-from skills.scripted.navigation import Leg, plan_drive
-from skills.scripted.scene import Scene, look
-from skills.scripted.together import MARGIN_M, plan_together
-from skills.scripted.tracking import ArmTracker, BaseTracker, OffPlan
+from tpsrl.motion.arm.rrt import MARGINS_M, widest_path
+from tpsrl.motion.base.driving import Leg, plan_drive
+from tpsrl.motion.base.tip_tracking import Lead, base_velocity
+from tpsrl.motion.body.timing import MARGIN_M, plan_together
+from tpsrl.motion.scene import Scene, look
+from tpsrl.motion.tracking import ArmTracker, BaseTracker, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.collision import ArmChecker
 from tpsrl.world.episode import Episode

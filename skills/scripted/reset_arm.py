@@ -5,13 +5,13 @@ import functools
 import numpy as np
 
 from skills.scripted.folding import resting
-from skills.scripted.grasps import reach_to_come
-from skills.scripted.motion import MARGINS_M, duration, edge_free, plan_path
 from skills.scripted.moves import Steps
-from skills.scripted.resting import RESET_RAD, postures_about
 from skills.scripted.routine import Routine, Run
-from skills.scripted.scene import Scene
-from skills.scripted.search import DETOUR_STEPS, Reach
+from tpsrl.motion.arm.rest_poses import RESET_RAD, postures_about
+from tpsrl.motion.arm.rrt import MARGINS_M, duration, edge_free, plan_path
+from tpsrl.motion.body.reach_search import DETOUR_STEPS, Reach
+from tpsrl.motion.scene import Scene
+from tpsrl.motion.suction.grasps import reach_to_come
 from tpsrl.world.action import ARM_DELTA_RAD
 from tpsrl.world.collision import ArmChecker
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.scripted.folding import AT_REST_M, Folding
-from skills.scripted.freeing import way_out
-from skills.scripted.grasps import later_of
-from skills.scripted.navigation import Leg
-from skills.scripted.scene import Scene
-from skills.scripted.search import Reach
-from skills.scripted.tracking import Blocked, End, OffPlan
+from tpsrl.motion.base.driving import Leg
+from tpsrl.motion.base.escape import way_out
+from tpsrl.motion.body.reach_search import Reach
+from tpsrl.motion.scene import Scene
+from tpsrl.motion.suction.grasps import later_of
+from tpsrl.motion.tracking import Blocked, End, OffPlan
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from skills.scripted.scene import Scene, look
-from skills.scripted.stances import Stances, ahead
-from skills.scripted.targets import CupTargets
-from tpsrl.compiled import njit
+from tpsrl.motion.base.stances import Stances, ahead
+from tpsrl.motion.scene import Scene, look
+from tpsrl.motion.suction.cup_targets import CupTargets
+from tpsrl.runtime.compiled import njit
 from tpsrl.world import action as act
 from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.episode import Episode

@@ -25,8 +25,8 @@ import numpy as np
 from skills.core.interface import SkillGoal
 from skills.starts.recorded import read_start
 from skills.starts.start import Start
-from tpsrl import files
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.runtime import files
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.shards import Shard, ShardWriter
 from tpsrl.world.slots import CAPACITIES
@@ -267,7 +267,7 @@ class Bank(Sequence[Start]):
             raise _wrong(
                 self.folder,
                 f"its states are of engine '{self.engine}', "
-                f"this one is '{stamp}'; make the bank anew",
+                f"this one is '{stamp}'; record the bank again",
             )
 
     def close(self) -> None:
@@ -302,8 +302,7 @@ class Bank(Sequence[Start]):
         if type(value) is not int or not least <= value <= most:
             raise _wrong(
                 self.folder,
-                f"{INDEX}: {key} is {value!r:.80}, "
-                f"must be a whole number between {least} and {most:,}",
+                f"{INDEX}: {key} is {value!r:.80}, must be an integer between {least} and {most:,}",
             )
         return value
 
@@ -396,7 +395,7 @@ def _wrong(folder: Path, said: str) -> UserError:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is no text")
+        raise TypeError(f"{value!r:.80} is not a string")
     return value
 
 

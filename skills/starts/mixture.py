@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from skills.starts.bank import ONLY, Only
-from tpsrl import files
 from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import files
 
 OWN, REARRANGED, NEAR, BANK, ALONG = "own", "rearranged", "near", "bank", "along"
 
@@ -70,7 +70,7 @@ def parse(text: str) -> list[StartShare]:
         raise UserError(f"starts: '{text}': give each part a weight (PART:0.5), or none")
     parts = [part for part, _ in read]
     if len(set(parts)) < len(parts):
-        raise UserError(f"starts: '{text}': a part stands there twice; add its weights")
+        raise UserError(f"starts: '{text}': a part is repeated; add up its weights")
     return [
         dataclasses.replace(part, weight=1.0 if weight is None else weight) for part, weight in read
     ]
@@ -143,7 +143,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
     if kind not in (BANK, ALONG):
         if rest:
             raise UserError(
-                f"starts: '{text}': '{rest[0]}' is no weight; such as {OWN}:0.5, {NEAR}:4:0.5"
+                f"starts: '{text}': '{rest[0]}' is not a weight; try {OWN}:0.5, {NEAR}:4:0.5"
             )
         rearranged = kind == REARRANGED
         return StartShare(within=within, rearranged=rearranged, receptacle=receptacle), weight

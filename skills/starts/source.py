@@ -326,7 +326,7 @@ class StartSource:
         if self._given is not None:
             count = len(self._given) if count is None else count
             if count > len(self._given):
-                raise UserError(f"starts: there are {len(self._given)}, {count} were asked for")
+                raise UserError(f"starts: there are {len(self._given)}, {count} requested")
             return [self[number] for number in range(count)]
         count = COUNT if count is None else count
         if not self._parts:

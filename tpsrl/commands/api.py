@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpsrl import cli, files, processes
+from tpsrl import cli
 from tpsrl.errors import RunError, UserError, one_line
+from tpsrl.runtime import files, processes
 
 _MOST_DIGITS = 400  # of a whole number; Python does not write as many as one may have
 _AUTO = "auto"  # of `resume`: goes on with what is in `out`, if there is anything
@@ -77,7 +78,7 @@ def train(skill: str | None = None, /, **settings: Any) -> Path:
         settings["resume"] = out = files.user_path(settings["resume"], "resume")
     code = _run("train", skill, settings)
     if code:
-        raise RunError(f"train: stopped before its end; resume='{out}' goes on")
+        raise RunError(f"train: stopped early; resume='{out}' resumes it")
     return out
 
 
@@ -112,7 +113,7 @@ def _run(command: str, target: str | None, settings: Mapping[str, Any]) -> int:
 
 def _to_the_end(command: str, target: str, settings: Mapping[str, Any]) -> None:
     if _run(command, target, settings):
-        raise RunError(f"{command}: stopped before its end; the same call goes on")
+        raise RunError(f"{command}: stopped early; repeat the call to resume")
 
 
 def _overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

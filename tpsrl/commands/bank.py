@@ -1,13 +1,13 @@
 """`tpsrl bank`: keeps the exit states of every skill, for others to start in."""
 
 from eval.settings import BankSettings
-from tpsrl import progress
 from tpsrl.commands import Command
+from tpsrl.runtime import progress
 
-_DESCRIPTION = """Runs the episodes of a scenario as an evaluation does and keeps the state at every
-handoff: DIR/SKILL has those that SKILL has left behind, each with the skill that came next and what
-it was to do. `tpsrl train pick start_states=bank:DIR/navigate` trains Pick where Navigate leaves
-it, start_states=own:0.5,bank:DIR/navigate:0.5 half of the time; see docs/bank.md."""
+_DESCRIPTION = """Runs the episodes of a scenario like `tpsrl eval` and saves the state at every
+handoff: DIR/SKILL holds the states that SKILL left, with the next skill and its goal. `tpsrl train
+pick start_states=bank:DIR/navigate` trains Pick from the states in which Navigate ends;
+start_states=own:0.5,bank:DIR/navigate:0.5 mixes both. See docs/bank.md."""
 
 
 def run(settings: BankSettings) -> int:

@@ -3,12 +3,13 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config, files, progress
+from tpsrl import config
 from tpsrl.commands import Command
+from tpsrl.runtime import files, progress
 
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
-free motion and in contact, and on several cores; of every skill the steps with observation and
-reward, and what the task's own logic costs; compares the depth with MuJoCo's own rays in speed and
+free motion and in contact, and on several cores. For every skill it also measures steps with
+observation and reward. Compares the depth renderer with MuJoCo's ray casting, in speed and in
 value. Prints tables and writes bench.json."""
 
 
@@ -17,10 +18,13 @@ class BenchSimSettings:
     """For how long, in how many processes, and where to write."""
 
     seconds: float = config.option(
-        3.0, "for each number of objects and situation", minimum=0.1, maximum=86_400
+        3.0, "seconds per number of objects and situation", minimum=0.1, maximum=86_400
     )
     processes: int | None = config.option(
-        None, "most processes (default: all cores)", minimum=1, maximum=config.MOST_PROCESSES
+        None,
+        "maximum number of processes (default: all cores)",
+        minimum=1,
+        maximum=config.MOST_PROCESSES,
     )
     out: str = config.option("out/bench", "folder for bench.json")
 
@@ -31,7 +35,7 @@ def run(settings: BenchSimSettings) -> int:
     from rich.console import Console
 
     from skills.envs import bench as skills_bench
-    from tpsrl import machine
+    from tpsrl.runtime import machine
     from tpsrl.sim import bench
 
     folder = files.check_writable(settings.out)

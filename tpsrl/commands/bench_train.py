@@ -3,21 +3,22 @@
 import dataclasses
 from typing import Any
 
-from tpsrl import config, files, progress
+from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.commands.train import check, default_teacher, set_up
 from tpsrl.commands.training_task import load_teacher, task_changes
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import files, progress
 
-DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment whose steps take very
-different times, and learns from them, with one collector after the other, in turns; prints samples
-per second, how near each collector comes to what the environments allow, and what the time of a
-sample goes into. Writes train.json and train.png.
+DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment with very uneven step
+times, and learns from them, one collector after the other, in turns. Prints samples per second, the
+share of what the environments allow, and where the time of a sample goes. Writes train.json and
+train.png.
 
-task=synthetic_waiting: 16 environments in a process each that sleep for their steps, as with a
-simulator on an accelerator; task=synthetic_busy: they compute meanwhile."""
+task=synthetic_waiting: 16 environments, a process each, sleep during their steps, like a simulator
+on an accelerator. task=synthetic_busy: they compute instead."""
 SYNTHETIC = {"synthetic_waiting": "waiting", "synthetic_busy": "busy"}
 _MOST_ROLLOUTS = 100_000
 
@@ -27,53 +28,57 @@ class BenchTrainSettings:
     """What to train, with what, and for how long."""
 
     task: str = config.option(
-        "", "a skill, synthetic_waiting or synthetic_busy (default: the first that takes an object)"
+        "", "a skill, synthetic_waiting or synthetic_busy (default: the first skill with an object)"
     )
-    collector: str = config.option("sync,nover,ver,overlap", "which ones, by commas")
+    collector: str = config.option("sync,nover,ver,overlap", "comma-separated collectors")
     preset: TrainSettings = config.preset(
         "train",
         TrainSettings,
         "cpu_small",
-        "rollouts, network and learner; preset.KEY=... changes an entry (preset=synthetic is that "
-        "of the table in docs/ver.md)",
+        "training preset; preset.KEY=... overrides an entry (preset=synthetic is that of "
+        "docs/ver.md)",
     )
     depth: int = config.option(
-        64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
+        64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
     )
-    num_objects: int = config.option(12, "objects in a home, 1 to 30", minimum=1, maximum=30)
+    num_objects: int = config.option(12, "number of objects, 1 to 30", minimum=1, maximum=30)
     num_episodes: int = config.option(
-        63, "base episodes that starts are drawn from", minimum=1, maximum=1008
+        63, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
     teacher: str | None = config.option(
         None,
-        "checkpoint, or folder of a training, of a policy of the true state that labels every "
-        "state (default: the one that comes with the skill, if preset.ppo.teacher_coef is not 0)",
+        "teacher that labels every state: a checkpoint, or the folder of a training (default: "
+        "the shipped teacher, if preset.ppo.teacher_coef is not 0)",
     )
     processes: int | None = config.option(
         None,
-        "workers for the homes, 0: in this process (default: one for each core, and for each "
+        "number of environment workers, 0: in this process (default: one per core, or per "
         "synthetic environment)",
         minimum=0,
         maximum=config.MOST_PROCESSES,
     )
     threads: int = config.option(
         0,
-        "of the network's arithmetic; 0: all cores, half of them with overlap",
+        "number of torch threads; 0: all cores, half of them with overlap",
         minimum=0,
         maximum=config.MOST_PROCESSES,
     )
     rollouts: int = config.option(
-        6, "of each turn that are measured", minimum=1, maximum=_MOST_ROLLOUTS
+        6, "number of measured rollouts per turn", minimum=1, maximum=_MOST_ROLLOUTS
     )
-    turns: int = config.option(2, "that each collector has", minimum=1, maximum=_MOST_ROLLOUTS)
-    warm_up: int = config.option(12, "rollouts before these", minimum=0, maximum=_MOST_ROLLOUTS)
-    seed: int = config.option(0, "of starts, weights and actions", minimum=0)
+    turns: int = config.option(
+        2, "number of turns of each collector", minimum=1, maximum=_MOST_ROLLOUTS
+    )
+    warm_up: int = config.option(
+        12, "number of rollouts before the measured ones", minimum=0, maximum=_MOST_ROLLOUTS
+    )
+    seed: int = config.option(0, "random seed", minimum=0)
     out: str = config.option("out/bench", "folder for train.json")
 
 
@@ -86,11 +91,11 @@ def run(settings: BenchTrainSettings) -> int:
     progress.say(f"measuring {settings.collector} with {settings.task}")
     from rich.console import Console
 
-    from tpsrl import machine
     from tpsrl.rl.bench import measure as bench
     from tpsrl.rl.bench import synthetic_env
     from tpsrl.rl.collection.settings import COLLECTORS
     from tpsrl.rl.run import sizes
+    from tpsrl.runtime import machine
     from tpsrl.sim import datasets
 
     names = settings.collector.split(",")
@@ -98,7 +103,7 @@ def run(settings: BenchTrainSettings) -> int:
         if name not in COLLECTORS:
             raise unknown("collector", name, COLLECTORS)
     if len(set(names)) < len(names):
-        raise UserError(f"collector: {settings.collector} names one twice")
+        raise UserError(f"collector: {settings.collector} contains a duplicate")
     sizes.check(settings.preset, settings.depth)
     folder = files.check_writable(settings.out)
     processes = set_up(settings.preset, _asked(settings), settings.threads)

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Literal
 from skills.core.choices import SensorChoice
 from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files, locks, progress
+from tpsrl import config
 from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
+from tpsrl.runtime import files, locks, progress
 
 if TYPE_CHECKING:
     from skills.envs.environment import EnvOptions
     from tpsrl.rl.run.checkpoint import Checkpoint
 
-_DESCRIPTION = """Fits a policy to demonstrations (behaviour cloning), and with rounds=N lets it act
-N times in between and has the scripted expert say what it would have done there (DAgger). Writes
-checkpoints/best.safetensors (to act by, and for `tpsrl train SKILL init=DIR` to go on from),
-metrics.jsonl, curve.png and config.yaml into the output folder; see docs/imitation.md."""
+_DESCRIPTION = """Trains a policy on demonstrations (behaviour cloning). With rounds=N the policy
+acts N times in between and the demonstrator labels the states it visits (DAgger). Writes
+checkpoints/best.safetensors, metrics.jsonl, curve.png and config.yaml into the output folder.
+`tpsrl train SKILL init=DIR` continues from the result by PPO. See docs/imitation.md."""
 
 _CONFIG = "config.yaml"
 _VALIDATION_HOMES = 32
@@ -29,72 +30,76 @@ _VALIDATION_HOMES = 32
 class CloneSettings:
     """Everything that a cloning can be told."""
 
-    skill: str = config.option("", "which one")
-    demos: str = config.option("", "folders of demonstrations, by commas")
+    skill: str = config.option("", "name of the skill")
+    demos: str = config.option("", "comma-separated folders of demonstrations")
     init: str | None = config.option(
-        None, "checkpoint, or folder of a cloning, whose weights to begin with"
+        None, "initial weights: a checkpoint, or the folder of a cloning"
     )
-    left_out: str = config.option(
-        "timeout,lost", "episodes of these that ended so are not learned from"
-    )
+    left_out: str = config.option("timeout,lost", "comma-separated endings of episodes to exclude")
     preset: ClonePreset = config.preset(
         "clone",
         ClonePreset,
         "default",
-        "network and fitting; preset.KEY=... changes an entry",
+        "network and optimisation; preset.KEY=... overrides an entry",
     )
-    sensors: SensorChoice = config.option("habitat", "what the policy is shown beside the camera")
+    sensors: SensorChoice = config.option("habitat", "sensors of the policy beside the camera")
     depth: int = config.option(
         64,
-        "height and width of the camera, as the demonstrations have it",
+        "height and width of the depth image, as recorded (pixels)",
         minimum=1,
         maximum=config.MOST_PIXELS,
     )
-    frames: int = config.option(2_000_000, "of demonstrations to go through", minimum=1)
-    rounds: int = config.option(0, "of DAgger, spread over these", minimum=0)
+    frames: int = config.option(2_000_000, "number of frames to train on", minimum=1)
+    rounds: int = config.option(0, "number of DAgger rounds, spread over these frames", minimum=0)
     round_episodes: int = config.option(
-        200, "in which the policy acts in a round", minimum=1, maximum=config.MOST_EPISODES
+        200, "number of episodes in a DAgger round", minimum=1, maximum=config.MOST_EPISODES
     )
     takeover: float = config.option(
-        1.0, "share of these in which the expert takes over at some step", minimum=0, maximum=1
+        1.0,
+        "fraction of these in which the demonstrator takes over at some step",
+        minimum=0,
+        maximum=1,
     )
     relabel: bool = config.option(
-        False, "learn what the expert says while the policy acts, too, not only from there on"
+        False, "also train on the demonstrator's labels before it takes over"
     )
     num_objects: int | None = config.option(
         None,
-        "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
+        "number of objects, 1 to 30 (default: 12, or the skill's own if fewer)",
         minimum=1,
         maximum=30,
     )
     num_episodes: int = config.option(
-        126, "base episodes that starts are drawn from", minimum=1, maximum=1008
+        126, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
     start_states: str | None = config.option(
-        None, "of the rounds, instead of the skill's own: bank:DIR/SKILL, or a mixture"
+        None, "start states of DAgger rounds: own (default), bank:DIR/SKILL, or a mixture"
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
-    seed: int = config.option(0, "of everything that is random", minimum=0)
+    seed: int = config.option(0, "random seed", minimum=0)
     processes: int | None = config.option(
         None,
-        "workers of rounds and validations (default: one for each core)",
+        "number of workers of rounds and validations (default: one per core)",
         minimum=1,
         maximum=config.MOST_PROCESSES,
     )
     threads: int = config.option(
-        0, "of the network's arithmetic; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
+        0, "number of torch threads; 0: all cores", minimum=0, maximum=config.MOST_PROCESSES
     )
-    validations: int = config.option(4, "spread over the frames", minimum=1)
+    validations: int = config.option(4, "number of validations, spread over the frames", minimum=1)
     validation_episodes: int = config.option(
-        100, "of each; 0: none", minimum=0, maximum=config.MOST_EPISODES
+        100,
+        "number of episodes of each validation; 0: none",
+        minimum=0,
+        maximum=config.MOST_EPISODES,
     )
-    out: str | None = config.option(None, "folder of the results (default: out/clone/SKILL)")
+    out: str | None = config.option(None, "output folder (default: out/clone/SKILL)")
 
 
 def choose(word: str | None) -> Command:
@@ -130,10 +135,10 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from skills.demos import recording, selecting
     from skills.demos.cloning import CloneSchedule, Cloning, was_stopped
     from skills.envs.held_out import HeldOut, validation_pools
-    from tpsrl import machine
     from tpsrl.rl.policy.encoder_registry import check_encoder
     from tpsrl.rl.run import sizes
     from tpsrl.rl.run.checkpoint import FOLDER
+    from tpsrl.runtime import machine
     from tpsrl.sim import datasets
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
@@ -147,7 +152,7 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     if (out / FOLDER).exists() and not was_stopped(out):
         if _says(out / _CONFIG, as_given):
             # Killed when all was done, the same command is to end well.
-            progress.say(f"{out} holds this policy already; another out= has it cloned anew")
+            progress.say(f"{out} holds this policy already; another out= clones again")
             return 0
         raise UserError(f"out: {out} holds a policy; choose another out")
     camera = settings.preset.policy.encoder != "state"

@@ -4,21 +4,25 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsrl import config, files, progress
+from tpsrl import config
 from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError, renamed
+from tpsrl.runtime import files, progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from skills.envs.environment import EnvOptions
 
-_DESCRIPTION = """Records demonstrations of a skill in apartments of the training split: the
-scripted expert acts, in a share of the episodes pushed off its way now and then, and in every state
-it is kept what it would do there. `tpsrl clone SKILL demos=DIR` fits a policy to them; see
+_DESCRIPTION = """Records demonstrations of a skill in training apartments. The skill's demonstrator
+acts, with random perturbations in a fraction of the episodes, and every state is stored with the
+demonstrator's action. `tpsrl clone SKILL demos=DIR` trains a policy on them. See
 docs/imitation.md."""
 
 _MOST_STEPS = 100_000  # of an episode, all of which are kept until it is over
 _MOST_STATES = 1000
 _JOB = 12  # episodes that a worker is given at a time
+_TRIED = 60  # and of those that a policy tries first
 _FEW_OBJECTS = 12
 
 
@@ -26,65 +30,80 @@ _FEW_OBJECTS = 12
 class DemosSettings:
     """Everything that a recording can be told."""
 
-    skill: str = config.option("", "which one")
-    num: int = config.option(1000, "episodes", minimum=1, maximum=config.MOST_EPISODES)
+    skill: str = config.option("", "name of the skill")
+    num: int = config.option(1000, "number of episodes", minimum=1, maximum=config.MOST_EPISODES)
     depth: int = config.option(
-        64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
+        64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
     )
     start_states: str | None = config.option(
         None,
-        "instead of the skill's own: bank:DIR/SKILL, rearranged, or a mixture such as "
+        "start states: own (default), bank:DIR/SKILL, rearranged, or a mixture such as "
         "own:0.5,bank:DIR/SKILL:0.5",
     )
     agent: str = config.option(
-        "demonstrator", "who acts: demonstrator, scripted, or a checkpoint, or folder of a training"
+        "demonstrator",
+        "agent to record: demonstrator, scripted, a checkpoint, or the folder of a training",
+    )
+    failed_by: str | None = config.option(
+        None,
+        "record only episodes in which this policy fails: a checkpoint, or the folder of a "
+        "training",
     )
     states: int = config.option(
         0,
-        "of each run so many states are kept, for start_states=along:DIR",
+        "number of states to keep of each run, for start_states=along:DIR",
         minimum=0,
         maximum=_MOST_STATES,
     )
-    camera: bool = config.option(True, "false: no depth is recorded, which is quicker")
+    camera: bool = config.option(True, "record depth; false is faster")
     disturbed: float = config.option(
-        0.6, "share of the episodes in which the expert is disturbed", minimum=0, maximum=1
+        0.6, "fraction of episodes in which the demonstrator is perturbed", minimum=0, maximum=1
     )
     noise: float = config.option(
-        0.25, "largest standard deviation of the noise on its action there", minimum=0, maximum=10
+        0.25,
+        "maximum standard deviation of action noise in perturbed episodes",
+        minimum=0,
+        maximum=10,
     )
     lapses: float = config.option(
-        0.2, "largest share of time in which something else is done there", minimum=0, maximum=1
+        0.2,
+        "maximum fraction of time with other actions in perturbed episodes",
+        minimum=0,
+        maximum=1,
     )
     hesitation: int = config.option(
         12,
-        "most steps that grip and stop are turned too late, to show for longer that they are to",
+        "maximum delay of grip and stop (steps), so that their labels last longer",
         minimum=0,
         maximum=1000,
     )
     horizon: int | None = config.option(
-        None, "steps of an episode (default: the skill's own)", minimum=1, maximum=_MOST_STEPS
+        None,
+        "maximum steps of an episode (default: the skill's own)",
+        minimum=1,
+        maximum=_MOST_STEPS,
     )
     num_objects: int | None = config.option(
         None,
-        "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
+        "number of objects, 1 to 30 (default: 12, or the skill's own if fewer)",
         minimum=1,
         maximum=30,
     )
     num_episodes: int = config.option(
-        126, "base episodes that starts are drawn from", minimum=1, maximum=1008
+        126, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     format: Literal["tpsrl", "lerobot"] = config.option(
-        "tpsrl", "of the files: our own, or a LeRobot dataset (v3.0)"
+        "tpsrl", "file format: tpsrl, or lerobot (LeRobot dataset v3.0)"
     )
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
-    seed: int = config.option(0, "of everything that is random", minimum=0)
+    seed: int = config.option(0, "random seed", minimum=0)
     processes: int | None = config.option(
-        None, "workers (default: one for each core)", minimum=1, maximum=config.MOST_PROCESSES
+        None, "number of workers (default: one per core)", minimum=1, maximum=config.MOST_PROCESSES
     )
-    out: str | None = config.option(None, "folder to write (default: out/demos/SKILL)")
+    out: str | None = config.option(None, "output folder (default: out/demos/SKILL)")
 
 
 def choose(word: str | None) -> Command:
@@ -133,7 +152,7 @@ def _record(settings: DemosSettings) -> int:
     if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:
         # Killed when all was done, the same command is to end well.
         files.sweep_unfinished(path)
-        _say(console, f"{path} holds these already; another out= has them recorded anew")
+        _say(console, f"{path} holds these already; another out= records again")
         return 0
     out = files.new_folder(path)
     with files.unfinished(out) as folder:
@@ -173,7 +192,7 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
         UserError, RunError: see `skills.starts.source.StartSource`; a worker failed.
     """
     from skills.demos.recording import Actors, RecorderFactory, RecordJob
-    from tpsrl import machine, pool
+    from tpsrl.runtime import machine, pool
     from tpsrl.sim import datasets
 
     options = env_options(settings)
@@ -181,11 +200,18 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
     with datasets.shown(console):
         options.source(settings.skill).prepare(processes)
     actors = Actors(None, settings.disturbed, settings.noise, settings.lapses, settings.hesitation)
+    size = _JOB if settings.failed_by is None else _TRIED
     jobs = [
-        RecordJob(tuple(range(first, min(first + _JOB, settings.num))), actors, settings.seed)
-        for first in range(0, settings.num, _JOB)
+        RecordJob(tuple(range(first, min(first + size, settings.num))), actors, settings.seed)
+        for first in range(0, settings.num, size)
     ]
-    factory = RecorderFactory(settings.skill, options, agent=settings.agent, states=settings.states)
+    factory = RecorderFactory(
+        settings.skill,
+        options,
+        agent=settings.agent,
+        states=settings.states,
+        failed_by=_policy(settings),
+    )
     kept: dict[int, list[Any]] = {}
     written = 0
     done = 0
@@ -198,6 +224,29 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
             while written in kept:  # in their order, whoever was the quickest
                 yield kept.pop(written)
                 written += 1
+
+
+def _policy(settings: DemosSettings) -> "Path | None":
+    """The file of `failed_by`.
+
+    Raises:
+        UserError: there is none, or its policy looks at what is not recorded.
+    """
+    if settings.failed_by is None:
+        return None
+    from skills.policies import learned
+
+    path = learned.find(settings.skill, settings.failed_by, "failed_by")
+    with renamed(f"skills.{settings.skill}", "failed_by"):
+        network = learned.load(settings.skill, path)
+    if network.height_map:
+        raise UserError(f"failed_by: {path} uses a height map, which recordings do not have")
+    if network.depth is not None and not settings.camera:
+        raise UserError(f"camera: false, but the policy of {path} uses it; nearest: true")
+    if network.depth is not None and network.depth[0] != settings.depth:
+        nearest = network.depth[0]
+        raise UserError(f"depth: {settings.depth}, but {path} has {nearest}; nearest: {nearest}")
+    return path
 
 
 def env_options(settings: DemosSettings) -> "EnvOptions":

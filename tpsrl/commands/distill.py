@@ -7,14 +7,12 @@ from tpsrl import config
 from tpsrl.commands import Command, by_skill, train
 from tpsrl.rl.run.settings import TrainSettings
 
-_DESCRIPTION = """Teaches a student, which senses what a robot can, what a teacher does that knows
-the true state (`tpsrl train SKILL preset=teacher`). The student acts in training apartments, the
-teacher labels every state that it gets into, and the distance of their actions is learned from,
-whole sequences through the student's memory. Writes the same files as `tpsrl train`; resume=DIR
-goes on.
+_DESCRIPTION = """Trains a student with on-board sensors on the actions of a teacher that knows the
+true state (`tpsrl train SKILL preset=teacher`). The student acts in training apartments, and the
+teacher labels every state it visits. Writes the same files as `tpsrl train`; resume=DIR continues.
 
-preset=finish with init=DIR improves such a student by PPO, tied to its teacher by a weight that
-falls to 0."""
+preset=finish with init=DIR fine-tunes such a student by PPO, with a distillation loss whose weight
+decays to 0."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class DistillSettings(train.TrainingSettings):
         "train",
         TrainSettings,
         "distill",
-        "rollouts, network and learner; preset.KEY=... changes an entry",
+        "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
     )
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tpsrl import machine
 from tpsrl.commands import Command
+from tpsrl.runtime import machine
 
-DESCRIPTION = """Shows what this machine can run, and what is missing.
-The exit code is 0 when the embedded engine can run, 1 otherwise."""
+DESCRIPTION = """Shows what this machine can run, and what is missing. The exit code is 0 if the
+built-in engine can run, 1 otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _try_physics() -> str:
 
 
 def _try_numba() -> str:
-    from tpsrl.compiled import njit
+    from tpsrl.runtime.compiled import njit
 
     @njit(cache=True)
     def half(value: float) -> float:

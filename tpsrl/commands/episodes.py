@@ -5,9 +5,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tpsrl import config, files, progress
+from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, one_line
+from tpsrl.runtime import files, progress
 from tpsrl.world.scenarios import Scenario, check_name
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
@@ -21,20 +22,22 @@ _IMPORT = "a dataset of habitat-lab's to take instead (keys beside it: scenario,
 class EpisodesSettings:
     """Which episodes, how many, and where to."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
-    split: Literal["train", "val", "rearranged"] = config.option(
-        "val", "apartments: of training, validation, or of training with the fridge elsewhere"
+    scenario: Scenario = config.preset(
+        "scenario", Scenario, None, "name or file of the scenario", files=True
     )
-    num: int = config.option(100, "how many episodes", minimum=1, maximum=config.MOST_EPISODES)
-    seed: int = config.option(0, "of the generator", minimum=0)
+    split: Literal["train", "val", "rearranged"] = config.option(
+        "val", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
+    )
+    num: int = config.option(100, "number of episodes", minimum=1, maximum=config.MOST_EPISODES)
+    seed: int = config.option(0, "seed of episode generation", minimum=0)
     num_objects: int | None = config.option(
-        None, "objects of an episode, targets included (default: the scenario's)", minimum=1
+        None, "number of objects, targets included (default: the scenario's)", minimum=1
     )
     processes: int | None = config.option(
-        None, "processes to use (default: all cores)", minimum=1, maximum=config.MOST_PROCESSES
+        None, "number of processes (default: all cores)", minimum=1, maximum=config.MOST_PROCESSES
     )
     out: str | None = config.option(
-        None, "file to write (default: out/episodes/SCENARIO_SPLIT_SEED.jsonl.gz)"
+        None, "output file (default: out/episodes/SCENARIO_SPLIT_SEED.jsonl.gz)"
     )
     import_: str | None = config.option(None, _IMPORT)
 
@@ -44,9 +47,11 @@ class ImportSettings:
     """Which file to import, as what, and where to."""
 
     import_: str = config.option("", _IMPORT)
-    scenario: str | None = config.option(None, "name of theirs (default: by their targets)")
-    seed: int = config.option(0, "of robot starts that the file leaves open", minimum=0)
-    out: str | None = config.option(None, "file to write (default: out/episodes/FILE.jsonl.gz)")
+    scenario: str | None = config.option(
+        None, "scenario of the imported episodes (default: inferred from their targets)"
+    )
+    seed: int = config.option(0, "seed of robot start poses that the file does not give", minimum=0)
+    out: str | None = config.option(None, "output file (default: out/episodes/FILE.jsonl.gz)")
 
 
 def run(settings: EpisodesSettings | ImportSettings) -> int:

@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from tpsrl import config, processes, progress
+from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import processes, progress
 
-TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table) or a file
-of your own (path/to/my_scenario.yaml, see docs/add_a_scenario.md); `all` runs the benchmark's three
-and prints one table; a skill is run by itself on its own start states, `skills` runs each that
-plans are made of. What was stopped or killed goes on with the same command."""
+TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table) or your
+own file (path/to/my_scenario.yaml, see docs/add_a_scenario.md). `all` runs the three scenarios of
+the benchmark. A skill is evaluated alone, from its own start states; `skills` evaluates every skill
+that plans use. To resume a stopped evaluation, run the same command again."""
 
 _SCENARIO = f"""Runs the episodes of a scenario and reports full success, each stage of the plan
 and the first causes of failure, with 95% intervals. Writes report.html, report.json,
@@ -18,13 +19,13 @@ episodes.jsonl, config.yaml, timing.json and videos into the output folder.
 
 {TARGETS}"""
 _ALL = """Runs the episodes of every scenario under one protocol and prints one table. Each
-scenario's files are in a folder of its own; report.html and report.json lead to them."""
-_SKILL = """Runs a skill by itself, from its own distribution of start states, and reports its
-success, what it lacked where it failed, steps, forces and reward."""
-_SKILLS = """Runs every skill by itself and prints one table. Each skill's files are in a folder of
-its own; report.html and report.json lead to them."""
+scenario has its own output folder; report.html and report.json link to them."""
+_SKILL = """Evaluates a skill alone, from its own start states, and reports success, unmet
+conditions of failed episodes, steps, forces and reward."""
+_SKILLS = """Evaluates every skill alone and prints one table. Each skill has its own output folder;
+report.html and report.json link to them."""
 
-_STOPPED = "stopped; the same command goes on"
+_STOPPED = "stopped; run the same command again to resume"
 
 
 def choose(word: str | None) -> Command:

@@ -10,18 +10,19 @@ from typing import Any
 
 import tpsrl
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files, progress
+from tpsrl import config
 from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError, renamed
+from tpsrl.runtime import files, progress
 
-_DESCRIPTION = """Makes of a training's best checkpoint SKILL.safetensors, which has no more than
-is needed to act (weights in half precision, at most 8 MB), and SKILL.md, its model card; the same
-facts are in the file. Refused if the policy does not act the same as before.
+_DESCRIPTION = """Exports a training's best checkpoint as SKILL.safetensors, which holds only what
+is needed to act (weights in half precision, at most 8 MB), with a model card SKILL.md. Fails if the
+exported policy does not act like the original.
 
-Success on the card comes from an evaluation of this policy, evaluation=DIR of `tpsrl eval SKILL
-agent=... num_episodes=500`; seed 1000 is refused, since checkpoints are chosen by its start
-states, and so is the training's own validation_seed. What is known of a training is taken from its
-folder; a file that was exported before keeps its facts. See docs/pretrained.md."""
+The success on the card comes from an evaluation of this policy: evaluation=DIR of `tpsrl eval SKILL
+agent=... num_episodes=500`. Evaluations with the training's validation seed are refused, because
+checkpoints are selected on it. Facts about the training are read from its folder; a policy exported
+before keeps its facts. See docs/pretrained.md."""
 
 _CONFIG = "config.yaml"
 _LONGEST_S = 1e10  # that a training may have taken: centuries
@@ -33,42 +34,42 @@ _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # as they 
 class ExportSettings:
     """What to export, and what its card is to say."""
 
-    skill: str = config.option("", "which one")
-    agent: str = config.option(
-        "", "folder of a training, a checkpoint, or what was exported before"
-    )
+    skill: str = config.option("", "name of the skill")
+    agent: str = config.option("", "folder of a training, a checkpoint, or an exported policy")
     evaluation: str | None = config.option(
-        None, "folder of an evaluation of this policy, for its success"
+        None, "folder of an evaluation of this policy, reported on the card"
     )
-    blind: str | None = config.option(None, "card: folders of evaluations with blind=, by commas")
-    out: str = config.option("out/pretrained", "folder of the file and its card")
+    blind: str | None = config.option(
+        None, "card: comma-separated folders of evaluations with blind="
+    )
+    out: str = config.option("out/pretrained", "output folder of policy and card")
     sample: bool | None = config.option(
-        None, "whether it draws its actions, false: takes their mean (default: as before)"
+        None, "sample actions; false: use the mean action (default: as the checkpoint says)"
     )
     as_teacher: bool = config.option(
-        False, "name it SKILL.teacher.safetensors, the policy that students learn from"
+        False, "write SKILL.teacher.safetensors, the policy that students learn from"
     )
     tolerance: float = config.option(
-        0.02, "by how much half precision may change a mean action at most", minimum=0
+        0.02, "maximum change of a mean action by half precision", minimum=0
     )
-    demonstrations: str | None = config.option(None, "card: what it was shown, and how often")
-    machine: str | None = config.option(None, "card: what it was trained on")
+    demonstrations: str | None = config.option(None, "card: the demonstrations used")
+    machine: str | None = config.option(None, "card: the training machine")
     hours: float | None = config.option(
-        None, "card: how long that took (default: by metrics.jsonl)", minimum=0
+        None, "card: training time (default: from metrics.jsonl)", minimum=0
     )
     commands: str | None = config.option(
-        None, "card: what made it, by semicolons (default: the training's)"
+        None, "card: the commands, separated by semicolons (default: the training's)"
     )
-    commit: str | None = config.option(None, "card: of the code (default: of this checkout)")
-    licence: str | None = config.option(None, "card: of the weights (default: MIT)")
+    commit: str | None = config.option(None, "card: commit of the code (default: this checkout's)")
+    licence: str | None = config.option(None, "card: licence of the weights (default: MIT)")
     failures: str | None = config.option(
-        None, "card: known failures beside the evaluation's, by semicolons"
+        None, "card: further known failures, separated by semicolons"
     )
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
 
 

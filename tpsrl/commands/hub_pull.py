@@ -2,29 +2,29 @@
 
 import dataclasses
 
-from tpsrl import config, files
+from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 
-DESCRIPTION = """Gets the policies of a repository, or that of one skill, with their cards:
-`tpsrl eval SKILL agent=DIR` acts by them. The repository is as for `tpsrl hub push`. Each file is
-checked before it is put in place: its size, its header, its skill, that it is a whole policy.
-Nothing in it is run."""
+DESCRIPTION = """Downloads the policies of a repository, or of one skill, with their cards; `tpsrl
+eval SKILL agent=DIR` runs them. The repository is given as for `tpsrl hub push`. Size, header,
+skill and completeness of each file are checked before it is put in place. No code is executed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HubPullSettings:
     """What to get from where."""
 
-    skill: str = config.option("", "which one (default: all that are there)")
+    skill: str = config.option("", "name of the skill (default: all)")
     repo: str = config.option("", "OWNER/NAME, or a folder")
     revision: str | None = config.option(None, "branch, tag or commit (default: main)")
-    out: str = config.option("out/pretrained", "folder of the files")
+    out: str = config.option("out/pretrained", "output folder")
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
 
 

@@ -6,11 +6,10 @@ from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError
 
-DESCRIPTION = """Puts policies that `tpsrl export` made into a repository, each with its card, and
-a README.md of all cards in it. SKILL is the policy that comes with tpsrl, `pretrained` all that do;
-FOLDER (or a file) holds what was exported. The repository is OWNER/NAME on the Hugging Face hub,
-which needs pip install 'tpsrl[hub]', or a folder: file://PATH, or a path that begins with /, . or
-~."""
+DESCRIPTION = """Uploads policies made by `tpsrl export` to a repository, with their cards and a
+README.md. SKILL is a policy that comes with tpsrl, `pretrained` are all of them, FOLDER (or a file)
+holds exported ones. The repository is OWNER/NAME on the Hugging Face hub (requires pip install
+'tpsrl[hub]') or a folder: file://PATH, or a path that begins with /, . or ~."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,12 +19,12 @@ class HubPushSettings:
     what: str = config.option("", "a skill, pretrained, a folder of shipped policies, or a file")
     repo: str = config.option("", "OWNER/NAME, or a folder")
     revision: str | None = config.option(None, "branch (default: main)")
-    private: bool = config.option(False, "nobody else may see a repository that is made")
+    private: bool = config.option(False, "create a private repository")
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
 
 

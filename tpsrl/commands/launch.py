@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from tpsrl.processes import STARTER, Terminated, end_with_starter, ending_in_order
+from tpsrl.runtime.processes import STARTER, Terminated, end_with_starter, ending_in_order
 
 _REFUSED = 2  # exit code of a rank whose input is not good, and would not be the next time
 

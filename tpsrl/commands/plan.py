@@ -5,22 +5,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eval.protocols import Protocol
-from tpsrl import config, files, progress
+from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.runtime import files, progress
 from tpsrl.world.scenarios import Scenario
 
 if TYPE_CHECKING:
     from planner.plan import Plan
 
-DESCRIPTION = """Searches the plan of one episode and prints its steps, each with the facts it
-needs and those it brings about, and its named stage goals.
+DESCRIPTION = """Plans one episode and prints the steps of the plan, with their preconditions and
+effects, and the named stage goals.
 
-With lint=true it checks instead that domain, goal, stage goals, plan, handles and thresholds fit
-together, and says of each finding what to change. The exit code is then 1 where a finding is an
-error (the plan cannot be carried out, a stage is never reached, or the domain allows what no robot
-can do), and 0 with warnings alone. lint=true domain=habitat checks habitat-lab's own definition of
-the scenario: its domain, goal, stage goals and plan."""
+lint=true checks instead whether domain, goal, stage goals, plan, handles and thresholds are
+consistent, and suggests a fix for each finding. The exit code is then 1 if a finding is an error
+(the plan cannot be executed, a stage is unreachable, or the domain allows what no robot can do), 0
+if there are only warnings. lint=true domain=habitat checks habitat-lab's own definition of the
+scenario."""
 _DOMAINS = ("mended", "habitat")
 
 
@@ -28,32 +29,36 @@ _DOMAINS = ("mended", "habitat")
 class PlanSettings:
     """Which episode, under which protocol, with which domain."""
 
-    scenario: Scenario = config.preset("scenario", Scenario, None, "what to do", files=True)
+    scenario: Scenario = config.preset(
+        "scenario", Scenario, None, "name or file of the scenario", files=True
+    )
     protocol: Protocol = config.preset(
         "protocol",
         Protocol,
         "habitat",
-        "thresholds, and how to plan (protocol.plan.KEY=...)",
+        "evaluation protocol; protocol.plan.KEY=... changes how it plans",
         minimum=0,
     )
-    episode: int = config.option(0, "number of the episode, from 0", minimum=0, maximum=10**8 - 1)
+    episode: int = config.option(0, "index of the episode, from 0", minimum=0, maximum=10**8 - 1)
     split: Literal["train", "val", "rearranged"] = config.option(
-        "val", "apartments: of training, validation, or of training with the fridge elsewhere"
+        "val", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
     )
-    seed: int = config.option(0, "of the generated episodes", minimum=0)
-    episodes: str | None = config.option(None, "a dataset file (.jsonl.gz) to use instead")
+    seed: int = config.option(0, "seed of episode generation", minimum=0)
+    episodes: str | None = config.option(
+        None, "episode dataset (.jsonl.gz) to use instead of generated episodes"
+    )
     domain: str = config.option(
         "mended", "planning domain; habitat: the benchmark's own; or a PDDL file"
     )
     goal: str | None = config.option(
-        None, 'another goal, such as "object_at(obj_1, goal_1) and not_holding(robot_0)"'
+        None, 'goal expression, such as "object_at(obj_1, goal_1) and not_holding(robot_0)"'
     )
     lint: bool = config.option(False, "check the definition instead of printing the plan")
     actions: str = config.option(
-        "", "ACTION:SKILL, by commas: the skill that carries out an action, where several can"
+        "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
     )
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
 
 

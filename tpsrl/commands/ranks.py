@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from tpsrl import progress
 from tpsrl.commands import launch
 from tpsrl.errors import UserError
-from tpsrl.processes import STARTER
-from tpsrl.rl import slurm
+from tpsrl.rl.distributed import slurm
+from tpsrl.runtime import progress
+from tpsrl.runtime.processes import STARTER
 
 if TYPE_CHECKING:
     import torch
 
+    from tpsrl.rl.distributed.group import Group, RankPlace
     from tpsrl.rl.envs.vec_env import Json
-    from tpsrl.rl.group import Group, RankPlace
 
 _PATIENCE_S = 2.0  # until the ranks that have not come are spoken of
 _RESTARTS = 3  # of all ranks after one has died, of a job that is begun here
@@ -51,7 +51,7 @@ def in_job() -> bool:
     """Whether torchrun or srun has started this process as one of several.
 
     Raises:
-        UserError: see `tpsrl.rl.slurm.variables`.
+        UserError: see `tpsrl.rl.distributed.slurm.variables`.
     """
     return "WORLD_SIZE" in slurm.variables(os.environ)
 
@@ -72,7 +72,7 @@ def restarted() -> str:
     """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
     if not (restarts.isascii() and restarts.isdigit()):
-        raise UserError(f"TORCHELASTIC_RESTART_COUNT: '{restarts}' is no whole number")
+        raise UserError(f"TORCHELASTIC_RESTART_COUNT: '{restarts}' is not an integer")
     kinds = {"torchrun": int(restarts) > 0, "slurm": slurm.is_requeued(os.environ)}
     return next((job for job in jobs() if kinds[job.partition(" ")[0]]), "")
 
@@ -122,9 +122,9 @@ def joined(device: "torch.device") -> Iterator["Group"]:
     """The group that this process is in, which it leaves at the end.
 
     Raises:
-        UserError, RunError: see `tpsrl.rl.group.join`.
+        UserError, RunError: see `tpsrl.rl.distributed.group.join`.
     """
-    from tpsrl.rl import group as groups
+    from tpsrl.rl.distributed import group as groups
 
     with _saying_who_is_waited_for(groups.RankPlace.here()):
         group = groups.join(device)
@@ -164,7 +164,7 @@ def device_of(choice: str) -> "torch.device":
     """
     import torch
 
-    from tpsrl.rl.group import RankPlace
+    from tpsrl.rl.distributed.group import RankPlace
 
     place = RankPlace.here()
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

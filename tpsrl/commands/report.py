@@ -8,25 +8,21 @@ from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError
 
-DESCRIPTION = """With one folder of an evaluation, makes its report.html anew from report.json and
-episodes.jsonl and prints its table; so too for what `tpsrl eval all` and `tpsrl eval skills` wrote.
+DESCRIPTION = """With one folder of an evaluation, regenerates report.html from report.json and
+episodes.jsonl and prints its table; also for folders of `tpsrl eval all` and `tpsrl eval skills`.
 
-With several folders, compares the agents side by side: success with paired differences against the
-first, stages, taxes of handoffs, first causes, and the episodes in which they differ. The folders
-must be evaluations of one scenario on the same episodes; of different numbers of them, the common
-ones count. Writes report.html and report.json into `out`."""
+With several folders, compares the agents: success with paired differences to the first, stages,
+handoff taxes, first causes, and the episodes in which they differ. The folders must be evaluations
+of one scenario; only episodes common to all count. Writes report.html and report.json into
+`out`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportSettings:
     """The settings of `tpsrl report`."""
 
-    folder: Any = config.option(
-        None, "a folder that an evaluation wrote; folder=... may be repeated"
-    )
-    out: str | None = config.option(
-        None, "folder of the comparison of several (default: out/compare)"
-    )
+    folder: Any = config.option(None, "folder of an evaluation; folder=... may be repeated")
+    out: str | None = config.option(None, "output folder of a comparison (default: out/compare)")
 
 
 def load(overrides: Sequence[str]) -> ReportSettings:

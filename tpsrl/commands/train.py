@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, Any, Literal
 from skills.core.choices import CHOICES as SENSORS
 from skills.core.choices import SensorChoice
 from skills.starts.seeds import VALIDATION_SEED
-from tpsrl import config, files, locks
+from tpsrl import config
 from tpsrl.commands import Command, by_skill, ranks, training_task
 from tpsrl.errors import UserError, renamed, unknown
-from tpsrl.processes import end_with_starter
 from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import files, locks
+from tpsrl.runtime.processes import end_with_starter
 
 if TYPE_CHECKING:
-    from tpsrl.rl.group import Group
+    from tpsrl.rl.distributed.group import Group
     from tpsrl.rl.run.checkpoint import Checkpoint
 
-_DESCRIPTION = f"""Trains a skill by PPO on apartments of the training split, validates it on others
-now and then, and writes checkpoints/latest.safetensors (to resume from) and
-checkpoints/best.safetensors (to act by), metrics.jsonl, curve.png, TensorBoard events and
+_DESCRIPTION = f"""Trains a skill by PPO in the apartments of the training split and validates it in
+those of the validation split. Writes checkpoints/latest.safetensors (to resume),
+checkpoints/best.safetensors (to evaluate), metrics.jsonl, curve.png, TensorBoard events and
 config.yaml into the output folder.
 
-init=CHECKPOINT begins with the weights of a policy that knows the skill already; preset=fine_tune
-is for that. encoder=CHECKPOINT begins with what looks at the camera of a policy of any skill, and
-frozen=true leaves that as it is.
+init=CHECKPOINT starts from the weights of a policy of the same skill; see preset=fine_tune.
+encoder=CHECKPOINT takes only the visual encoder, of a policy of any skill; frozen=true freezes it.
 
-preset.policy.encoder=NAME chooses what looks at the camera:
+preset.policy.encoder=NAME selects the visual encoder:
 {", ".join(ENCODER_NAMES)}.
 
-SIGTERM and Ctrl-C save and stop, SIGUSR1 saves and goes on; `tpsrl train resume=DIR` goes on where
-a training was stopped or killed, with its own settings; others given beside it change them."""
+SIGTERM and Ctrl-C save a checkpoint and stop, SIGUSR1 saves one and continues. `tpsrl train
+resume=DIR` resumes a training with its own settings; further keys override them."""
 _CONFIG, _LATEST = "config.yaml", "checkpoints/latest.safetensors"
 _ONCE = ("out", "init", "encoder")  # what a training is told only when it begins
 _AUTO = "auto"  # of `resume`
@@ -49,113 +49,117 @@ _RUNS, _STATES = "runs", 12  # the folder of recorded runs, and states of each
 class TrainingSettings:
     """Everything that a training can be told."""
 
-    skill: str = config.option("", "which one")
+    skill: str = config.option("", "name of the skill")
     preset: TrainSettings = config.preset(
         "train",
         TrainSettings,
         "cpu_small",
-        "rollouts, network and learner; preset.KEY=... changes an entry",
+        "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
     )
     depth: int = config.option(
-        64, "height and width of the camera, in pixels", minimum=1, maximum=config.MOST_PIXELS
+        64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
     )
     sensors: SensorChoice | None = config.option(
-        None, "beside the camera (default: habitat; without camera full)"
+        None, "sensors beside the camera (default: habitat; full without a camera)"
     )
     height_map: bool = config.option(
-        False, "beside the camera: a map of what it saw around the base, made with odometry"
+        False, "add an egocentric height map, built from depth and odometry"
     )
-    base_movement: bool = config.option(True, "false: the base stands still, as in the ablation")
+    base_movement: bool = config.option(
+        True, "allow base motion; false: the base is fixed, as in the paper's ablation"
+    )
     task: str | None = config.option(
         None,
-        "changes of the skill's settings while it is trained, KEY:VALUE by commas, such as "
+        "comma-separated KEY:VALUE overrides of the skill's settings during training, such as "
         "horizon:200,force:0.0003",
     )
     limit_ends: bool = config.option(
         False,
-        "the horizon ends an episode as a failure does; false: it is cut off, and the rest of its "
-        "return is estimated",
+        "treat a timeout as termination; false: truncate the episode and bootstrap the value",
     )
-    delay: bool = config.option(False, "act on the observation before, as the VER paper does")
+    delay: bool = config.option(False, "act on the previous observation, as in the VER paper")
     start_states: str | None = config.option(
         None,
-        "instead of the skill's own: bank:DIR/SKILL, rearranged, a mixture such as "
-        "own:0.5,bank:DIR/SKILL:0.5, or a file of recorded ones",
+        "start states: own (default), bank:DIR/SKILL, along:DIR, rearranged, a mixture such as "
+        "own:0.5,bank:DIR/SKILL:0.5, or a file",
     )
     starts: str | None = config.option(None, "the same as start_states")
     num_objects: int | None = config.option(
         None,
-        "objects in a home, 1 to 30 (default: 12, or the skill's own if fewer)",
+        "number of objects, 1 to 30 (default: 12, or the skill's own if fewer)",
         minimum=1,
         maximum=30,
     )
     num_episodes: int = config.option(
-        63, "base episodes that starts are drawn from", minimum=1, maximum=1008
+        63, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "what simulates")
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     skill_modules: str | None = config.option(
-        None, "modules or files, by commas, that register skills of your own"
+        None, "comma-separated modules or files that register your own skills"
     )
     encoder_modules: str | None = config.option(
-        None, "modules or files, by commas, that register encoders of your own"
+        None, "comma-separated modules or files that register your own encoders"
     )
-    seed: int = config.option(0, "of everything that is random", minimum=0)
+    seed: int = config.option(0, "random seed", minimum=0)
     processes: int | None = config.option(
         None,
-        "workers for the homes, 0: in this process (default: one for each core)",
+        "number of environment workers, 0: in this process (default: one per core)",
         minimum=0,
         maximum=config.MOST_PROCESSES,
     )
     threads: int = config.option(
         0,
-        "of the network's arithmetic; 0: all cores, half of them with preset.collector=overlap",
+        "number of torch threads; 0: all cores, half of them with preset.collector=overlap",
         minimum=0,
         maximum=config.MOST_PROCESSES,
     )
     ranks: int = config.option(
-        1, "processes on this machine that train the policy together", minimum=1, maximum=1024
+        1, "number of ranks on this machine (distributed data parallel)", minimum=1, maximum=1024
     )
     device: Literal["auto", "cpu", "cuda"] = config.option(
-        "auto", "of the network; auto: a GPU where there is one"
+        "auto", "device of the network; auto: a GPU if there is one"
     )
-    validate_every: int = config.option(250_000, "steps between two validations", minimum=1)
+    validate_every: int = config.option(250_000, "steps between validations", minimum=1)
     validation_starts: str | None = config.option(
-        None, "instead of the skill's own: bank:DIR/SKILL, or a file of recorded ones"
+        None, "start states of validations: own (default), bank:DIR/SKILL, or a file"
     )
     validation_seed: int = config.option(
         VALIDATION_SEED,
-        "of the validation's episodes; others than seed=0, which `tpsrl eval` reports on",
+        "seed of validation episodes; differs from seed=0, on which `tpsrl eval` reports",
         minimum=0,
     )
     validation_episodes: int = config.option(
-        100, "of each validation; 0: none", minimum=0, maximum=config.MOST_EPISODES
+        100,
+        "number of episodes of each validation; 0: none",
+        minimum=0,
+        maximum=config.MOST_EPISODES,
     )
     logger: str = config.option(
         "tensorboard",
-        "where numbers go besides metrics.jsonl: tensorboard, wandb, trackio, several by commas, "
-        "or none",
+        "comma-separated loggers besides metrics.jsonl: tensorboard, wandb, trackio, or none",
     )
-    checkpoint_minutes: float = config.option(5.0, "between two checkpoints", minimum=0)
+    checkpoint_minutes: float = config.option(5.0, "minutes between checkpoints", minimum=0)
     demos: str | None = config.option(
         None,
-        "folders of demonstrations, by commas, to imitate beside it (preset.ppo.imitation_coef)",
+        "comma-separated folders of demonstrations for an imitation loss "
+        "(preset.ppo.imitation_coef)",
     )
     teacher: str | None = config.option(
         None,
-        "checkpoint, or folder of a training, of a policy of the true state that labels every "
-        "state (default: the one that comes with the skill, if preset.ppo.teacher_coef is not 0)",
+        "teacher that labels every state: a checkpoint, or the folder of a training (default: "
+        "the shipped teacher, if preset.ppo.teacher_coef is not 0)",
     )
     init: str | None = config.option(
-        None, "checkpoint, or folder of a training, whose weights to begin with"
+        None, "initial weights: a checkpoint, or the folder of a training, of the same skill"
     )
     encoder: str | None = config.option(
-        None, "checkpoint, or folder of a training, of any skill, whose encoder to begin with"
+        None, "initial visual encoder: a checkpoint, or the folder of a training, of any skill"
     )
-    frozen: bool = config.option(False, "what looks at the camera is not trained")
+    frozen: bool = config.option(False, "freeze the visual encoder")
     resume: str | None = config.option(
-        None, "folder of a training to go on with; auto: `out`, if there is one in it"
+        None, "folder of a training to resume; auto: resume `out` if it holds one"
     )
-    out: str | None = config.option(None, "folder of the results (default: out/train/SKILL)")
+    out: str | None = config.option(None, "output folder (default: out/train/SKILL)")
 
 
 def choose(word: str | None) -> Command:
@@ -190,7 +194,7 @@ def load(
         return fine_tuning.begun(settings, given)
     path = files.user_path(folder, "resume") / _CONFIG
     if not path.is_file():
-        raise UserError(f"resume: {folder} is no folder of a training (no {_CONFIG})")
+        raise UserError(f"resume: {folder} is not the folder of a training (no {_CONFIG})")
     for name in ("init", "encoder"):
         if name in given:
             raise UserError(f"{name}: {folder} has weights of its own; leave {name} out, or resume")
@@ -371,7 +375,9 @@ def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
 
     out = Path(str(settings.out))
     if settings.resume is None and holds_training(out):
-        raise UserError(f"out: {out} holds a training; resume={out} goes on, or choose another out")
+        raise UserError(
+            f"out: {out} holds a training; resume={out} resumes it; or choose another out"
+        )
     files.check_replaceable(out, (_CONFIG, _LATEST, f"{FOLDER}/{BEST}", metrics.METRICS, CURVE))
     if settings.resume is None:
         return None
@@ -510,8 +516,8 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int, ranks: in
     """
     import torch
 
-    from tpsrl import machine
     from tpsrl.rl.collection.threads import learner_threads
+    from tpsrl.runtime import machine
 
     cores = max(machine.cores() // ranks, 1)
     torch.set_num_threads(threads or learner_threads(cores, preset.collector))

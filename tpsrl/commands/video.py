@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tpsrl import files, locks
 from tpsrl.commands import Command
 from tpsrl.commands import eval as eval_command
 from tpsrl.errors import renamed
+from tpsrl.runtime import files, locks
 
 _DESCRIPTION = """Films episodes of a scenario, or of a skill by itself: an evaluation of one
 episode, or of `num_episodes`, with a video of each. The report is written beside the videos.

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from tpsrl import progress
 from tpsrl.commands import Command
+from tpsrl.runtime import progress
 
 DESCRIPTION = """Compiles what the engine, the skills, their environments and the pictures need, so
 that the first run does not have to: about a minute, once for each installation. `make` does it when

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from tpsrl.errors import UserError
+from tpsrl.render.cameras import Sphere
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -39,15 +40,6 @@ class Snapshot:
     engine: str
     episode: Episode
     arrays: dict[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sphere:
-    """A marker that only pictures show: centre (m, world), radius (m), colour (0 to 1)."""
-
-    pos: tuple[float, float, float]
-    radius: float
-    rgb: tuple[float, float, float]
 
 
 class Simulator(Protocol):

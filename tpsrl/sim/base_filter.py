@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.floor import clearance_gradient
 

@@ -16,7 +16,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from tpsrl import pool
+from tpsrl.runtime import pool
 from tpsrl.sim import datasets
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.mujoco_sim import MujocoSimulator

@@ -10,7 +10,7 @@ import math
 import mujoco
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.sim.home_model import HomeModel
 from tpsrl.sim.mjcf.home import NEVER_M
 from tpsrl.sim.mujoco_home import MujocoHome

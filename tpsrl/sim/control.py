@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.sim.base_filter import filter_velocity
 from tpsrl.world.action import (
     ARM_DELTA_RAD,

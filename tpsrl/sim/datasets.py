@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 import tpsrl.sim
-from tpsrl import files, machine, pool
-from tpsrl import progress as progress_of
 from tpsrl.errors import UserError
+from tpsrl.runtime import files, machine, pool
+from tpsrl.runtime import progress as progress_of
 from tpsrl.sim.settle import HABITAT, settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import VERSION, Source, make_episode

@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.sim.bvh import Tree, build
+from tpsrl.render.bvh import Tree, build
 from tpsrl.sim.mjcf.home import PARK_Z, home_spec
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import ARM

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tpsrl.sim.caster import Caster
+from tpsrl.render.caster import Caster
 from tpsrl.world.fetch import LASER_FOV_DEG, LASER_POS, LASER_RANGE_M, LASER_RAYS
 
 # The caster draws pictures of less than 180 degrees; the scan is the middle row of three of them.

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.sim.base import Capabilities, Snapshot, Sphere
-from tpsrl.sim.caster import Caster
+from tpsrl.render.cameras import Sphere
+from tpsrl.render.caster import Caster
+from tpsrl.sim.base import Capabilities, Snapshot
 from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.home_model import load_home_model

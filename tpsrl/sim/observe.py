@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 
 
 @njit(cache=True)

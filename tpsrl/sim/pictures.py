@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import unknown
-from tpsrl.sim.base import Sphere
-from tpsrl.sim.cameras import THIRD_PERSON_FOV_DEG, CameraPose, third_person_camera
+from tpsrl.render.cameras import THIRD_PERSON_FOV_DEG, CameraPose, Sphere, third_person_camera
+from tpsrl.render.shading import Shader
 from tpsrl.sim.home_model import HomeModel
 from tpsrl.sim.mujoco_home import MujocoHome
-from tpsrl.sim.shading import Shader
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.fetch import HEAD_CAMERA_FOV_DEG
 from tpsrl.world.layouts import BodyKind

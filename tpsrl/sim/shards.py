@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.snapshots import Note, read_snapshot
 
@@ -141,4 +141,4 @@ class Shard:
         except Exception as error:
             # A damaged archive surfaces as one of many exceptions of zipfile, zlib and numpy.
             name = type(error).__name__
-            raise UserError(f"snapshots: {self.path} is damaged or no shard ({name})") from None
+            raise UserError(f"snapshots: {self.path} is damaged or not a shard ({name})") from None

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
 
@@ -84,4 +84,6 @@ def load_noted_snapshots(
         raise UserError(f"{field}: cannot read {path}: {error.strerror or error}") from None
     except Exception as error:
         # A damaged archive surfaces as one of many exception types of zipfile, zlib and numpy.
-        raise UserError(f"{field}: {path} is no snapshot file ({type(error).__name__})") from None
+        raise UserError(
+            f"{field}: {path} is not a snapshot file ({type(error).__name__})"
+        ) from None

@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, Joints, floor_map, largest_part, layout_obstacles
 from tpsrl.world.geodesic import DistanceField, FreeFloor, distance_field

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import ARM, CAPSULES, CUP, CUP_RADIUS, GRIPPER, REST_ARM, TRUNK
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.kinematics import arm_frames

@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpsrl import files
 from tpsrl.config import MOST_EPISODES
 from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import files
 from tpsrl.world.layouts import is_variant, load_layout_set
 from tpsrl.world.objects import object_kinds
 from tpsrl.world.slots import CAPACITIES
@@ -80,7 +80,7 @@ class Episode:
                 does not exist; says which.
         """
         if not isinstance(record, dict):
-            raise UserError(f"{where}: {_shown(record)} is no record")
+            raise UserError(f"{where}: {_shown(record)} is not a record")
         try:
             episode = Episode(
                 id=_text(record, "id"),
@@ -125,7 +125,7 @@ def _check_objects(episode: Episode, where: str) -> None:
         if placed.name not in object_kinds():
             raise unknown(f"{where}: objects[{number}].name", placed.name, object_kinds())
         if sum(part * part for part in placed.quat) < _LEAST_QUAT**2:
-            raise UserError(f"{where}: objects[{number}].quat: {placed.quat} is no rotation")
+            raise UserError(f"{where}: objects[{number}].quat: {placed.quat} is not a rotation")
     for field, index, least in (
         *(("targets.object", t.object, 0) for t in episode.targets),
         ("held", episode.held, -1),
@@ -181,7 +181,7 @@ def _shown(value: Any) -> str:
 def _text(record: Any, field: str) -> str:
     value = record[field]
     if not isinstance(value, str):
-        raise TypeError(f"{field}: {_shown(value)} is no text")
+        raise TypeError(f"{field}: {_shown(value)} is not a string")
     if not value.isprintable():
         raise TypeError(f"{field}: {_shown(value)} has characters that cannot be printed")
     if len(value) > LONGEST_TEXT:
@@ -192,21 +192,21 @@ def _text(record: Any, field: str) -> str:
 def _index(record: Any, field: str) -> int:
     value = record[field]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{field}: {_shown(value)} is no whole number")
+        raise TypeError(f"{field}: {_shown(value)} is not an integer")
     return value
 
 
 def _records(record: Any, field: str) -> list[dict[str, Any]]:
     values = record[field]
     if not isinstance(values, list | tuple) or not all(isinstance(v, dict) for v in values):
-        raise TypeError(f"{field}: {_shown(values)} is no list of records")
+        raise TypeError(f"{field}: {_shown(values)} is not a list of records")
     return list(values)
 
 
 def _entries(record: Any, field: str) -> dict[str, Any]:
     value = record[field]
     if not isinstance(value, dict):
-        raise TypeError(f"{field}: {_shown(value)} is no record")
+        raise TypeError(f"{field}: {_shown(value)} is not a record")
     return value
 
 
@@ -220,7 +220,9 @@ def _floats(record: Any, field: str, count: int) -> Any:
 def _number(value: Any, field: str) -> float:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     if not plain or not abs(value) <= FARTHEST:
-        raise TypeError(f"{field}: {_shown(value)} is no number from -{FARTHEST:g} to {FARTHEST:g}")
+        raise TypeError(
+            f"{field}: {_shown(value)} is not a number from -{FARTHEST:g} to {FARTHEST:g}"
+        )
     return float(value)
 
 
@@ -253,7 +255,7 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
         count = header.get("num_episodes")
         if type(count) is not int or not 0 <= count <= MOST_EPISODES:
             raise UserError(
-                f"episodes: {path}, line 1: num_episodes: {_shown(count)} is no whole number "
+                f"episodes: {path}, line 1: num_episodes: {_shown(count)} is not an integer "
                 f"from 0 to {MOST_EPISODES}"
             )
         for number, record in enumerate(records, start=2):
@@ -274,7 +276,7 @@ def _records_of(path: str | os.PathLike[str]) -> Generator[Any, None, None]:
         try:
             yield files.parse_json(line)
         except UnicodeDecodeError as error:
-            raise UserError(f"episodes: {path} is no file of episodes ({error})") from None
+            raise UserError(f"episodes: {path} is not an episode file ({error})") from None
         except ValueError as error:
             raise UserError(f"{where} is not JSON ({getattr(error, 'msg', error)})") from None
 
@@ -283,7 +285,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """The lines of a file, unpacked if it is a gzip file; of one too long its beginning."""
     where, size = files.user_path(path, "episodes"), 0
     if where.exists() and not where.is_file():
-        raise UserError(f"episodes: {path} is no file")
+        raise UserError(f"episodes: {path} is not a file")
     try:
         with where.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import ndimage
 from scipy.spatial import ConvexHull
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import LayoutSet, link_pose, resolve

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.collision import ARM_SPHERES, Bodies, Spheres, distance_to
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CLOSED, Joints, clearance_gradient, floor_map

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import ndimage
 
-from tpsrl.compiled import njit
 from tpsrl.errors import UserError
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, main_floor
 
 SNAP_M = 1.5  # objects at the back of furniture are nearer than this to where the base can stand

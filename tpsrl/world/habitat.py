@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import files
 from tpsrl.errors import UserError
+from tpsrl.runtime import files
 from tpsrl.world.doors import joints_at, moved_receptacles
 from tpsrl.world.episode import FARTHEST, LONGEST_TEXT, Episode, ObjectPlacement, Target
 from tpsrl.world.generator import DROP_M
@@ -141,7 +141,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
     try:
         content = files.parse_json(data)
     except ValueError as error:
-        raise UserError(f"import: {path} is damaged, or no JSON ({error})") from None
+        raise UserError(f"import: {path} is damaged, or not JSON ({error})") from None
     records = content.get("episodes") if isinstance(content, dict) else None
     if not isinstance(records, list) or not records:
         raise UserError(f"import: {path} holds no episodes; habitat-lab's files have 'episodes'")
@@ -361,7 +361,7 @@ def _matrix(transform: Any, what: str) -> np.ndarray:
     turn = matrix[:3, :3]
     rigid = np.abs(turn).max() < 2.0 and np.abs(turn @ turn.T - np.eye(3)).max() < _SKEW
     if not rigid or np.abs(matrix[:3, 3]).max() > FARTHEST:
-        raise Unusable(f"{what} is no rotation with a position within {FARTHEST:g} m")
+        raise Unusable(f"{what} is not a rotation with a position within {FARTHEST:g} m")
     return matrix
 
 

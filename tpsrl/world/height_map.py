@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tpsrl.compiled import njit
 from tpsrl.errors import UserError
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import (
     CAPSULES,
     CUP,

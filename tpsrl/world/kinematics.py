@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import ARM, CUP, GRIPPER, TORSO
 
 LOWER = np.array([j.limits[0] for j in ARM])

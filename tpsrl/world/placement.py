@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import CLOSED, Joints, layout_obstacles, outline
 from tpsrl.world.layouts import PlacedReceptacle, resolve
 from tpsrl.world.objects import ObjectKind

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.collision import (
     ARM_SPHERES,
     BOX,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpsrl.compiled import njit
 from tpsrl.errors import UserError
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import CELL_M, FloorMap
 
 RAYS = 24  # all around, the first straight ahead, the next to its left

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from tpsrl.compiled import njit
+from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import (
     CELL_M,
     Joints,

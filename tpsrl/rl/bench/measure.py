@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsrl import files, machine
 from tpsrl.rl.collection.accounting import WAITS
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.collection.threads import learner_threads
@@ -30,6 +29,7 @@ from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.learning.teaching import Teacher
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import files, machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import distributed
 
-from tpsrl.rl import slurm
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
-from tpsrl.rl.group import Group, reaching_others
+from tpsrl.rl.distributed import slurm
+from tpsrl.rl.distributed.group import Group, reaching_others
 
 _LOOK_S = 0.003  # between two looks at what the others have; one costs some 0.1 ms
 _LOST = "lost rank 0, where they count"

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import machine
 from tpsrl.errors import RunError
 from tpsrl.rl.envs.messages import MessagePipe
+from tpsrl.runtime import machine
 
 ArrayLayout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import processes
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.messages import MessagePipe, Outbox
 from tpsrl.rl.envs.pool import CAUSES, by_cause
@@ -18,6 +17,7 @@ from tpsrl.rl.envs.shared import SharedArrays, Signals
 from tpsrl.rl.envs.step_buffers import IDLE, READY, STEPPING, StepBuffers, check_finite
 from tpsrl.rl.envs.stopwatch import Stopwatch
 from tpsrl.rl.envs.vec_env import Observation, VecEnv, VecEnvFactory
+from tpsrl.runtime import processes
 
 MAIN_CHANNEL = 0  # on which workers signal; worker i is signalled on channel i + 1
 CHECK_EVERY_S = 1.0  # a wait is interrupted so often to see whether the others live

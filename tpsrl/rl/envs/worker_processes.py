@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import processes
 from tpsrl.rl.envs.messages import MessagePipe
 from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.envs.worker import signals_left_to_main, work
+from tpsrl.runtime import processes
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 

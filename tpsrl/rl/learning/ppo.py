@@ -10,7 +10,7 @@ from torch import nn
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.group import Alone, Group, average_gradients
+from tpsrl.rl.distributed.group import Alone, Group, average_gradients
 from tpsrl.rl.learning.entropy import coefficient_of
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.proximal import proximal_log_prob
@@ -104,7 +104,7 @@ class PPO:
         if settings.teacher_coef > 0.0 and teacher is None:
             raise UserError("teacher_coef: there is no teacher; set it to 0")
         if settings.auxiliary_coef > 0.0 and policy.critic is None:
-            raise UserError("auxiliary_coef: nobody knows the true state; policy.critic=true")
+            raise UserError("auxiliary_coef: no true state is available; set policy.critic=true")
         if settings.imitation_coef > 0.0 and imitation is None:
             raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
         if settings.value_epochs and policy.critic is None:

@@ -25,115 +25,120 @@ class PPOSettings:
     """
 
     learning_rate: float = config.option(
-        2.5e-4, "Adam's rate at the start", minimum=0, maximum=_LARGEST_RATE
+        2.5e-4, "initial learning rate of Adam", minimum=0, maximum=_LARGEST_RATE
     )
     schedule: Literal["cosine", "linear", "constant", "adaptive"] = config.option(
-        "cosine", "how the rate falls to 0 by the end of training, or follows the KL (adaptive)"
+        "cosine",
+        "learning-rate schedule: decay to 0 by the end of training, or follow the KL (adaptive)",
     )
     desired_kl: float = config.option(
-        0.01, "adaptive: the rate falls above twice this KL and rises below half of it", minimum=0
+        0.01,
+        "adaptive: the rate decreases above twice this KL and increases below half of it",
+        minimum=0,
     )
     final_kl: float | None = config.option(
         None,
-        "adaptive: the desired KL falls to this in the course of the training (default: it stays)",
+        "adaptive: final value of desired_kl, reached at the end of training (default: constant)",
         minimum=0,
     )
-    rate_min: float = config.option(1e-6, "adaptive: least rate", minimum=0, maximum=_LARGEST_RATE)
+    rate_min: float = config.option(
+        1e-6, "adaptive: minimum learning rate", minimum=0, maximum=_LARGEST_RATE
+    )
     rate_max: float = config.option(
-        1e-3, "adaptive: largest rate", minimum=0, maximum=_LARGEST_RATE
+        1e-3, "adaptive: maximum learning rate", minimum=0, maximum=_LARGEST_RATE
     )
     value_learning_rate: float | None = config.option(
         None,
-        "rate of the value's own parameters (default: the same as the policy's)",
+        "learning rate of the value's own parameters (default: the policy's)",
         minimum=0,
         maximum=_LARGEST_RATE,
     )
     value_warm_up: int = config.option(
-        0, "steps of experience at first from which only the value is learned", minimum=0
+        0, "initial steps in which only the value is trained", minimum=0
     )
     value_epochs: int = config.option(
         0,
-        "further passes over a rollout for a value with a network of its own (critic)",
+        "extra epochs for a value with its own network (critic)",
         minimum=0,
         maximum=_MOST_PASSES,
     )
     adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=1e-12, maximum=1.0)
-    epochs: int = config.option(3, "passes over a rollout", minimum=1, maximum=_MOST_PASSES)
-    minibatches: int = config.option(
-        2, "equal parts of a rollout, a gradient step each", minimum=1, maximum=_MOST_PARTS
+    epochs: int = config.option(3, "epochs per rollout", minimum=1, maximum=_MOST_PASSES)
+    minibatches: int = config.option(2, "mini-batches per epoch", minimum=1, maximum=_MOST_PARTS)
+    gamma: float = config.option(0.99, "discount factor", minimum=0, maximum=1)
+    gae_lambda: float = config.option(
+        0.95, "lambda of generalised advantage estimation", minimum=0, maximum=1
     )
-    gamma: float = config.option(0.99, "discount of a step", minimum=0, maximum=1)
-    gae_lambda: float = config.option(0.95, "weight of each further step", minimum=0, maximum=1)
     value_lambda: float | None = config.option(
-        None, "gae_lambda of the value's targets (default: the same)", minimum=0, maximum=1
+        None, "lambda of the value targets (default: gae_lambda)", minimum=0, maximum=1
     )
-    clip: float = config.option(0.2, "how far from 1 the ratio still moves the policy", minimum=0)
+    clip: float = config.option(0.2, "clip range of the probability ratio", minimum=0)
     value_coef: float = config.option(
-        0.5, "weight of half the squared error of values", minimum=0, maximum=_LARGEST_WEIGHT
+        0.5, "weight of the value loss (half the squared error)", minimum=0, maximum=_LARGEST_WEIGHT
     )
-    max_grad_norm: float = config.option(0.2, "longer gradients are cut to it, 0: none", minimum=0)
-    normalise_advantage: bool = config.option(
-        False, "advantages of a rollout to mean 0, deviation 1"
-    )
-    clip_value_loss: bool = config.option(False, "values move by `clip` at most, as the ratio does")
+    max_grad_norm: float = config.option(0.2, "maximum gradient norm; 0: no clipping", minimum=0)
+    normalise_advantage: bool = config.option(False, "normalise the advantages of a rollout")
+    clip_value_loss: bool = config.option(False, "clip value updates by `clip`")
     entropy_coef: float = config.option(
         1e-3,
-        "coefficient of the entropy, at the start; 0: none, and none is learned",
+        "initial entropy coefficient; 0: no entropy bonus, and none is learned",
         minimum=0,
         maximum=_LARGEST_WEIGHT,
     )
-    entropy_learned: bool = config.option(True, "whether the coefficient follows the entropy")
-    entropy_target: float = config.option(0.0, "entropy in nats that it is to keep")
+    entropy_learned: bool = config.option(True, "learn the entropy coefficient")
+    entropy_target: float = config.option(0.0, "target entropy (nats)")
     entropy_min: float = config.option(
-        1e-4, "least coefficient, if learned", minimum=0, maximum=_LARGEST_WEIGHT
+        1e-4, "minimum entropy coefficient, if learned", minimum=0, maximum=_LARGEST_WEIGHT
     )
     entropy_max: float = config.option(
-        1.0, "largest coefficient, if learned", minimum=0, maximum=_LARGEST_WEIGHT
+        1.0, "maximum entropy coefficient, if learned", minimum=0, maximum=_LARGEST_WEIGHT
     )
     entropy_learning_rate: float | None = config.option(
         None,
-        "Adam's rate for its logarithm (default: a factor of 10 in 100 updates)",
+        "learning rate of its logarithm (default: a factor of 10 in 100 updates)",
         minimum=0,
         maximum=_LARGEST_RATE,
     )
     importance_max: float = config.option(
-        1.0, "largest weight against sampling bias, 0: none", minimum=0
+        1.0, "maximum importance weight against sampling bias; 0: no weights", minimum=0
     )
-    importance_renormalise: bool = config.option(False, "scale these weights to a mean of 1")
+    importance_renormalise: bool = config.option(
+        False, "normalise importance weights to a mean of 1"
+    )
     correction_max: float = config.option(
-        2.0, "largest weight of a step by a former policy, its probability now / then", minimum=0
+        2.0, "maximum correction weight of stale steps (probability now / then)", minimum=0
     )
     equal_ranks: bool = config.option(
-        False, "ranks count alike, as in DD-PPO; false: by their fresh steps"
+        False, "weight ranks equally, as in DD-PPO; false: by their fresh steps"
     )
     target_kl: float | None = config.option(
-        None, "an epoch that moves the policy further is the last", minimum=0
+        None, "stop after an epoch whose KL exceeds this", minimum=0
     )
     imitation_coef: float = config.option(
         0.0,
-        "weight of the imitation loss at the start, where there are demonstrations",
+        "initial weight of the imitation loss, if there are demonstrations",
         minimum=0,
         maximum=_LARGEST_WEIGHT,
     )
     imitation_until: float = config.option(
-        0.5, "share of the training at which this weight has fallen to 0", minimum=0, maximum=1
+        0.5, "fraction of training after which this weight is 0", minimum=0, maximum=1
     )
 
     surrogate: bool = config.option(
-        True, "false: the policy is not improved by its returns, only by its teacher"
+        True, "use the PPO surrogate loss; false: train the policy only on its teacher"
     )
     teacher_coef: float = config.option(
-        0.0, "weight of the distance to the teacher", minimum=0, maximum=_LARGEST_WEIGHT
+        0.0, "weight of the distillation loss", minimum=0, maximum=_LARGEST_WEIGHT
     )
     teacher_falls: bool = config.option(
-        False, "this weight falls to 0 by the end of the training, in proportion"
+        False, "decay this weight linearly to 0 by the end of training"
     )
     switch_weight: float = config.option(
-        0.2, "of grip and stop in the distance to the teacher", minimum=0, maximum=_LARGEST_WEIGHT
+        0.2, "weight of grip and stop in the distillation loss", minimum=0, maximum=_LARGEST_WEIGHT
     )
     auxiliary_coef: float = config.option(
         0.0,
-        "weight of reading the true state off the policy's features (critic)",
+        "weight of an auxiliary loss that predicts the true state from the policy's features",
         minimum=0,
         maximum=_LARGEST_WEIGHT,
     )

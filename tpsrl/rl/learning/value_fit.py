@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tpsrl.rl.collection.rollout import Rollout
-from tpsrl.rl.group import Group, average_gradients
+from tpsrl.rl.distributed.group import Group, average_gradients
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.policy.actor_critic import CRITIC, VALUE_PARTS, ActorCritic
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError, unknown
-from tpsrl.plugins import UserModules
 from tpsrl.rl.policy.bottleneck import ResNet50, SeResNeXt50, SeResNeXt101
 from tpsrl.rl.policy.encoders import NatureCNN, ResNet18, SeResNet9
 from tpsrl.rl.policy.settings import check_depth
+from tpsrl.runtime.user_modules import UserModules
 
 VARIABLE = "TPSRL_ENCODER_MODULES"
 
@@ -48,9 +48,9 @@ def register_encoder(name: str, kind: type[nn.Module]) -> None:
         UserError: another encoder has the name, it is no name, or `kind` is no class of modules.
     """
     if not name.isidentifier() or name != name.lower():
-        raise UserError(f"encoder: '{name}' is no name; use lower case and underscores")
+        raise UserError(f"encoder: '{name}' is not a valid name; use lower case and underscores")
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise UserError(f"encoder {name}: {kind!r} is no class of torch.nn.Module")
+        raise UserError(f"encoder {name}: {kind!r} is not a subclass of torch.nn.Module")
     _find()
     other = _registered.get(name)
     # A script that is run and a module that is imported may be the same file.
@@ -98,7 +98,7 @@ def load_modules(names: str) -> str:
     """Imports modules that register encoders, here and in every worker process from now on.
 
     Args:
-        names: as `tpsrl.plugins.UserModules.load` takes them
+        names: as `tpsrl.runtime.user_modules.UserModules.load` takes them
 
     Returns:
         The same with whole paths, good from any directory.

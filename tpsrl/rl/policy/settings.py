@@ -44,64 +44,56 @@ class PolicySettings:
         "resnet18",
         f"what looks at depth: {', '.join(ENCODER_NAMES)}, or one of your own",
     )
-    encoder_width: int = config.option(32, "channels of the encoder's first stage", minimum=1)
-    visual_width: int = config.option(
-        512, "numbers that the encoder sums an image up in", minimum=1
-    )
-    frozen_encoder: bool = config.option(
-        False, "the encoder stays as it begins; `frozen=true` of a training"
-    )
-    state_width: int = config.option(
-        64, "width of the layers that read state and action", minimum=1
-    )
-    state_layers: int = config.option(
-        1, "how many of these layers", minimum=1, maximum=_MOST_LAYERS
-    )
+    encoder_width: int = config.option(32, "channels of the first encoder stage", minimum=1)
+    visual_width: int = config.option(512, "size of the visual features", minimum=1)
+    frozen_encoder: bool = config.option(False, "freeze the encoder; set by frozen=true")
+    state_width: int = config.option(64, "width of the state layers", minimum=1)
+    state_layers: int = config.option(1, "number of state layers", minimum=1, maximum=_MOST_LAYERS)
     previous_action: bool = config.option(
-        True, "the network is shown the action before; one that is cloned had better not be"
+        True, "input the previous action; not recommended for cloning"
     )
     magnify_state: bool = config.option(
-        False, "the state is shown under two magnifying glasses as well, for what is near zero"
+        False, "also input two magnified copies of the state, for small values"
     )
     map_width: int = config.option(
-        64, "numbers that a height map is summed up in (height_map=true)", minimum=1
+        64, "size of the height-map features (height_map=true)", minimum=1
     )
     sight: float = config.option(
         0.0,
-        "metres beyond which camera and laser see nothing, so that no room is learned by heart; "
-        "0: as far as they do",
+        "maximum range of depth and laser (m), which reduces overfitting to rooms; 0: full range",
         minimum=0.0,
     )
     lstm_layers: int = config.option(
-        2, "layers of the LSTM; 0 has no memory", minimum=0, maximum=_MOST_LAYERS
+        2, "number of LSTM layers; 0: no memory", minimum=0, maximum=_MOST_LAYERS
     )
-    lstm_width: int = config.option(512, "width of each layer of the LSTM", minimum=1)
-    separate_value: bool = config.option(False, "the value has a network of its own, LSTM included")
+    lstm_width: int = config.option(512, "width of the LSTM layers", minimum=1)
+    separate_value: bool = config.option(
+        False, "use a separate network for the value, LSTM included"
+    )
     critic: bool = config.option(
         False,
-        "the value is read off the true state alone, by a small network without memory, which only "
-        "training needs",
+        "asymmetric critic: a small memoryless network of the true state, used in training only",
     )
-    squash_mean: bool = config.option(True, "means are kept within -1 and 1 by tanh")
+    squash_mean: bool = config.option(True, "squash means to [-1, 1] by tanh")
     std: Literal["parameter", "network"] = config.option(
-        "parameter", "the standard deviation is one parameter per dimension, or a network's output"
+        "parameter", "standard deviation: one parameter per dimension, or a network output"
     )
     initial_std: float = config.option(
-        0.37, "standard deviation at the start", minimum=1e-6, maximum=10.0
+        0.37, "initial standard deviation", minimum=1e-6, maximum=10.0
     )
-    min_std: float = config.option(0.0067, "least standard deviation", minimum=1e-6, maximum=10.0)
-    max_std: float = config.option(7.4, "largest standard deviation", minimum=1e-6, maximum=10.0)
+    min_std: float = config.option(0.0067, "minimum standard deviation", minimum=1e-6, maximum=10.0)
+    max_std: float = config.option(7.4, "maximum standard deviation", minimum=1e-6, maximum=10.0)
     switches: bool = config.option(
-        False, "grip and stop count by their sign alone, in probabilities and entropy"
+        False, "treat grip and stop as binary in probabilities and entropy"
     )
     switch_std: float = config.option(
         0.0,
-        "standard deviation of these, so that both signs are drawn now and then; 0: as of others",
+        "standard deviation of the binary dimensions; 0: the same as the others",
         minimum=0.0,
         maximum=10.0,
     )
     dtype: Literal["float32", "bfloat16"] = config.option(
-        "float32", "arithmetic of the network; what comes out is float32"
+        "float32", "floating-point type of the network; outputs are float32"
     )
 
     def check(self, prefix: str = "") -> None:

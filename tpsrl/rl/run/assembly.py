@@ -8,10 +8,10 @@ import torch
 from tpsrl.rl.collection import collectors, preemption
 from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.distributed.group import Alone, Group
 from tpsrl.rl.envs.numbered import NumberedFactory
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import VecEnvFactory
-from tpsrl.rl.group import Alone, Group
 from tpsrl.rl.learning.ppo import PPO, Imitation
 from tpsrl.rl.learning.teaching import Teacher
 from tpsrl.rl.policy.actor_critic import ActorCritic

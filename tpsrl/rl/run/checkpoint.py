@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 import tpsrl
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy import size
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.runtime import files
 
 FORMAT = 2
 _READABLE = (1, FORMAT)
@@ -159,7 +159,7 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
     except OSError as error:
         raise UserError(f"{field}: cannot read {path} ({error.strerror or error})") from None
     except SafetensorError as error:
-        raise UserError(f"{field}: {path} is truncated or no checkpoint ({error})") from None
+        raise UserError(f"{field}: {path} is truncated or not a checkpoint ({error})") from None
     if text is None:
         raise UserError(f"{field}: {path} is not one of tpsrl's")
     try:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl import files
 from tpsrl.rl.envs.vec_env import Json
+from tpsrl.runtime import files
 
 CURVE = "curve.png"
 _EVERY_S = 60.0

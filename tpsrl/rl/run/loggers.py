@@ -153,7 +153,7 @@ def parse(text: str) -> list[str]:
         if name not in (*LOGGERS, NONE):
             raise unknown("logger", name, (*LOGGERS, NONE))
     if len(set(names)) < len(names):
-        raise UserError(f"logger: '{text}' names one twice")
+        raise UserError(f"logger: '{text}' contains a duplicate")
     if NONE in names and len(names) > 1:
         raise UserError(f"logger: '{text}' has none and others; choose")
     return [name for name in names if name != NONE]

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.run import loggers
+from tpsrl.runtime import files
 
 METRICS = "metrics.jsonl"
 _COUNTS = ("update", "steps")  # that every record has
@@ -93,17 +93,17 @@ def _records(path: Path) -> Iterator[Json]:
 
 
 def check(row: object) -> None:
-    """Refuses what is no record.
+    """Refuses what is not a record.
 
     Raises:
         ValueError: says what is wrong with it.
     """
     if not isinstance(row, dict):
-        raise ValueError("it is no record")
+        raise ValueError("it is not a record")
     for key in _COUNTS:
         count = row.get(key)
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise ValueError(f"'{key}' is no count")
+            raise ValueError(f"'{key}' is not a count")
     validation = row.get("validation", {"success": None, "return": None})
     if not isinstance(validation, dict) or not {"success", "return"} <= {*validation}:
         raise ValueError("'validation' is none")
@@ -111,7 +111,7 @@ def check(row: object) -> None:
         for key in _NUMBERS:
             number = part.get(key)
             if number is not None and not (type(number) in (int, float) and math.isfinite(number)):
-                raise ValueError(f"'{key}' is no number")
+                raise ValueError(f"'{key}' is not a number")
 
 
 def _numbers(row: Json, prefix: str = "") -> dict[str, float]:

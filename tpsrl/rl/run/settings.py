@@ -18,98 +18,98 @@ class TrainSettings:
     """Rollouts of `num_envs` x `num_steps` steps, each learned from at once."""
 
     name: str = ""
-    steps: int = config.option(500_000_000, "steps of experience in all", minimum=1)
-    num_envs: int = config.option(16, "environments, N", minimum=1)
-    num_steps: int = config.option(128, "steps of each in a rollout, T", minimum=1)
-    collector: str = config.option(
-        "sync", "how experience is collected: sync, nover, ver or overlap"
-    )
+    steps: int = config.option(500_000_000, "total number of steps", minimum=1)
+    num_envs: int = config.option(16, "number of environments (N)", minimum=1)
+    num_steps: int = config.option(128, "steps per environment and rollout (T)", minimum=1)
+    collector: str = config.option("sync", "collector: sync, nover, ver or overlap")
     min_batch: int = config.option(
-        1, "environments that inference waits for, of ver, nover and overlap", minimum=1
+        1, "minimum inference batch of ver, nover and overlap", minimum=1
     )
-    max_batch: int = config.option(0, "environments that it takes at once; 0: all", minimum=0)
+    max_batch: int = config.option(0, "maximum inference batch; 0: no limit", minimum=0)
     inference_workers: int = config.option(
         1,
-        "threads that choose actions, the one that collects among them",
+        "number of inference threads, the collecting thread included",
         minimum=1,
         maximum=config.MOST_PROCESSES,
     )
     hang_s: float = config.option(
         120.0,
-        "seconds after which a worker at one step or command is replaced",
+        "seconds after which an unresponsive worker is replaced",
         minimum=1.0,
         maximum=_DAY_S,
     )
     max_failures: int = config.option(
-        10, "workers that may be replaced within ten minutes", minimum=0
+        10, "maximum number of workers replaced within ten minutes", minimum=0
     )
     preempt: str = config.option(
         "optimal",
-        "when ranks that collect slowly stop: none, share (DD-PPO), optimal (VER) or marginal",
+        "preemption of slow ranks: none, share (DD-PPO), optimal (VER) or marginal",
     )
     preempt_share: float = config.option(
-        0.6, "of the ranks that have whole rollouts then, of preempt=share", minimum=0, maximum=1
+        0.6,
+        "preempt=share: fraction of ranks with complete rollouts that ends collection",
+        minimum=0,
+        maximum=1,
     )
     preempt_least: float = config.option(
-        0.25, "of a rollout that every rank collects before", minimum=0, maximum=1
+        0.25, "minimum fraction of a rollout that every rank collects", minimum=0, maximum=1
     )
     refill: bool = config.option(
-        True, "a rollout that was cut short is filled up with the youngest steps of those before"
+        True, "fill a preempted rollout with the latest steps of previous rollouts"
     )
     average_steps: int = config.option(
         0,
-        "steps of experience that the weights are averaged over, to act by; 0: those of the end",
+        "averaging window of the weights used for acting (steps); 0: no averaging",
         minimum=0,
     )
     practice: Literal["uniform", "success"] = config.option(
         "uniform",
-        "how start states are drawn: uniform, or success, by p (1 - p) of their success rate p",
+        "sampling of start states: uniform, or success (by p (1 - p) of their success rate p)",
     )
     practice_floor: float = config.option(
-        0.02, "of practice=success: what is added to p (1 - p)", minimum=1e-6, maximum=1.0
+        0.02, "practice=success: constant added to p (1 - p)", minimum=1e-6, maximum=1.0
     )
     retry: float = config.option(
         0.0,
-        "share of the episodes that begin once more where one of the same environment failed",
+        "fraction of episodes that restart from a start state that the same environment failed",
         minimum=0.0,
         maximum=0.9,
     )
     sensors: str = config.option(
-        "", "what the policy is shown beside the camera, unless sensors= says so"
+        "", "sensors of the policy beside the camera, unless sensors= is given"
     )
     task: str = config.option(
         "",
-        "changes of the skill's settings, as task= has them, which come before those of task=; "
-        "SKILL.KEY:VALUE is for one skill alone",
+        "default of task=, which takes precedence; SKILL.KEY:VALUE applies to one skill",
     )
     plan_horizon: bool = config.option(
-        False, "episodes last as long as a run of the skill within a plan may, not as one alone"
+        False, "limit episodes to the step limit within a plan instead of the standalone limit"
     )
     along: int = config.option(
         0,
-        "runs of the skill's scripted version that are recorded first, for half of the starts to "
-        "be within them and a quarter with the fridge elsewhere, unless start_states= says where "
-        "to start",
+        "number of scripted runs to record first; half of the start states then lie along them "
+        "and a quarter have the fridge moved, unless start_states= is given",
         minimum=0,
         maximum=100_000,
     )
     teacher_acts: float = config.option(
         0.0,
-        "share of the training in which the teacher's action gives way to the student's",
+        "fraction of training over which control passes from teacher to student",
         minimum=0,
         maximum=1,
     )
     final_std: float = config.option(
         0.0,
-        "the largest standard deviation falls from policy.initial_std to this; 0: it stays free",
+        "final maximum standard deviation, annealed from policy.initial_std; 0: not annealed",
         minimum=0,
         maximum=10,
     )
     desynchronise: bool = config.option(
-        False, "first episodes begin with some of their steps gone, so that not all end together"
+        False,
+        "start the first episodes at random step counts, so that episodes are not synchronised",
     )
-    policy: PolicySettings = config.part(PolicySettings, "the network")
-    ppo: PPOSettings = config.part(PPOSettings, "the learner")
+    policy: PolicySettings = config.part(PolicySettings, "network")
+    ppo: PPOSettings = config.part(PPOSettings, "learner")
 
     def check_surroundings(
         self, processes: int | None, demos: bool = False, prefix: str = "preset."

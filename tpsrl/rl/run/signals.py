@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from tpsrl.processes import Terminated
+from tpsrl.runtime.processes import Terminated
 
 _ENDING = ("SIGTERM", "SIGINT")
 _NAMES = (*_ENDING, "SIGUSR1")

@@ -8,12 +8,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpsrl import machine
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy import size
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import machine
 
 _NUMBER = 4  # bytes of a float32
 _LEARNED = 4  # of a weight: itself, its gradient, Adam's two moments

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from tpsrl import config, machine
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.preemption import Pace
+from tpsrl.rl.distributed.group import Alone, Group, OthersLostError
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
-from tpsrl.rl.group import Alone, Group, OthersLostError
 from tpsrl.rl.learning.ppo import Imitation
 from tpsrl.rl.learning.teaching import MixedActor, Teacher
 from tpsrl.rl.policy.actor_critic import ActorCritic
@@ -30,6 +30,7 @@ from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.signals import SignalsNoted
 from tpsrl.rl.run.tally import Collected, RecentEpisodes, ends, spent
 from tpsrl.rl.run.validation import MakePool, Stopped, Validation
+from tpsrl.runtime import machine
 
 # What comes of entries of a checkpoint that are not what was saved there.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 
-from tpsrl import files
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
+from tpsrl.runtime import files
 
 # Settings of the training's own; the others are the checkpoint's.
 _OWN = (

@@ -1,0 +1,69 @@
+"""Ranks agree upon a part of the store that those before them have not written."""
+
+import concurrent.futures
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from torch import distributed
+
+from tpsrl.errors import RunError
+from tpsrl.rl.distributed import rendezvous
+
+LIMIT_S = 30.0
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_ranks_that_are_started_anew_meet_each_other(first: int) -> None:
+    store, found = distributed.HashStore(), []
+    for _ in range(3):  # whoever is first finds what those before it have left
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            order = [first, *(n for n in range(3) if n != first)]
+            came = []
+            for rank in order:
+                came.append(pool.submit(rendezvous.agree, store, rank, 3, LIMIT_S))
+                time.sleep(0.05)
+            (prefix,) = {c.result() for c in came}
+        found.append(prefix)
+    assert len(set(found)) == 3
+
+
+def test_a_rank_that_stayed_from_before_is_not_taken_for_its_successor() -> None:
+    store = distributed.HashStore()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        stale = pool.submit(rendezvous.agree, store, 0, 2, 0.2)  # whose rank 1 never comes
+        with pytest.raises(RunError, match=re.escape("ranks: 1 did not come within 0.2 s")):
+            stale.result()
+        late = pool.submit(rendezvous.agree, store, 1, 2, LIMIT_S)  # greets who has gone
+        time.sleep(0.1)
+        assert late.running()
+        assert rendezvous.agree(store, 0, 2, LIMIT_S) == late.result()
+
+
+def test_without_rank_0_nobody_meets() -> None:
+    with pytest.raises(RunError, match=re.escape("ranks: rank 0 did not come within 0.1 s")):
+        rendezvous.agree(distributed.HashStore(), 1, 2, 0.1)
+
+
+def test_who_waits_for_others_says_so_and_ends_when_it_is_told_to() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tpsrl", "train", "navigate", "preset=cpu_state", "device=cpu"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | job,
+    )
+    assert process.stdout is not None
+    said = iter(process.stdout.readline, "")
+    assert f"rank 1: waiting for all 2 ranks at 127.0.0.1:{port}\n" in said
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (143, "tpsrl: terminated\n")

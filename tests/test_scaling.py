@@ -1,0 +1,210 @@
+"""Ranks simulated by discrete events, against what can be computed by hand."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.scaling import __main__ as command
+from benchmarks.scaling import sweeps
+from benchmarks.scaling.cluster import AllReduce, Cluster, Durations, Workload
+from benchmarks.scaling.sweeps import RULES, slow_ones
+from tpsrl.errors import UserError
+from tpsrl.rl.collection.preemption_settings import PreemptionSettings
+from tpsrl.runtime import machine
+
+NONE = RULES["none"]
+
+
+def constant(*seconds: float) -> Durations:
+    """Each environment's steps take always as long, on every rank."""
+    return lambda rank, seed: np.tile(np.array(seconds)[:, None], (1, 8))
+
+
+def work(durations: Durations, **changes: Any) -> Workload:
+    base = Workload(durations, num_envs=2, num_steps=4, minibatches=2)
+    return dataclasses.replace(base, **changes)
+
+
+@pytest.mark.parametrize(
+    ("collector", "seconds"),
+    [
+        ("sync", 4 * 3.0),  # the slower of the two, each time
+        ("nover", 4 * 3.0),  # until the slower one has its four
+        ("ver", 6.0),  # six of the faster one and two of the slower
+    ],
+)
+def test_a_rank_collects_as_its_collector_does(collector: str, seconds: float) -> None:
+    course = Cluster(work(constant(1.0, 3.0), collector=collector), 1, NONE).run(1)
+    assert course.steps.tolist() == [8]
+    assert course.seconds.tolist() == pytest.approx([seconds])
+
+
+def test_choosing_actions_takes_time_and_is_done_for_all_that_are_ready() -> None:
+    own = work(constant(1.0, 1.0), collector="sync", inference_s=0.1, inference_each_s=0.05)
+    course = Cluster(own, 1, NONE).run(1)
+    assert course.collecting_s.tolist() == pytest.approx([4 * (0.2 + 1.0)])
+    apart = dataclasses.replace(own, durations=constant(1.0, 1.01), collector="nover")
+    # Together at first; then the second is ready while the first one's action is chosen.
+    assert Cluster(apart, 1, NONE).run(1).collecting_s.tolist() == pytest.approx(
+        [0.2 + 1.0 + 0.15 + 1.01 + 0.15 + 1.01 + 0.15 + 1.01], abs=0.2
+    )
+
+
+def test_steps_that_are_under_way_go_on_while_there_is_learning() -> None:
+    own = work(constant(1.0, 3.5), num_steps=2, minibatch_s=0.25)
+    course = Cluster(own, 1, NONE).run(2)
+    # Three steps of the first by 3 s, and one of the second at 3.5 s; learning lasts until 4 s,
+    # when the fourth of the first is there. Three more, and the second's, at 3.5 s, is late.
+    assert course.collecting_s.tolist() == pytest.approx([3.5, 3.0])
+    assert course.learning_s.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_all_wait_for_the_slowest_to_collect_and_to_learn() -> None:
+    own = work(slow_ones(constant(1.0, 1.0), 4.0, every=3), minibatch_s=0.5)
+    assert Cluster(own, 2, NONE).run(1).seconds.tolist() == pytest.approx([4.0 + 1.0])
+    course = Cluster(own, 3, NONE).run(1)
+    assert course.seconds.tolist() == pytest.approx([16.0 + 1.0])
+    assert course.steps.tolist() == [24]
+
+
+@pytest.mark.parametrize("name", ["60%", "80%", "marginal", "optimal"])
+def test_who_is_slow_stops_early_but_has_a_quarter(name: str) -> None:
+    own = work(slow_ones(constant(1.0, 1.0), 3.0, every=3), num_steps=16, minibatch_s=0.5)
+    course = Cluster(own, 3, RULES[name]).run(4)
+    if name == "80%":  # of three ranks that is all
+        assert course.steps.tolist() == [96] * 4
+        return
+    last = slice(0 if name == "60%" else 1, None)
+    # The others have 32 after 16 s, when the slow one has finished 5 steps in each of two; by whole
+    # steps and seconds 70 in 15 s may be a little better.
+    early = 14.0 if name == "optimal" else 16.0
+    assert (course.collecting_s[last] >= early).all() and (course.collecting_s[last] <= 16.0).all()
+    fewest = 4 * early + 8
+    assert (course.steps[last] >= fewest).all() and (course.steps[last] <= 64 + 12).all()
+    assert course.rate(1) > 2.0 * Cluster(own, 3, NONE).run(4).rate(1)
+
+
+@pytest.mark.parametrize("name", ["60%", "marginal", "optimal"])
+def test_a_quarter_is_waited_for(name: str) -> None:
+    own = work(slow_ones(constant(1.0, 1.0), 8.0, every=3), num_steps=16, minibatch_s=0.5)
+    course = Cluster(own, 3, RULES[name]).run(3)
+    assert course.collecting_s[1:].min() > 8.0 * 4 - 16.1  # the last steps may be under way before
+    assert (course.steps[1:] >= 64 + 8).all()
+
+
+def test_learning_from_less_takes_less_unless_it_is_filled_up() -> None:
+    own = work(slow_ones(constant(1.0, 1.0), 3.0, every=2), num_steps=16, minibatch_s=1.0)
+    half = PreemptionSettings("share", 0.5)
+    assert Cluster(own, 2, half).run(2).learning_s.tolist() == [2.0, 2.0]
+    cut = dataclasses.replace(own, refill=False, minibatches=1)
+    alone = Cluster(dataclasses.replace(cut, durations=constant(1.0, 1.0)), 1, half)
+    assert alone.run(1).learning_s.tolist() == [1.0]
+    assert Cluster(cut, 2, half).run(1).learning_s.tolist() == [1.0]  # of the rank that is whole
+
+
+def test_averaging_takes_latency_and_bytes() -> None:
+    link = AllReduce(1e-3, 100.0, 1000.0, 4, 100.0)
+    assert link.seconds(1) == 0.0
+    assert link.seconds(2) == pytest.approx(2e-3 + 0.1)
+    assert link.seconds(4) == pytest.approx(4e-3 + 0.15)
+    assert link.seconds(8) == pytest.approx(6e-3 + 1.75)
+    own = work(constant(1.0, 1.0), all_reduce=link)
+    assert Cluster(own, 8, NONE).run(1).learning_s.tolist() == pytest.approx([2 * 1.756])
+
+
+def test_a_larger_cluster_has_the_ranks_of_a_smaller_one() -> None:
+    own = sweeps.ddppo(heterogeneous=True)
+    for rank in range(3):
+        np.testing.assert_array_equal(own.durations(rank, 5), own.durations(rank, 5))
+    assert not np.array_equal(own.durations(0, 5), own.durations(1, 5))
+    first = [Cluster(own, 1, NONE, seed=4).run(3).seconds.tolist() for _ in range(2)]
+    assert first[0] == first[1]
+
+
+def test_other_collectors_are_refused() -> None:
+    with pytest.raises(UserError, match="collector: unknown value 'overlap'"):
+        Cluster(work(constant(1.0), collector="overlap"), 1, NONE)
+
+
+# -- what the papers report --------------------------------------------------------------------
+
+
+def speedup(own: Workload, name: str, ranks: int) -> float:
+    return sweeps.sweep(own, RULES[name], [ranks], seeds=1).speedup[0]
+
+
+def test_alike_gpus_scale_nearly_linearly_and_others_only_with_preemption() -> None:
+    """Figure 4 of DD-PPO, on 32 GPUs."""
+    alike, unlike = sweeps.ddppo(heterogeneous=False), sweeps.ddppo(heterogeneous=True)
+    assert speedup(alike, "60%", 32) > 0.85 * 32
+    assert speedup(unlike, "none", 32) < 0.6 * 32
+    found = {name: speedup(unlike, name, 32) for name in ("60%", "optimal", "marginal")}
+    assert found["60%"] > 1.3 * speedup(unlike, "none", 32)
+    assert min(found["optimal"], found["marginal"]) > found["60%"]
+
+
+def test_one_gpu_is_as_fast_as_in_table_1_of_ver() -> None:
+    for collector, rate in {"sync": 174, "nover": 327, "ver": 428}.items():
+        row = sweeps.sweep(sweeps.ver(collector), RULES["none"], [1], seeds=1)
+        assert row.alone == pytest.approx(rate, rel=0.05)
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+def test_the_command_simulates_and_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.main(["ranks=0", "simulate=8", "seeds=1", f"out={tmp_path}"])
+    report = json.loads((tmp_path / "scale.json").read_text())
+    assert (tmp_path / "scale.png").stat().st_size > 10_000
+    rows = report["papers"]["ddppo"]["homogeneous"]
+    assert list(rows) == ["none", "80%", "60%", "optimal", "marginal"]
+    assert rows["60%"]["ranks"] == [1, 2, 4, 8]
+    shown = capsys.readouterr().out
+    assert "homogeneous" in shown and "7.3" in shown
+
+
+def test_the_command_measures_ranks_and_simulates_the_same(tmp_path: Path) -> None:
+    arguments = ["ranks=2", "slow=3", "rules=none,marginal", "num_envs=1", "num_steps=8"]
+    arguments += ["rollouts=2", "turns=1", "warm_up=1", "simulate=0", "seeds=1", f"out={tmp_path}"]
+    command.main(arguments)
+    report = json.loads((tmp_path / "scale.json").read_text())
+    assert not (tmp_path / "scale.png").exists()
+    for name in ("none", "marginal"):
+        row = report["measured"]["rules"][name]
+        assert row["rollouts"] == 2 and row["samples_per_s"] > 0.0
+        assert report["simulated"]["rates"][name] > 0.0
+        assert len(row["shares"]) == 2 and max(row["shares"]) <= 1.0
+    assert report["measured"]["rules"]["none"]["shares"] == [1.0, 1.0]
+    assert report["measured"]["all_reduce_s"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("rules=none,70%", "rules: unknown value '70%'"),
+        ("collector=overlap", "collector: unknown value 'overlap'"),
+        ("ranks=1", "ranks: one rank is never preempted; must be 0 or at least 2, got 1"),
+        ("rules=none,none", "rules: none,none contains a duplicate"),
+        ("ranks=0 simulate=0", "simulate: with ranks=0 there is nothing to do; nearest: 1"),
+        ("num_envs=1 num_steps=1", "num_steps: a rollout of 1 step is less than 2 mini-batches"),
+        ("num_steps=1000000000000", "num_steps: 1000000000000 is out of range"),
+        ("slow=1e15", "0.0 is out of range, must be between 1 and 1000"),
+        ("ranks=900 num_envs=1", "ranks: 900 with their environments are"),
+        ("ranks=2 num_envs=1024", "more than 1024 processes; nearest: 511"),
+        ("ranks=100 num_envs=9", "num_envs: 9 needs 17.7 GiB of memory"),
+    ],
+)
+def test_the_command_refuses(
+    argument: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 16.0 * 2**30)
+    with pytest.raises(UserError) as error:
+        command.main([*argument.split(), f"out={tmp_path / 'made'}"])
+    assert message in str(error.value)
+    assert not (tmp_path / "made").exists()

@@ -1,0 +1,1 @@
+"""Planning for the arm: inverse kinematics by table, RRT-Connect, rest poses."""

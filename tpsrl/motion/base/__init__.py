@@ -1,0 +1,1 @@
+"""Planning for the base: lattice A*, shortcutting, arc smoothing, path following, stances."""

@@ -1,0 +1,1 @@
+"""Pictures: ray casting of depth and colour on the CPU, cameras, video files."""

@@ -1,0 +1,91 @@
+"""Modules of a user's own, which register skills or encoders when they are imported.
+
+A setting names them (`skill_modules=my_skill.py`), and an environment variable passes them on to
+worker processes.
+"""
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tpsrl.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UserModules:
+    """The modules that one setting names."""
+
+    setting: str
+    variable: str  # of the environment
+    noun: str  # what they register
+
+    def load(self, names: str, registered: Callable[[], Mapping[str, str]]) -> str:
+        """Imports modules, here and in every worker process from now on.
+
+        Args:
+            names: dotted names, found as Python finds modules or in the working directory, or paths
+                of files that end in .py; separated by commas
+            registered: what is registered by now, and the name of the module that it is from
+
+        Returns:
+            The same with whole paths, good from any directory.
+
+        Raises:
+            UserError: one cannot be imported, or registers nothing.
+        """
+        whole = []
+        for name in filter(None, (part.strip() for part in names.split(","))):
+            before = registered()
+            module = self._import(name)
+            after = registered()
+            # What was imported before has nothing new.
+            if after == before and module not in after.values():
+                raise UserError(f"{self.setting}: {name} registers no {self.noun}")
+            path = Path(name)
+            whole.append(os.path.realpath(path) if path.suffix == ".py" else name)
+        os.environ[self.variable] = ",".join(dict.fromkeys([*self._passed_on(), *whole]))
+        return ",".join(whole)
+
+    def load_passed_on(self) -> None:
+        """Imports the modules that were loaded in the process that started this one.
+
+        Raises:
+            UserError: one cannot be imported.
+        """
+        for name in self._passed_on():
+            self._import(name)
+
+    def _passed_on(self) -> list[str]:
+        return [name for name in os.environ.get(self.variable, "").split(",") if name]
+
+    def _import(self, name: str) -> str:
+        """Imports a module or file; the module's name."""
+        path = Path(name)
+        folder, module = Path.cwd(), name
+        if path.suffix == ".py":
+            folder, module = Path(os.path.realpath(path)).parent, path.stem
+            if not path.is_file():
+                raise UserError(f"{self.setting}: there is not a file {name}")
+        if str(folder) not in sys.path:
+            # After everything installed, so that nothing of the user's hides what others import.
+            sys.path.append(str(folder))
+        try:
+            found = importlib.import_module(module)
+        except UserError:
+            raise
+        except SystemExit as end:
+            raise UserError(f"{self.setting}: {name} ends Python ({end.code})") from None
+        except Exception as error:
+            raise UserError(f"{self.setting}: cannot import {name} ({told(error)})") from error
+        where = getattr(found, "__file__", None) or "built into Python"
+        if path.suffix == ".py" and not (os.path.exists(where) and path.samefile(where)):
+            raise UserError(f"{self.setting}: {name}: another module is called {module} ({where})")
+        return module
+
+
+def told(error: Exception) -> str:
+    """What somebody else's code raised, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
