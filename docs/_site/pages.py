@@ -34,7 +34,10 @@ DOCUMENTS = {
 REFERENCE = {
     "python": ("tpsrl from Python", ["tpsrl.commands.api", "tpsrl.config", "tpsrl.errors"]),
     "world": ("tpsrl.world", ["tpsrl.world"]),
-    "sim": ("tpsrl.sim", ["tpsrl.sim", "tpsrl.video"]),
+    "sim": ("tpsrl.sim", ["tpsrl.sim"]),
+    "render": ("tpsrl.render", ["tpsrl.render"]),
+    "motion": ("tpsrl.motion", ["tpsrl.motion"]),
+    "runtime": ("tpsrl.runtime", ["tpsrl.runtime"]),
     "rl": ("tpsrl.rl", ["tpsrl.rl"]),
     "skills": ("skills", ["skills"]),
     "planner": ("planner", ["planner"]),
