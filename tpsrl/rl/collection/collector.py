@@ -77,8 +77,13 @@ class Collector:
         self._refill = settings.refill
         self.num_envs, self.spec = pool.num_envs, pool.spec
         self._device = torch.device(settings.device)
-        first = settings.first_env
-        self._noise = Noise(self.num_envs, self.spec.action_size, settings.seed, first)
+        self._noise = Noise(
+            self.num_envs,
+            self.spec.action_size,
+            settings.seed,
+            settings.first_env,
+            settings.noise_correlation,
+        )
         self._min, self._max = settings.min_batch, settings.max_batch or self.num_envs
         threads = settings.inference_workers - 1
         self._threads = InferenceThreads(threads, self.num_envs, pool.wake)

@@ -2,8 +2,15 @@
 
 What an environment's k-th action is drawn by depends on nothing but the seed, its number and k: not
 on who acts with it in one batch, nor on the collector.
+
+Independent noise at 30 Hz averages out: it hardly moves a robot away from where its mean action
+takes it. Noise that is correlated from step to step explores whole manoeuvres with the same
+standard deviation (Eberhard et al., Pink Noise Is All You Need, ICLR 2023; Hollenstein et al.,
+Colored Noise in PPO, AAAI 2024). The probability of an action stays that of the step's own
+Gaussian, as there.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,13 +23,28 @@ _BLOCK = 64  # draws of an environment that are made at once
 
 
 class Noise:
-    """Standard normal numbers for actions of length A in n environments, `first` and following."""
+    """Standard normal numbers for actions of length A in n environments, `first` and following.
 
-    def __init__(self, num_envs: int, size: int, seed: int = 0, first: int = 0) -> None:
+    Args:
+        num_envs: n
+        size: A
+        seed: of all environments
+        first: number of the first environment
+        correlation: of an environment's successive draws, in [0, 1): a first-order autoregressive
+            process, whose marginal distribution stays standard normal
+    """
+
+    def __init__(
+        self, num_envs: int, size: int, seed: int = 0, first: int = 0, correlation: float = 0.0
+    ) -> None:
         numbers = range(first, first + num_envs)
         self._rngs = [generator(Stream.NOISE, seed, env) for env in numbers]
         self._block = np.zeros((num_envs, _BLOCK, size), np.float32)
         self._at = np.full(num_envs, _BLOCK)
+        self._correlation = np.float32(correlation)
+        self._fresh = np.float32(math.sqrt(1.0 - correlation**2))
+        # The last draws; NaN before the first.
+        self._last = np.full((num_envs, size), np.nan, np.float32) if correlation else None
 
     def draw(self, envs: np.ndarray) -> np.ndarray:
         """The next numbers (m, A) float32 of environments (m,), each once."""
@@ -31,12 +53,23 @@ class Noise:
             self._at[env] = 0
         drawn: np.ndarray = self._block[envs, self._at[envs]]
         self._at[envs] += 1
-        return drawn
+        return drawn if self._last is None else self._correlate(self._last, envs, drawn)
+
+    def _correlate(self, last: np.ndarray, envs: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+        """The next numbers (m, A), of independent ones (m, A)."""
+        before = last[envs]
+        now = self._correlation * before + self._fresh * drawn
+        now = np.where(np.isnan(before), drawn, now)
+        last[envs] = now
+        return now
 
     def snapshot(self) -> tuple[dict[str, np.ndarray], Json]:
         """All that the next draws depend on: arrays, JSON types."""
         states = [rng.bit_generator.state for rng in self._rngs]
-        return {"block": self._block.copy(), "at": self._at.copy()}, {"states": states}
+        arrays = {"block": self._block.copy(), "at": self._at.copy()}
+        if self._last is not None:
+            arrays["last"] = self._last.copy()
+        return arrays, {"states": states}
 
     def restore(self, arrays: Mapping[str, np.ndarray], note: Json) -> None:
         """Goes on where a snapshot was taken.
@@ -50,6 +83,10 @@ class Noise:
             if not ((arrays["at"] >= 0) & (arrays["at"] <= self._block.shape[1])).all():
                 raise ValueError("a place outside of its block")
             self._block[:], self._at[:] = arrays["block"], arrays["at"]
+            if self._last is not None:
+                if arrays["last"].shape != self._last.shape or np.isinf(arrays["last"]).any():
+                    raise ValueError("last draws of another shape, or infinite")
+                self._last[:] = arrays["last"]
             for rng, state in zip(self._rngs, note["states"], strict=True):
                 rng.bit_generator.state = state
         except (KeyError, OverflowError, TypeError, ValueError) as error:

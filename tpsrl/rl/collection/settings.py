@@ -16,7 +16,8 @@ class CollectorSettings:
     Inference waits for `min_batch` environments and takes `max_batch` at once, 0: all. Of the
     `inference_workers`, threads that choose actions, the one that collects is one; there may be
     more only where the environments are in processes of their own. With `refill` a rollout that is
-    cut short is filled up with the youngest steps of those before.
+    cut short is filled up with the youngest steps of those before. `noise_correlation` is that of
+    the noise of successive actions (`tpsrl.rl.collection.noise`).
     """
 
     name: str
@@ -29,3 +30,4 @@ class CollectorSettings:
     max_batch: int = 0
     inference_workers: int = 1
     refill: bool = False
+    noise_correlation: float = 0.0

@@ -104,6 +104,12 @@ class TrainSettings:
         minimum=0,
         maximum=10,
     )
+    noise_correlation: float = config.option(
+        0.0,
+        "correlation of exploration noise between successive steps; 0: independent noise",
+        minimum=0.0,
+        maximum=0.999,
+    )
     desynchronise: bool = config.option(
         False,
         "start the first episodes at random step counts, so that episodes are not synchronised",
@@ -161,6 +167,7 @@ class TrainSettings:
             max_batch=self.max_batch,
             inference_workers=self.inference_workers,
             refill=self.refill,
+            noise_correlation=self.noise_correlation,
         )
 
     def preemption_settings(self) -> PreemptionSettings:
