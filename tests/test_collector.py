@@ -8,6 +8,7 @@ from toy_vec_env import SPEC, ToyVecEnvFactory
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection import collectors
 from tpsrl.rl.collection.collectors import AnyCollector
+from tpsrl.rl.collection.noise import Noise
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
@@ -128,12 +129,14 @@ def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorC
         assert all(seconds >= -1e-3 for seconds in collection.seconds.values())
 
 
-@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 2), (2, 0)])
+@pytest.mark.parametrize(
+    ("first", "second", "correlation"), [(0, 0, 0.0), (0, 2, 0.0), (2, 0, 0.0), (0, 0, 0.9)]
+)
 def test_a_restored_collector_goes_on_bit_for_bit(
-    policy: ActorCritic, first: int, second: int
+    policy: ActorCritic, first: int, second: int, correlation: float
 ) -> None:
-    begun = make("sync", processes=first, seed=3)
-    resumed = make("sync", processes=second, seed=99)
+    begun = make("sync", processes=first, seed=3, noise_correlation=correlation)
+    resumed = make("sync", processes=second, seed=99, noise_correlation=correlation)
     try:
         rows = rollout(policy)
         collect(begun, policy, rows, 2)
@@ -148,6 +151,21 @@ def test_a_restored_collector_goes_on_bit_for_bit(
         resumed.close()
 
 
+def test_correlated_noise_stays_standard_normal_and_is_of_each_environment() -> None:
+    noise, other = (Noise(N, 2, seed=7, correlation=0.9) for _ in range(2))
+    every = np.arange(N)
+    drawn = np.stack([noise.draw(every) for _ in range(20_000)])  # (steps, N, 2)
+    assert np.abs(drawn.mean(0)).max() < 0.1 and np.abs(drawn.std(0) - 1.0).max() < 0.1
+    for lag, expected in ((1, 0.9), (10, 0.9**10)):
+        found = (drawn[lag:] * drawn[:-lag]).mean(0) / drawn.var(0)
+        assert np.abs(found - expected).max() < 0.08, lag
+    assert abs(np.corrcoef(drawn.reshape(len(drawn), -1).T) - np.eye(2 * N)).max() < 0.15
+    # In other batches, an environment draws the same numbers.
+    for step in range(100):
+        alone = [other.draw(np.array([env])) for env in every[::-1]]
+        np.testing.assert_array_equal(np.concatenate(alone[::-1]), drawn[step])
+
+
 def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
     sync = make("sync")
     arrays, note = sync.snapshot()
@@ -160,6 +178,9 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
     with pytest.raises(UserError, match="snapshot: not one of environments"):
         sync.restore({}, {})
     sync.restore(arrays, note)
+    correlated = make("sync", noise_correlation=0.5)
+    with pytest.raises(UserError, match="its noise does not fit"):
+        correlated.restore(arrays, note)
 
 
 def test_a_wrong_name_or_number_is_refused() -> None:

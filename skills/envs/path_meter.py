@@ -120,10 +120,11 @@ class PathMeter:
             return
         for home in self._unmapped.keys() & set(homes):
             layout, goal = self._unmapped.pop(home)
-            x, y, *height = map(float, goal)
+            x, y = float(goal[0]), float(goal[1])
             joints = rounded(self._joints[home])
             if self._near:
-                self._fields.set(home, approach(layout, (x, y, *height), joints))
+                field = approach(layout, (x, y, float(goal[2])), joints, self._start[home])
+                self._fields.set(home, field)
                 continue
             where = layout, x, y, joints, self._reach_m
             self._fields.set(home, field_of(*where))

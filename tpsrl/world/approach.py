@@ -2,35 +2,58 @@
 
 Such floor is within `REACH_M` of the point, and the line to it from the shoulder, or from above
 the shoulder at the height of the point, is free: not behind an open door, a wall or the back of a
-chair. A level line, into a shelf, keeps away from what stands beside it, so that the forearm has
-room. Only the surroundings of the point are mapped, in a tenth of the time that a whole apartment
-takes.
+chair. What lies in a drawer or a sink is got at from above its rim. A level line, into a shelf,
+keeps away from what stands beside it, so that the forearm has room.
+
+Only the surroundings of the point are mapped, in a tenth of the time that a whole apartment takes,
+unless the way leads through other rooms.
 """
 
+import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
+from scipy import ndimage
 
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, Joints, floor_map, largest_part, layout_obstacles
 from tpsrl.world.geodesic import DistanceField, FreeFloor, distance_field
 
-REACH_M = 0.85  # of the base's centre from the point
+# Of the base's centre from the point, the least that will do: over open drawers the arm has to be
+# stretched to get at the back of a counter.
+REACH_M = (0.85, 1.0, 1.15, 1.3)
 SURROUNDINGS_M = 2.5  # each way from the point; beyond them no way is known
 _STRIDE = 2  # every other cell of the apartment's map, each way
 _CELL_M = _STRIDE * CELL_M
-_WIDTH = 2 * round(SURROUNDINGS_M / CELL_M)
+_WIDTH = 2 * round(SURROUNDINGS_M / _CELL_M)  # cells
 _SHOULDER_M = 0.94  # above the floor
+_ROOM_M = (0.08, 0.04)  # beside the base's disc, where there is as much
+# Room and reach, the first that leaves any way.
+_CHOICES_M = (
+    *((room, reach) for reach in REACH_M for room in _ROOM_M),
+    *((0.0, reach) for reach in REACH_M),
+)
+_BESIDE_CELLS = 2.0  # beyond that room, how far from a part of the floor a base counts as on it
 _SHORT_M = 0.05  # of the point, where the line ends: what is touched is no obstacle
+_ABOVE_M = (0.0, 0.1, 0.2, 0.3)  # the arm comes down from
 _BESIDE_M = (0.1, 0.05, 0.0)  # that a level line keeps away; the first that leaves any floor
 _UPRIGHT = 0.5  # cosine to the vertical, beyond which the axis of an obstacle counts as upright
 _TINY = 1e-12
 
 
-@functools.lru_cache(maxsize=256)
-def approach(layout: str, point: tuple[float, float, float], joints: Joints) -> DistanceField:
+def approach(
+    layout: str,
+    point: tuple[float, float, float],
+    joints: Joints,
+    start: Sequence[float] | np.ndarray,
+) -> DistanceField:
     """Distances to the floor from which the arm can get at a point, in its surroundings.
+
+    The shortest way of a disc touches every corner, where the base's filter lets it through at a
+    crawl or not at all. So the way keeps as much of `_ROOM_M` from obstacles as there is room for
+    on the way from `start`.
 
     Where there is no such floor, to the free floor nearest to the point. Where there is none of
     that either, all distances are infinite.
@@ -39,40 +62,177 @@ def approach(layout: str, point: tuple[float, float, float], joints: Joints) -> 
         layout: "SET/NAME"
         point: x, y, z in metres
         joints: of doors and drawers
+        start: x and y in metres of the base
     """
-    floor = _surroundings(layout, point, joints)
-    places = floor.within(point[0], point[1], REACH_M)
+    near = _surroundings(layout, point, joints)
+    for room, reach in _CHOICES_M:
+        field = _way(near, point, start, room, reach)
+        if field is not None:
+            return field
+    whole = _whole(layout, point, joints)
+    for room, reach in _CHOICES_M:
+        field = _way(whole, point, start, room, reach)
+        if field is not None:
+            return _cut(field, near)
+    floor = FreeFloor.of_cells(largest_part(near.free(0.0)), near.origin, _CELL_M)
+    if floor.snap(point[0], point[1]) is None:
+        nowhere = np.full((*near.clearance.shape, 3), np.inf, dtype=np.float32)
+        return DistanceField(near.origin, nowhere, _CELL_M)
+    return distance_field(floor, point)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Floor:
+    """The floor around a point.
+
+    Cell (iy, ix) is the cell (iy, ix) + `first` of the apartment's, and `clearance[iy, ix]` is how
+    far (m) it is from obstacles. `reach[iy, ix]` is how far (m) its centre is from the point, inf
+    where the arm does not get at the point from there.
+    """
+
+    origin: tuple[float, float]
+    first: tuple[int, int]
+    clearance: np.ndarray  # (ny, nx)
+    reach: np.ndarray  # (ny, nx)
+
+    def free(self, room: float) -> np.ndarray:
+        """Where the base has that much room (m) beside it, (ny, nx) bool."""
+        return self.clearance >= BASE_RADIUS + room
+
+
+def _way(
+    floor: _Floor,
+    point: tuple[float, float, float],
+    start: Sequence[float] | np.ndarray,
+    room: float,
+    reach: float,
+) -> DistanceField | None:
+    """Distances with so much room, to where the arm reaches so far, None if there is no way."""
+    parts = ndimage.label(floor.free(room))[0]
+    part = _part_at(parts, floor.origin, start, room)
+    if not part:
+        return None
+    iy, ix = np.nonzero((parts == part) & (floor.reach < reach))
+    if not len(iy):
+        return None
+    places = (np.stack([ix, iy], axis=1) + 0.5) * _CELL_M + floor.origin
+    free = FreeFloor.of_cells(parts == part, floor.origin, _CELL_M)
+    return distance_field(free, point, roots=places)
+
+
+def _part_at(
+    parts: np.ndarray,
+    origin: tuple[float, float],
+    start: Sequence[float] | np.ndarray,
+    room: float,
+) -> int:
+    """Which of the connected parts (ny, nx) a base at `start` is on, or right beside; 0: none."""
+    ny, nx = parts.shape
+    x, y = ((at - low) / _CELL_M for at, low in zip(start[:2], origin, strict=True))
+    reach = room / _CELL_M + _BESIDE_CELLS
+    iy, ix = np.mgrid[
+        max(int(y - reach), 0) : min(int(y + reach) + 1, ny),
+        max(int(x - reach), 0) : min(int(x + reach) + 1, nx),
+    ]
+    away = np.hypot(iy + 0.5 - y, ix + 0.5 - x)
+    away[parts[iy, ix] == 0] = np.inf
+    if not away.size or away.min() > reach:
+        return 0
+    nearest = int(np.argmin(away))
+    return int(parts[iy.flat[nearest], ix.flat[nearest]])
+
+
+def _cut(field: DistanceField, near: _Floor) -> DistanceField:
+    """Of the distances over a whole apartment those in the surroundings."""
+    (iy, ix), (ny, nx) = near.first, near.clearance.shape
+    return DistanceField(near.origin, field.apex[iy : iy + ny, ix : ix + nx], _CELL_M)
+
+
+@functools.lru_cache(maxsize=256)
+def _surroundings(layout: str, point: tuple[float, float, float], joints: Joints) -> _Floor:
+    """The floor around a point, all of one shape."""
+    whole = _whole(layout, point, joints)
+    ny, nx = whole.clearance.shape
+    ix, iy = (
+        min(max(int((at - low) / _CELL_M) - _WIDTH // 2, 0), max(cells - _WIDTH, 0))
+        for at, low, cells in zip(point, whole.origin, (nx, ny), strict=False)
+    )
+    rows, columns = slice(iy, iy + _WIDTH), slice(ix, ix + _WIDTH)
+    x, y = whole.origin
+    origin = x + ix * _CELL_M, y + iy * _CELL_M
+    return _Floor(origin, (iy, ix), whole.clearance[rows, columns], whole.reach[rows, columns])
+
+
+@functools.lru_cache(maxsize=256)
+def _whole(layout: str, point: tuple[float, float, float], joints: Joints) -> _Floor:
+    """The floor of the whole apartment."""
+    fine = floor_map(layout, joints=joints)
+    clearance = fine.distance[::_STRIDE, ::_STRIDE]
+    # A wider cell has its centre where that of the first narrow one is.
+    x, y = (low + 0.5 * CELL_M - 0.5 * _CELL_M for low in fine.origin)
+    low_y, low_x = (
+        max(int((at - REACH_M[-1] - low) / _CELL_M), 0)
+        for at, low in ((point[1], y), (point[0], x))
+    )
+    width = 2 * round(REACH_M[-1] / _CELL_M) + 2
+    around = clearance[low_y : low_y + width, low_x : low_x + width]
+    iy, ix = np.nonzero(around >= BASE_RADIUS)
+    places = (np.stack([low_x + ix, low_y + iy], axis=1) + 0.5) * _CELL_M + (x, y)
+    away = np.hypot(places[:, 0] - point[0], places[:, 1] - point[1])
+    within = np.flatnonzero(away < REACH_M[-1])
+    seen = within[_seen(layout, point, joints, places[within])]
+    reach = np.full(clearance.shape, np.inf, np.float32)
+    reach[low_y + iy[seen], low_x + ix[seen]] = away[seen]
+    return _Floor((x, y), (0, 0), clearance, reach)
+
+
+def _seen(
+    layout: str, point: tuple[float, float, float], joints: Joints, places: np.ndarray
+) -> np.ndarray:
+    """From which of places (n, 2) the arm gets at a point, (n,) bool."""
     obstacles = layout_obstacles(layout, joints)
     away = np.linalg.norm(obstacles.centre - np.asarray(point), axis=1)
-    near = away < REACH_M + _SHOULDER_M + np.linalg.norm(obstacles.half, axis=1)
+    near = away < REACH_M[-1] + _SHOULDER_M + np.linalg.norm(obstacles.half, axis=1)
     rotation = obstacles.rotation[near]
     level = np.abs(rotation[:, 2]) < _UPRIGHT  # (k, 3) bool, of the obstacles' axes
     for beside in _BESIDE_M if point[2] > _SHOULDER_M else (0.0,):
         half = obstacles.half[near] + beside * level
-        seen = sees(places, np.asarray(point), obstacles.centre[near], rotation, half)
+        seen = _sees_over(places, np.asarray(point), obstacles.centre[near], rotation, half)
         if seen.any():
             break
-    if not seen.any() and floor.snap(point[0], point[1]) is None:
-        nowhere = np.full((*floor.free.shape, 3), np.inf, dtype=np.float32)
-        return DistanceField(floor.origin, nowhere, floor.cell_m)
-    return distance_field(floor, point, roots=places[seen])
+    return seen
 
 
-def _surroundings(layout: str, point: tuple[float, float, float], joints: Joints) -> FreeFloor:
-    """The free floor around a point, all of one shape: its largest connected part."""
-    whole = floor_map(layout, joints=joints)
-    ny, nx = whole.distance.shape
-    first = [
-        min(max(int((at - low) / CELL_M) - _WIDTH // 2, 0), max(cells - _WIDTH, 0))
-        for at, low, cells in zip(point, whole.origin, (nx, ny), strict=False)
-    ]
-    ix, iy = first
-    cut = whole.distance[iy : iy + _WIDTH : _STRIDE, ix : ix + _WIDTH : _STRIDE] >= BASE_RADIUS
-    # A wider cell has its centre where that of the first narrow one is.
-    x, y = (
-        low + (i + 0.5) * CELL_M - 0.5 * _CELL_M for i, low in zip(first, whole.origin, strict=True)
-    )
-    return FreeFloor.of_cells(largest_part(cut), (x, y), _CELL_M)
+def _sees_over(
+    places: np.ndarray,
+    point: np.ndarray,
+    centre: np.ndarray,
+    rotation: np.ndarray,
+    half: np.ndarray,
+) -> np.ndarray:
+    """`sees`, also over the rim of what the point lies in: by way of a place above it."""
+    free = np.zeros(len(places), dtype=np.bool_)
+    for height in _ABOVE_M:
+        above = point + np.array([0.0, 0.0, height])
+        if height and not _is_free(point, above, centre, rotation, half):
+            break
+        other = np.flatnonzero(~free)
+        free[other] = sees(places[other], above, centre, rotation, half)
+    return free
+
+
+@njit(cache=True)
+def _is_free(
+    point: np.ndarray,
+    above: np.ndarray,
+    centre: np.ndarray,
+    rotation: np.ndarray,
+    half: np.ndarray,
+) -> bool:
+    """Whether the line from `_SHORT_M` over a point to one above it is free of boxes."""
+    low = point.copy()
+    low[2] += _SHORT_M
+    return _free_line(above, low, 1.0, centre, rotation, half)
 
 
 @njit(cache=True)
@@ -88,28 +248,40 @@ def sees(
     Obstacles are boxes: centres (k, 3), rotations (k, 3, 3), half extents (k, 3).
     """
     free = np.ones(len(places), dtype=np.bool_)
-    line, start = np.empty(3), np.empty(3)
+    start = np.empty(3)
     for i in range(len(places)):
         # Higher points are on shelves, whose boards a line from below would meet.
         start[0], start[1], start[2] = places[i, 0], places[i, 1], max(_SHOULDER_M, point[2])
-        for axis in range(3):
-            line[axis] = point[axis] - start[axis]
-        length = np.sqrt(line[0] ** 2 + line[1] ** 2 + line[2] ** 2)
+        length = np.sqrt(((point - start) ** 2).sum())
         end = max(1.0 - _SHORT_M / length, 0.0)
-        for k in range(len(half)):
-            first, last = 0.0, end
-            for axis in range(3):
-                along = at = 0.0
-                for world in range(3):
-                    along += rotation[k, world, axis] * line[world]
-                    at += rotation[k, world, axis] * (start[world] - centre[k, world])
-                if abs(along) < _TINY:
-                    if abs(at) > half[k, axis]:
-                        last = -1.0
-                    continue
-                one, other = (-half[k, axis] - at) / along, (half[k, axis] - at) / along
-                first, last = max(first, min(one, other)), min(last, max(one, other))
-            if first < last:
-                free[i] = False
-                break
+        free[i] = _free_line(start, point, end, centre, rotation, half)
     return free
+
+
+@njit(cache=True)
+def _free_line(
+    start: np.ndarray,
+    point: np.ndarray,
+    end: float,
+    centre: np.ndarray,
+    rotation: np.ndarray,
+    half: np.ndarray,
+) -> bool:
+    """Whether the first `end` (0 to 1) of the line from `start` to `point` is in no box."""
+    line = point - start
+    for k in range(len(half)):
+        first, last = 0.0, end
+        for axis in range(3):
+            along = at = 0.0
+            for world in range(3):
+                along += rotation[k, world, axis] * line[world]
+                at += rotation[k, world, axis] * (start[world] - centre[k, world])
+            if abs(along) < _TINY:
+                if abs(at) > half[k, axis]:
+                    last = -1.0
+                continue
+            one, other = (-half[k, axis] - at) / along, (half[k, axis] - at) / along
+            first, last = max(first, min(one, other)), min(last, max(one, other))
+        if first < last:
+            return False
+    return True
