@@ -7,6 +7,7 @@ import pytest
 
 from tpsrl.errors import UserError
 from tpsrl.world.approach import REACH_M, SURROUNDINGS_M, approach, sees
+from tpsrl.world.doors import moved_receptacles
 from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import (
     CELL_M,
@@ -316,7 +317,7 @@ def test_the_way_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
     aside = swing - (swing @ front) * front
     aside /= np.linalg.norm(aside)
     before, behind = (np.array(point[:2]) + out * front + off * aside for out, off in PLACES)
-    field = approach(LAYOUT, point, wide)
+    field = approach(LAYOUT, point, wide, behind)
     assert field.distance(*before) < 0.1
     assert field.distance(*behind) > 0.8
     assert np.isfinite(distance_field(free_floor(LAYOUT, wide), point).distance(*behind))
@@ -324,11 +325,49 @@ def test_the_way_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
     assert field.distance(point[0] + 2 * SURROUNDINGS_M, point[1]) == np.inf
 
 
+def field_start(point: tuple[float, float, float]) -> tuple[float, float]:
+    """Free floor nearest to a point, for a base to start from."""
+    return free_floor(LAYOUT, (1.57, *CLOSED[1:])).snap(point[0], point[1]) or point[:2]
+
+
+@pytest.mark.parametrize("name", ["sink", "drawer_left_top", "counter_left", "chair", "table_1"])
+def test_the_way_keeps_away_from_furniture_and_ends_in_reach_of_what_lies_there(name: str) -> None:
+    joints = (CLOSED[0], *(0.45 for _ in CLOSED[1:]))
+    receptacle = next(r for r in moved_receptacles(LAYOUT, joints) if r.name.startswith(name))
+    x, y, z = (float(value) for value in receptacle.pos)
+    point = x, y, z + 0.05
+    floor, free = floor_map(LAYOUT, joints=joints), free_floor(LAYOUT, joints)
+    ahead = free.within(x, y, SURROUNDINGS_M - 0.2)
+    room = np.array([floor.clearance(*place) for place in ahead]) - BASE_RADIUS
+    ways = 0
+    for start in ahead[room > 0.15][::97]:
+        path = approach(LAYOUT, point, joints, start).path(*start)
+        end = path[-1]
+        assert math.dist(end, (x, y)) < REACH_M[-1] + CELL_M
+        middle = [a + (b - a) * t for a, b in itertools.pairwise(path) for t in (0.25, 0.5, 0.75)]
+        least = min(floor.clearance(*place) for place in middle)
+        assert least > BASE_RADIUS - CELL_M
+        ways += least > BASE_RADIUS + 0.03
+    assert ways > 0.8 * len(ahead[room > 0.15][::97]) > 0
+
+
+def test_a_way_through_other_rooms_is_found_where_the_surroundings_have_none() -> None:
+    layout, joints = "replica_cad/v3_sc2_staging_19", (1.5, 0.49, 0.49, 0.49, 0.49)
+    start, chair = (-0.21, -3.37), (0.81, -4.67, 0.54)
+    field = approach(layout, chair, joints, start)
+    shortest = distance_field(free_floor(layout, joints), chair, radius_m=REACH_M[0])
+    way, least = field.distance(*start), shortest.distance(*start)
+    assert way > SURROUNDINGS_M > math.dist(start, chair[:2])
+    assert least - 4 * CELL_M < way < 1.2 * least
+    other = approach(layout, chair, joints, chair)
+    assert other.apex.shape == field.apex.shape and other.origin == field.origin
+
+
 def test_a_level_line_into_a_shelf_leaves_room_for_the_forearm() -> None:
     point, wide = fridge_shelf(), (1.57, *CLOSED[1:])
-    field = approach(LAYOUT, point, wide)
+    field = approach(LAYOUT, point, wide, field_start(point))
     obstacles = layout_obstacles(LAYOUT, wide)
-    places = free_floor(LAYOUT, wide).within(point[0], point[1], REACH_M)
+    places = free_floor(LAYOUT, wide).within(point[0], point[1], REACH_M[0])
     beside = np.array([[0.05, 0.05, 0.0]])
     lines = [
         sees(places, np.array(point), obstacles.centre, obstacles.rotation, obstacles.half + grown)
@@ -344,16 +383,16 @@ def test_all_surroundings_have_one_shape_also_at_the_edge_of_the_map() -> None:
     end = np.array(floor.origin) + np.array(floor.distance.shape[::-1]) * CELL_M
     middle = tuple(map(float, (floor.origin + end) / 2))
     shapes = {
-        approach(LAYOUT, (x, y, 0.5), CLOSED).apex.shape
+        approach(LAYOUT, (x, y, 0.5), CLOSED, middle).apex.shape
         for x, y in (floor.origin, tuple(map(float, end)), middle)
     }
     assert len(shapes) == 1
-    assert not np.isfinite(approach(LAYOUT, (*floor.origin, 0.5), CLOSED).apex).any()
+    assert not np.isfinite(approach(LAYOUT, (*floor.origin, 0.5), CLOSED, middle).apex).any()
 
 
 def test_a_place_is_one_to_reach_from_where_no_box_is_between_shoulder_and_point() -> None:
     point, places = np.array([0.0, 0.0, 0.5]), np.array([[0.8, 0.0], [-0.8, 0.0], [0.0, 0.8]])
-    assert np.hypot(*places.T).max() < REACH_M
+    assert np.hypot(*places.T).max() < REACH_M[0]
     # A board on edge at x = 0.3, turned by 45 degrees it is one at x = y.
     board, turn = np.array([[0.3, 0.0, 0.5]]), math.sqrt(0.5)
     half, plain = np.array([[0.02, 0.3, 0.5]]), np.eye(3)[None]

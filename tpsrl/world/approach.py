@@ -23,7 +23,8 @@ from tpsrl.world.geodesic import DistanceField, FreeFloor, distance_field
 
 # Of the base's centre from the point, the least that will do: over open drawers the arm has to be
 # stretched to get at the back of a counter.
-REACH_M = (0.85, 1.0, 1.15, 1.3)
+REACH_M = (0.85, 1.0, 1.15, 1.25)
+_ARM_M = 1.25  # from the shoulder above that centre to the stretched cup
 SURROUNDINGS_M = 2.5  # each way from the point; beyond them no way is known
 _STRIDE = 2  # every other cell of the apartment's map, each way
 _CELL_M = _STRIDE * CELL_M
@@ -130,16 +131,14 @@ def _part_at(
     ny, nx = parts.shape
     x, y = ((at - low) / _CELL_M for at, low in zip(start[:2], origin, strict=True))
     reach = room / _CELL_M + _BESIDE_CELLS
-    iy, ix = np.mgrid[
-        max(int(y - reach), 0) : min(int(y + reach) + 1, ny),
-        max(int(x - reach), 0) : min(int(x + reach) + 1, nx),
-    ]
-    away = np.hypot(iy + 0.5 - y, ix + 0.5 - x)
-    away[parts[iy, ix] == 0] = np.inf
+    rows = np.arange(max(int(y - reach), 0), min(int(y + reach) + 1, ny))
+    columns = np.arange(max(int(x - reach), 0), min(int(x + reach) + 1, nx))
+    around = parts[rows[:, None], columns]
+    away = np.hypot((rows + 0.5 - y)[:, None], columns + 0.5 - x)
+    away[around == 0] = np.inf
     if not away.size or away.min() > reach:
         return 0
-    nearest = int(np.argmin(away))
-    return int(parts[iy.flat[nearest], ix.flat[nearest]])
+    return int(around.flat[int(np.argmin(away))])
 
 
 def _cut(field: DistanceField, near: _Floor) -> DistanceField:
@@ -179,7 +178,7 @@ def _whole(layout: str, point: tuple[float, float, float], joints: Joints) -> _F
     iy, ix = np.nonzero(around >= BASE_RADIUS)
     places = (np.stack([low_x + ix, low_y + iy], axis=1) + 0.5) * _CELL_M + (x, y)
     away = np.hypot(places[:, 0] - point[0], places[:, 1] - point[1])
-    within = np.flatnonzero(away < REACH_M[-1])
+    within = np.flatnonzero(np.hypot(away, point[2] - _SHOULDER_M) < _ARM_M)
     seen = within[_seen(layout, point, joints, places[within])]
     reach = np.full(clearance.shape, np.inf, np.float32)
     reach[low_y + iy[seen], low_x + ix[seen]] = away[seen]
