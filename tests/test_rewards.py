@@ -507,6 +507,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
         # In place of the way along the floor and the scans, which these worlds do not have.
         readings = Readings(
             way=world_.ee_pos,
+            hand=world_.ee_quat,
             scan=world_.ee_pos,
             laser=world_.ee_pos,
             facing=world_.ee_pos[:, 0],

@@ -49,7 +49,8 @@ def step_length(before: Any, after: Any) -> Any:
 class PathProgress:
     """Where n homes are on their ways along the floor; metres (n,).
 
-    The last two are None unless the skill has `surveys_floor`.
+    `farthest` and `squares` are None unless the skill has `surveys_floor`, `hand` unless the cup's
+    way is measured too.
     """
 
     shortest: Any  # from the start
@@ -58,3 +59,4 @@ class PathProgress:
     driven: Any
     farthest: Any = None  # the longest way that there is to the goal
     squares: Any = None  # of 1 m, in which there is free floor: how many
+    hand: Any = None  # by how much less the cup's way around furniture is than a step before

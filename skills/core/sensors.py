@@ -50,6 +50,7 @@ class Readings:
     """
 
     way: Any = None
+    hand: Any = None
     scan: Any = None
     facing: Any = None
     extent: Any = None
@@ -135,6 +136,10 @@ def _way(task: TaskState, measures: Measures, world: WorldState, readings: Readi
     return readings.way
 
 
+def _hand_way(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    return readings.hand
+
+
 def _scan(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
     return readings.scan
 
@@ -212,6 +217,7 @@ def _in_base(world: WorldState, vector: Any) -> Any:
 
 
 WAY = "way"  # along the floor, by a map
+HAND_WAY = "hand_way"  # of the cup, through the air, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
 FACING = "start_facing"
@@ -260,6 +266,8 @@ SENSORS: dict[str, Sensor] = {
     # Along the floor to where Navigate has to go, or where the arm can get at object, handle or
     # goal: what is left, next corner of the shortest path.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
+    # Of the cup around furniture to object, handle or goal: what is left, a place 0.25 m ahead.
+    HAND_WAY: Sensor(4, _hand_way, True, (0.0, -HOME_M, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
     TO_GOAL: vector(_to_goal, HOME_M, True),  # from the object to where to place it, base frame
     # Object to goal and end effector to resting point, less what HAB allows.
@@ -282,7 +290,7 @@ SENSORS: dict[str, Sensor] = {
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
 # What "teacher" adds to "full".
-TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS)
+TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY)
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 

@@ -37,6 +37,9 @@ class TaskSettings:
     way: float = config.option(
         0.0, "reward per metre of progress along the floor to where the arm can reach the goal"
     )
+    hand: float = config.option(
+        0.0, "reward per metre of progress of the cup to the goal, along a path around furniture"
+    )
     speed: float = config.option(
         0.0, "penalty per step and (m/s)^2 of base speed; 1 rad/s counts as 0.5 m/s"
     )

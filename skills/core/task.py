@@ -150,6 +150,8 @@ def step(
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
     if settings.way != 0.0 and path is not None:
         amounts["way"] = xp.where(skill.seeks(task, world), path.gained, 0.0)
+    if settings.hand != 0.0 and path is not None and path.hand is not None:
+        amounts["hand"] = xp.where(skill.seeks(task, world), path.hand, 0.0)
     if settings.speed > 0.0:
         velocity = world.base_velocity * _LEVERS.like(world.base_velocity)
         amounts["speed"] = xp.sum(velocity * velocity, axis=-1)

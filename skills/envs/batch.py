@@ -115,6 +115,7 @@ class SkillBatch:
             simulator.num_envs,
             self.thresholds,
             rewards_way=self.settings.way != 0.0,
+            rewards_hand=self.settings.hand != 0.0,
         )
         self._heights: HeightMaps | None = None
         if options.height_map:

@@ -14,6 +14,7 @@ from skills.core.path_metrics import PathProgress
 from skills.core.sensors import (
     CLEARANCE,
     FACING,
+    HAND_WAY,
     LASER,
     MOTION,
     NEIGHBOURS,
@@ -24,6 +25,7 @@ from skills.core.sensors import (
 )
 from skills.core.skill import Skill
 from skills.core.state import TaskState
+from skills.envs.hand_meter import HandMeter
 from skills.envs.path_meter import PathMeter, check_array
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
@@ -45,7 +47,8 @@ class MapSensors:
         names: of the policy's sensors
         num_homes: n
         thresholds: the skill's own
-        rewards_way: whether a reward is given for the way
+        rewards_way: whether a reward is given for the way of the base
+        rewards_hand: whether one is given for the way of the cup
     """
 
     def __init__(
@@ -55,22 +58,27 @@ class MapSensors:
         num_homes: int,
         thresholds: Any,
         rewards_way: bool = False,
+        rewards_hand: bool = False,
     ) -> None:
         self._skill, reach_m = skill, skill.reach_m(thresholds)
         self.drives = reach_m is not None or skill.follows_path
-        measured = self.drives or rewards_way or WAY in names
+        measured = self.drives or rewards_way or rewards_hand or WAY in names
         self.meter = (
             PathMeter(num_homes, reach_m or 0.0, skill.surveys_floor, near=not self.drives)
             if measured
             else None
         )
+        follows_hand = rewards_hand or HAND_WAY in names
+        self._hand = HandMeter(num_homes) if follows_hand else None
+        self._shows_hand = HAND_WAY in names
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
         self._sees_laser, self._feels = LASER in names, CLEARANCE in names
         self._sees_motion, self._sees_neighbours = MOTION in names, NEIGHBOURS in names
-        self._shows_way, self._follows = WAY in names, skill.follows_path or rewards_way
+        self._shows_way = WAY in names
+        self._follows = skill.follows_path or rewards_way or rewards_hand
 
     def begin(
         self,
@@ -83,6 +91,9 @@ class MapSensors:
         if self.meter is not None:
             layouts = [episode.layout for episode in episodes]
             self.meter.begin(homes, layouts, self._skill.destination(state), world)
+        if self._hand is not None:
+            layouts = [episode.layout for episode in episodes]
+            self._hand.begin(homes, layouts, self._skill.destination(state), world)
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
@@ -90,6 +101,8 @@ class MapSensors:
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
+        if self._hand is not None:
+            self._hand.drive(homes, world)
         if self.meter is None:
             return None
         self.meter.drive(homes, world)
@@ -97,7 +110,12 @@ class MapSensors:
 
     def path(self, homes: Sequence[int]) -> PathProgress | None:
         """The ways of homes, for a skill that is judged by them."""
-        return self.meter.path(homes) if self.meter is not None and self._follows else None
+        if self.meter is None or not self._follows:
+            return None
+        path = self.meter.path(homes)
+        if self._hand is not None:
+            path.hand = self._hand.gained(homes)
+        return path
 
     def read(
         self, homes: Sequence[int], world: WorldState, measured: Readings | None = None
@@ -106,6 +124,8 @@ class MapSensors:
         readings = Readings() if measured is None else dataclasses.replace(measured)
         if self._shows_way and self.meter is not None:
             readings.way = self.meter.ahead(homes, world.base)
+        if self._shows_hand and self._hand is not None:
+            readings.hand = self._hand.ahead(homes, world)
         if self._scanner is not None:
             readings.scan = self._scanner.ranges(homes, world.base)
         if self._facing is not None:
@@ -139,6 +159,8 @@ class MapSensors:
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
         """What a home is on its way with, as numpy copies by name, for snapshots."""
         arrays = {} if self.meter is None else self.meter.to_arrays(home)
+        if self._hand is not None:
+            arrays |= self._hand.to_arrays(home)
         if self._scanner is not None:
             arrays[_SCANNED] = self._scanned[home].copy()
         if self._facing is not None:
@@ -164,6 +186,12 @@ class MapSensors:
             if array is not None:
                 check_array(name, array, shape)
         layout = episode.layout
+        if self._hand is not None:
+            names = self._hand.names()
+            if missing := [name for name in names if name not in arrays]:
+                raise UserError(f"path: arrays {', '.join(missing)} missing")
+            hand = {name: arrays.pop(name) for name in names}
+            self._hand.restore(home, hand, layout, self._skill.destination(state)[0])
         self._size(home, episode, int(state.object[0]))
         if self.meter is not None:
             self.meter.restore(home, arrays, layout, self._skill.destination(state)[0])

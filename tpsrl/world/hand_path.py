@@ -1,0 +1,265 @@
+"""The way of the cup through the air to a point, around furniture.
+
+Distances spread from the point over a cube of cells around it, from free cell to free cell. A cell
+is free where a ball of the cup's size meets no furniture. As the crow flies a hand in an open
+fridge may be 0.5 m from an object on the counter beside it; by this way it is 1.5 m.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from tpsrl.runtime.compiled import njit
+from tpsrl.world.floor import Joints, layout_obstacles
+
+CELL_M = 0.06
+_CELLS = 13  # from the middle of the cube to each side
+_SIDE = 2 * _CELLS + 1
+REACH_M = (_CELLS + 0.5) * CELL_M  # from the point to the sides of the cube
+_ROOM_M = 0.04  # around the middle of the cup
+_UP = 4  # cells above the point in which the cup may touch what lies there
+_NEAR = 2  # cells around the cup's own in which its way may begin
+_AHEAD = 4  # cells to where the way is shown to lead
+_COSTS = (0, 10, 14, 17)  # of a step along one, two, three axes: tenths of a cell
+_FAR = np.iinfo(np.int32).max
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HandField:
+    """Distances (m) to a point of cells around it.
+
+    Cell (i, j, k) is centred at `origin` + `CELL_M` (i, j, k); its distance is inf where it is not
+    free, or where no way leads from it to the point.
+    """
+
+    origin: np.ndarray  # (3,)
+    distance: np.ndarray  # (n, n, n) float32
+
+
+@functools.lru_cache(maxsize=256)
+def hand_field(layout: str, point: tuple[float, float, float], joints: Joints) -> HandField:
+    """Distances to a point, with doors and drawers where they stand.
+
+    Args:
+        layout: "SET/NAME"
+        point: x, y, z in metres
+        joints: of doors and drawers
+    """
+    origin = np.asarray(point) - _CELLS * CELL_M
+    obstacles = layout_obstacles(layout, joints)
+    offset = np.abs(obstacles.centre - np.asarray(point))
+    extent = np.einsum("kij,kj->ki", np.abs(obstacles.rotation), obstacles.half)
+    near = (offset < extent + REACH_M + _ROOM_M).all(axis=1)
+    boxes = obstacles.centre[near], obstacles.rotation[near], obstacles.half[near]
+    return HandField(origin, spread(origin, *boxes))
+
+
+class HandFields:
+    """One field for each of n homes, asked together."""
+
+    def __init__(self, num_homes: int) -> None:
+        self._origin = np.zeros((num_homes, 3))
+        self._distance = np.full((num_homes, _SIDE, _SIDE, _SIDE), np.inf, np.float32)
+
+    def set(self, home: int, field: HandField) -> None:
+        """Gives a home its field."""
+        self._origin[home], self._distance[home] = field.origin, field.distance
+
+    def ahead(self, homes: np.ndarray, cup: np.ndarray, base: np.ndarray) -> np.ndarray:
+        """What is left from cups (n, 3), and where the way leads next, (n, 4).
+
+        Metres along the way, and a place on it some 0.25 m ahead, from the cup, along the axes of
+        the base (n, 3). Where no way is known, (0, 0, 0, 0).
+        """
+        homes = np.asarray(homes, dtype=np.int64)
+        cup, base = (np.ascontiguousarray(values, np.float64) for values in (cup, base))
+        return _ahead_of(self._distance, self._origin, homes, cup, base)
+
+
+@njit(cache=True)
+def spread(
+    origin: np.ndarray, centre: np.ndarray, rotation: np.ndarray, half: np.ndarray
+) -> np.ndarray:
+    """The distances (n, n, n) of a cube of cells to the one in its middle.
+
+    Obstacles are boxes: centres (k, 3), rotations (k, 3, 3), half extents (k, 3).
+    """
+    blocked = np.zeros((_SIDE, _SIDE, _SIDE), dtype=np.bool_)
+    for k in range(len(half)):
+        _block(blocked, origin, centre[k], rotation[k], half[k])
+    steps = np.full(_SIDE**3, _FAR, dtype=np.int32)
+    # What is reached at a cost is a linked list, so that they come in the order of their costs.
+    first = np.full(_SIDE**3 + 32, -1, dtype=np.int32)
+    cell_of = np.empty(6 * _SIDE**3, dtype=np.int32)
+    after = np.empty(6 * _SIDE**3, dtype=np.int32)
+    count = 0
+    for up in range(_UP + 1):
+        cell = (_CELLS * _SIDE + _CELLS) * _SIDE + _CELLS + up
+        steps[cell] = 10 * up
+        cell_of[count], after[count], first[10 * up] = cell, first[10 * up], count
+        count += 1
+        if not blocked[_CELLS, _CELLS, _CELLS + up]:
+            break
+    highest = 10 * _UP
+    cost = 0
+    while cost <= highest:
+        entry = first[cost]
+        while entry >= 0:
+            cell, entry = cell_of[entry], after[entry]
+            if steps[cell] != cost:
+                continue
+            i, j, k = cell // (_SIDE * _SIDE), cell // _SIDE % _SIDE, cell % _SIDE
+            for di in range(-1, 2):
+                for dj in range(-1, 2):
+                    for dk in range(-1, 2):
+                        ni, nj, nk = i + di, j + dj, k + dk
+                        if min(ni, nj, nk) < 0 or max(ni, nj, nk) >= _SIDE:
+                            continue
+                        if blocked[ni, nj, nk]:
+                            continue
+                        other = (ni * _SIDE + nj) * _SIDE + nk
+                        total = cost + _COSTS[abs(di) + abs(dj) + abs(dk)]
+                        if total >= steps[other] or total >= len(first):
+                            continue
+                        if count == len(cell_of):
+                            continue
+                        steps[other] = total
+                        cell_of[count], after[count], first[total] = other, first[total], count
+                        count += 1
+                        highest = max(highest, total)
+        cost += 1
+    distance = np.empty((_SIDE, _SIDE, _SIDE), dtype=np.float32)
+    for cell in range(_SIDE**3):
+        i, j, k = cell // (_SIDE * _SIDE), cell // _SIDE % _SIDE, cell % _SIDE
+        far = steps[cell] == _FAR
+        distance[i, j, k] = np.inf if far else 0.1 * CELL_M * steps[cell]
+    return distance
+
+
+@njit(cache=True)
+def _block(
+    blocked: np.ndarray,
+    origin: np.ndarray,
+    centre: np.ndarray,
+    rotation: np.ndarray,
+    half: np.ndarray,
+) -> None:
+    """Marks the cells whose centre is within `_ROOM_M` of a box, along its axes."""
+    low, high = np.empty(3, np.int64), np.empty(3, np.int64)
+    for axis in range(3):
+        extent = _ROOM_M
+        for side in range(3):
+            extent += abs(rotation[axis, side]) * half[side]
+        low[axis] = max(int(np.ceil((centre[axis] - extent - origin[axis]) / CELL_M)), 0)
+        high[axis] = min(int((centre[axis] + extent - origin[axis]) / CELL_M), _SIDE - 1)
+    for i in range(low[0], high[0] + 1):
+        x = origin[0] + i * CELL_M - centre[0]
+        for j in range(low[1], high[1] + 1):
+            y = origin[1] + j * CELL_M - centre[1]
+            for k in range(low[2], high[2] + 1):
+                z = origin[2] + k * CELL_M - centre[2]
+                inside = True
+                for side in range(3):
+                    at = rotation[0, side] * x + rotation[1, side] * y + rotation[2, side] * z
+                    inside = inside and abs(at) <= half[side] + _ROOM_M
+                if inside:
+                    blocked[i, j, k] = True
+
+
+@njit(cache=True)
+def _ahead_of(
+    distance: np.ndarray,
+    origin: np.ndarray,
+    homes: np.ndarray,
+    cup: np.ndarray,
+    base: np.ndarray,
+) -> np.ndarray:
+    out = np.zeros((len(homes), 4))
+    cell, at = np.empty(3, np.int64), np.empty(3)
+    for n in range(len(homes)):
+        field, low = distance[homes[n]], origin[homes[n]]
+        left = _begin(field, low, cup[n], cell)
+        if not np.isfinite(left):
+            continue
+        if field[cell[0], cell[1], cell[2]] < _NEAR * CELL_M:
+            for axis in range(3):
+                cell[axis] = _CELLS
+        else:
+            for _ in range(_AHEAD):
+                _descend(field, cell)
+        for axis in range(3):
+            at[axis] = low[axis] + cell[axis] * CELL_M - cup[n, axis]
+        c, s = np.cos(base[n, 2]), np.sin(base[n, 2])
+        out[n, 0] = left
+        out[n, 1], out[n, 2], out[n, 3] = c * at[0] + s * at[1], c * at[1] - s * at[0], at[2]
+    return out
+
+
+@njit(cache=True)
+def _begin(field: np.ndarray, low: np.ndarray, cup: np.ndarray, cell: np.ndarray) -> float:
+    """What is left from a cup, and the `cell` where its way begins.
+
+    Outside of the cube, and where nothing around it is free, that is on the cube's side.
+    """
+    best = np.inf
+    if not np.isfinite(cup).all():
+        return best
+    near = np.empty(3, np.int64)
+    for axis in range(3):
+        near[axis] = int(np.rint(min(max((cup[axis] - low[axis]) / CELL_M, -9.0), 1.0 * _SIDE + 9)))
+    for i in range(max(near[0] - _NEAR, 0), min(near[0] + _NEAR, _SIDE - 1) + 1):
+        for j in range(max(near[1] - _NEAR, 0), min(near[1] + _NEAR, _SIDE - 1) + 1):
+            for k in range(max(near[2] - _NEAR, 0), min(near[2] + _NEAR, _SIDE - 1) + 1):
+                best = _better(field, low, cup, i, j, k, best, cell)
+    if np.isfinite(best):
+        return best
+    last = _SIDE - 1
+    for i in range(_SIDE):
+        for j in range(_SIDE):
+            inner = 0 < i < last and 0 < j < last
+            for k in range(0, _SIDE, last if inner else 1):
+                best = _better(field, low, cup, i, j, k, best, cell)
+    return best
+
+
+@njit(cache=True)
+def _better(
+    field: np.ndarray,
+    low: np.ndarray,
+    cup: np.ndarray,
+    i: int,
+    j: int,
+    k: int,
+    best: float,
+    cell: np.ndarray,
+) -> float:
+    """The smaller of `best` and what is left by way of a cell, which is then noted."""
+    dx, dy, dz = (
+        low[0] + i * CELL_M - cup[0],
+        low[1] + j * CELL_M - cup[1],
+        low[2] + k * CELL_M - cup[2],
+    )
+    left = field[i, j, k] + np.sqrt(dx * dx + dy * dy + dz * dz)
+    if left < best:
+        cell[0], cell[1], cell[2] = i, j, k
+        return left
+    return best
+
+
+@njit(cache=True)
+def _descend(field: np.ndarray, cell: np.ndarray) -> None:
+    """Moves on to the neighbour of a cell by which the way is shortest."""
+    i, j, k = cell
+    best = field[i, j, k]
+    for di in range(-1, 2):
+        for dj in range(-1, 2):
+            for dk in range(-1, 2):
+                ni, nj, nk = i + di, j + dj, k + dk
+                if min(ni, nj, nk) < 0 or max(ni, nj, nk) >= _SIDE:
+                    continue
+                step = 0.1 * CELL_M * _COSTS[abs(di) + abs(dj) + abs(dk)]
+                total = field[ni, nj, nk] + step
+                if field[ni, nj, nk] < field[i, j, k] and total < best + 1e-6:
+                    best = total
+                    cell[0], cell[1], cell[2] = ni, nj, nk
