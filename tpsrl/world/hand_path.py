@@ -50,7 +50,7 @@ def hand_field(layout: str, point: tuple[float, float, float], joints: Joints) -
     obstacles = layout_obstacles(layout, joints)
     offset = np.abs(obstacles.centre - np.asarray(point))
     extent = np.einsum("kij,kj->ki", np.abs(obstacles.rotation), obstacles.half)
-    near = (offset < extent + REACH_M + _ROOM_M).all(axis=1)
+    near = (offset < extent + REACH_M + 2.0 * _ROOM_M).all(axis=1)
     boxes = obstacles.centre[near], obstacles.rotation[near], obstacles.half[near]
     return HandField(origin, spread(origin, *boxes))
 
@@ -148,9 +148,9 @@ def _block(
     """Marks the cells whose centre is within `_ROOM_M` of a box, along its axes."""
     low, high = np.empty(3, np.int64), np.empty(3, np.int64)
     for axis in range(3):
-        extent = _ROOM_M
+        extent = 0.0
         for side in range(3):
-            extent += abs(rotation[axis, side]) * half[side]
+            extent += abs(rotation[axis, side]) * (half[side] + _ROOM_M)
         low[axis] = max(int(np.ceil((centre[axis] - extent - origin[axis]) / CELL_M)), 0)
         high[axis] = min(int((centre[axis] + extent - origin[axis]) / CELL_M), _SIDE - 1)
     for i in range(low[0], high[0] + 1):
