@@ -2,8 +2,8 @@
 
 Such floor is within `REACH_M` of the point, and the line to it from the shoulder, or from above
 the shoulder at the height of the point, is free: not behind an open door, a wall or the back of a
-chair. What lies in a drawer or a sink is got at from above its rim. A level line, into a shelf,
-keeps away from what stands beside it, so that the forearm has room.
+chair. What lies in a drawer or a sink is got at from above its rim. But for its end the line keeps
+away from what stands beside it, so that the forearm has room.
 
 Only the surroundings of the point are mapped, in a tenth of the time that a whole apartment takes,
 unless the way leads through other rooms.
@@ -39,7 +39,8 @@ _CHOICES_M = (
 _BESIDE_CELLS = 2.0  # beyond that room, how far from a part of the floor a base counts as on it
 _SHORT_M = 0.05  # of the point, where the line ends: what is touched is no obstacle
 _ABOVE_M = (0.0, 0.1, 0.2, 0.3)  # the arm comes down from
-_BESIDE_M = (0.1, 0.05, 0.0)  # that a level line keeps away; the first that leaves any floor
+_BESIDE_M = (0.1, 0.05)  # that a line keeps away on its sides; the first that leaves any floor
+_ELBOW_M = 0.25  # from the point, where the line needs no room beside it
 _UPRIGHT = 0.5  # cosine to the vertical, beyond which the axis of an obstacle counts as upright
 _TINY = 1e-12
 
@@ -194,11 +195,14 @@ def _seen(
     near = away < REACH_M[-1] + _SHOULDER_M + np.linalg.norm(obstacles.half, axis=1)
     rotation = obstacles.rotation[near]
     level = np.abs(rotation[:, 2]) < _UPRIGHT  # (k, 3) bool, of the obstacles' axes
-    for beside in _BESIDE_M if point[2] > _SHOULDER_M else (0.0,):
-        half = obstacles.half[near] + beside * level
-        seen = _sees_over(places, np.asarray(point), obstacles.centre[near], rotation, half)
-        if seen.any():
-            break
+    goal, centre, half = np.asarray(point), obstacles.centre[near], obstacles.half[near]
+    seen = _sees_over(places, goal, centre, rotation, half)
+    for beside in _BESIDE_M:
+        wide = half + beside * level
+        roomy = seen.copy()
+        roomy[seen] = _sees_over(places[seen], goal, centre, rotation, wide, _ELBOW_M)
+        if roomy.any():
+            return roomy
     return seen
 
 
@@ -208,15 +212,16 @@ def _sees_over(
     centre: np.ndarray,
     rotation: np.ndarray,
     half: np.ndarray,
+    short_m: float = _SHORT_M,
 ) -> np.ndarray:
     """`sees`, also over the rim of what the point lies in: by way of a place above it."""
     free = np.zeros(len(places), dtype=np.bool_)
     for height in _ABOVE_M:
         above = point + np.array([0.0, 0.0, height])
-        if height and not _is_free(point, above, centre, rotation, half):
+        if height and short_m == _SHORT_M and not _is_free(point, above, centre, rotation, half):
             break
         other = np.flatnonzero(~free)
-        free[other] = sees(places[other], above, centre, rotation, half)
+        free[other] = sees(places[other], above, centre, rotation, half, short_m)
     return free
 
 
@@ -241,10 +246,12 @@ def sees(
     centre: np.ndarray,
     rotation: np.ndarray,
     half: np.ndarray,
+    short_m: float = _SHORT_M,
 ) -> np.ndarray:
     """Whether the shoulder above places (n, 2) has a free line to a point (3,), (n,) bool.
 
-    Obstacles are boxes: centres (k, 3), rotations (k, 3, 3), half extents (k, 3).
+    The last `short_m` of the line may meet something. Obstacles are boxes: centres (k, 3),
+    rotations (k, 3, 3), half extents (k, 3).
     """
     free = np.ones(len(places), dtype=np.bool_)
     start = np.empty(3)
@@ -252,7 +259,7 @@ def sees(
         # Higher points are on shelves, whose boards a line from below would meet.
         start[0], start[1], start[2] = places[i, 0], places[i, 1], max(_SHOULDER_M, point[2])
         length = np.sqrt(((point - start) ** 2).sum())
-        end = max(1.0 - _SHORT_M / length, 0.0)
+        end = max(1.0 - short_m / length, 0.0)
         free[i] = _free_line(start, point, end, centre, rotation, half)
     return free
 
