@@ -23,6 +23,8 @@ _NEAR = 2  # cells around the cup's own in which its way may begin
 _AHEAD = 4  # cells to where the way is shown to lead
 _COSTS = (0, 10, 14, 17)  # of a step along one, two, three axes: tenths of a cell
 _FAR = np.iinfo(np.int32).max
+_MOST_STEPS = 10 * 8 * _SIDE  # the longest way that is followed, tenths of a cell
+_ENTRIES = 6 * _SIDE**3  # of the lists; a cell is seldom reached more than three times
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,56 +87,55 @@ def spread(
 
     Obstacles are boxes: centres (k, 3), rotations (k, 3, 3), half extents (k, 3).
     """
-    blocked = np.zeros((_SIDE, _SIDE, _SIDE), dtype=np.bool_)
+    # A layer of blocked cells all around, so that no step leaves the array.
+    wide = _SIDE + 2
+    blocked = np.ones((wide, wide, wide), dtype=np.bool_)
+    inner = blocked[1:-1, 1:-1, 1:-1]
+    inner[:] = False
     for k in range(len(half)):
-        _block(blocked, origin, centre[k], rotation[k], half[k])
-    steps = np.full(_SIDE**3, _FAR, dtype=np.int32)
-    # What is reached at a cost is a linked list, so that they come in the order of their costs.
-    first = np.full(_SIDE**3 + 32, -1, dtype=np.int32)
-    cell_of = np.empty(6 * _SIDE**3, dtype=np.int32)
-    after = np.empty(6 * _SIDE**3, dtype=np.int32)
+        _block(inner, origin, centre[k], rotation[k], half[k])
+    closed = blocked.ravel()
+    offset, price = np.empty(26, np.int64), np.empty(26, np.int32)
     count = 0
+    for di in range(-1, 2):
+        for dj in range(-1, 2):
+            for dk in range(-1, 2):
+                if di or dj or dk:
+                    offset[count] = (di * wide + dj) * wide + dk
+                    price[count] = _COSTS[abs(di) + abs(dj) + abs(dk)]
+                    count += 1
+    steps = np.full(wide**3, _FAR, dtype=np.int32)
+    # What is reached at a cost is a linked list, so that they come in the order of their costs.
+    first = np.full(_MOST_STEPS + 18, -1, dtype=np.int32)
+    cell_of = np.empty(_ENTRIES, dtype=np.int32)
+    after = np.empty(_ENTRIES, dtype=np.int32)
+    count = 0
+    middle = ((_CELLS + 1) * wide + _CELLS + 1) * wide + _CELLS + 1
     for up in range(_UP + 1):
-        cell = (_CELLS * _SIDE + _CELLS) * _SIDE + _CELLS + up
-        steps[cell] = 10 * up
-        cell_of[count], after[count], first[10 * up] = cell, first[10 * up], count
+        steps[middle + up] = 10 * up
+        cell_of[count], after[count], first[10 * up] = middle + up, first[10 * up], count
         count += 1
-        if not blocked[_CELLS, _CELLS, _CELLS + up]:
+        if not closed[middle + up]:
             break
-    highest = 10 * _UP
-    cost = 0
-    while cost <= highest:
+    highest, cost = 10 * _UP, 0
+    while cost <= min(highest, _MOST_STEPS):
         entry = first[cost]
         while entry >= 0:
             cell, entry = cell_of[entry], after[entry]
             if steps[cell] != cost:
                 continue
-            i, j, k = cell // (_SIDE * _SIDE), cell // _SIDE % _SIDE, cell % _SIDE
-            for di in range(-1, 2):
-                for dj in range(-1, 2):
-                    for dk in range(-1, 2):
-                        ni, nj, nk = i + di, j + dj, k + dk
-                        if min(ni, nj, nk) < 0 or max(ni, nj, nk) >= _SIDE:
-                            continue
-                        if blocked[ni, nj, nk]:
-                            continue
-                        other = (ni * _SIDE + nj) * _SIDE + nk
-                        total = cost + _COSTS[abs(di) + abs(dj) + abs(dk)]
-                        if total >= steps[other] or total >= len(first):
-                            continue
-                        if count == len(cell_of):
-                            continue
-                        steps[other] = total
-                        cell_of[count], after[count], first[total] = other, first[total], count
-                        count += 1
-                        highest = max(highest, total)
+            for n in range(26):
+                other = cell + offset[n]
+                total = cost + price[n]
+                if closed[other] or total >= steps[other] or count == _ENTRIES:
+                    continue
+                steps[other] = total
+                cell_of[count], after[count], first[total] = other, first[total], count
+                count += 1
+                highest = max(highest, total)
         cost += 1
-    distance = np.empty((_SIDE, _SIDE, _SIDE), dtype=np.float32)
-    for cell in range(_SIDE**3):
-        i, j, k = cell // (_SIDE * _SIDE), cell // _SIDE % _SIDE, cell % _SIDE
-        far = steps[cell] == _FAR
-        distance[i, j, k] = np.inf if far else 0.1 * CELL_M * steps[cell]
-    return distance
+    found = steps.reshape((wide, wide, wide))[1:-1, 1:-1, 1:-1]
+    return np.where(found == _FAR, np.inf, 0.1 * CELL_M * found).astype(np.float32)
 
 
 @njit(cache=True)
