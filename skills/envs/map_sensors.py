@@ -88,12 +88,10 @@ class MapSensors:
         world: WorldState,
     ) -> None:
         """The skill begins in m homes with these episodes, tasks and present worlds."""
-        if self.meter is not None:
-            layouts = [episode.layout for episode in episodes]
-            self.meter.begin(homes, layouts, self._skill.destination(state), world)
-        if self._hand is not None:
-            layouts = [episode.layout for episode in episodes]
-            self._hand.begin(homes, layouts, self._skill.destination(state), world)
+        layouts = [episode.layout for episode in episodes]
+        for meter in (self.meter, self._hand):
+            if meter is not None:
+                meter.begin(homes, layouts, self._skill.destination(state), world)
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])

@@ -67,15 +67,12 @@ def approach(
         start: x and y in metres of the base
     """
     near = _surroundings(layout, point, joints)
-    for room, reach in _CHOICES_M:
-        field = _way(near, point, start, room, reach)
-        if field is not None:
-            return field
-    whole = _whole(layout, point, joints)
-    for room, reach in _CHOICES_M:
-        field = _way(whole, point, start, room, reach)
-        if field is not None:
-            return _cut(field, near)
+    field = _way(near, point, start)
+    if field is not None:
+        return field
+    field = _way(_whole(layout, point, joints), point, start)
+    if field is not None:
+        return _cut(field, near)
     floor = FreeFloor.of_cells(largest_part(near.free(0.0)), near.origin, _CELL_M)
     if floor.snap(point[0], point[1]) is None:
         nowhere = np.full((*near.clearance.shape, 3), np.inf, dtype=np.float32)
@@ -103,34 +100,29 @@ class _Floor:
 
 
 def _way(
-    floor: _Floor,
-    point: tuple[float, float, float],
-    start: Sequence[float] | np.ndarray,
-    room: float,
-    reach: float,
+    floor: _Floor, point: tuple[float, float, float], start: Sequence[float] | np.ndarray
 ) -> DistanceField | None:
-    """Distances with so much room, to where the arm reaches so far, None if there is no way."""
+    """Distances by the first of `_CHOICES_M` that leaves a way from `start`, None without one."""
+    parts: dict[float, np.ndarray | None] = {}
+    for room, reach in _CHOICES_M:
+        if room not in parts:
+            parts[room] = _part_at(floor, start, room)
+        part = parts[room]
+        if part is None:
+            continue
+        iy, ix = np.nonzero(part & (floor.reach < reach))
+        if len(iy):
+            places = (np.stack([ix, iy], axis=1) + 0.5) * _CELL_M + floor.origin
+            free = FreeFloor.of_cells(part, floor.origin, _CELL_M)
+            return distance_field(free, point, roots=places)
+    return None
+
+
+def _part_at(floor: _Floor, start: Sequence[float] | np.ndarray, room: float) -> np.ndarray | None:
+    """The connected part (ny, nx) bool that a base at `start` is on or right beside, if any."""
     parts = ndimage.label(floor.free(room))[0]
-    part = _part_at(parts, floor.origin, start, room)
-    if not part:
-        return None
-    iy, ix = np.nonzero((parts == part) & (floor.reach < reach))
-    if not len(iy):
-        return None
-    places = (np.stack([ix, iy], axis=1) + 0.5) * _CELL_M + floor.origin
-    free = FreeFloor.of_cells(parts == part, floor.origin, _CELL_M)
-    return distance_field(free, point, roots=places)
-
-
-def _part_at(
-    parts: np.ndarray,
-    origin: tuple[float, float],
-    start: Sequence[float] | np.ndarray,
-    room: float,
-) -> int:
-    """Which of the connected parts (ny, nx) a base at `start` is on, or right beside; 0: none."""
     ny, nx = parts.shape
-    x, y = ((at - low) / _CELL_M for at, low in zip(start[:2], origin, strict=True))
+    x, y = ((at - low) / _CELL_M for at, low in zip(start[:2], floor.origin, strict=True))
     reach = room / _CELL_M + _BESIDE_CELLS
     rows = np.arange(max(int(y - reach), 0), min(int(y + reach) + 1, ny))
     columns = np.arange(max(int(x - reach), 0), min(int(x + reach) + 1, nx))
@@ -138,8 +130,9 @@ def _part_at(
     away = np.hypot((rows + 0.5 - y)[:, None], columns + 0.5 - x)
     away[around == 0] = np.inf
     if not away.size or away.min() > reach:
-        return 0
-    return int(around.flat[int(np.argmin(away))])
+        return None
+    part: np.ndarray = parts == around.flat[int(np.argmin(away))]
+    return part
 
 
 def _cut(field: DistanceField, near: _Floor) -> DistanceField:
