@@ -21,7 +21,7 @@ from tpsrl.world.layouts import resolve
 from tpsrl.world.objects import ObjectKind, object_kind
 from tpsrl.world.state import JOINTS
 
-ENGINE = f"mujoco-{mujoco.__version__}/4"
+ENGINE = f"mujoco-{mujoco.__version__}/5"
 
 _FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
 _HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost

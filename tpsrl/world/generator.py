@@ -28,7 +28,7 @@ from tpsrl.world.reach import static_bodies
 from tpsrl.world.scenarios import Scenario, TargetDraw
 from tpsrl.world.slots import CAPACITIES
 
-VERSION = 5  # of what comes out; part of the cache's key
+VERSION = 6  # of what comes out; part of the cache's key
 DROP_M = 0.001  # objects are put this high over a surface before they settle
 _MARGIN_M = 0.002  # between objects, and from furniture; habitat-lab's generator lets none touch
 _INTO_M = (
