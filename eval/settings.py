@@ -26,7 +26,7 @@ class RunSettings:
     )
     engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
-        "val", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
+        "val", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
     num_episodes: int | None = config.option(
         None,
@@ -198,7 +198,7 @@ class BankSettings(_CarriesOutPlans):
     )
     engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
-        "train", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
+        "train", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
     num_episodes: int | None = config.option(
         None,

@@ -1,4 +1,4 @@
-"""Training apartments with the fridge elsewhere."""
+"""Training apartments with fridge and furniture elsewhere."""
 
 import math
 
@@ -10,21 +10,24 @@ from skills.starts.source import StartSource
 from tpsrl.errors import UserError
 from tpsrl.world import rearranging
 from tpsrl.world.floor import layout_obstacles
+from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import load_layout_set, resolve
 from tpsrl.world.placement import box_prism, furniture
 from tpsrl.world.scenarios import FRIDGE
 
 SET = load_layout_set("replica_cad")
-NAMES = rearranging.names(SET)
+EVERY = rearranging.names(SET)
+NAMES = [name for name in EVERY if name[-1] in "12"]  # the fridge has moved
+FURNISHED = [name for name in EVERY if name[-1] in "34"]
 HELD_OUT = {layout.poses["fridge"].pos[:2] for layout in SET.split("val")}
 
 
-def test_each_training_apartment_has_two_and_no_other_has() -> None:
+def test_each_training_apartment_has_four_and_no_other_has() -> None:
     plain = [layout.name for layout in SET.split("train")]
-    assert [name[:-2] for name in NAMES] == plain + plain
-    assert {name[-2:] for name in NAMES} == {"~1", "~2"}
-    with pytest.raises(UserError, match="unknown value 'v3_sc0_staging_00~3'; did you mean"):
-        SET.layout("v3_sc0_staging_00~3")
+    assert [name[:-2] for name in EVERY] == plain * 4
+    assert [name[-2:] for name in EVERY[:: len(plain)]] == ["~1", "~2", "~3", "~4"]
+    with pytest.raises(UserError, match="unknown value 'v3_sc0_staging_00~5'; did you mean"):
+        SET.layout("v3_sc0_staging_00~5")
     with pytest.raises(UserError, match="layout: unknown value 'v3_sc3_staging_00~1'"):
         resolve("replica_cad/v3_sc3_staging_00~1")
 
@@ -50,6 +53,42 @@ def test_the_fridge_is_in_nothing(name: str) -> None:
     assert own
     for i in own:
         assert others.fits(box_prism(every.centre[i], every.rotation[i], every.half[i]), 0.0)
+
+
+def test_counter_fridge_and_furniture_have_moved() -> None:
+    places, ends, moved, gone = set(), [], [], []
+    for name in FURNISHED:
+        found, plain = SET.layout(name), SET.layout(name[:-2])
+        assert (found.split, found.family) == ("rearranged", plain.family)
+        assert set(found.poses) == set(plain.poses)
+        counter, fridge = found.poses["kitchen_counter"], found.poses["fridge"]
+        assert min(math.dist(fridge.pos[:2], other) for other in HELD_OUT) >= 0.6
+        places.add((round(counter.pos[0], 1), round(counter.pos[1], 1)))
+        along = (quat_matrix(counter.quat).T @ np.subtract(fridge.pos, counter.pos))[1]
+        ends.append(np.sign(along) if 1.85 < abs(along) < 2.1 else 0)
+        cupboard = found.poses["kitchenCupboard_01"]
+        above = quat_matrix(counter.quat).T @ np.subtract(cupboard.pos, counter.pos)
+        np.testing.assert_allclose(above, [-0.3, 0.0, 1.5], atol=0.02)
+        there = [body for body, pose in plain.poses.items() if pose.present]
+        moved.append(np.mean([found.poses[body] != plain.poses[body] for body in there]))
+        gone.append(sum(not found.poses[body].present for body in there))
+    assert len(places) > 60
+    assert np.mean(np.equal(ends, 1)) > 0.25 and np.mean(np.equal(ends, -1)) > 0.25
+    assert 0.4 < np.mean(moved) < 0.9
+    assert np.mean(gone) < 0.5 and max(gone) <= 2  # what fits nowhere
+
+
+@pytest.mark.parametrize("name", FURNISHED[::9])
+def test_furniture_is_not_inside_other_furniture(name: str) -> None:
+    layout, plain = f"replica_cad/{name}", SET.layout(name[:-2])
+    every = layout_obstacles(layout)
+    bodies = [box.partition("/")[0] for box in every.names]
+    found = SET.layout(name)
+    moved = {b for b in plain.poses if found.poses[b] != plain.poses[b]}
+    for i, body in enumerate(bodies):
+        if body in moved:
+            own = box_prism(every.centre[i], every.rotation[i], every.half[i])
+            assert furniture(layout, without=body).fits(own, -0.03), every.names[i]
 
 
 def test_every_other_one_has_something_beside_its_hinge() -> None:

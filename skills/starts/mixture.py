@@ -1,7 +1,7 @@
 """Mixtures of start states, as they are asked for: `own:0.5,bank:DIR/navigate:0.5`.
 
 Parts are separated by commas. A part is `own`, the skill's own distribution, or `rearranged`, the
-same in apartments of training with the fridge elsewhere (`tpsrl.world.rearranging`), or
+same in training apartments with fridge and furniture elsewhere (`tpsrl.world.rearranging`), or
 `near:METRES`, the skill's own with the robot anywhere within that distance, or `bank:DIR/SKILL`,
 the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
 those in which that one had succeeded or failed, or `along:DIR`, states within recorded runs of the

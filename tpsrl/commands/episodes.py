@@ -26,7 +26,7 @@ class EpisodesSettings:
         "scenario", Scenario, None, "name or file of the scenario", files=True
     )
     split: Literal["train", "val", "rearranged"] = config.option(
-        "val", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
+        "val", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
     num: int = config.option(100, "number of episodes", minimum=1, maximum=config.MOST_EPISODES)
     seed: int = config.option(0, "seed of episode generation", minimum=0)

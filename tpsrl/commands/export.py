@@ -207,7 +207,8 @@ def _apartments(training: Any) -> str:
         with contextlib.suppress(UserError):
             parts += mixture.parse(given) if mixture.is_mixture(given) else []
     if any(part.rearranged or _split_of(part.folder) == rearranging.SPLIT for part in parts):
-        text += f" and {len(rearranging.names(layout_set))} of these with the fridge elsewhere"
+        rearranged = rearranging.names(layout_set)[: training.num_episodes]
+        text += f" and {len(rearranged)} of these with fridge or furniture elsewhere"
     return text
 
 

@@ -41,7 +41,7 @@ class PlanSettings:
     )
     episode: int = config.option(0, "index of the episode, from 0", minimum=0, maximum=10**8 - 1)
     split: Literal["train", "val", "rearranged"] = config.option(
-        "val", "split of the apartments: train, val, or rearranged (train with the fridge moved)"
+        "val", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
     seed: int = config.option(0, "seed of episode generation", minimum=0)
     episodes: str | None = config.option(

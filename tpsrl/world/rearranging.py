@@ -1,29 +1,35 @@
-"""Apartments of the training split with the fridge somewhere else, for more variety in training.
+"""Training apartments with fridge and furniture in other places, for more variety in training.
 
-HAB's 63 training apartments are three rooms furnished in many ways: their fridge stands in three
-places in all, and in the validation apartments in a fourth, its hinge beside a wall. Who opens or
-closes it learns the three by heart. Here it stands anywhere along the walls, every other time with
-a wall or something else beside its hinge, and never near the place that validation has it in.
+HAB's 63 training apartments are three rooms furnished in many ways. Counter and fridge stand in
+three places in all; in the validation apartments the fridge is at the other end of the counter, its
+hinge beside a wall. Policies learn the three by heart. Four variants of each apartment are always
+the same:
 
-NAME~1 and NAME~2 are what becomes of apartment NAME, always the same.
+NAME~1, NAME~2: the fridge is anywhere along the walls, every other time with a wall or something
+    else beside its hinge.
+NAME~3, NAME~4: counter, fridge and other furniture are moved (`tpsrl.world.furnishing`).
+
+The fridge is never near the place that validation has it in.
 """
 
 import functools
 import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from tpsrl.errors import RunError, unknown
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
+from tpsrl.world.furnishing import NoRoomError, furnished
 from tpsrl.world.geometry import yaw_quat
 from tpsrl.world.layouts import VARIANT, Layout, LayoutSet, Pose, load_layout_set
 from tpsrl.world.placement import box_prism, furniture
 from tpsrl.world.scenarios import FRIDGE
 
 SPLIT = "rearranged"
-_VARIANTS = 2  # of each apartment
+_FRIDGES, _VARIANTS = 2, 4  # of each apartment: with the fridge moved, and all
 _TRIES = 4000
 _OFF_M = 0.02  # the wall
 _STAND_M = (0.55, 0.75, 0.95)  # before its front the base has to be free
@@ -32,7 +38,7 @@ _UNLIKE_M = 0.6  # from where another split's apartments have it
 
 
 def names(layout_set: LayoutSet) -> list[str]:
-    """All of a set, the first of each apartment before the second ones."""
+    """All variants of a set: the first of each apartment, then the second ones, and so on."""
     plain = [layout.name for layout in layout_set.split("train")]
     return [f"{name}{VARIANT}{k + 1}" for k in range(_VARIANTS) for name in plain]
 
@@ -48,16 +54,44 @@ def rearranged(set_name: str, name: str) -> Layout:
     layout_set = load_layout_set(set_name)
     if name not in (known := names(layout_set)):
         raise unknown("layout", name, known)
-    plain = layout_set.layouts[name.partition(VARIANT)[0]]
+    original, _, number = name.partition(VARIANT)
+    plain = layout_set.layouts[original]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
+    make = _with_fridge_moved if int(number) <= _FRIDGES else _furnished
+    return replace(plain, name=name, split=SPLIT, poses=make(layout_set, plain, rng))
+
+
+def _with_fridge_moved(
+    layout_set: LayoutSet, plain: Layout, rng: np.random.Generator
+) -> Mapping[str, Pose]:
     fridge = _Fridge(layout_set, plain)
     beside = bool(rng.random() < 0.5)
     for _ in range(_TRIES):
         pose = fridge.along_a_wall(rng)
         if fridge.fits(pose, beside):
-            poses = {**plain.poses, fridge.body: pose}
-            return replace(plain, name=name, split=SPLIT, poses=poses)
-    raise RunError(f"layout {name}: there is no room for the fridge")
+            return {**plain.poses, fridge.body: pose}
+    raise RunError(f"layout {plain.name}: there is no room for the fridge")
+
+
+def _furnished(
+    layout_set: LayoutSet, plain: Layout, rng: np.random.Generator
+) -> Mapping[str, Pose]:
+    fridge, _ = layout_set.link(FRIDGE)
+    held_out = _held_out(layout_set, plain, fridge)
+    for _ in range(_TRIES):
+        try:
+            poses = furnished(layout_set, plain, rng)
+        except NoRoomError:
+            continue
+        if all(math.dist(poses[fridge].pos[:2], other) >= _UNLIKE_M for other in held_out):
+            return poses
+    raise RunError(f"layout {plain.name}: there is no room for the counter")
+
+
+def _held_out(layout_set: LayoutSet, plain: Layout, fridge: str) -> set[tuple[float, ...]]:
+    """Where the apartments of other splits have the fridge."""
+    others = (other for other in layout_set.layouts.values() if other.split != plain.split)
+    return {other.poses[fridge].pos[:2] for other in others}
 
 
 class _Fridge:
@@ -75,11 +109,7 @@ class _Fridge:
         self._others = furniture(layout, without=self.body)
         self._origin = np.array(floor_map(layout).origin)
         self._free = main_floor(layout)
-        self._held_out = {
-            other.poses[self.body].pos[:2]
-            for other in layout_set.layouts.values()
-            if other.split != plain.split
-        }
+        self._held_out = _held_out(layout_set, plain, self.body)
 
     def along_a_wall(self, rng: np.random.Generator) -> Pose:
         """With its back to any point of the walls."""

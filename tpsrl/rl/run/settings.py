@@ -88,7 +88,7 @@ class TrainSettings:
     along: int = config.option(
         0,
         "number of scripted runs to record first; half of the start states then lie along them "
-        "and a quarter have the fridge moved, unless start_states= is given",
+        "and a quarter are in rearranged apartments, unless start_states= is given",
         minimum=0,
         maximum=100_000,
     )

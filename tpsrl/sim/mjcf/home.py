@@ -22,9 +22,9 @@ _ANY_YAW = 0.3
 PARK_Z = 20.0  # above: the floor is a plane without end, and would push from below
 SPECK_M = 1e-3  # half extents of a slot's geoms that are not used
 NEVER_M = -100.0  # their margin: deeper than any two geoms can be inside each other
-# Rolling resistance, without which an apple that is let go rolls 2 m along a counter. With these a
-# ball and a can roll as far as their convex hulls of 320 and 22 facets (from 0.3 m/s 0.2 and 0.3 m),
-# which lose energy at every edge.
+# Without rolling resistance an apple that is let go rolls 2 m along a counter. With these, metres,
+# ball and can roll as far as their convex hulls of 320 and 22 facets do, which lose energy at every
+# edge: 0.2 and 0.3 m from 0.3 m/s.
 _ROLLING_M = {"box": 0.0, "cylinder": 0.002, "sphere": 0.003}
 _WOOD = (0.72, 0.55, 0.38, 1)
 _COLOURS = {

@@ -1,0 +1,165 @@
+"""Apartments furnished anew: kitchen, fridge and other furniture in other places.
+
+The counter goes to any wall, with its cupboard. The fridge stands at either end of the counter or
+at another wall. Every other body keeps its place or takes the one that it has in another apartment;
+it is left out where neither fits.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tpsrl.world.geometry import quat_matrix, yaw_quat
+from tpsrl.world.layouts import BodyKind, Box, Layout, LayoutSet, Pose, link_pose
+from tpsrl.world.placement import Crowd, Prism, box_prism
+from tpsrl.world.scenarios import DRAWERS, FRIDGE
+
+_OFF_M = 0.05  # of the wall: the cupboard reaches 4 cm farther back than the counter
+_FREE_M = 0.95  # in front of counter and fridge
+_GAP_M = (0.01, 0.15)  # between counter and fridge
+_BESIDE = 0.7  # share of apartments with the fridge at an end of the counter
+_KEPT = 0.5  # share of the other bodies that keep their place
+_BORROWED = 40  # apartments whose places are tried
+_TOUCH_M = 0.02  # by which the dataset's furniture may reach into each other
+_FIXED, _ABOVE = "door2", "kitchenCupboard_01"
+
+
+class NoRoomError(Exception):
+    """Counter or fridge does not fit where it was drawn."""
+
+
+def furnished(layout_set: LayoutSet, plain: Layout, rng: np.random.Generator) -> dict[str, Pose]:
+    """The pose of every body of an apartment made of `plain`.
+
+    Raises:
+        NoRoomError: with this draw; the next one may fit.
+    """
+    room = _Room(layout_set)
+    counter, fridge = (layout_set.link(key)[0] for key in (*list(DRAWERS.values())[:1], FRIDGE))
+    room.put(_FIXED, plain.poses[_FIXED])
+    room.put_at_a_wall(counter, plain.poses[counter], rng)
+    above = _moved(plain.poses[_ABOVE], plain.poses[counter], room.poses[counter])
+    room.put(_ABOVE, above)
+    if rng.random() < _BESIDE:
+        room.put_beside(fridge, counter, plain.poses[fridge], rng)
+    else:
+        room.put_at_a_wall(fridge, plain.poses[fridge], rng)
+    others = [layout for layout in layout_set.split(plain.split) if layout.name != plain.name]
+    for name in room.missing():
+        own = [plain.poses[name]] if rng.random() < _KEPT else []
+        drawn = [others[i].poses[name] for i in rng.permutation(len(others))[:_BORROWED]]
+        room.put_where_it_fits(name, [*own, *drawn] if plain.poses[name].present else [])
+    return {name: room.poses[name] for name in layout_set.bodies}
+
+
+class _Room:
+    """An apartment being furnished; `poses` are those of the bodies that it has so far."""
+
+    def __init__(self, layout_set: LayoutSet) -> None:
+        self.poses: dict[str, Pose] = {}
+        self._bodies = layout_set.bodies
+        self._corners = np.array(layout_set.room)
+        self._edges = np.roll(self._corners, -1, axis=0) - self._corners
+        self._crowd = Crowd([_prism(wall) for wall in layout_set.walls])
+
+    def missing(self) -> list[str]:
+        """Bodies without a pose, the one with the largest outline first."""
+        names = [name for name in self._bodies if name not in self.poses]
+        return sorted(names, key=lambda name: -_area(self._bodies[name]))
+
+    def put(self, name: str, pose: Pose) -> None:
+        """Gives a body its pose."""
+        self.poses[name] = pose
+        if pose.present and self._bodies[name].collide:
+            for prism in _prisms(self._bodies[name], pose):
+                self._crowd.add(prism)
+
+    def put_at_a_wall(self, name: str, old: Pose, rng: np.random.Generator) -> None:
+        """With its back (-x) to any point of the walls, and free floor in front."""
+        length = np.linalg.norm(self._edges, axis=1)
+        wall = int(rng.choice(len(length), p=length / length.sum()))
+        x, y = self._edges[wall] / length[wall]
+        inwards = np.array([-y, x])  # the outline is counter-clockwise
+        point = self._corners[wall] + rng.random() * self._edges[wall]
+        low, _ = _extent(self._bodies[name])
+        x, y = point + (_OFF_M - low[0]) * inwards
+        yaw = math.atan2(inwards[1], inwards[0])
+        self._put_with_front(name, Pose((float(x), float(y), old.pos[2]), yaw_quat(yaw), True))
+
+    def put_beside(self, name: str, other: str, old: Pose, rng: np.random.Generator) -> None:
+        """At one end of another body that stands at a wall, their backs in line."""
+        low, high = _extent(self._bodies[name])
+        other_low, other_high = _extent(self._bodies[other])
+        gap = rng.uniform(*_GAP_M)
+        left, right = other_high[1] + gap - low[1], other_low[1] - gap - high[1]
+        side = float(left if rng.random() < 0.5 else right)
+        pose = self.poses[other]
+        x, y, _ = pose.pos + quat_matrix(pose.quat) @ [other_low[0] - low[0], side, 0.0]
+        self._put_with_front(name, Pose((float(x), float(y), old.pos[2]), pose.quat, True))
+
+    def put_where_it_fits(self, name: str, poses: Iterable[Pose]) -> None:
+        """At the first of the poses at which it touches nothing; absent where there is none."""
+        body = self._bodies[name]
+        for pose in poses:
+            if pose.present and (not body.collide or self._fits(_prisms(body, pose), -_TOUCH_M)):
+                self.put(name, pose)
+                return
+        self.poses[name] = Pose((0.0, 0.0, -10.0), (1.0, 0.0, 0.0, 0.0), False)
+
+    def _put_with_front(self, name: str, pose: Pose) -> None:
+        body = self._bodies[name]
+        low, high = _extent(body)
+        centre = np.array([high[0] + _FREE_M / 2, (low[1] + high[1]) / 2, (low[2] + high[2]) / 2])
+        half = np.array([_FREE_M, high[1] - low[1], high[2] - low[2]]) / 2
+        turn = quat_matrix(pose.quat)
+        front = box_prism(np.array(pose.pos) + turn @ centre, turn, half)
+        if not self._fits([*_prisms(body, pose), front], _GAP_M[0] / 2):
+            raise NoRoomError(name)
+        self.put(name, pose)
+        self._crowd.add(front)
+
+    def _fits(self, prisms: Iterable[Prism], margin: float) -> bool:
+        return all(self._crowd.fits(prism, margin) for prism in prisms)
+
+
+def _moved(pose: Pose, old: Pose, new: Pose) -> Pose:
+    """A pose that keeps its place relative to a body which is moved and turned about z."""
+    turn = quat_matrix(new.quat) @ quat_matrix(old.quat).T
+    pos = np.array(new.pos) + turn @ np.subtract(pose.pos, old.pos)
+    yaw = math.atan2(turn[1, 0], turn[0, 0]) + 2.0 * math.atan2(pose.quat[3], pose.quat[0])
+    x, y, z = pos.tolist()
+    return Pose((x, y, z), yaw_quat(yaw), True)
+
+
+def _boxes(body: BodyKind) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Centre, rotation and half extents of its boxes in its frame, doors and drawers closed."""
+    for box in body.boxes:
+        yield np.array(box.pos), quat_matrix(yaw_quat(box.yaw)), np.array(box.half)
+    for link in body.links:
+        shift, turn = link_pose(link, 0.0)
+        for box in link.boxes:
+            yield shift + turn @ box.pos, turn, np.array(box.half)
+
+
+def _extent(body: BodyKind) -> tuple[np.ndarray, np.ndarray]:
+    """Least and greatest corner (3,) of its boxes, without doors and drawers."""
+    low = np.min([np.subtract(b.pos, b.half) for b in body.boxes], axis=0)
+    high = np.max([np.add(b.pos, b.half) for b in body.boxes], axis=0)
+    return low, high
+
+
+def _area(body: BodyKind) -> float:
+    low, high = _extent(body)
+    return float(np.prod((high - low)[:2]))
+
+
+def _prisms(body: BodyKind, pose: Pose) -> list[Prism]:
+    turn, origin = quat_matrix(pose.quat), np.array(pose.pos)
+    return [
+        box_prism(origin + turn @ centre, turn @ own, half) for centre, own, half in _boxes(body)
+    ]
+
+
+def _prism(wall: Box) -> Prism:
+    return box_prism(np.array(wall.pos), quat_matrix(yaw_quat(wall.yaw)), np.array(wall.half))
