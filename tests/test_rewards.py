@@ -134,6 +134,23 @@ def test_pick_rewards_the_grasp_once_and_then_the_way_to_rest():
     assert done.success[0] and done.reward_terms["success"][0] == 10.0
 
 
+def test_pick_is_to_close_the_grip_only_at_the_object():
+    def penalty(now: WorldState) -> float:
+        _, outcome = run("pick", PICK, world(), now, grip=0.5)  # the actions of `run` close it
+        return float(outcome.reward_terms["grip"][0])
+
+    def beside(x: float) -> WorldState:
+        others = [[x, 2, 0.8], [1.0, 2.0, 0.8], [np.nan] * 3]
+        return cup_at(1, 2, 0.9, object_pos=np.array([others]))
+
+    assert penalty(cup_at(1, 2, 0.94)) == 0.0 and penalty(cup_at(1, 2, 0.96)) == -0.5
+    assert penalty(beside(1.2)) == 0.0
+    assert penalty(dataclasses.replace(beside(1.2), ee_pos=np.array([[1.15, 2, 0.8]]))) == -0.5
+    assert penalty(cup_at(1, 2, 1.5, held=np.array([1]))) == 0.0
+    _, free = run("pick", PICK, world(), cup_at(1, 2, 1.5))
+    assert "grip" not in free.reward_terms
+
+
 def test_pick_ends_when_the_object_is_dropped():
     _, outcome = run(
         "pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2, 0.9, held=np.array([1])), world()

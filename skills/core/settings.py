@@ -48,10 +48,16 @@ class TaskSettings:
         "penalty per metre or radian of motion of other drawers and doors",
         minimum=0,
     )
+    grip: float = config.option(
+        0.0,
+        "penalty per step with the grip closed on nothing while the cup is elsewhere than at what "
+        "the skill may take",
+        minimum=0,
+    )
 
 
 # Of the weights that all skills share.
-PENALTIES = ("slack", "constraint", "force", "force_end", "speed", "joints")
+PENALTIES = ("slack", "constraint", "force", "force_end", "speed", "joints", "grip")
 _LIMITS = ("force_total_n", "force_instant_n")
 
 

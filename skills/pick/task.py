@@ -65,6 +65,8 @@ class PickMemory(Memory):
     picked: Any  # (n,) bool
 
 
+_AT_HAND_M = 0.15  # from the cup: half of the longest object's diagonal
+_SAME_M = 1e-6
 _REST = Constant(REST_ARM)
 
 
@@ -94,6 +96,13 @@ class Pick(Skill):
     def seeks(self, task: TaskState, world: WorldState) -> Any:
         """See `Skill.seeks`: until the object is picked."""
         return world.held < 0
+
+    def at_hand(self, task: TaskState, measures: Any, world: WorldState) -> Any:
+        """See `Skill.at_hand`: the object's centre is within 0.15 m, and no other is nearer."""
+        xp = array_namespace(world.base)
+        away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN where there is none
+        nearer = xp.any(away < measures.distance[:, None] - _SAME_M, axis=-1)
+        return (measures.distance <= _AT_HAND_M) & ~nearer
 
     def measure(
         self,
