@@ -26,6 +26,7 @@ import pytest
 import tiny_policies
 import yaml
 
+from eval.settings import EvalSettings
 from skills import registry
 from tpsrl import cli, config
 from tpsrl.commands import train
@@ -111,6 +112,13 @@ def seeing(folder: Path, skill: str) -> None:
     tiny_policies.trained(out, skill, network=network, depth=(64, 64))
 
 
+def evaluated(folder: Path, scenario: str) -> None:
+    """What an evaluation leaves, as far as a view of it looks at it."""
+    path = folder / "out" / scenario / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(config.to_yaml(config.load(EvalSettings, [f"scenario={scenario}"])))
+
+
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page's commands have registered, and modules that they have imported."""
@@ -137,6 +145,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         trained(tmp_path, skill)
     cloned(tmp_path, "pick")
     seeing(tmp_path, "pointnav")
+    evaluated(tmp_path, "tidy_house")
     shutil.copy(ROOT / "planner" / "domain.pddl", tmp_path / "FILE.pddl")
     page = request.node.callspec.params["page"]
     if page.startswith("examples/"):

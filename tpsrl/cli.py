@@ -36,6 +36,11 @@ COMMANDS = {
         "SCENARIO [key=value ...]",
         "print an episode's PDDL plan with its preconditions",
     ),
+    "view": (
+        "tpsrl.commands.view",
+        "SCENARIO|SKILL|DIR [key=value ...]",
+        "show an episode in the browser",
+    ),
     "episodes": (
         "tpsrl.commands.episodes",
         "SCENARIO [key=value ...]",

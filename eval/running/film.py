@@ -81,14 +81,15 @@ def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
         status=[
             f"{doing}: {info.phase_step} of {info.phase_limit}",
             f"step {info.episode_step}, {info.episode_step / CONTROL_HZ:.1f} s",
-            f"holds {_in_hand(episode, world)}",
+            f"holds {in_hand(episode, world)}",
             f"force {float(world.force[0]):.0f} N",
         ],
         legend=[("goal", _GOAL), ("object", _OBJECT), (f"plays at {_SPEED:g}x", None)],
     )
 
 
-def _in_hand(episode: Episode, world: WorldState) -> str:
+def in_hand(episode: Episode, world: WorldState) -> str:
+    """What the robot holds, by name."""
     held, joint = int(world.held[0]), int(world.held_joint[0])
     if held >= 0:
         return episode.objects[held].name

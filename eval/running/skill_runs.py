@@ -85,12 +85,12 @@ def run_job(
         if job.donor is not None:
             policy = _blinded(settings, simulator, policy, job.donor)
         if job.video is None:
-            result = _run(settings, simulator, policy, job, None)
+            result = run_start(settings, simulator, policy, job, None)
         else:
             from eval.running.film import Film
 
             with Film(simulator, job.episode, job.video, settings.video_stride) as film:
-                result = _run(settings, simulator, policy, job, film.on_step)
+                result = run_start(settings, simulator, policy, job, film.on_step)
             result = dataclasses.replace(result, video=f"videos/{job.video.name}")
     except UserError as error:
         prefix, message = f"episode {job.episode.id}: ", str(error)
@@ -98,13 +98,18 @@ def run_job(
     return SkillOutcome(result, time.perf_counter() - started)
 
 
-def _run(
+def run_start(
     settings: SkillSettings,
     simulator: Simulator,
     policy: SkillPolicy,
     job: SkillJob,
     on_step: OnStep | None,
 ) -> SkillResult:
+    """Runs the skill from one start state.
+
+    Raises:
+        UserError: the start state is not valid, or the policy returns no action.
+    """
     env = environment(settings, simulator, job.start)
     view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
     look = None if view is None else view.on_step
@@ -167,7 +172,8 @@ class _Watch:
 
     def _info(self, env: SkillEnv) -> StepInfo:
         results = env.batch.results(0, stop=False)
-        name, margin = lacking({n: m for n, m in results.items() if n != "success"})
+        conditions = {name: margin for name, margin in results.items() if name != "success"}
+        name, margin = lacking(conditions)
         steps = env.batch.steps(0)
         return StepInfo(
             index=0,
@@ -182,4 +188,6 @@ class _Watch:
             predicate=name,
             margin=margin,
             object=self.goal.object,
+            conditions=conditions,
+            rewards=env.reward_terms,
         )

@@ -1,6 +1,8 @@
 """One episode in progress: a plan, carried out step by step."""
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -254,7 +256,7 @@ class Execution:
             stage.force_sum_n = float(self.world.force_total[0]) - force_before
             verdict = run.judge(stage, self.world, stop)
             stage.ended_by = self.over or verdict
-            self._tell(step, SKILL, stage.steps, limits.steps)
+            self._tell(step, SKILL, stage.steps, limits.steps, stage.results)
         stage.ended_by = stage.ended_by or TIMEOUT
         stage.diagnosis = dict(run.policy.diagnosis())
 
@@ -407,7 +409,14 @@ class Execution:
         goals = self.facts().goals()
         return HandoffState.of(self.world, len(self.episode.objects), self.trace.steps, goals)
 
-    def _tell(self, step: PlanStep, phase: str, phase_step: int, phase_limit: int) -> None:
+    def _tell(
+        self,
+        step: PlanStep,
+        phase: str,
+        phase_step: int,
+        phase_limit: int,
+        conditions: Mapping[str, Margin] = MappingProxyType({}),
+    ) -> None:
         judged = self.ending is not None and self.limits.end_on_timeout
         if self.on_step is None or (judged and not self._to_the_end):
             return
@@ -424,5 +433,6 @@ class Execution:
             predicate=text(step.purpose),
             margin=self.facts().atom(step.purpose),
             object=self.plan.problem.entities[step.args[0]].object,
+            conditions=conditions,
         )
         self.on_step(self.world, info)

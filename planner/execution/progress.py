@@ -1,7 +1,7 @@
 """What goes on in one control step, for captions."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from skills.core.conditions import Margin
 from tpsrl.world.state import WorldState
@@ -15,7 +15,8 @@ class StepInfo:
 
     `index` of `total` is the step of the current plan (from 0), `phase` "skill", "reset_arm" or
     "wait", `margin` that of `predicate`, the atom that the plan's step is for, `object` the index
-    into `Episode.objects` of what the step is about, -1 for none.
+    into `Episode.objects` of what the step is about, -1 for none. `conditions` are those of the
+    skill's own success, `rewards` the terms of its reward where it runs alone.
     """
 
     index: int
@@ -30,6 +31,8 @@ class StepInfo:
     predicate: str
     margin: Margin
     object: int = -1
+    conditions: Mapping[str, Margin] = dataclasses.field(default_factory=dict)
+    rewards: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 OnStep = Callable[[WorldState, StepInfo], None]

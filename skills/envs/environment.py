@@ -230,6 +230,7 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         self.observation_space = observation_space(self.batch)
         self.action_space = action_space()
         self.start_index = -1
+        self.reward_terms: dict[str, float] = {}  # of the last step
 
     @property
     def action_mask(self) -> np.ndarray:
@@ -267,10 +268,12 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         done = self.batch.step([0], checked_actions([action], 1))
         outcome = done.outcome
         terminated, truncated = bool(outcome.terminated[0]), bool(outcome.truncated[0])
+        terms = outcome.reward_terms.items()
+        self.reward_terms = {name: float(term[0]) for name, term in terms}
         info: dict[str, Any] = {
             "success": bool(outcome.success[0]),
             "failure": self.batch.skill.failures[int(outcome.failure[0])],
-            "reward_terms": {name: float(term[0]) for name, term in outcome.reward_terms.items()},
+            "reward_terms": dict(self.reward_terms),
         }
         if terminated or truncated:
             info |= final_info(self.batch, 0, done, 0)

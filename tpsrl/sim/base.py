@@ -8,6 +8,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
+from tpsrl.render.shapes import Shape
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -123,6 +124,14 @@ class Simulator(Protocol):
         markers: Sequence[Sphere] = (),
     ) -> np.ndarray:
         """Shaded colour picture (height, width, 3) uint8; camera "third_person" or "head"."""
+        ...
+
+    def shapes(self, env_id: int) -> list[Shape]:
+        """What a home is made of, for a viewer."""
+        ...
+
+    def body_poses(self, env_id: int) -> np.ndarray:
+        """Poses (m, 7) float32 of the bodies that move: position (m), quaternion (w, x, y, z)."""
         ...
 
     def close(self) -> None:

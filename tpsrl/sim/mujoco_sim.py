@@ -7,6 +7,7 @@ import numpy as np
 from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.render.caster import Caster
+from tpsrl.render.shapes import Shape
 from tpsrl.sim.base import Capabilities, Snapshot
 from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
@@ -15,6 +16,7 @@ from tpsrl.sim.laser import Laser
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.observe import observe
 from tpsrl.sim.pictures import Pictures
+from tpsrl.sim.shapes import Shapes
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import CLEARANCE_ROWS, LASER_RAYS, NEIGHBOUR_ROWS
@@ -41,6 +43,7 @@ class MujocoSimulator:
         self._laser = Laser(model.geom_type, ~self.home.robot_geom)
         self._clearance = Clearance(self.home)
         self._pictures = Pictures(self.home, num_envs)
+        self._shapes = Shapes(self.home)
         self._camera_local_pos = model.cam_pos[self.home.head_camera].copy()
         self._camera_local_mat = quat_matrix(model.cam_quat[self.home.head_camera])
         self._base_body = model.body("base").id
@@ -180,6 +183,14 @@ class MujocoSimulator:
         turn = one.data.xmat[self._base_body].reshape(3, 3)
         pos = one.data.xpos[self._base_body] + turn @ self._camera_local_pos
         return pos, turn @ self._camera_local_mat
+
+    def shapes(self, env_id: int) -> list[Shape]:
+        """See `tpsrl.sim.base.Simulator.shapes`."""
+        return self._shapes.of(self.homes[env_id])
+
+    def body_poses(self, env_id: int) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.body_poses`."""
+        return self._shapes.poses(self.homes[env_id])
 
     def snapshot(self, env_id: int) -> Snapshot:
         """See `tpsrl.sim.base.Simulator.snapshot`."""

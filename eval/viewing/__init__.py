@@ -1,0 +1,1 @@
+"""The viewer: episodes recorded step by step, and shown in a browser."""

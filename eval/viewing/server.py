@@ -1,0 +1,24 @@
+"""Starts the viewer's server and keeps it running."""
+
+import contextlib
+
+import viser
+
+from eval.viewing.page import Page
+from eval.viewing.runs import recordings
+from eval.viewing.settings import ScenarioView, SkillView
+
+
+def show(settings: ScenarioView | SkillView) -> None:
+    """Shows an episode until Ctrl-C.
+
+    Raises:
+        UserError: there is no such episode or agent.
+    """
+    found = recordings(settings)
+    server = viser.ViserServer(host="127.0.0.1", port=settings.port, verbose=False)
+    print(f"showing {found[0].episode.id} at http://localhost:{server.get_port()}; Ctrl-C ends it")
+    page = Page(server, found)
+    with contextlib.suppress(KeyboardInterrupt):
+        page.run()
+    server.stop()

@@ -1,0 +1,30 @@
+"""The settings of `tpsrl view`."""
+
+import dataclasses
+
+from eval.settings import EvalSettings, SkillSettings
+from tpsrl import config
+
+_COMPARE = "comma-separated further agents, shown beside the first on the same episode"
+_PORT = "port of the viewer on this machine"
+_MOST_PORT = 65_535
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScenarioView(EvalSettings):
+    """The settings of a view of a scenario's episode."""
+
+    episode: str | None = config.option("0", "episode to show, by its id or number")
+    compare: str = config.option("", _COMPARE)
+    port: int = config.option(8080, _PORT, minimum=1, maximum=_MOST_PORT)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkillView(SkillSettings):
+    """The settings of a view of a skill that runs alone."""
+
+    episode: int = config.option(
+        0, "number of the start state to show", minimum=0, maximum=config.MOST_EPISODES - 1
+    )
+    compare: str = config.option("", _COMPARE)
+    port: int = config.option(8080, _PORT, minimum=1, maximum=_MOST_PORT)

@@ -1,0 +1,63 @@
+"""What the viewer's panel says of a moment, as Markdown."""
+
+from eval.viewing.recording import EpisodeRecording, Moment, ShownCondition
+from tpsrl.world.action import CONTROL_HZ
+
+_AROUND = 3  # steps of a long plan that are shown before and after the current one
+_LONG = 12
+
+
+def title(recording: EpisodeRecording) -> str:
+    """Agent, episode and outcome."""
+    outcome = recording.outcome or "running"
+    return f"**{recording.agent}** · {recording.episode.id} · {outcome}"
+
+
+def status(moment: Moment) -> str:
+    """Time, what the robot does, what it holds, force."""
+    return (
+        f"step {moment.step}, {moment.step / CONTROL_HZ:.1f} s · {moment.doing}  \n"
+        f"holds {moment.held} · force {moment.force_n:.0f} N"
+    )
+
+
+def plan(recording: EpisodeRecording, moment: Moment) -> str:
+    """The plan, its current step in bold; of a long one the steps around it."""
+    lines, now = [], moment.stage
+    shown = range(len(recording.plan))
+    if len(shown) > _LONG:
+        first = min(max(now - _AROUND, 0), len(shown) - 2 * _AROUND - 1)
+        shown = range(first, first + 2 * _AROUND + 1)
+    if shown.start > 0:
+        lines.append(f"*{shown.start} steps before*")
+    for index in shown:
+        line = f"{index + 1}\\. {_escaped(recording.plan[index])}"
+        lines.append(f"**{line}**" if index == now else line)
+    rest = len(recording.plan) - shown.stop
+    if rest > 0:
+        lines.append(f"*{rest} more*")
+    return "  \n".join(lines)
+
+
+def conditions(moment: Moment) -> str:
+    """Conditions of success with their margins."""
+    found = list(moment.conditions)
+    if moment.purpose is not None and moment.purpose not in found:
+        found.insert(0, moment.purpose)
+    return "  \n".join(map(_condition, found)) or "none yet"
+
+
+def rewards(moment: Moment) -> str:
+    """The terms of the step's reward that are not 0, as a table."""
+    terms = {name: value for name, value in moment.rewards.items() if value}
+    total = sum(moment.rewards.values())
+    rows = [f"| {name} | {value:+.3f} |" for name, value in {**terms, "sum": total}.items()]
+    return "\n".join(["| term | reward |", "|---|---|", *rows])
+
+
+def _condition(condition: ShownCondition) -> str:
+    return f"{'✓' if condition.holds else '✗'} {_escaped(condition.text)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("_", "\\_").replace("*", "\\*")

@@ -1,0 +1,76 @@
+"""`tpsrl view`: shows an episode in the browser."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tpsrl import config
+from tpsrl.commands import Command
+from tpsrl.commands import eval as eval_command
+from tpsrl.errors import UserError
+from tpsrl.runtime import progress
+
+_DESCRIPTION = """Shows an episode of a scenario, or of a skill alone, in the browser: apartment,
+robot and objects in 3D, the plan, conditions of success with their margins, reward terms, force,
+and depth as policies see it. The timeline has a mark for each step of the plan and for the first
+cause of a failure. Keys are those of `tpsrl eval`.
+
+compare=AGENT[,AGENT...] shows further agents beside the first, on the same episode. The folder of
+an evaluation, `tpsrl view out/tidy_house episode=17`, shows one of its episodes, run again.
+
+Needs viser: pip install 'tpsrl[view]'."""
+_CONFIG = "config.yaml"
+
+
+def choose(word: str | None) -> Command:
+    """The view of a scenario, a skill, or an episode of an evaluation's folder.
+
+    Raises:
+        UserError: there is no such scenario or skill; names the nearest.
+    """
+    from eval import settings
+    from eval.viewing.settings import ScenarioView, SkillView
+
+    if word and (Path(word).is_dir() or ("/" in word and not word.endswith((".yaml", ".yml")))):
+        return _again(Path(word))
+    command = eval_command.choose(word)
+    views = {settings.EvalSettings: ScenarioView, settings.SkillSettings: SkillView}
+    if command.settings not in views:
+        raise UserError(f"view: {word} is more than one; choose one scenario or skill")
+    view = views[command.settings]
+    return dataclasses.replace(command, description=_DESCRIPTION, settings=view, run=run)
+
+
+def _again(folder: Path) -> Command:
+    """The view of an episode of an evaluation, by its settings.
+
+    Raises:
+        UserError: the folder is not that of an evaluation.
+    """
+    from eval.viewing.settings import ScenarioView, SkillView
+    from tpsrl.runtime import files
+
+    if not (folder / _CONFIG).is_file():
+        raise UserError(f"view: {folder} is not the folder of an evaluation (no {_CONFIG})")
+    text = files.read_text(folder / _CONFIG)
+    alone = any(line.startswith("skill:") for line in text.splitlines())
+    schema: type[Any] = SkillView if alone else ScenarioView
+
+    def load(overrides: Sequence[str]) -> Any:
+        chosen = config.load(schema, overrides, folder / _CONFIG)
+        return dataclasses.replace(chosen, num_episodes=None)
+
+    return Command(_DESCRIPTION, schema, run, load=load)
+
+
+def run(settings: Any) -> int:
+    """Shows the episode until Ctrl-C."""
+    if importlib.util.find_spec("viser") is None:
+        raise UserError("view: needs viser, which is not installed; pip install 'tpsrl[view]'")
+    with progress.loading():
+        from eval.viewing import server
+
+    server.show(settings)
+    return 0
