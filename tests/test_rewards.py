@@ -151,6 +151,14 @@ def test_pick_is_to_close_the_grip_only_at_the_object():
     assert "grip" not in free.reward_terms
 
 
+def test_place_is_to_open_the_grip_at_the_goal():
+    def penalty(z: float, held: int = 0) -> float:
+        _, outcome = run("place", PLACE, carrying(1, 2.5, 1.2), carrying(1, 2.5, z, held), grip=0.5)
+        return float(outcome.reward_terms["grip"][0])
+
+    assert penalty(0.87) == 0.0 and penalty(0.85) == -0.5 and penalty(0.85, held=-1) == 0.0
+
+
 def test_pick_ends_when_the_object_is_dropped():
     _, outcome = run(
         "pick", PICK, cup_at(1, 2, 0.9), cup_at(1, 2, 0.9, held=np.array([1])), world()

@@ -50,8 +50,8 @@ class TaskSettings:
     )
     grip: float = config.option(
         0.0,
-        "penalty per step with the grip closed on nothing while the cup is elsewhere than at what "
-        "the skill may take",
+        "penalty per step with the grip closed where it should be open: away from the object that "
+        "Pick is to take, or with the object where Place is to release it",
         minimum=0,
     )
 

@@ -102,9 +102,9 @@ class Skill(abc.ABC):
         """Whether robots are still on their way to it (n,) bool."""
         return array_namespace(world.base).ones_like(world.violation)
 
-    def at_hand(self, task: TaskState, measures: Any, world: WorldState) -> Any:
-        """Whether the cup is at what the skill may take (n,) bool, for the penalty `grip`."""
-        return array_namespace(world.base).ones_like(world.violation)
+    def should_be_open(self, task: TaskState, measures: Any, world: WorldState) -> Any:
+        """Whether the grip should be open now (n,) bool, for the penalty `grip`."""
+        return array_namespace(world.base).zeros_like(world.violation)
 
     def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any] | None:
         """What a report says of ways that end, (n,) by name, for a skill that drives somewhere.

@@ -158,9 +158,8 @@ def step(
     if settings.joints > 0.0:
         amounts["joints"] = _pushed(task, world)
     if settings.grip > 0.0:
-        empty = (world.held < 0) & (world.held_joint < 0)
-        elsewhere = ~skill.at_hand(task, measures, world)
-        amounts["grip"] = empty & elsewhere & (actions[:, act.GRIP] >= 0.0)
+        closed = actions[:, act.GRIP] >= 0.0
+        amounts["grip"] = closed & skill.should_be_open(task, measures, world)
     names = tuple(amounts)
     weights = rules.weights(names).like(rise)
     # The method costs a quarter of the namespace's function, and every library has it.

@@ -97,12 +97,12 @@ class Pick(Skill):
         """See `Skill.seeks`: until the object is picked."""
         return world.held < 0
 
-    def at_hand(self, task: TaskState, measures: Any, world: WorldState) -> Any:
-        """See `Skill.at_hand`: the object's centre is within 0.15 m, and no other is nearer."""
+    def should_be_open(self, task: TaskState, measures: Any, world: WorldState) -> Any:
+        """See `Skill.should_be_open`: unless the object is within 0.15 m, and no other nearer."""
         xp = array_namespace(world.base)
         away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN where there is none
         nearer = xp.any(away < measures.distance[:, None] - _SAME_M, axis=-1)
-        return (measures.distance <= _AT_HAND_M) & ~nearer
+        return (world.held < 0) & ((measures.distance > _AT_HAND_M) | nearer)
 
     def measure(
         self,

@@ -65,6 +65,9 @@ class PlaceLimits(SkillLimits):
     wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
 
 
+_RELEASE_M = 0.06  # from the goal, where the object rests
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceThresholds:
     """When Place has succeeded: object from its goal, end effector from its resting point."""
@@ -115,6 +118,10 @@ class Place(Skill):
     def seeks(self, task: TaskState, world: WorldState) -> Any:
         """See `Skill.seeks`: until the object is let go."""
         return world.held >= 0
+
+    def should_be_open(self, task: TaskState, measures: Any, world: WorldState) -> Any:
+        """See `Skill.should_be_open`: when the object in the hand is within 6 cm of its goal."""
+        return (world.held == task.object) & (measures.distance <= _RELEASE_M)
 
     def measure(
         self,
