@@ -40,7 +40,8 @@ class RunSettings:
     )
     skills: Any = config.table(
         tables.paths_table,
-        "policy of each skill: skills.SKILL=PATH of a checkpoint or training, or `pretrained`",
+        "policy of each skill: skills.SKILL=PATH of a checkpoint or training, `pretrained`, or "
+        "FILE.py:CLASS of your own",
     )
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"

@@ -12,7 +12,7 @@ from planner.execution.limits import ExecutionRules
 from planner.predicates import PredicateThresholds
 from skills import registry
 from skills.core.interface import SkillPolicy
-from skills.policies import pretrained
+from skills.policies import own, pretrained
 from skills.spec import resolve
 from tpsrl import config
 from tpsrl.errors import unknown
@@ -86,22 +86,16 @@ def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
     """
     if not learned:
         return {"agent": agent, "learned": {}}
-    from skills.policies import learned as policies
-
     if agent == SCRIPTED or _is_path(agent):
         actions = (action for spec in registry.specs().values() for action in spec.actions)
         whole_plans = {registry.carrying_out(action).name for action in actions}
         agent = "learned" if learned.keys() >= whole_plans else "mixed"
-    return {"agent": agent, "learned": {n: policies.about(n, p) for n, p in learned.items()}}
+    return {"agent": agent, "learned": {name: _about(name, path) for name, path in learned.items()}}
 
 
 def checkpoints(learned: Mapping[str, str]) -> list[Path]:
     """The files by which the learned ones act."""
-    if not learned:
-        return []
-    from skills.policies import learned as policies
-
-    return [policies.find(name, path) for name, path in learned.items()]
+    return [_file_of(name, path) for name, path in learned.items()]
 
 
 def describe_preset(
@@ -170,10 +164,33 @@ def _is_learned(agent: str) -> bool:
 def _is_path(agent: str) -> bool:
     if agent == pretrained.WORD:  # whatever folder is called so
         return False
-    return os.sep in agent or agent.endswith(".safetensors") or os.path.isdir(agent)
+    return (
+        own.is_own(agent)
+        or os.sep in agent
+        or agent.endswith(".safetensors")
+        or os.path.isdir(agent)
+    )
+
+
+def _about(skill: str, path: str) -> dict[str, Any]:
+    if own.is_own(path):
+        return own.about(skill, path)
+    from skills.policies import learned
+
+    return learned.about(skill, path)
+
+
+def _file_of(skill: str, path: str) -> Path:
+    if own.is_own(path):
+        return own.file_of(skill, path)
+    from skills.policies import learned
+
+    return learned.find(skill, path)
 
 
 def _learned(skill: str, path: str) -> SkillPolicy:
+    if own.is_own(path):
+        return own.OwnPolicy(skill, path)
     import torch
 
     from skills.policies.learned import LearnedPolicy

@@ -10,13 +10,11 @@ import numpy as np
 import torch
 
 from skills import registry
-from skills.core import sensors, task
+from skills.core import sensors
 from skills.core.interface import SkillGoal
-from skills.core.state import Goals, TaskState
-from skills.envs.map_sensors import MapSensors
 from skills.policies import deployed, pretrained
+from skills.policies.perception import Perception
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.vec_env import MAP
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
@@ -24,7 +22,6 @@ from tpsrl.runtime import files
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.height_map import HeightMaps
 from tpsrl.world.state import WorldState
 
 
@@ -54,11 +51,8 @@ class LearnedPolicy:
     ) -> None:
         self._network = load(skill, path)
         self._sample = self._network.sample if sample is None else sample
-        spec = registry.get(skill)
-        self._skill, self._thresholds = spec.definition, spec.thresholds
-        self._settings = spec.load_settings()
-        self._maps = MapSensors(self._skill, self._network.sensors, 1, self._thresholds)
-        self._heights = HeightMaps(1) if self._network.height_map else None
+        network = self._network
+        self._perception = Perception(skill, network.sensors, network.depth, network.height_map)
 
     @property
     def depth_size(self) -> tuple[int, int] | None:
@@ -68,7 +62,7 @@ class LearnedPolicy:
     @property
     def asks_engine(self) -> bool:
         """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
-        return self._maps.asks_engine
+        return self._perception.asks_engine
 
     @property
     def sees_laser(self) -> bool:
@@ -77,21 +71,16 @@ class LearnedPolicy:
 
     def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
         """What the engine measures for `act`."""
-        readings = sensors.Readings()
-        return self._maps.measure(readings, simulator, [env_id], self._task)
+        return self._perception.measure(simulator, env_id)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
         network = self._network
-        self._task = task.begin(self._skill, Goals.of([goal]), world, self._thresholds)
-        self._done: np.ndarray | None = None  # (1, 11) the action of the step before
+        self._perception.begin(episode, goal, world)
         self._memory = network.policy.initial_memory(1)
         self._previous = torch.zeros(1, act.SIZE)
         self._start = torch.ones(1, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
-        self._maps.begin([0], [episode], self._task, world)
-        if self._heights is not None:
-            self._heights.begin([0])
         self._generator = torch.Generator().manual_seed(_seed(episode, world))
 
     def act(
@@ -107,8 +96,8 @@ class LearnedPolicy:
                 what the engine measures, and there is nothing.
         """
         network, policy = self._network, self._network.policy
-        self._advance(world)
-        now = self._observe(self._task, world, depth, measured)
+        seen = self._perception.observe(world, depth, measured)
+        now = {name: torch.from_numpy(value) for name, value in seen.items()}
         shown = now if self._shown is None or not network.delay else self._shown
         self._shown = now
         with torch.inference_mode():
@@ -120,48 +109,14 @@ class LearnedPolicy:
         self._memory, self._previous = step.memory, action
         self._start = torch.zeros(1, dtype=torch.bool)
         result = np.clip(action[0].numpy().astype(np.float64), -1.0, 1.0)
-        self._done = task.masked(
-            result[None], network.mask, world.held, world.held_joint, self._skill.grip
-        )
+        self._perception.acted(result, network.mask, world)
         if not network.mask[act.STOP]:
             result[act.STOP] = -1.0
         return result
 
-    def _advance(self, world: WorldState) -> None:
-        """Has the task remember the step that led to a world, as in training."""
-        if self._done is not None:
-            path = self._maps.drive([0], world)
-            self._task, _, _ = task.step(
-                self._skill, self._task, self._done, world, self._settings, self._thresholds, path
-            )
-
     def diagnosis(self) -> dict[str, Any]:
         """Always {}: a network does not say why it fails."""
         return {}
-
-    def _observe(
-        self,
-        state: TaskState,
-        world: WorldState,
-        depth: np.ndarray | None,
-        measured: sensors.Readings | None,
-    ) -> dict[str, torch.Tensor]:
-        network = self._network
-        measures = self._skill.measure(state, world, self._thresholds)
-        if self.asks_engine and measured is None:
-            raise UserError(f"measured: the policy of {network.skill} needs the engine's")
-        readings = self._maps.read([0], world, measured)
-        vector = sensors.observe(self._skill, network.sensors, state, measures, world, readings)
-        shown = {"state": torch.from_numpy(vector)}
-        if network.depth is not None:
-            if depth is None or depth.shape != network.depth:
-                raise UserError(f"depth: the policy of {network.skill} looks at {network.depth}")
-            shown["depth"] = torch.from_numpy(depth[None])
-            if self._heights is not None:
-                moved = self._done is not None
-                self._heights.look([0], depth[None], world, moved)
-                shown[MAP] = torch.from_numpy(self._heights.show([0], world.base))
-        return shown
 
 
 def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 
 from tpsrl.errors import UserError
 
@@ -39,7 +40,7 @@ class UserModules:
         whole = []
         for name in filter(None, (part.strip() for part in names.split(","))):
             before = registered()
-            module = self._import(name)
+            module = import_named(self.setting, name).__name__
             after = registered()
             # What was imported before has nothing new.
             if after == before and module not in after.values():
@@ -56,34 +57,39 @@ class UserModules:
             UserError: one cannot be imported.
         """
         for name in self._passed_on():
-            self._import(name)
+            import_named(self.setting, name)
 
     def _passed_on(self) -> list[str]:
         return [name for name in os.environ.get(self.variable, "").split(",") if name]
 
-    def _import(self, name: str) -> str:
-        """Imports a module or file; the module's name."""
-        path = Path(name)
-        folder, module = Path.cwd(), name
-        if path.suffix == ".py":
-            folder, module = Path(os.path.realpath(path)).parent, path.stem
-            if not path.is_file():
-                raise UserError(f"{self.setting}: there is not a file {name}")
-        if str(folder) not in sys.path:
-            # After everything installed, so that nothing of the user's hides what others import.
-            sys.path.append(str(folder))
-        try:
-            found = importlib.import_module(module)
-        except UserError:
-            raise
-        except SystemExit as end:
-            raise UserError(f"{self.setting}: {name} ends Python ({end.code})") from None
-        except Exception as error:
-            raise UserError(f"{self.setting}: cannot import {name} ({told(error)})") from error
-        where = getattr(found, "__file__", None) or "built into Python"
-        if path.suffix == ".py" and not (os.path.exists(where) and path.samefile(where)):
-            raise UserError(f"{self.setting}: {name}: another module is called {module} ({where})")
-        return module
+
+def import_named(setting: str, name: str) -> ModuleType:
+    """Imports a module by its dotted name, or a file by its path; `setting` is where it was named.
+
+    Raises:
+        UserError: it cannot be imported, or another module has its name.
+    """
+    path = Path(name)
+    folder, module = Path.cwd(), name
+    if path.suffix == ".py":
+        folder, module = Path(os.path.realpath(path)).parent, path.stem
+        if not path.is_file():
+            raise UserError(f"{setting}: there is not a file {name}")
+    if str(folder) not in sys.path:
+        # After everything installed, so that nothing of the user's hides what others import.
+        sys.path.append(str(folder))
+    try:
+        found = importlib.import_module(module)
+    except UserError:
+        raise
+    except SystemExit as end:
+        raise UserError(f"{setting}: {name} ends Python ({end.code})") from None
+    except Exception as error:
+        raise UserError(f"{setting}: cannot import {name} ({told(error)})") from error
+    where = getattr(found, "__file__", None) or "built into Python"
+    if path.suffix == ".py" and not (os.path.exists(where) and path.samefile(where)):
+        raise UserError(f"{setting}: {name}: another module is called {module} ({where})")
+    return found
 
 
 def told(error: Exception) -> str:

@@ -1,0 +1,64 @@
+"""Policies of other libraries that act for a skill of tpsrl, alone and in a plan.
+
+tpsrl eval pick agent=own_policy.py:StableBaselinesPick
+tpsrl eval tidy_house skills.pick=own_policy.py:LeRobotPick
+"""
+
+import os
+
+import numpy as np
+
+
+class StableBaselinesPick:
+    """A Stable-Baselines3 policy, trained on `gymnasium.make("tpsrl/Pick-v0", sensors="fetch")`.
+
+    SB3_MODEL names its file (default: pick_ppo.zip).
+    """
+
+    sensors = "fetch"
+    depth = (64, 64)
+
+    def __init__(self) -> None:
+        from stable_baselines3 import PPO
+
+        self.model = PPO.load(os.environ.get("SB3_MODEL", "pick_ppo.zip"), device="cpu")
+
+    def reset(self) -> None:
+        """A policy without memory has nothing to forget."""
+
+    def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        """The mean action (11,)."""
+        action, _ = self.model.predict(observation, deterministic=True)
+        return action
+
+
+class LeRobotPick:
+    """A LeRobot policy, trained on a dataset that `tpsrl demos pick format=lerobot` has written.
+
+    LEROBOT_POLICY names its folder (default: lerobot_pick).
+    """
+
+    sensors = "fetch"
+    depth = (64, 64)
+
+    def __init__(self) -> None:
+        from lerobot.policies.act.modeling_act import ACTPolicy
+
+        self.policy = ACTPolicy.from_pretrained(os.environ.get("LEROBOT_POLICY", "lerobot_pick"))
+
+    def reset(self) -> None:
+        """Forgets the chunk of actions that is being carried out."""
+        self.policy.reset()
+
+    def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        """The next action (11,) of the policy's chunk."""
+        import torch
+
+        # LeRobot has images as (channels, height, width), three channels, in 0 to 1.
+        depth = torch.from_numpy(observation["depth"]).expand(3, -1, -1)
+        batch = {
+            "observation.state": torch.from_numpy(observation["state"])[None],
+            "observation.depth": depth[None],
+        }
+        with torch.inference_mode():
+            return self.policy.select_action(batch)[0].numpy()

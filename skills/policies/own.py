@@ -1,0 +1,181 @@
+"""Policies of a user's own: a class in a Python file acts for a skill.
+
+    class MyPick:
+        sensors = "fetch"    # as in `sensors=` of a training, or names of sensors
+        depth = (64, 64)     # height and width of the head camera's depth; None: no camera
+
+        def __init__(self): ...
+        def reset(self): ...
+        def act(self, observation): ...   # the action (11,) in [-1, 1]
+
+`observation` is that of the skill's Gymnasium environment with the same sensors: "state" (k,)
+float32 and, with a camera, "depth" (height, width) float32 in 0 to 1.
+"""
+
+import hashlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skills import registry
+from skills.core import sensors
+from skills.core.interface import SkillGoal
+from skills.policies.perception import Perception
+from tpsrl import config
+from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.runtime.user_modules import import_named, told
+from tpsrl.sim.base import Simulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+_NAMED = re.compile(r"(?P<module>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
+_METHODS = ("reset", "act")
+
+
+def is_own(path: str) -> bool:
+    """Whether a path means a class: FILE.py:CLASS or MODULE:CLASS."""
+    return _NAMED.fullmatch(path) is not None
+
+
+class OwnPolicy:
+    """Acts for a skill by a class of the user's own, of which every run has a new object.
+
+    Args:
+        skill: name of the skill
+        path: FILE.py:CLASS or MODULE:CLASS
+        field: where the path was named; "" for `skills.SKILL`
+
+    Raises:
+        UserError: there is no such class, or it lacks a method, or names unknown sensors.
+    """
+
+    def __init__(self, skill: str, path: str, field: str = "") -> None:
+        self._field = field or f"skills.{skill}"
+        self._class, self._path = _load(path, self._field), path
+        names = _sensors(self._class, skill, self._field)
+        self._perception = Perception(skill, names, _depth(self._class, self._field))
+        self._mask = registry.get(skill).definition.mask()
+        self._policy = self._made()
+
+    @property
+    def depth_size(self) -> tuple[int, int] | None:
+        """See `skills.core.interface.SkillPolicy.depth_size`."""
+        return self._perception.depth
+
+    @property
+    def asks_engine(self) -> bool:
+        """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
+        return self._perception.asks_engine
+
+    def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
+        """What the engine measures for `act`."""
+        return self._perception.measure(simulator, env_id)
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.SkillPolicy.begin`."""
+        self._perception.begin(episode, goal, world)
+        self._call("reset")
+
+    def act(
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: sensors.Readings | None = None,
+    ) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`.
+
+        Raises:
+            UserError: the class raises an error, or returns something that is not an action.
+        """
+        shown = self._perception.observe(world, depth, measured)
+        returned = self._call("act", {name: value[0] for name, value in shown.items()})
+        try:
+            action = np.array(returned, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise self._refused(f"act returned {type(returned).__name__}, not numbers") from None
+        if action.shape != (act.SIZE,):
+            raise self._refused(f"act returned shape {action.shape}, expected ({act.SIZE},)")
+        if not np.isfinite(action).all():
+            raise self._refused("act returned numbers that are not finite")
+        action = np.clip(action, -1.0, 1.0)
+        if not self._mask[act.STOP]:
+            action[act.STOP] = -1.0
+        self._perception.acted(action, self._mask, world)
+        return action
+
+    def diagnosis(self) -> dict[str, Any]:
+        """What its method `diagnosis` says, if it has one."""
+        return dict(self._call("diagnosis")) if hasattr(self._policy, "diagnosis") else {}
+
+    def _made(self) -> Any:
+        try:
+            return self._class()
+        except Exception as error:
+            raise self._refused(f"cannot be made ({told(error)})") from error
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._policy, method)(*arguments)
+        except Exception as error:
+            raise self._refused(f"{method} failed ({told(error)})") from error
+
+    def _refused(self, why: str) -> UserError:
+        return UserError(f"{self._field}: {self._path}: {why}")
+
+
+def about(skill: str, path: str) -> dict[str, Any]:
+    """What reports say of it, as `skills.policies.learned.about`; `policy` is of its file."""
+    found = _load(path, f"skills.{skill}")
+    known = sensors.known(registry.get(skill).definition)
+    names = _sensors(found, skill, f"skills.{skill}")
+    text = file_of(skill, path).read_bytes()
+    return {
+        "checkpoint": path,
+        "trained_steps": 0,
+        "sample": False,
+        "privileged": [name for name in names if known[name].privileged],
+        "policy": hashlib.sha256(text).hexdigest()[:12],
+    }
+
+
+def file_of(skill: str, path: str) -> Path:
+    """The file that the class is in."""
+    return Path(inspect.getfile(_load(path, f"skills.{skill}")))
+
+
+def _load(path: str, field: str) -> type:
+    match = _NAMED.fullmatch(path)
+    assert match is not None
+    module = import_named(field, match["module"])
+    names = [name for name, value in vars(module).items() if inspect.isclass(value)]
+    if match["name"] not in names:
+        raise unknown(f"{field}: class of {match['module']}", match["name"], names)
+    found: type = getattr(module, match["name"])
+    for method in _METHODS:
+        if not callable(getattr(found, method, None)):
+            raise UserError(f"{field}: {path}: has no method '{method}'")
+    return found
+
+
+def _sensors(found: type, skill: str, field: str) -> tuple[str, ...]:
+    """The sensors that a class names; without them those of a training."""
+    asked = getattr(found, "sensors", None)
+    definition = registry.get(skill).definition
+    with renamed("sensors", f"{field}: sensors"):
+        return sensors.chosen(definition, asked, _depth(found, field) is not None)
+
+
+def _depth(found: type, field: str) -> tuple[int, int] | None:
+    size = getattr(found, "depth", None)
+    if size is None:
+        return None
+    sides = [size, size] if isinstance(size, int) else list(size)
+    good = len(sides) == 2 and all(type(side) is int for side in sides)
+    if not good or not all(1 <= side <= config.MOST_PIXELS for side in sides):
+        most = config.MOST_PIXELS
+        raise UserError(f"{field}: depth: must be two sides of 1 to {most} pixels, got {size!r}")
+    return sides[0], sides[1]

@@ -1,0 +1,98 @@
+"""What a policy is shown in a plan or alone: the observations of its training environment."""
+
+import numpy as np
+
+from skills import registry
+from skills.core import sensors, task
+from skills.core.interface import SkillGoal
+from skills.core.state import Goals
+from skills.envs.map_sensors import MapSensors
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.vec_env import MAP
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+from tpsrl.world.height_map import HeightMaps
+from tpsrl.world.state import WorldState
+
+
+class Perception:
+    """Observations of one home, by the skill's default thresholds, whatever protocol judges.
+
+    Args:
+        skill: name of the skill
+        names: sensors of the vector "state"
+        depth: height and width of the head camera's depth, None without camera
+        height_map: whether the height map is shown too
+    """
+
+    def __init__(
+        self,
+        skill: str,
+        names: tuple[str, ...],
+        depth: tuple[int, int] | None,
+        height_map: bool = False,
+    ) -> None:
+        spec = registry.get(skill)
+        self.skill, self.sensors, self.depth = spec.definition, names, depth
+        self._thresholds, self._settings = spec.thresholds, spec.load_settings()
+        self._maps = MapSensors(self.skill, names, 1, self._thresholds)
+        self._heights = HeightMaps(1) if height_map else None
+
+    @property
+    def asks_engine(self) -> bool:
+        """Whether `observe` needs readings of the engine, see `skills.core.interface`."""
+        return self._maps.asks_engine
+
+    def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
+        """What the engine measures for `observe`."""
+        readings = sensors.Readings()
+        return self._maps.measure(readings, simulator, [env_id], self._task)
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """Starts a run of the skill from a world state of batch one."""
+        self._task = task.begin(self.skill, Goals.of([goal]), world, self._thresholds)
+        self._done: np.ndarray | None = None  # (1, 11) the action of the step before
+        self._maps.begin([0], [episode], self._task, world)
+        if self._heights is not None:
+            self._heights.begin([0])
+
+    def observe(
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: sensors.Readings | None = None,
+    ) -> dict[str, np.ndarray]:
+        """The observation (1, ...) by name: "state", and "depth" and the map where they are shown.
+
+        Raises:
+            UserError: there is no depth of the size that the policy is shown, or no reading of the
+                engine.
+        """
+        self._advance(world)
+        measures = self.skill.measure(self._task, world, self._thresholds)
+        if self.asks_engine and measured is None:
+            raise UserError("measured: the policy needs readings of the engine")
+        readings = self._maps.read([0], world, measured)
+        seen = self._task, measures, world, readings
+        shown = {"state": sensors.observe(self.skill, self.sensors, *seen)}
+        if self.depth is not None:
+            if depth is None or depth.shape != self.depth:
+                raise UserError(f"depth: the policy looks at {self.depth}")
+            shown["depth"] = depth[None]
+            if self._heights is not None:
+                self._heights.look([0], depth[None], world, self._done is not None)
+                shown[MAP] = self._heights.show([0], world.base)
+        return shown
+
+    def acted(self, action: np.ndarray, mask: np.ndarray, world: WorldState) -> None:
+        """Notes the action (11,) that is taken now, of which `mask` (11,) has an effect."""
+        held, joint = world.held, world.held_joint
+        self._done = task.masked(action[None], mask, held, joint, self.skill.grip)
+
+    def _advance(self, world: WorldState) -> None:
+        """Has the task remember the step that led to a world, as in training."""
+        if self._done is not None:
+            path = self._maps.drive([0], world)
+            self._task, _, _ = task.step(
+                self.skill, self._task, self._done, world, self._settings, self._thresholds, path
+            )
