@@ -1,3 +1,4 @@
+import collections
 import dataclasses
 import json
 import math
@@ -40,6 +41,7 @@ from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import BASE_RADIUS, REST_ARM, REST_EE
 from tpsrl.world.floor import CELL_M, CLOSED, FloorMap, cells_to, floor_map
 from tpsrl.world.generator import robot_start
+from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.reach import point_to_base
 
@@ -639,3 +641,30 @@ def at_a_wall() -> Episode:
             if inside and floor.clearance(x, y) > 0.26:
                 return episode(LAYOUT_A, (x, y, float(np.arctan2(*normal[::-1]))))
     raise AssertionError("no wall stands free")
+
+
+def test_shapes_and_body_poses_are_where_the_engine_has_its_geoms() -> None:
+    simulator, start = make(), box_in_front()
+    simulator.reset([0], [start])
+    for _ in range(30):
+        simulator.step([0], np.full((1, act.SIZE), 0.5))
+    one = simulator.homes[0]
+    poses, shapes = simulator.body_poses(0), simulator.shapes(0)
+    assert poses.dtype == np.float32 and poses.shape[1] == 7
+    named = {one.model.geom(g).name: g for g in range(one.model.ngeom)}
+    for shape in shapes:
+        if shape.part == "object":
+            slot = int(shape.name.split("_")[0])
+            geom = named[f"slot_{slot}/{shape.kind}"]
+        else:
+            geom = named[shape.name]
+        place, turn = np.array(shape.pos), quat_matrix(shape.quat)
+        if shape.body >= 0:
+            body = poses[shape.body].astype(np.float64)
+            place = body[:3] + quat_matrix(body[3:]) @ place
+            turn = quat_matrix(body[3:]) @ turn
+        np.testing.assert_allclose(place, one.data.geom_xpos[geom], atol=1e-5)
+        np.testing.assert_allclose(turn, one.data.geom_xmat[geom].reshape(3, 3), atol=1e-5)
+    parts = collections.Counter(shape.part for shape in shapes)
+    assert parts["robot"] == 12 and parts["object"] == len(start.objects)
+    assert parts["wall"] > 20 and parts["furniture"] > 50
