@@ -32,7 +32,7 @@ class Perception:
         depth: tuple[int, int] | None,
         height_map: bool = False,
     ) -> None:
-        spec = registry.get(skill)
+        spec, self._name = registry.get(skill), skill
         self.skill, self.sensors, self.depth = spec.definition, names, depth
         self._thresholds, self._settings = spec.thresholds, spec.load_settings()
         self._maps = MapSensors(self.skill, names, 1, self._thresholds)
@@ -71,13 +71,13 @@ class Perception:
         self._advance(world)
         measures = self.skill.measure(self._task, world, self._thresholds)
         if self.asks_engine and measured is None:
-            raise UserError("measured: the policy needs readings of the engine")
+            raise UserError(f"measured: the policy of {self._name} needs the engine's")
         readings = self._maps.read([0], world, measured)
         seen = self._task, measures, world, readings
         shown = {"state": sensors.observe(self.skill, self.sensors, *seen)}
         if self.depth is not None:
             if depth is None or depth.shape != self.depth:
-                raise UserError(f"depth: the policy looks at {self.depth}")
+                raise UserError(f"depth: the policy of {self._name} looks at {self.depth}")
             shown["depth"] = depth[None]
             if self._heights is not None:
                 self._heights.look([0], depth[None], world, self._done is not None)
