@@ -74,18 +74,23 @@ def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
 
 def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
     """The step, its predicate with margin, and the state of the robot."""
-    doing = {SKILL: info.skill, RESET_ARM: "arm back to rest"}.get(info.phase, info.phase)
     return Caption(
         title=f"{info.index + 1}/{info.total}  {info.action}",
         results=[(margin_text(info.predicate, info.margin), info.margin.holds)],
         status=[
-            f"{doing}: {info.phase_step} of {info.phase_limit}",
+            doing(info),
             f"step {info.episode_step}, {info.episode_step / CONTROL_HZ:.1f} s",
             f"holds {in_hand(episode, world)}",
             f"force {float(world.force[0]):.0f} N",
         ],
         legend=[("goal", _GOAL), ("object", _OBJECT), (f"plays at {_SPEED:g}x", None)],
     )
+
+
+def doing(info: StepInfo) -> str:
+    """What the robot does: "pick: 12 of 200"."""
+    what = {SKILL: info.skill, RESET_ARM: "arm back to rest"}.get(info.phase, info.phase)
+    return f"{what}: {info.phase_step} of {info.phase_limit}"
 
 
 def in_hand(episode: Episode, world: WorldState) -> str:

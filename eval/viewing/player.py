@@ -38,8 +38,7 @@ class Player:
     def play(self, playing: bool) -> None:
         """Plays or pauses; what stands at its end is played from the beginning."""
         with self._lock:
-            over = all(recording.over.is_set() for recording in self._recordings)
-            if playing and over and int(self._at) >= self.last:
+            if playing and self._over() and int(self._at) >= self.last:
                 self._at = 0.0
             self._playing = playing
 
@@ -65,10 +64,12 @@ class Player:
             if not self._playing:
                 return
             self._at = min(self._at + seconds * CONTROL_HZ * self._speed, float(self.last))
-            over = all(recording.over.is_set() for recording in self._recordings)
-            if over and self._at >= self.last:
+            if self._over() and self._at >= self.last:
                 self._playing = False
 
     def moment(self, recording: EpisodeRecording) -> Moment:
         """What is shown of a recording."""
         return recording.moments[min(self.index, len(recording.moments) - 1)]
+
+    def _over(self) -> bool:
+        return all(recording.over.is_set() for recording in self._recordings)

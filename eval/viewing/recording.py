@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eval.running.film import in_hand, margin_text
-from planner.execution.progress import RESET_ARM, SKILL, StepInfo
+from eval.running.film import doing, in_hand, margin_text
+from planner.execution.progress import StepInfo
 from skills.core.conditions import Margin
 from tpsrl.render.shapes import Shape
 from tpsrl.render.video import colour_depth
@@ -112,7 +112,7 @@ class EpisodeRecorder:
             Moment(
                 step=0 if info is None else info.episode_step,
                 stage=-1 if info is None else info.index,
-                doing=_START if info is None else _doing(info),
+                doing=_START if info is None else doing(info),
                 poses=self._simulator.body_poses(self._env),
                 base=(x, y, yaw),
                 held=in_hand(recording.episode, world),
@@ -123,11 +123,6 @@ class EpisodeRecorder:
                 depth=colour_depth(depth),
             )
         )
-
-
-def _doing(info: StepInfo) -> str:
-    doing = {SKILL: info.skill, RESET_ARM: "arm back to rest"}.get(info.phase, info.phase)
-    return f"{doing}: {info.phase_step} of {info.phase_limit}"
 
 
 def _conditions(margins: Mapping[str, Margin]) -> tuple[ShownCondition, ...]:

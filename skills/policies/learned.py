@@ -13,19 +13,18 @@ from skills import registry
 from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.policies import deployed, pretrained
-from skills.policies.perception import Perception
+from skills.policies.perception import Perceiving, Perception
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
 from tpsrl.runtime import files
-from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 
-class LearnedPolicy:
+class LearnedPolicy(Perceiving):
     """Acts by a checkpoint's network; a skill is begun with an empty memory.
 
     Draws actions as in training, from a generator that episode and step seed, so that it does the
@@ -55,23 +54,9 @@ class LearnedPolicy:
         self._perception = Perception(skill, network.sensors, network.depth, network.height_map)
 
     @property
-    def depth_size(self) -> tuple[int, int] | None:
-        """See `skills.core.interface.SkillPolicy.depth_size`."""
-        return self._network.depth
-
-    @property
-    def asks_engine(self) -> bool:
-        """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
-        return self._perception.asks_engine
-
-    @property
     def sees_laser(self) -> bool:
         """Whether it looks at the base's laser."""
         return sensors.LASER in self._network.sensors
-
-    def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
-        """What the engine measures for `act`."""
-        return self._perception.measure(simulator, env_id)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""

@@ -23,11 +23,10 @@ import numpy as np
 from skills import registry
 from skills.core import sensors
 from skills.core.interface import SkillGoal
-from skills.policies.perception import Perception
+from skills.policies.perception import Perceiving, Perception
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.runtime.user_modules import import_named, told
-from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -41,7 +40,7 @@ def is_own(path: str) -> bool:
     return _NAMED.fullmatch(path) is not None
 
 
-class OwnPolicy:
+class OwnPolicy(Perceiving):
     """Acts for a skill by a class of the user's own, of which every run has a new object.
 
     Args:
@@ -60,20 +59,6 @@ class OwnPolicy:
         self._perception = Perception(skill, names, _depth(self._class, self._field))
         self._mask = registry.get(skill).definition.mask()
         self._policy = self._made()
-
-    @property
-    def depth_size(self) -> tuple[int, int] | None:
-        """See `skills.core.interface.SkillPolicy.depth_size`."""
-        return self._perception.depth
-
-    @property
-    def asks_engine(self) -> bool:
-        """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
-        return self._perception.asks_engine
-
-    def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
-        """What the engine measures for `act`."""
-        return self._perception.measure(simulator, env_id)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""

@@ -96,3 +96,23 @@ class Perception:
             self._task, _, _ = task.step(
                 self.skill, self._task, self._done, world, self._settings, self._thresholds, path
             )
+
+
+class Perceiving:
+    """What a policy that is shown observations has of `skills.core.interface.SkillPolicy`."""
+
+    _perception: Perception
+
+    @property
+    def depth_size(self) -> tuple[int, int] | None:
+        """See `skills.core.interface.SkillPolicy.depth_size`."""
+        return self._perception.depth
+
+    @property
+    def asks_engine(self) -> bool:
+        """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
+        return self._perception.asks_engine
+
+    def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
+        """What the engine measures for `act`."""
+        return self._perception.measure(simulator, env_id)

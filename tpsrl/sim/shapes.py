@@ -26,6 +26,7 @@ class Shapes:
         self._home = home
         model = home.model
         self._moving = np.flatnonzero(model.body_weldid != 0)  # bodies, the world's left out
+        self._walls = {"floor", *(wall.name for wall in home.layout_set.walls)}
         self._row = {int(body): row for row, body in enumerate(self._moving)}
 
     def of(self, one: MujocoHome) -> list[Shape]:
@@ -77,8 +78,7 @@ class Shapes:
             return "robot"
         if self._home.geom_slot[geom] >= 0:
             return "object"
-        walls = {"floor", *(wall.name for wall in self._home.layout_set.walls)}
-        return "wall" if self._home.model.geom(geom).name in walls else "furniture"
+        return "wall" if self._home.model.geom(geom).name in self._walls else "furniture"
 
 
 def _three(values: np.ndarray) -> tuple[float, float, float]:

@@ -53,14 +53,32 @@ def furnished(layout_set: LayoutSet, plain: Layout, rng: np.random.Generator) ->
     return {name: room.poses[name] for name in layout_set.bodies}
 
 
+def pose_at_a_wall(outline: np.ndarray, away: float, z: float, rng: np.random.Generator) -> Pose:
+    """At any point of the walls, facing the room.
+
+    Args:
+        outline: corners (k, 2) of the room, counter-clockwise
+        away: metres from the wall to the body's origin
+        z: height of the origin
+        rng: draws the point
+    """
+    edges = np.roll(outline, -1, axis=0) - outline
+    length = np.linalg.norm(edges, axis=1)
+    wall = int(rng.choice(len(length), p=length / length.sum()))
+    x, y = edges[wall] / length[wall]
+    inwards = np.array([-y, x])
+    x, y = outline[wall] + rng.random() * edges[wall] + away * inwards
+    yaw = math.atan2(inwards[1], inwards[0])
+    return Pose((float(x), float(y), z), yaw_quat(yaw), present=True)
+
+
 class _Room:
     """An apartment being furnished; `poses` are those of the bodies that it has so far."""
 
     def __init__(self, layout_set: LayoutSet) -> None:
         self.poses: dict[str, Pose] = {}
         self._bodies = layout_set.bodies
-        self._corners = np.array(layout_set.room)
-        self._edges = np.roll(self._corners, -1, axis=0) - self._corners
+        self._outline = np.array(layout_set.room)
         self._crowd = Crowd([_prism(wall) for wall in layout_set.walls])
 
     def missing(self) -> list[str]:
@@ -77,20 +95,14 @@ class _Room:
 
     def put_at_a_wall(self, name: str, old: Pose, rng: np.random.Generator) -> None:
         """With its back (-x) to any point of the walls, and free floor in front."""
-        length = np.linalg.norm(self._edges, axis=1)
-        wall = int(rng.choice(len(length), p=length / length.sum()))
-        x, y = self._edges[wall] / length[wall]
-        inwards = np.array([-y, x])  # the outline is counter-clockwise
-        point = self._corners[wall] + rng.random() * self._edges[wall]
-        low, _ = _extent(self._bodies[name])
-        x, y = point + (_OFF_M - low[0]) * inwards
-        yaw = math.atan2(inwards[1], inwards[0])
-        self._put_with_front(name, Pose((float(x), float(y), old.pos[2]), yaw_quat(yaw), True))
+        low, _ = extent(self._bodies[name])
+        pose = pose_at_a_wall(self._outline, _OFF_M - low[0], old.pos[2], rng)
+        self._put_with_front(name, pose)
 
     def put_beside(self, name: str, other: str, old: Pose, rng: np.random.Generator) -> None:
         """At one end of another body that stands at a wall, their backs in line."""
-        low, high = _extent(self._bodies[name])
-        other_low, other_high = _extent(self._bodies[other])
+        low, high = extent(self._bodies[name])
+        other_low, other_high = extent(self._bodies[other])
         gap = rng.uniform(*_GAP_M)
         left, right = other_high[1] + gap - low[1], other_low[1] - gap - high[1]
         side = float(left if rng.random() < 0.5 else right)
@@ -109,7 +121,7 @@ class _Room:
 
     def _put_with_front(self, name: str, pose: Pose) -> None:
         body = self._bodies[name]
-        low, high = _extent(body)
+        low, high = extent(body)
         centre = np.array([high[0] + _FREE_M / 2, (low[1] + high[1]) / 2, (low[2] + high[2]) / 2])
         half = np.array([_FREE_M, high[1] - low[1], high[2] - low[2]]) / 2
         turn = quat_matrix(pose.quat)
@@ -142,7 +154,7 @@ def _boxes(body: BodyKind) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]
             yield shift + turn @ box.pos, turn, np.array(box.half)
 
 
-def _extent(body: BodyKind) -> tuple[np.ndarray, np.ndarray]:
+def extent(body: BodyKind) -> tuple[np.ndarray, np.ndarray]:
     """Least and greatest corner (3,) of its boxes, without doors and drawers."""
     low = np.min([np.subtract(b.pos, b.half) for b in body.boxes], axis=0)
     high = np.max([np.add(b.pos, b.half) for b in body.boxes], axis=0)
@@ -150,7 +162,7 @@ def _extent(body: BodyKind) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _area(body: BodyKind) -> float:
-    low, high = _extent(body)
+    low, high = extent(body)
     return float(np.prod((high - low)[:2]))
 
 

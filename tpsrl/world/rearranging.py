@@ -22,8 +22,7 @@ import numpy as np
 
 from tpsrl.errors import RunError, unknown
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
-from tpsrl.world.furnishing import NoRoomError, furnished
-from tpsrl.world.geometry import yaw_quat
+from tpsrl.world.furnishing import NoRoomError, extent, furnished, pose_at_a_wall
 from tpsrl.world.layouts import VARIANT, Layout, LayoutSet, Pose, load_layout_set
 from tpsrl.world.placement import box_prism, furniture
 from tpsrl.world.scenarios import FRIDGE
@@ -100,12 +99,9 @@ class _Fridge:
     def __init__(self, layout_set: LayoutSet, plain: Layout) -> None:
         self.body, _ = layout_set.link(FRIDGE)
         layout = f"{layout_set.name}/{plain.name}"
-        boxes = layout_set.bodies[self.body].boxes
-        self._low = np.min([np.subtract(b.pos, b.half) for b in boxes], axis=0)
-        self._high = np.max([np.add(b.pos, b.half) for b in boxes], axis=0)
+        self._low, self._high = extent(layout_set.bodies[self.body])
         self._z = plain.poses[self.body].pos[2]
-        self._corners = np.array(layout_set.room)
-        self._walls = np.roll(self._corners, -1, axis=0) - self._corners
+        self._outline = np.array(layout_set.room)
         self._others = furniture(layout, without=self.body)
         self._origin = np.array(floor_map(layout).origin)
         self._free = main_floor(layout)
@@ -113,14 +109,7 @@ class _Fridge:
 
     def along_a_wall(self, rng: np.random.Generator) -> Pose:
         """With its back to any point of the walls."""
-        length = np.linalg.norm(self._walls, axis=1)
-        wall = int(rng.choice(len(length), p=length / length.sum()))
-        x, y = self._walls[wall] / length[wall]
-        inwards = np.array([-y, x])  # the outline is counter-clockwise
-        point = self._corners[wall] + rng.random() * self._walls[wall]
-        x, y = point + (_OFF_M - self._low[0]) * inwards
-        yaw = math.atan2(inwards[1], inwards[0])
-        return Pose((float(x), float(y), self._z), yaw_quat(yaw), present=True)
+        return pose_at_a_wall(self._outline, _OFF_M - self._low[0], self._z, rng)
 
     def fits(self, pose: Pose, beside: bool) -> bool:
         """Whether it and the robot can stand there; `beside`: with something beside its hinge."""
