@@ -298,6 +298,20 @@ def test_the_way_goes_around_doors_as_they_stand_when_it_begins() -> None:
     assert other.path([0]).shortest.tolist() == [wide]
 
 
+def test_a_goal_that_no_floor_is_near_has_no_path_where_that_is_allowed() -> None:
+    world, goals = worlds(np.array([[-1.4, -2.6, 0.0]])), np.array([[40.0, 40.0, 0.0]])
+    strict = PathMeter(1, reach_m=1.5)
+    strict.begin([0], [LAYOUT_A], goals, world)
+    with pytest.raises(UserError, match="goal: no free floor within"):
+        strict.path([0])
+    meter = PathMeter(1, reach_m=1.5, allow_unreachable=True)
+    meter.begin([0], [LAYOUT_A], goals, world)
+    assert meter.ahead([0], world.base).tolist() == [[0.0, 0.0, 0.0]]
+    meter.drive([0], worlds(np.array([[-1.0, -2.6, 0.0]])))
+    path = meter.path([0])
+    assert path.left.tolist() == [math.inf] and path.gained.tolist() == [0.0]
+
+
 def test_straight_episodes_are_mostly_refused() -> None:
     assert acceptance(0.9, 0.8) == 0.0
     assert acceptance(31.0, 10.0) == 0.0

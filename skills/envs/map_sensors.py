@@ -64,7 +64,13 @@ class MapSensors:
         self.drives = reach_m is not None or skill.follows_path
         measured = self.drives or rewards_way or rewards_hand or WAY in names
         self.meter = (
-            PathMeter(num_homes, reach_m or 0.0, skill.surveys_floor, near=not self.drives)
+            PathMeter(
+                num_homes,
+                reach_m or 0.0,
+                skill.surveys_floor,
+                near=not self.drives,
+                allow_unreachable=not skill.follows_path,
+            )
             if measured
             else None
         )

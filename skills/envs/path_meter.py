@@ -10,7 +10,7 @@ from tpsrl.errors import UserError
 from tpsrl.world import survey
 from tpsrl.world.approach import approach
 from tpsrl.world.floor import Joints, rounded
-from tpsrl.world.geodesic import DistanceFields, field_of, free_floor
+from tpsrl.world.geodesic import DistanceField, DistanceFields, field_of, free_floor
 from tpsrl.world.state import JOINTS, WorldState
 
 _FARTHEST = 1e6  # metres or radians, of what is measured in a home
@@ -44,13 +44,20 @@ class PathMeter:
     way begins. With `reach_m` the way ends where the goal is that near as the crow flies. A home's
     map of distances is made when it is first asked for. With `surveys` it says how much floor there
     is as well. With `near` the way ends where the arm can get at the goal, and is known in the
-    surroundings of that only (`tpsrl.world.approach`).
+    surroundings of that only (`tpsrl.world.approach`). With `allow_unreachable` a goal that no free
+    floor is near, such as an object that fell behind the furniture, has no path and raises nothing.
     """
 
     def __init__(
-        self, num_homes: int, reach_m: float = 0.0, surveys: bool = False, near: bool = False
+        self,
+        num_homes: int,
+        reach_m: float = 0.0,
+        surveys: bool = False,
+        near: bool = False,
+        allow_unreachable: bool = False,
     ) -> None:
         self._reach_m, self._surveys, self._near = reach_m, surveys, near
+        self._allow_unreachable = allow_unreachable
         self._floor = np.zeros((2, num_homes))  # longest way, squares
         self._fields = DistanceFields(num_homes)
         self._unmapped: dict[int, tuple[str, np.ndarray]] = {}  # layout and goal
@@ -127,6 +134,11 @@ class PathMeter:
                 self._fields.set(home, field)
                 continue
             where = layout, x, y, joints, self._reach_m
+            floor = free_floor(layout, joints)
+            if self._allow_unreachable and floor.snap(x, y) is None:
+                nowhere = DistanceField.unreachable(floor.origin, floor.free.shape)
+                self._fields.set(home, nowhere)
+                continue
             self._fields.set(home, field_of(*where))
             if self._surveys:
                 self._floor[:, home] = _surveyed(*where)

@@ -75,8 +75,7 @@ def approach(
         return _cut(field, near)
     floor = FreeFloor.of_cells(largest_part(near.free(0.0)), near.origin, _CELL_M)
     if floor.snap(point[0], point[1]) is None:
-        nowhere = np.full((*near.clearance.shape, 3), np.inf, dtype=np.float32)
-        return DistanceField(near.origin, nowhere, _CELL_M)
+        return DistanceField.unreachable(near.origin, near.clearance.shape, _CELL_M)
     return distance_field(floor, point)
 
 

@@ -92,6 +92,13 @@ class DistanceField:
     apex: np.ndarray  # (ny, nx, 3) float32
     cell_m: float = CELL_M
 
+    @staticmethod
+    def unreachable(
+        origin: tuple[float, float], cells: tuple[int, ...], cell_m: float = CELL_M
+    ) -> "DistanceField":
+        """The field of a map of (ny, nx) cells from which there is no path to the goal."""
+        return DistanceField(origin, np.full((*cells, 3), np.inf, dtype=np.float32), cell_m)
+
     @property
     def frame(self) -> tuple[float, float, float]:
         """See `FreeFloor.frame`."""
