@@ -6,8 +6,8 @@ target is along the base's axes as well, as the arm's kinematics tell it. "full"
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
 the map. "teacher" adds both for all, where the object is from its goal, its size, orientation
-and velocity, and how near the robot's body is to what stands around it, which makes the state
-complete enough for a policy without memory.
+and velocity, how near the robot's body is to what stands around it, and where the robot has just
+been, which makes the state complete enough for a policy without memory.
 """
 
 import dataclasses
@@ -46,7 +46,8 @@ class Readings:
     the half extents of the object, in metres. By the engine: `laser` (n, rays) is
     `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`,
     `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
-    `Simulator.object_velocity`.
+    `Simulator.object_velocity`. By the steps before: `trail` (n, 3, 3) is
+    `skills.envs.trail.Trail.away`.
     """
 
     way: Any = None
@@ -58,6 +59,7 @@ class Readings:
     clearance: Any = None
     neighbours: Any = None
     motion: Any = None
+    trail: Any = None
 
 
 Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
@@ -172,6 +174,17 @@ def _neighbours(task: TaskState, measures: Measures, world: WorldState, readings
     return _closeness(readings.neighbours)
 
 
+def _trail(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    xp = array_namespace(world.base)
+    rows = [readings.trail[:, row] for row in range(3)]
+    return xp.concat([_in_base(world, row) for row in rows], axis=-1)
+
+
+def _elapsed(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+    steps = array_namespace(world.base).astype(task.steps, world.base.dtype)
+    return steps[:, None] / _LONG_STEPS
+
+
 def _closeness(surfaces: Any) -> Any:
     """Directions and distances (n, points, 4) of surfaces as (n, 4 points) numbers."""
     # What is nearer counts for more, and what is far for nothing.
@@ -227,12 +240,15 @@ SHAPE = "shape"  # of the object, by the episode
 MOTION = "motion"  # of the object, by the engine
 CLEARANCE = "clearance"  # of the robot's body, by the engine
 NEIGHBOURS = "neighbours"  # loose objects beside cup and goal, by the engine
+TRAIL = "trail"  # of cup and base, by the steps before
+ELAPSED = "elapsed"  # since the skill began
 
 HOME_M = (
     30.0  # no two points of an apartment are farther apart, nor is a way along its floor longer
 )
 _ALLOWED_M = 0.15  # HAB: from the object to its goal, from the end effector to its resting point
 _OUT_M = 2.0  # that the arm reaches out
+_LONG_STEPS = 300.0  # HAB: what a skill may take
 # Stops give way a little under load.
 _ARM_LOW, _ARM_HIGH = (
     tuple(joint.limits[side] + slack for joint in ARM) for side, slack in ((0, -0.2), (1, 0.2))
@@ -279,6 +295,10 @@ SENSORS: dict[str, Sensor] = {
     CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),
     # The same, from the cup and from object, handle or goal to the nearest other loose object.
     NEIGHBOURS: Sensor(4 * NEIGHBOUR_ROWS, _neighbours, True, -1.0, 1.0),
+    # Where cup and base are, from where they were on average in the last half second (cup) and two
+    # seconds (cup, base); metres in the base frame, the last entry radians.
+    TRAIL: Sensor(9, _trail, True, -HOME_M, HOME_M),
+    ELAPSED: Sensor(1, _elapsed, low=0.0),  # steps since the skill began, of 300
     LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
     "start_from_ee": vector(_start_from_ee, HOME_M),  # where the object was, end effector's frame
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place it, end effector's frame
@@ -290,7 +310,9 @@ SENSORS: dict[str, Sensor] = {
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
 # What "teacher" adds to "full".
-TEACHER = (SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY)
+TEACHER = (
+    SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY, TRAIL, ELAPSED,
+)  # fmt: skip
 FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 
 

@@ -20,6 +20,7 @@ from skills.core.sensors import (
     NEIGHBOURS,
     SCAN,
     SHAPE,
+    TRAIL,
     WAY,
     Readings,
 )
@@ -27,6 +28,7 @@ from skills.core.skill import Skill
 from skills.core.state import TaskState
 from skills.envs.hand_meter import HandMeter
 from skills.envs.path_meter import PathMeter, check_array
+from skills.envs.trail import TRAIL_ARRAY, Trail
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -77,6 +79,7 @@ class MapSensors:
         follows_hand = rewards_hand or HAND_WAY in names
         self._hand = HandMeter(num_homes) if follows_hand else None
         self._shows_hand = HAND_WAY in names
+        self._trail = Trail(num_homes) if TRAIL in names else None
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
@@ -98,6 +101,8 @@ class MapSensors:
         for meter in (self.meter, self._hand):
             if meter is not None:
                 meter.begin(homes, layouts, self._skill.destination(state), world)
+        if self._trail is not None:
+            self._trail.begin(homes, world)
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
@@ -107,6 +112,8 @@ class MapSensors:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
         if self._hand is not None:
             self._hand.drive(homes, world)
+        if self._trail is not None:
+            self._trail.drive(homes, world)
         if self.meter is None:
             return None
         self.meter.drive(homes, world)
@@ -130,6 +137,8 @@ class MapSensors:
             readings.way = self.meter.ahead(homes, world.base)
         if self._shows_hand and self._hand is not None:
             readings.hand = self._hand.ahead(homes, world)
+        if self._trail is not None:
+            readings.trail = self._trail.away(homes, world)
         if self._scanner is not None:
             readings.scan = self._scanner.ranges(homes, world.base)
         if self._facing is not None:
@@ -165,6 +174,8 @@ class MapSensors:
         arrays = {} if self.meter is None else self.meter.to_arrays(home)
         if self._hand is not None:
             arrays |= self._hand.to_arrays(home)
+        if self._trail is not None:
+            arrays |= self._trail.to_arrays(home)
         if self._scanner is not None:
             arrays[_SCANNED] = self._scanned[home].copy()
         if self._facing is not None:
@@ -196,6 +207,10 @@ class MapSensors:
                 raise UserError(f"path: arrays {', '.join(missing)} missing")
             hand = {name: arrays.pop(name) for name in names}
             self._hand.restore(home, hand, layout, self._skill.destination(state)[0])
+        if (TRAIL_ARRAY in arrays) != (self._trail is not None):
+            raise UserError(f"path: array {TRAIL_ARRAY} missing or unknown")
+        if self._trail is not None:
+            self._trail.restore(home, arrays.pop(TRAIL_ARRAY))
         self._size(home, episode, int(state.object[0]))
         if self.meter is not None:
             self.meter.restore(home, arrays, layout, self._skill.destination(state)[0])
