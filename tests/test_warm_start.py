@@ -15,9 +15,10 @@ from skills import registry
 from skills.core import sensors
 from tpsrl import config
 from tpsrl.commands import train
+from tpsrl.commands.fine_tuning import widened
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import warm_start
@@ -253,3 +254,31 @@ def test_a_training_that_is_resumed_takes_no_other_weights(picking: Path) -> Non
     with pytest.raises(UserError, match=r"^init: .*picking has weights of its own; leave init out"):
         train.load([f"resume={picking}", f"init={picking}"])
     assert train.load([f"resume={picking}"]).preset == loaded(picking).preset
+
+
+def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> None:
+    """What is new has no effect on action and value until it is learned from."""
+    wide = sensors.chosen(PICK, "teacher", False)
+    narrow = tuple(name for name in wide if name not in ("scan", "elapsed"))
+    sizes = [sum(sensors.known(PICK)[one].size for one in names) for names in (narrow, wide)]
+    mask = tuple(PICK.mask().tolist())
+    specs = [EnvSpec({"state": (size,), CRITIC: (size + 1,)}, mask) for size in sizes]
+    small = PolicySettings(
+        encoder="state", state_width=8, lstm_layers=0, critic=True, magnify_state=True
+    )
+    deploy = {"skill": "pick", "sensors": list(narrow), "depth": None, "delay": False}
+    path = tmp_path / "teacher"
+    before = checkpoints.load_policy(clone(path, small, specs[0], deploy=deploy))
+    settings = train.load(["skill=pick", "preset=teacher", f"init={path}"])
+    assert settings.sensors == "teacher"
+    policy = ActorCritic(specs[1], settings.preset.policy)
+    warm_start.take_over(policy, widened(checkpoints.load(path), settings))
+    state, left = torch.randn(5, sizes[1]), torch.rand(5, 1)
+    columns = torch.tensor(sensors.places(PICK, wide, narrow))
+    found = []
+    for net, seen in ((before, state[:, columns]), (policy, state)):
+        observation = {"state": seen, CRITIC: torch.cat((seen, left), dim=1)}
+        blank = torch.zeros(5, len(mask))
+        found.append(net.act(observation, blank, torch.zeros(5, 0), torch.ones(5, dtype=bool)))
+    torch.testing.assert_close(found[1].mean, found[0].mean)
+    torch.testing.assert_close(found[1].value, found[0].value)

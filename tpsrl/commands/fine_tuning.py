@@ -50,7 +50,8 @@ def begin_with(
     """The settings of a training that begins with a checkpoint.
 
     The network is as `tpsrl.rl.run.warm_start.network` says, whatever the preset has. Camera,
-    sensors, delay and whether the base moves are the checkpoint's.
+    delay and whether the base moves are the checkpoint's. So are the sensors, unless those of the
+    training are the checkpoint's and more, which `widened` makes it fit for.
 
     Args:
         settings: of the training
@@ -149,6 +150,9 @@ def _made_for(
     definition, depth = registry.get(deploy.skill).definition, deploy.depth
     camera = depth is not None
     fit = [c for c in sensors.CHOICES if sensors.chosen(definition, c, camera) == deploy.sensors]
+    wanted = settings.sensors or settings.preset.sensors
+    if wanted and {*deploy.sensors} < {*sensors.chosen(definition, wanted, camera)}:
+        fit = [wanted]
     if not fit:
         raise UserError(
             f"init: the sensors of {where} are neither of {', '.join(sensors.CHOICES)}, but "
@@ -163,6 +167,41 @@ def _made_for(
     if bool(np.any(definition.mask()[act.BASE])):
         found["base_movement"] = any(spec.mask[act.BASE])
     return found
+
+
+def widened(checkpoint: "Checkpoint", settings: "TrainingSettings") -> "Checkpoint":
+    """The checkpoint that a training begins with, made fit for the sensors of the training.
+
+    Raises:
+        UserError: the checkpoint does not say what it is shown.
+    """
+    import numpy as np
+
+    from skills import registry
+    from skills.core import sensors
+    from skills.policies import deployed
+    from tpsrl.rl.policy.actor_critic import CRITIC
+    from tpsrl.rl.run import checkpoint as checkpoints
+    from tpsrl.rl.run import warm_start
+
+    spec, _ = checkpoints.network_of(checkpoint)
+    deploy = deployed.read(checkpoint, spec)
+    definition = registry.get(deploy.skill).definition
+    choice = settings.sensors or settings.preset.sensors or None
+    names = sensors.chosen(definition, choice, deploy.depth is not None)
+    if not {*deploy.sensors} < {*names}:
+        return checkpoint
+
+    def size(of: tuple[str, ...]) -> int:
+        return sum(one.stop - one.start for one in sensors.layout(definition, of).values())
+
+    columns = {"state": sensors.places(definition, names, deploy.sensors)}
+    sizes = {"state": size(names)}
+    if spec.observations.get(CRITIC) == (size(deploy.sensors) + 1,):
+        # The critic of a teacher reads the same sensors, and last of all the time that is left.
+        columns[CRITIC] = np.append(columns["state"], size(names))
+        sizes[CRITIC] = size(names) + 1
+    return warm_start.widened(checkpoint, columns, sizes)
 
 
 def _said(value: Any) -> str:

@@ -419,11 +419,12 @@ def holds_training(out: Path) -> bool:
 
 def _weights(settings: TrainingSettings) -> "Checkpoint | None":
     """What a new training's weights are taken from."""
+    from tpsrl.commands.fine_tuning import widened
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
 
     if settings.init is not None:
-        return checkpoints.load(settings.init, field="init")
+        return widened(checkpoints.load(settings.init, field="init"), settings)
     if settings.encoder is None:
         return None
     whole = checkpoints.load(settings.encoder, field="encoder")

@@ -14,15 +14,16 @@ import dataclasses
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
-from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
+from tpsrl.rl.policy.actor_critic import CRITIC, MAGNIFIED, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -45,6 +46,11 @@ _LOG_STD, _STD = "action_head.log_std", "action_head.std."
 _NAMED = 16  # hexadecimal digits of a digest
 _BLIND = "state"  # the encoder that looks at nothing
 _ENCODER = "trunk.encoder."
+# What reads an observation first.
+_FIRST_LAYERS = {
+    "state": ("trunk.embed.0.weight", "value_trunk.embed.0.weight"),
+    CRITIC: ("critic.0.weight",),
+}
 
 
 class EncoderOnly(Checkpoint):
@@ -134,6 +140,43 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     weights |= {name: own[name] for name in anew}
     checkpoints.put_weights(policy, weights, checkpoint.path, checkpoint.field)
     _set_std(policy)
+
+
+def widened(
+    checkpoint: Checkpoint, columns: Mapping[str, np.ndarray], sizes: Mapping[str, int]
+) -> Checkpoint:
+    """The same policy with a wider observation, whose new numbers have no effect at first.
+
+    Args:
+        checkpoint: whose state is narrower
+        columns: for "state", and for the critic's true state where there is one, the column in the
+            wider observation of each number of the narrower one
+        sizes: of the wider observations, by the same names
+
+    Raises:
+        UserError: the checkpoint does not say what it sees, or its weights are of other numbers.
+    """
+    magnified = checkpoints.policy_settings(checkpoint).magnify_state
+    copies = 1 + len(MAGNIFIED) if magnified else 1
+    tensors, shapes = dict(checkpoint.tensors), {}
+    for name, places in columns.items():
+        wide = sizes[name]
+        kept = np.concatenate([copy * wide + places for copy in range(copies)])
+        for layer in _FIRST_LAYERS[name]:
+            if (narrow := tensors.get(f"policy.{layer}")) is None:
+                continue
+            others = narrow.shape[1] - len(kept)  # the previous action, behind the state
+            if others < 0:
+                raise checkpoint.refused(f"has a {layer} of {narrow.shape[1]} columns")
+            weight = narrow.new_zeros(len(narrow), copies * wide + others)
+            weight[:, kept] = narrow[:, : len(kept)]
+            weight[:, copies * wide :] = narrow[:, len(kept) :]
+            tensors[f"policy.{layer}"] = weight
+        shapes[name] = [wide]
+    spec = checkpoint.get("spec", dict)
+    spec = spec | {"observations": spec["observations"] | shapes}
+    note = checkpoint.note | {"spec": spec}
+    return dataclasses.replace(checkpoint, tensors=tensors, note=note)
 
 
 def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
