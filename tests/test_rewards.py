@@ -151,6 +151,16 @@ def test_pick_is_to_close_the_grip_only_at_the_object():
     assert "grip" not in free.reward_terms
 
 
+def test_a_stop_that_is_called_too_early_is_penalised() -> None:
+    here, there = at(1, 2), SkillGoal(position=(1.0, 3.0, 0.8))
+    _, early = run("navigate", AHEAD, here, here, stop=True, wrong_stop=4.0)
+    assert early.reward_terms["wrong_stop"][0] == -4.0 and early.terminated[0]
+    _, right = run("navigate", there, here, here, stop=True, wrong_stop=4.0)
+    assert right.reward_terms["wrong_stop"][0] == 0.0 and right.success[0]
+    _, free = run("navigate", AHEAD, here, here, stop=True)
+    assert "wrong_stop" not in free.reward_terms
+
+
 def test_place_is_to_open_the_grip_at_the_goal():
     def penalty(z: float, held: int = 0) -> float:
         _, outcome = run("place", PLACE, carrying(1, 2.5, 1.2), carrying(1, 2.5, z, held), grip=0.5)
@@ -540,6 +550,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
             clearance=world_.ee_quat[:, None, :],
             neighbours=world_.ee_quat[:, None, :],
             motion=world_.ee_quat[:, [0, 1, 2, 1, 2, 3]],
+            trail=world_.ee_quat[:, [[0, 1, 2], [1, 2, 3], [2, 3, 0]]],
         )
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)

@@ -54,10 +54,15 @@ class TaskSettings:
         "Pick is to take, or with the object where Place is to release it",
         minimum=0,
     )
+    wrong_stop: float = config.option(
+        0.0, "penalty for calling stop before the skill has succeeded, which ends it", minimum=0
+    )
 
 
 # Of the weights that all skills share.
-PENALTIES = ("slack", "constraint", "force", "force_end", "speed", "joints", "grip")
+PENALTIES = (
+    "slack", "constraint", "force", "force_end", "speed", "joints", "grip", "wrong_stop",
+)  # fmt: skip
 _LIMITS = ("force_total_n", "force_instant_n")
 
 

@@ -17,7 +17,7 @@ from skills.core.geometry import Constant, array_namespace, in_each
 from skills.core.measures import Measures
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, TaskSettings
-from skills.core.skill import FORCE_LIMIT, Evaluation, Grip, Skill
+from skills.core.skill import FORCE_LIMIT, STOPPED, Evaluation, Grip, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
 from tpsrl.world.state import JOINTS, WorldState
@@ -160,6 +160,8 @@ def step(
     if settings.grip > 0.0:
         closed = actions[:, act.GRIP] >= 0.0
         amounts["grip"] = closed & skill.should_be_open(task, measures, world)
+    if settings.wrong_stop > 0.0:
+        amounts["wrong_stop"] = failure == STOPPED
     names = tuple(amounts)
     weights = rules.weights(names).like(rise)
     # The method costs a quarter of the namespace's function, and every library has it.
