@@ -99,7 +99,7 @@ def test_a_blind_policy_acts_otherwise_and_the_report_says_so(tmp_path: Path) ->
         (["blind=dept"], "blind: unknown value 'dept'; did you mean 'depth'?"),
         (["blind=depth,depth"], "blind: depth,depth contains a duplicate"),
         (["blind=depth"], "blind: the policy has no depth; it has none"),
-        (["blind=laser", "agent=pretrained", "num_episodes=1"], "of one run there is no other"),
+        (["blind=laser", "agent=pretrained", "num_episodes=1"], "needs at least two runs"),
     ],
 )
 def test_what_cannot_be_blinded_is_refused(

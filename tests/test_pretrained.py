@@ -228,7 +228,7 @@ def test_results_of_two_policies_are_no_result(with_tpsrl: Path, tmp_path: Path)
             shutil.copy(other, path)
             return done
 
-    with pytest.raises(RunError, match="was replaced meanwhile"):
+    with pytest.raises(RunError, match="was replaced during the run"):
         given = skill_settings(tmp_path, "pick", f"agent={path}")
         evaluate_skill(given, Console(quiet=True), Replacing)
     assert not (tmp_path / "out/report.json").exists()

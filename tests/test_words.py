@@ -4,12 +4,20 @@ import ast
 import re
 from collections.abc import Iterator
 
-from test_house import modules
+from test_house import ROOT, modules
 
 GIVEN_UP = (
     "answers", "bury", "desk", "greet", "heed", "helpers", "homes_factory", "judgement", "letters",
     "mail", "obituary", "success_parts",
 )  # fmt: skip
+
+
+# Phrases of help and error messages, and what CONTRIBUTING.md has in their place.
+UNCLEAR = (
+    "anew", "in turn", "in the stead", "is no", "made of", "so many", "told", "whoever",
+    "what looks", "what sees", "what acts", "nobody", "somebody",
+)  # fmt: skip
+MESSAGES = ("UserError", "RunError", "option", "refused")
 
 
 def names_of(tree: ast.AST) -> Iterator[str]:
@@ -42,3 +50,42 @@ def test_a_name_that_was_given_up_is_found_in_any_spelling() -> None:
     code = "class HomesFactory:\n    def _bury(self): self.letters = Answers()"
     used = {plain(found) for found in names_of(ast.parse(code))}
     assert used & set(GIVEN_UP) == {"homes_factory", "bury", "letters", "answers"}
+
+
+def prose_of(tree: ast.AST) -> Iterator[str]:
+    """What people read: texts of errors, and of the help of settings."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func).split(".")[-1] not in MESSAGES:
+            continue
+        for text in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            parts = [one.value for one in ast.walk(text) if isinstance(one, ast.Constant)]
+            yield " ".join(part for part in parts if isinstance(part, str))
+
+
+def unclear(text: str) -> list[str]:
+    """The phrases of a text that say a thing in a roundabout way, "there is no" not being one."""
+    plainer = re.sub(r"\b(there|where) is no\b", "", text)
+    return [phrase for phrase in UNCLEAR if re.search(rf"\b{phrase}\b", plainer)]
+
+
+def test_help_and_errors_say_what_is_expected_in_plain_words() -> None:
+    found = {
+        f"{name}: {text}": phrases
+        for name, path in modules()
+        for text in prose_of(ast.parse(path.read_text()))
+        if (phrases := unclear(text))
+    }
+    assert found == {}
+
+
+def test_an_unclear_message_is_found_wherever_it_is_written() -> None:
+    code = "raise UserError(f'{x}: is no number'); y = config.option(1, 'what looks at ' 'depth')"
+    found = [phrase for text in prose_of(ast.parse(code)) for phrase in unclear(text)]
+    assert found == ["is no", "what looks"]
+    assert unclear("there is no checkpoint") == []
+
+
+def test_the_glossary_has_each_word_once_and_in_order() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text().split("## Glossary")[1].split("## ")[0]
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", page, re.MULTILINE)
+    assert len(words) >= 25 and words == sorted(set(words))

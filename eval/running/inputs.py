@@ -51,8 +51,8 @@ def check_unchanged(before: str, after: str) -> None:
     """
     if before != after:
         raise RunError(
-            "a checkpoint or another file that was read was replaced meanwhile; the same command "
-            "starts anew, and with a copy of the file it stays the same"
+            "a checkpoint or another input file was replaced during the run; run the same command "
+            "again, on a copy of the file if it may change again"
         )
 
 

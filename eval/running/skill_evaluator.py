@@ -107,7 +107,7 @@ def _jobs(settings: SkillSettings, starts: Sequence[Start], journal: Journal) ->
     donors: list[Start | None] = [None for _ in starts]
     if settings.blind:
         if len(starts) < 2:
-            raise UserError("blind: of one run there is no other to show; num_episodes=2 or more")
+            raise UserError("blind: needs at least two runs; use num_episodes=2 or more")
         donors = [*starts[1:], starts[0]]
     return [
         SkillJob(start, runs.film_path(journal.films, number, settings.videos), donor)

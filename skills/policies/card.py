@@ -191,7 +191,7 @@ def _read(kind: Any, found: Any, where: str) -> Any:
     """A dataclass of JSON types."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(found, Mapping):
-        raise UserError(f"{where}: it is no set of entries")
+        raise UserError(f"{where}: must be a mapping of entries")
     for name in found:
         if name not in fields:
             raise UserError(f"{where}: unknown entry '{name}'")
@@ -222,7 +222,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return _read(plain, value, where)
     if typing.get_origin(plain) is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"{where}: '{value}' is no list")
+            raise UserError(f"{where}: must be a list, got '{value}'")
         return tuple(_value(typing.get_args(plain)[0], part, where) for part in value)
     if plain is float and type(value) is int:
         return float(value)

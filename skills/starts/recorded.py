@@ -66,7 +66,7 @@ def _memory(record: Any) -> dict[str, np.ndarray] | None:
         raise UserError("memory: it is none of a task") from None
     for name, values in arrays.items():
         if values.dtype.kind not in "bif" or not np.isfinite(values).all():
-            raise UserError(f"memory: {name} is no array of numbers")
+            raise UserError(f"memory: {name} must be an array of finite numbers")
     return arrays
 
 

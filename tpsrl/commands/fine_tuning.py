@@ -110,7 +110,7 @@ def see_with(
     shape = spec.observations.get("depth", ())
     if len(set(shape)) != 1:
         sides = " x ".join(map(str, shape)) or "none"
-        raise UserError(f"encoder: the pictures of {where} are no squares, {sides}")
+        raise UserError(f"encoder: the pictures of {where} must be square, got {sides}")
     for name in ("encoder", "encoder_width", "visual_width"):
         theirs, asked = getattr(policy, name), getattr(own, name)
         if f"preset.policy.{name}" in given and theirs != asked:
@@ -162,7 +162,7 @@ def _made_for(
     found: dict[str, Any] = {"delay": deploy.delay, "height_map": deploy.height_map}
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
     if camera and len(set(depth or ())) != 1:
-        raise UserError(f"init: the depth of {where} is no square, {list(depth or ())}")
+        raise UserError(f"init: the depth of {where} must be square, got {list(depth or ())}")
     found["depth"] = depth[0] if depth else None
     if bool(np.any(definition.mask()[act.BASE])):
         found["base_movement"] = any(spec.mask[act.BASE])

@@ -93,7 +93,7 @@ def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: in
     if not settings.demos:
         return None
     if settings.preset.ppo.imitation_coef == 0.0:
-        raise UserError("demos: with preset.ppo.imitation_coef=0 nothing is made of them; try 0.1")
+        raise UserError("demos: no effect with preset.ppo.imitation_coef=0; try 0.1")
     from skills.demos import selecting
     from skills.demos.preset import SCALES, SWITCHES
     from tpsrl.rl.imitation.imitator import Imitator

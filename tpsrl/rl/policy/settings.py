@@ -42,7 +42,7 @@ class PolicySettings:
 
     encoder: str = config.option(
         "resnet18",
-        f"what looks at depth: {', '.join(ENCODER_NAMES)}, or one of your own",
+        f"visual encoder: {', '.join(ENCODER_NAMES)}, or one of your own",
     )
     encoder_width: int = config.option(32, "channels of the first encoder stage", minimum=1)
     visual_width: int = config.option(512, "size of the visual features", minimum=1)
