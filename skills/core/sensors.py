@@ -298,7 +298,7 @@ SENSORS: dict[str, Sensor] = {
     # Where cup and base are, from where they were on average in the last half second (cup) and two
     # seconds (cup, base); metres in the base frame, the last entry radians.
     TRAIL: Sensor(9, _trail, True, -HOME_M, HOME_M),
-    ELAPSED: Sensor(1, _elapsed, low=0.0),  # steps since the skill began, of 300
+    ELAPSED: Sensor(1, _elapsed, low=0.0, high=10.0),  # steps since the skill began, of 300
     LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
     "start_from_ee": vector(_start_from_ee, HOME_M),  # where the object was, end effector's frame
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place it, end effector's frame
