@@ -650,6 +650,7 @@ def test_command_says_in_one_line_what_is_wrong_with_domain_or_goal(
     assert message in printed.err and printed.err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_domain_may_ask_whether_two_are_the_same(dataset, capsys, tmp_path):
     path = tmp_path / "mine.pddl"
     plans = []
