@@ -135,7 +135,8 @@ class PathMeter:
                 continue
             where = layout, x, y, joints, self._reach_m
             floor = free_floor(layout, joints)
-            if self._allow_unreachable and floor.snap(x, y) is None:
+            near = floor.snap(x, y) is not None or len(floor.within(x, y, self._reach_m))
+            if self._allow_unreachable and not near:
                 nowhere = DistanceField.unreachable(floor.origin, floor.free.shape)
                 self._fields.set(home, nowhere)
                 continue
