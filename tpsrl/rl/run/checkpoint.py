@@ -148,14 +148,15 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
     Raises:
         UserError: it is absent, truncated, not one of ours, or of a newer format.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.torch import load as load_tensors
 
     path = Path(path)
     try:
-        with safe_open(files.plain(path), "pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
-            names = [name for name in file.keys() if not part or name.startswith(f"{part}.")]  # noqa: SIM118
-            tensors = {name: file.get_tensor(name) for name in names}
+        # `safe_open` opens a file twice, so that the second may be of another checkpoint.
+        content = files.plain(path).read_bytes()
+        tensors = load_tensors(content)
+        text = _metadata(content).get(_KEY)
     except OSError as error:
         raise UserError(f"{field}: cannot read {path} ({error.strerror or error})") from None
     except SafetensorError as error:
@@ -175,7 +176,15 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
             f"{field}: {path} is of format {written}{by}; this version, tpsrl "
             f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
         )
-    return Checkpoint(path, tensors, note, field)
+    wanted = {name: t for name, t in tensors.items() if not part or name.startswith(f"{part}.")}
+    return Checkpoint(path, wanted, note, field)
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """What the header of a valid file of safetensors says beside the tensors."""
+    length = int.from_bytes(content[:8], "little")
+    found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    return found
 
 
 def newest(folder: Path, field: str = "checkpoint") -> Checkpoint | None:
