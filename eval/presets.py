@@ -35,14 +35,20 @@ class AgentPreset:
     """
 
     name: str = ""
-    learned: Literal["some", "never", "all"] = "some"
+    learned: Literal["some", "never", "all"] = config.option(
+        "some", "skills that may have a checkpoint: some, never or all"
+    )
     stand_ins: bool = config.option(True, "use the scripted skill where there is no checkpoint")
     pretrained: bool = config.option(False, "use the shipped policy where there is one")
-    nav_stop_within_m: float | None = None
-    nav_after_open_drawer: bool | None = None
-    without: list[str] = dataclasses.field(default_factory=list)
-    base_masked: list[str] = dataclasses.field(default_factory=list)
-    one_policy: str = ""
+    nav_stop_within_m: float | None = config.option(
+        None, "ignore stops of Navigate farther away from its goal (m)"
+    )
+    nav_after_open_drawer: bool | None = config.option(
+        None, "navigate to the object once its drawer is open (default: the protocol's)"
+    )
+    without: list[str] = config.entries(list, "actions left out of plans")
+    base_masked: list[str] = config.entries(list, "skills whose base stands still")
+    one_policy: str = config.option("", "skill that does everything for an object")
 
     def deployed(self, rules: ExecutionRules) -> ExecutionRules:
         """The rules of a protocol, with the agent's own.

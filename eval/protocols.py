@@ -48,10 +48,15 @@ class Protocol:
     episode_steps: EpisodeSteps = dataclasses.field(default_factory=EpisodeSteps)
     alone: Any = config.table(tables.alone_table, "limits of a skill evaluated alone")
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
-    stage_rule: Literal["ever", "cumulative", "subtask"] = "ever"
-    add_arm_rest: bool = True
-    nav_stop_within_m: float | None = None
-    filter_base: bool = True
+    stage_rule: Literal["ever", "cumulative", "subtask"] = config.option(
+        "ever",
+        "when a stage goal counts as reached: ever (HAB), cumulative (M3) or subtask (MS-HAB)",
+    )
+    add_arm_rest: bool = config.option(True, "reset the arm after each skill")
+    nav_stop_within_m: float | None = config.option(
+        None, "ignore stops of Navigate farther away from its goal (m)"
+    )
+    filter_base: bool = config.option(True, "keep the base's target on the free floor")
 
     @staticmethod
     def for_preset(name: str) -> "Protocol":

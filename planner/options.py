@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from tpsrl import config
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanOptions:
@@ -13,5 +15,9 @@ class PlanOptions:
     Table; an object's receptacle is closed before the next object is fetched.
     """
 
-    nav_after_open_drawer: bool = True
-    close_after: bool = False
+    nav_after_open_drawer: bool = config.option(
+        True, "navigate to the object once its drawer is open (VER paper)"
+    )
+    close_after: bool = config.option(
+        False, "require opened drawers and fridge to be closed again (M3, MS-HAB)"
+    )

@@ -13,6 +13,7 @@ import numpy as np
 from planner.containers import containers
 from planner.entities import Entities, Entity
 from skills.core.conditions import Margin
+from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.state import WorldState
 
@@ -23,12 +24,12 @@ Atom = tuple[str, ...]
 class PredicateThresholds:
     """When a predicate holds. Opened and closed leave a gap in which neither does."""
 
-    robot_at_m: float = 2.0
-    object_at_m: float = 0.3
-    opened_cab_m: float = 0.35
-    closed_cab_m: float = 0.15
-    opened_fridge_rad: float = 1.07
-    closed_fridge_rad: float = 0.15
+    robot_at_m: float = config.option(2.0, "maximum distance of the base for robot_at (m)")
+    object_at_m: float = config.option(0.3, "maximum distance of an object for at (m)")
+    opened_cab_m: float = config.option(0.35, "minimum opening of an open drawer (m)")
+    closed_cab_m: float = config.option(0.15, "maximum opening of a closed drawer (m)")
+    opened_fridge_rad: float = config.option(1.07, "minimum opening of an open fridge (rad)")
+    closed_fridge_rad: float = config.option(0.15, "maximum opening of a closed fridge (rad)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

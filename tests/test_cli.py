@@ -1,6 +1,7 @@
 import dataclasses
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,42 @@ def test_a_long_list_of_choices_does_not_push_the_help_aside(
 def test_help_leaves_out_what_the_word_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["eval", "pick", "--help"]) == 0
     assert "starts=" in (printed := capsys.readouterr().out) and "  skill=" not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["train", "--help", "preset.ppo"], r"  preset\.ppo\.gamma=0\.99 +discount factor"),
+        (
+            ["eval", "pick", "--help", "protocol"],
+            r"  protocol\.skills\.pick\.rest_m=0\.15 +maximum",
+        ),
+        (["eval", "--help", "skills"], r"  skills\.pick= +policy of each skill"),
+        (["train", "--help"], r"nested keys: tpsrl train --help preset"),
+    ],
+)
+def test_help_lists_nested_keys_with_the_defaults_of_the_default_preset(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 0
+    assert re.search(line, capsys.readouterr().out)
+
+
+def test_help_refuses_a_nested_key_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--help", "preset.pppo"]) == 2
+    assert (
+        "--help: unknown value 'preset.pppo'; did you mean 'preset.ppo'?" in capsys.readouterr().err
+    )
+    assert cli.main(["doctor", "--help", "preset"]) == 2
+
+
+@pytest.mark.parametrize(
+    "command", ["train pick", "clone pick demos=x", "eval tidy_house", "eval pick"]
+)
+def test_every_nested_key_has_a_line_of_help(command: str) -> None:
+    settings = cli.parse(command.split())[1]
+    for key in config.nested_keys(type(settings)):
+        assert [row[0] for row in config.describe(type(settings), key) if not row[2]] == []
 
 
 def test_help_of_half_a_command_lists_what_it_may_become(

@@ -283,8 +283,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(_usage(f"{arguments[0]} "))
         return 0
     name, command, rest = _find(arguments)
-    if any(a in ("-h", "--help") for a in rest):
-        print(_command_usage(name, command))
+    asked = next((at for at, word in enumerate(rest) if word in ("-h", "--help")), None)
+    if asked is not None:
+        print(_command_usage(name, command, *rest[asked + 1 : asked + 2]))
         return 0
     with temporaries.own():
         return int(command.run(_load(name, command, rest)))
@@ -410,18 +411,26 @@ def _usage(prefix: str = "") -> str:
     )
 
 
-def _command_usage(name: str, command: Command) -> str:
+def _command_usage(name: str, command: Command, within: str = "") -> str:
+    """The help of a command, or with `within` of its keys nested there."""
     from tpsrl import config
 
     fixed = [choice.partition("=")[0] for choice in command.fixed]
-    rows = [row for row in config.describe(command.settings) if row[0] not in fixed]
+    if within and not config.describe(command.settings):
+        raise UserError(f"--help: 'tpsrl {name}' has no keys")
+    rows = [row for row in config.describe(command.settings, within) if row[0] not in fixed]
     told = [(f"{key}={value}", text) for key, value, text in rows]
     width = max((len(key) for key, _ in told if len(key) <= _COLUMN), default=0)
-    lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip(), "", command.description.strip()]
+    lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip()]
+    lines += [] if within else ["", command.description.strip()]
     if rows:
         lines += ["", "keys and their defaults:"]
         for key, text in told:
             first = key if len(key) <= width else ""
             lines += [] if first else [f"  {key}"]  # what it is follows on a line of its own
-            lines.append(f"  {first:<{width}}  {text}")
+            lines.append(f"  {first:<{width}}  {text}".rstrip())
+    nested = [] if within else config.nested_keys(command.settings)
+    if nested:
+        calls = [f"tpsrl {name} --help {key}" for key in nested]
+        lines += ["", f"nested keys: {', '.join(calls)}"]
     return "\n".join(lines)

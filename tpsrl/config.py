@@ -51,6 +51,11 @@ def option(
     )
 
 
+def entries(make: Callable[[], Any], help: str) -> Any:
+    """A dataclass field with a line of help whose default is an empty list or mapping."""
+    return dataclasses.field(default_factory=make, metadata={"help": help})
+
+
 def preset(
     group: str,
     schema: type,
@@ -170,8 +175,17 @@ def to_yaml(settings: Any) -> str:
         raise UserError(f"'{error.object}' is not valid UTF-8; choose another folder") from None
 
 
-def describe(schema: type) -> list[tuple[str, str, str]]:
-    """For each top-level key: its name, its default or presets, and its line of help."""
+def describe(schema: type, within: str = "") -> list[tuple[str, str, str]]:
+    """For each top-level key: its name, its default or presets, and its line of help.
+
+    With `within`, a key or the beginning of nested ones such as "preset.ppo", for each nested key
+    there; defaults are those of the default preset.
+
+    Raises:
+        UserError: there is no such key; names the nearest.
+    """
+    if within:
+        return _describe_nested(schema, within)
     rows = []
     for field in _fields(schema):
         if "group" in field.metadata:
@@ -179,12 +193,55 @@ def describe(schema: type) -> list[tuple[str, str, str]]:
             own = ["FILE.yaml"] if field.metadata["files"] else []
             value = field.metadata["preset"] or "|".join([*preset_names(group), *own])
         else:
-            plain = field.default not in (None, dataclasses.MISSING)
-            value = str(field.default) if plain else ""
-            if isinstance(field.default, bool):
-                value = value.lower()
+            value = _shown(field.default)
         rows.append((_key(field.name), value, field.metadata.get("help", "")))
     return rows
+
+
+def nested_keys(schema: type) -> list[str]:
+    """The top-level keys that have nested ones."""
+    return [
+        field.name
+        for field in _fields(schema)  # a table, whose class takes long to make, has some
+        if "make" in field.metadata or dataclasses.is_dataclass(_hints(schema)[field.name])
+    ]
+
+
+def _describe_nested(schema: type, within: str) -> list[tuple[str, str, str]]:
+    """`describe`, of the nested keys from `within` on."""
+    keys = list(_leaf_keys(schema))
+    chosen = [key for key in keys if key == within or key.startswith(f"{within}.")]
+    if not chosen:
+        inner = [key[:at] for key in keys for at, sign in enumerate(key) if sign == "."]
+        raise unknown("--help", within, list(dict.fromkeys([*inner, *keys])))
+    top = next(f for f in _fields(schema) if f.name == within.partition(".")[0])
+    values = {}
+    if name := top.metadata.get("preset"):
+        chosen_preset = load_preset(top.metadata["group"], name, _field_type(schema, top.name))
+        values = flat(chosen_preset, f"{top.name}.")
+    rows = []
+    for key in chosen:
+        if not key.endswith(".name"):  # of a preset, which is no entry to change
+            default, text = _leaf(schema, key)
+            rows.append((key, _shown(values.get(key, default)), text))
+    return rows
+
+
+def _leaf(schema: Any, key: str) -> tuple[Any, str]:
+    """The default of a key, and its help, else that of what it is nested in."""
+    text, default = "", None
+    for name in key.split("."):
+        field = next(f for f in _fields(schema) if f.name == name)
+        text, default = field.metadata.get("help", text), field.default
+        schema = _field_type(schema, name)
+    return default, text
+
+
+def _shown(value: Any) -> str:
+    """A default as one would write it, "" for none."""
+    if value is None or value is dataclasses.MISSING:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _key(name: str) -> str:

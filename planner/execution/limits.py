@@ -27,15 +27,19 @@ class EpisodeLimits:
     of resetting the arm and of the wait end nothing.
     """
 
-    reset_arm_steps: int = 50
+    reset_arm_steps: int = config.option(50, "maximum number of control steps to reset the arm")
     episode_steps: int = config.option(
         3000, "maximum number of control steps of an episode", minimum=1
     )
-    wait_end_steps: int = 30
-    force_instant_n: float | None = 10_000.0
-    force_total_n: float | None = 100_000.0
-    end_on_timeout: bool = True
-    timeout_calls_stop: bool = True
+    wait_end_steps: int = config.option(30, "number of control steps to wait at the end of a plan")
+    force_instant_n: float | None = config.option(10_000.0, "maximum force of a control step (N)")
+    force_total_n: float | None = config.option(
+        100_000.0, "maximum accumulated force of an episode (N)"
+    )
+    end_on_timeout: bool = config.option(True, "end the episode when a skill runs out of steps")
+    timeout_calls_stop: bool = config.option(
+        True, "judge the goal when a timeout ends the episode; false: count a failure"
+    )
 
 
 def execution_limits_table() -> type:

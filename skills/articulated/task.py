@@ -61,17 +61,25 @@ class OpenThresholds:
     `rest_m` is how near the end effector has to be to its resting point.
     """
 
-    target: float = 0.45
-    tolerance: float = 0.05
-    rest_m: float = 0.15
+    target: float = config.option(0.45, "joint position to reach (m or rad)")
+    tolerance: float = config.option(
+        0.05, "maximum distance of the joint from its target (m or rad)"
+    )
+    rest_m: float = config.option(
+        0.15, "maximum distance of the end effector from its resting point (m)"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloseThresholds:
     """When closing has succeeded: up to `tolerance` (m or rad); `rest_m` as in opening."""
 
-    tolerance: float = 0.05
-    rest_m: float = 0.15
+    tolerance: float = config.option(
+        0.05, "maximum distance of the joint from its target (m or rad)"
+    )
+    rest_m: float = config.option(
+        0.15, "maximum distance of the end effector from its resting point (m)"
+    )
 
 
 @dataclasses.dataclass(slots=True)

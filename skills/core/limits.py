@@ -15,8 +15,8 @@ class SkillLimits:
     """
 
     steps: int = config.option(200, "maximum number of control steps of a run", minimum=1)
-    force_instant_n: float | None = None
-    force_total_n: float | None = None
+    force_instant_n: float | None = config.option(None, "maximum force of a control step (N)")
+    force_total_n: float | None = config.option(None, "maximum accumulated force of a run (N)")
 
     def exceeded(self, force_n: float, force_sum_n: float) -> bool:
         """Whether the force of a control step, or the sum of its rises, is too much."""

@@ -37,8 +37,10 @@ class MonolithicSettings(TaskSettings):
 class MonolithicThresholds:
     """When it has succeeded: object from its goal, end effector from its resting point."""
 
-    goal_m: float = 0.15
-    rest_m: float = 0.15
+    goal_m: float = config.option(0.15, "maximum distance of the object from its goal (m)")
+    rest_m: float = config.option(
+        0.15, "maximum distance of the end effector from its resting point (m)"
+    )
 
 
 @dataclasses.dataclass(slots=True)

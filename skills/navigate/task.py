@@ -39,9 +39,9 @@ class NavigateThresholds:
     `distance_m` is measured from there.
     """
 
-    distance_m: float = 1.5
-    angle_rad: float = 0.261799
-    region_m: float = 0.0
+    distance_m: float = config.option(1.5, "maximum distance to the goal (m)")
+    angle_rad: float = config.option(0.261799, "maximum angle to the goal (rad)")
+    region_m: float = config.option(0.0, "radius of the region that counts as the goal (m)")
 
 
 @dataclasses.dataclass(slots=True)

@@ -43,9 +43,13 @@ class PickThresholds:
     m/s and rad/s) are asked for where they are not None.
     """
 
-    rest_m: float = 0.15
-    arm_rad: float | None = None
-    still: float | None = None
+    rest_m: float = config.option(
+        0.15, "maximum distance of the end effector from its resting point (m)"
+    )
+    arm_rad: float | None = config.option(
+        None, "maximum deviation of each joint from the resting posture (rad)"
+    )
+    still: float | None = config.option(None, "maximum speed of the base (m/s, rad/s)")
 
 
 @dataclasses.dataclass(slots=True)

@@ -42,7 +42,7 @@ class FleeSettings(TaskSettings):
 class FleeThresholds:
     """When there is no farther to flee: what is left of the longest way, along the floor."""
 
-    distance_m: float = 0.2
+    distance_m: float = config.option(0.2, "maximum shortfall from the longest path (m)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ class ExploreSettings(TaskSettings):
 class ExploreThresholds:
     """When everything is explored: fewer squares of the free floor are left than these."""
 
-    squares_left: int = 1
+    squares_left: int = config.option(
+        1, "number of unvisited 1 m cells from which success is denied"
+    )
 
 
 @dataclasses.dataclass(slots=True)

@@ -36,7 +36,7 @@ class PointNavSettings(TaskSettings):
 class PointNavThresholds:
     """When PointNav has succeeded: DD-PPO's distance, along the floor."""
 
-    distance_m: float = 0.2
+    distance_m: float = config.option(0.2, "maximum geodesic distance to the goal (m)")
 
 
 @dataclasses.dataclass(slots=True)

@@ -91,19 +91,29 @@ class Scenario:
     """
 
     name: str = ""
-    title: str = ""
-    num_objects: int = 30
-    seed_number: int | None = None
-    targets: list[TargetDraw] = dataclasses.field(default_factory=list)
-    clutter: list[str] = dataclasses.field(default_factory=list)
-    clutter_on: list[str] = dataclasses.field(default_factory=list)
-    articulation: dict[str, float] = dataclasses.field(default_factory=dict)
-    target_region: dict[str, float] = dataclasses.field(default_factory=dict)
-    at_most: dict[str, int] = dataclasses.field(default_factory=dict)
-    clutter_first: bool = False
-    floor_within_m: float | None = None
-    apart_m: float = 0.0
-    reachable: bool = False
+    title: str = config.option("", "title in reports")
+    num_objects: int = config.option(30, "number of objects")
+    seed_number: int | None = config.option(
+        None, "number in the seed (default: made from the name)"
+    )
+    targets: list[TargetDraw] = config.entries(list, "target objects, starts and goals")
+    clutter: list[str] = config.entries(list, "kinds of other objects")
+    clutter_on: list[str] = config.entries(list, "receptacles of other objects")
+    articulation: dict[str, float] = config.entries(
+        dict, "initial position of doors and drawers (rad, m)"
+    )
+    target_region: dict[str, float] = config.entries(
+        dict, "middle fraction of a receptacle for targets"
+    )
+    at_most: dict[str, int] = config.entries(
+        dict, "maximum number of other objects on a receptacle"
+    )
+    clutter_first: bool = config.option(False, "place the clutter before the targets")
+    floor_within_m: float | None = config.option(
+        None, "maximum distance of starts and goals from free floor (m)"
+    )
+    apart_m: float = config.option(0.0, "minimum distance of a goal from its start (m)")
+    reachable: bool = config.option(False, "keep only starts and goals that the arm can reach")
 
     def __post_init__(self) -> None:
         if not self.name:
