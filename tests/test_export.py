@@ -20,6 +20,7 @@ from tpsrl.commands.clone import CloneSettings
 from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint
+from tpsrl.world import action
 
 
 def note_of(path: Path) -> dict[str, Any]:
@@ -282,6 +283,23 @@ def test_a_policy_that_takes_the_mean_does_so_without_being_told(tmp_path: Path)
     assert (drawn[path, None] == drawn[path, False]).all()
     assert abs(drawn[path, None] - drawn[path, True]).max() > 0.05
     assert abs(drawn[source, None] - drawn[path, True]).max() < 0.01
+
+
+def test_a_policy_can_be_made_to_stop_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "navigate")
+    words = [f"agent={source}", f"out={tmp_path}/out", "stop_shift=0.5"]
+    assert cli.main(["export", "navigate", *words]) == 0
+    before = checkpoint.load(source / "checkpoints/best.safetensors", "policy")
+    after = checkpoint.load(tmp_path / "out/navigate.safetensors", "policy")
+    bias = "policy.action_head.mean.bias"
+    change = after.tensors[bias].float() - before.tensors[bias].float()
+    assert change[action.STOP].item() == pytest.approx(-0.5, abs=1e-3)
+    assert change[: action.STOP].abs().max().item() < 1e-3
+    pick = trained(tmp_path / "pick", "pick")
+    assert export(tmp_path, f"agent={pick}", "stop_shift=0.5") == 2
+    assert "stop_shift: pick has no stop action" in capsys.readouterr().err
 
 
 def _world(start: Any) -> Any:

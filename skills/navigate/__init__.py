@@ -22,6 +22,7 @@ SPEC = register(
         starts="skills.navigate.starts:STARTS",
         scripted="skills.navigate.scripted:ScriptedNavigate",
         demonstrator="skills.navigate.servo:ServoNavigate",
+        teacher="navigate.teacher.safetensors",
         actions=("nav", "nav_to_receptacle", "nav_to_receptacle_by_name"),
         goal_of=goal_of,
         seed=0,

@@ -22,9 +22,11 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.runtime import files
+from tpsrl.world import action
 
 MOST_BYTES = 8_000_000
 _CARD = "card"  # in the note
+_BIAS = "policy.action_head.mean.bias"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +40,11 @@ class ShippedPolicy:
 
 
 def make(
-    skill: str, path: str | os.PathLike[str], sample: bool | None = None, tolerance: float = 0.02
+    skill: str,
+    path: str | os.PathLike[str],
+    sample: bool | None = None,
+    tolerance: float = 0.02,
+    stop_shift: float = 0.0,
 ) -> ShippedPolicy:
     """Halves a checkpoint, and makes sure that it still acts the same.
 
@@ -48,14 +54,22 @@ def make(
             are kept
         sample: whether it draws its actions; None: as before
         tolerance: by how much a mean action, of parts within [-1, 1], may differ at most
+        stop_shift: what is subtracted from stop before it is squashed, so that the policy stops
+            only when it is more certain
 
     Raises:
-        UserError: there is no such checkpoint, its card is none, or it acts otherwise in half
-            precision.
+        UserError: there is no such checkpoint, its card is none, it acts otherwise in half
+            precision, or it cannot stop.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
     whole = checkpoints.load(where, "policy", field)
+    if stop_shift:
+        if not network.policy.mask[action.STOP]:
+            raise UserError(f"stop_shift: {skill} has no stop action; must be 0")
+        bias = network.policy.action_head.mean.bias
+        bias.data[action.STOP] -= stop_shift
+        whole = dataclasses.replace(whole, tensors=whole.tensors | {_BIAS: bias.detach()})
     tensors, note = halving.halved(whole)
     half = checkpoints.load_policy(Checkpoint(where, tensors, note, field))
     difference = halving.difference(network.policy, half)

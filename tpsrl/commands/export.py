@@ -46,6 +46,12 @@ class ExportSettings:
     sample: bool | None = config.option(
         None, "sample actions; false: use the mean action (default: as the checkpoint says)"
     )
+    stop_shift: float = config.option(
+        0.0,
+        "lower the stop output before squashing, so that the policy stops only when more certain",
+        minimum=0,
+        maximum=10,
+    )
     as_teacher: bool = config.option(
         False, "write SKILL.teacher.safetensors, the policy that students learn from"
     )
@@ -102,7 +108,13 @@ def run(settings: ExportSettings) -> int:
 
     out = files.check_writable(settings.out)
     with renamed(f"skills.{settings.skill}", "agent"):
-        made = shipped.make(settings.skill, settings.agent, settings.sample, settings.tolerance)
+        made = shipped.make(
+            settings.skill,
+            settings.agent,
+            settings.sample,
+            settings.tolerance,
+            settings.stop_shift,
+        )
     training = _training(settings)
     facts = _facts(settings, training, made.card)
     if settings.evaluation is not None:
