@@ -176,8 +176,8 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
             f"{field}: {path} is of format {written}{by}; this version, tpsrl "
             f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
         )
-    wanted = {name: t for name, t in tensors.items() if not part or name.startswith(f"{part}.")}
-    return Checkpoint(path, wanted, note, field)
+    names = [name for name in sorted(tensors) if not part or name.startswith(f"{part}.")]
+    return Checkpoint(path, {name: tensors[name] for name in names}, note, field)
 
 
 def _metadata(content: bytes) -> dict[str, str]:
