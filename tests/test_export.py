@@ -290,13 +290,17 @@ def test_a_policy_can_be_made_to_stop_later(
 ) -> None:
     source = trained(tmp_path / "training", "navigate")
     words = [f"agent={source}", f"out={tmp_path}/out", "stop_shift=0.5"]
-    assert cli.main(["export", "navigate", *words]) == 0
+    digest = learned.load("navigate", source).digest
+    for _ in range(2):  # the network that is kept in memory stays as it is
+        assert cli.main(["export", "navigate", *words]) == 0
+    assert learned.load("navigate", source).digest == digest
     before = checkpoint.load(source / "checkpoints/best.safetensors", "policy")
     after = checkpoint.load(tmp_path / "out/navigate.safetensors", "policy")
     bias = "policy.action_head.mean.bias"
     change = after.tensors[bias].float() - before.tensors[bias].float()
     assert change[action.STOP].item() == pytest.approx(-0.5, abs=1e-3)
     assert change[: action.STOP].abs().max().item() < 1e-3
+    assert learned.load("navigate", tmp_path / "out").digest != digest
     pick = trained(tmp_path / "pick", "pick")
     assert export(tmp_path, f"agent={pick}", "stop_shift=0.5") == 2
     assert "stop_shift: pick has no stop action" in capsys.readouterr().err

@@ -64,15 +64,17 @@ def make(
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
     whole = checkpoints.load(where, "policy", field)
+    policy = network.policy
     if stop_shift:
-        if not network.policy.mask[action.STOP]:
+        if not policy.mask[action.STOP]:
             raise UserError(f"stop_shift: {skill} has no stop action; must be 0")
-        bias = network.policy.action_head.mean.bias
-        bias.data[action.STOP] -= stop_shift
-        whole = dataclasses.replace(whole, tensors=whole.tensors | {_BIAS: bias.detach()})
+        bias = whole.tensors[_BIAS].clone()
+        bias[action.STOP] -= stop_shift
+        whole = dataclasses.replace(whole, tensors=whole.tensors | {_BIAS: bias})
+        policy = checkpoints.load_policy(whole)  # the network is shared with whoever loads it next
     tensors, note = halving.halved(whole)
     half = checkpoints.load_policy(Checkpoint(where, tensors, note, field))
-    difference = halving.difference(network.policy, half)
+    difference = halving.difference(policy, half)
     if not difference <= tolerance:
         raise UserError(
             f"tolerance: in half precision a mean action of {where} differs by {difference:.3g}, "
@@ -93,7 +95,7 @@ def make(
         "version": tpsrl.__version__,
         "sight": half.settings.sight,
     }
-    digest = halving.digest(network.policy, deploy)
+    digest = halving.digest(policy, deploy)
     if whole.note.get(_CARD) is None:
         card = Card(**facts)
     else:
