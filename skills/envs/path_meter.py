@@ -135,8 +135,7 @@ class PathMeter:
                 continue
             where = layout, x, y, joints, self._reach_m
             floor = free_floor(layout, joints)
-            near = floor.snap(x, y) is not None or len(floor.within(x, y, self._reach_m))
-            if self._allow_unreachable and not near:
+            if self._allow_unreachable and not floor.is_near(x, y, self._reach_m):
                 nowhere = DistanceField.unreachable(floor.origin, floor.free.shape)
                 self._fields.set(home, nowhere)
                 continue

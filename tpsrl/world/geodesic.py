@@ -75,6 +75,10 @@ class FreeFloor:
         found, px, py = _snap(self.free, self.nearest, *self.frame, x, y)
         return (px, py) if found and math.hypot(px - x, py - y) <= SNAP_M else None
 
+    def is_near(self, x: float, y: float, radius_m: float) -> bool:
+        """Whether free floor is within `SNAP_M` or a radius of a point, as a field needs it."""
+        return self.snap(x, y) is not None or len(self.within(x, y, radius_m)) > 0
+
 
 @functools.lru_cache(maxsize=128)
 def free_floor(layout: str, joints: Joints = CLOSED) -> FreeFloor:
