@@ -142,8 +142,8 @@ def test_what_is_beyond_the_bounds_is_shown_at_the_bound(one: Simulator):
 
 
 def test_sensors_of_a_users_own_have_no_bounds_unless_they_say_so():
-    def read(task, measures, world, readings):
-        return measures.ee
+    def read(seen):
+        return seen.measures.ee
 
     class Own(type(get("pick").definition)):
         own_sensors = {  # noqa: RUF012

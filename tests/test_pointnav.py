@@ -14,9 +14,10 @@ from eval.running.agents import make_for_skill
 from skills.core import sensors as observation
 from skills.core import task
 from skills.core.conditions import Margin, margins
+from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress, soft_spl, spl
-from skills.core.sensors import Readings
+from skills.core.sensors import Readings, SensorContext
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome
@@ -160,11 +161,11 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
         base=np.array([[0.0, 0.0, math.pi / 2]]), base_velocity=np.array([[0.3, 2, -0.5]])
     )
     state = begun(moving, (2.0, 0.0))
-    measures = POINTNAV.measure(state, moving, LIMITS)
+    measures = POINTNAV.measure(MeasureContext(state, moving, LIMITS))
     for choice in ("habitat", "fetch", "full"):
         sensors = observation.chosen(POINTNAV, choice, camera=False)
-        readings = Readings(laser=np.zeros((1, 0)))
-        seen = observation.observe(POINTNAV, sensors, state, measures, moving, readings)
+        shown = SensorContext(state, measures, moving, Readings(laser=np.zeros((1, 0))))
+        seen = observation.observe(POINTNAV, sensors, shown)
         assert seen.shape == (1, 6)
         assert seen[0] == pytest.approx([2.0, 0.0, -1.0, 2.0, -0.3, -0.5], abs=1e-6)
 
@@ -179,7 +180,7 @@ def random_batch(n: int = 64) -> tuple[WorldState, TaskState, PathProgress, list
 def test_a_batch_is_judged_like_its_homes_one_by_one() -> None:
     here, state, path, stop = random_batch()
     after, whole = judged(state, path, stop, here)
-    distance = POINTNAV.measure(state, here, LIMITS).distance
+    distance = POINTNAV.measure(MeasureContext(state, here, LIMITS)).distance
     assert whole.success.any() and (~whole.success & whole.terminated).any()
     for row in range(64):
         part = slice(row, row + 1)
@@ -189,7 +190,7 @@ def test_a_batch_is_judged_like_its_homes_one_by_one() -> None:
         assert outcome.success[0] == whole.success[row]
         assert outcome.failure[0] == whole.failure[row]
         assert single.steps[0] == after.steps[row]
-        measures = POINTNAV.measure(alone, here.row(row), LIMITS)
+        measures = POINTNAV.measure(MeasureContext(alone, here.row(row), LIMITS))
         assert measures.distance[0] == pytest.approx(distance[row])
 
 
@@ -207,8 +208,9 @@ def test_numpy_and_torch_give_the_same_numbers() -> None:
     for name in ("reward", "success", "failure", "terminated", "truncated"):
         assert np.allclose(getattr(ours, name), getattr(theirs, name).numpy(), atol=1e-12)
     assert np.array_equal(after.steps, other.steps.numpy())
-    seen = POINTNAV.measure(to_torch(state), to_torch(here), LIMITS)
-    assert np.allclose(POINTNAV.measure(state, here, LIMITS).distance, seen.distance.numpy())
+    measures = POINTNAV.measure(MeasureContext(state, here, LIMITS))
+    seen = POINTNAV.measure(MeasureContext(to_torch(state), to_torch(here), LIMITS))
+    assert np.allclose(measures.distance, seen.distance.numpy())
 
 
 def test_the_preset_holds_the_papers_numbers() -> None:

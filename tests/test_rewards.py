@@ -25,9 +25,10 @@ from small_worlds import (
 
 from skills.core import sensors as observation
 from skills.core import task
+from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress
-from skills.core.sensors import Readings
+from skills.core.sensors import Readings, SensorContext
 from skills.core.settings import changed
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
@@ -554,8 +555,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
         )
         for choice in observation.CHOICES:
             sensors = observation.chosen(skill, choice, camera=False)
-            seen = observation.observe(skill, sensors, state, measures, world_, readings)
-            found[f"{number}.{choice}"] = seen
+            seen = SensorContext(state, measures, world_, readings)
+            found[f"{number}.{choice}"] = observation.observe(skill, sensors, seen)
         found |= {f"{number}.{key}": value for key, value in outcome.reward_terms.items()}
         for key in ("reward", "success", "failure", "terminated", "truncated"):
             found[f"{number}.outcome.{key}"] = getattr(outcome, key)
@@ -656,8 +657,9 @@ def seen_by(
     spec = get(name)
     skill, limits = spec.definition, spec.thresholds
     state = task.begin(skill, Goals.of([goal]), start, limits)
-    measures = skill.measure(state, now, limits)
-    return observation.observe(skill, sensors, state, measures, now, Readings())[0]
+    measures = skill.measure(MeasureContext(state, now, limits))
+    seen = SensorContext(state, measures, now, Readings())
+    return observation.observe(skill, sensors, seen)[0]
 
 
 def test_sensors_say_where_things_are_in_the_frame_of_the_base():
@@ -716,9 +718,7 @@ def test_fetch_says_where_the_objects_start_and_the_goal_are_along_the_axes_of_t
 
 
 class HighPick(Pick):
-    own_sensors: ClassVar = {
-        "height": observation.Sensor(1, lambda task, measures, world, maps: measures.ee[:, 2:])
-    }
+    own_sensors: ClassVar = {"height": observation.Sensor(1, lambda seen: seen.measures.ee[:, 2:])}
     full_sensors = ("height", "arm")
 
 
@@ -727,8 +727,9 @@ def test_a_skill_may_have_sensors_of_its_own():
     sensors = observation.chosen(skill, "full", camera=False)
     assert observation.layout(skill, sensors) == {"height": slice(0, 1), "arm": slice(1, 8)}
     state = task.begin(skill, Goals.of([PICK]), world(), limits)
-    measures = skill.measure(state, world(), limits)
-    seen = observation.observe(skill, sensors, state, measures, world(), Readings())
+    measures = skill.measure(MeasureContext(state, world(), limits))
+    context = SensorContext(state, measures, world(), Readings())
+    seen = observation.observe(skill, sensors, context)
     assert seen[0].tolist() == [1.0] + [0.0] * 7
     assert "height" not in observation.known(get("pick").definition)
 

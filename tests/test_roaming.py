@@ -16,6 +16,7 @@ from test_pointnav import worlds
 from eval.running.agents import make_for_skill
 from skills.core import sensors, task
 from skills.core.conditions import margins
+from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import Readings
@@ -129,7 +130,7 @@ def test_conditions_say_what_is_left_and_need_the_floor_surveyed(skill: Any) -> 
     missing = found["farthest"] if skill is FLEE else found["left"]
     assert missing.margin == pytest.approx(-0.8 if skill is FLEE else -37.0)
     with pytest.raises(UserError, match="way along the floor; there is none"):
-        judged(dataclasses.replace(way(9.0), farthest=None))
+        judged(dataclasses.replace(way(9.0), farthest=None, squares=None))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,10 +143,9 @@ def test_what_is_shown_has_neither_goal_nor_map(name: str) -> None:
     for start in (START, (3.0, -2.0)):
         goals = Goals.of([SkillGoal(position=(*start, 0.0))])
         state = task.begin(skill, goals, at(START), get(name).thresholds)
-        measures = skill.measure(state, at(START), get(name).thresholds)
-        shown.append(
-            sensors.observe(skill, ("velocity",), state, measures, at(START), Readings()).tolist()
-        )
+        measures = skill.measure(MeasureContext(state, at(START), get(name).thresholds))
+        seen = sensors.SensorContext(state, measures, at(START), Readings())
+        shown.append(sensors.observe(skill, ("velocity",), seen).tolist())
     assert shown[0] == shown[1]
 
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, length
 from skills.core.interface import SkillGoal
 from skills.core.limits import SkillLimits
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import Evaluation, Skill
-from skills.core.state import Goals, TaskState
 from skills.registry import register
 from skills.spec import ProtocolValues, Referent, SkillSpec
 from tpsrl import config
@@ -61,21 +61,24 @@ class ComeNearThresholds:
 class ComeNearMeasures(Measures):
     """From the base to the thing, over the floor; the angle to it, left positive."""
 
-    distance: Any  # (n,) m
-    heading: Any  # (n,) rad
+    distance: Array  # (n,) m
+    heading: Array  # (n,) rad
 
 
 @dataclasses.dataclass(slots=True)
 class ComeNearMemory(Memory):
     """The distance of the step before."""
 
-    distance: Any  # (n,) m
+    distance: Array  # (n,) m
 
 
 # -- the definition: batch first, numpy or torch ---------------------------------------------------
 
 
-class ComeNear(Skill):
+ComeNearStep = StepContext[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, ComeNearMemory]
+
+
+class ComeNear(Skill[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, ComeNearMemory]):
     """Come near a thing; `SkillGoal.position` is where it is."""
 
     settings_type = ComeNearSettings
@@ -84,59 +87,37 @@ class ComeNear(Skill):
     sensors = ("goal_polar",)
     full_sensors = ("goal_polar", "velocity", "way", "scan")
 
-    def reach_m(self, thresholds: Any) -> float:
-        """The way ends where the skill has succeeded."""
-        return thresholds.near_m
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> ComeNearMeasures:
+    def measure(self, now: MeasureContext[ComeNearThresholds]) -> ComeNearMeasures:
         """Everything in the frame of the base, where forward is x and left is y."""
-        shared, _ = common(world, goals.position)
+        shared, _ = common(now.world, now.goals.position)
         thing = shared["subject"]
         heading = array_namespace(thing).atan2(thing[:, 1], thing[:, 0])
         return ComeNearMeasures(**shared, distance=length(thing[:, :2]), heading=heading)
 
-    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
+    def remember(self, start: StartContext[ComeNearThresholds, ComeNearMeasures]) -> ComeNearMemory:
         """The memory at the start of episodes."""
-        return ComeNearMemory(measures.distance)
+        return ComeNearMemory(start.measures.distance)
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: ComeNearStep) -> Conditions:
         """What success is made of; reports show each with its margin."""
+        measures, thresholds = step.measures, step.thresholds
         turned = array_namespace(measures.heading).abs(measures.heading)
         return {
             "distance": Condition.below(measures.distance, thresholds.near_m, "m"),
             "facing": Condition.below(turned, thresholds.facing_rad, "rad"),
         }
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: ComeNearStep, success: Array) -> Evaluation:
         """Rewards every metre nearer; nothing but time and force can make it fail."""
-        assert isinstance(task.memory, ComeNearMemory)
         return Evaluation(
-            failure=array_namespace(world.base).zeros_like(world.held),
-            amounts={"nearer": task.memory.distance - measures.distance},
-            memory=ComeNearMemory(measures.distance),
+            failure=array_namespace(step.world.base).zeros_like(step.world.held),
+            amounts={"nearer": step.memory.distance - step.measures.distance},
+            memory=ComeNearMemory(step.measures.distance),
         )
+
+    def reach_m(self, thresholds: ComeNearThresholds) -> float:
+        """The way ends where the skill has succeeded."""
+        return thresholds.near_m
 
 
 # -- the scripted version: knows the map, follows the shortest way ---------------------------------

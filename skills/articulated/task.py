@@ -11,19 +11,19 @@ habitat-lab's full task.
 
 import abc
 import dataclasses
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, each, length
 from skills.core.limits import SkillLimits
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import HOLD_BROKEN, STOPPED, WRONG_GRASP, Evaluation, Line, Skill
-from skills.core.state import Goals, TaskState
+from skills.core.state import TaskState
 from tpsrl import config
 from tpsrl.world import action
-from tpsrl.world.state import WorldState
 
 BrokenHold = Literal["fails", "goes_on"]
 
@@ -56,10 +56,7 @@ class ArticulatedLimits(SkillLimits):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenThresholds:
-    """When opening has succeeded: from `target` - `tolerance` on, both in m or rad.
-
-    `rest_m` is how near the end effector has to be to its resting point.
-    """
+    """When opening has succeeded: the joint is at `target` - `tolerance` or beyond."""
 
     target: float = config.option(0.45, "joint position to reach (m or rad)")
     tolerance: float = config.option(
@@ -72,7 +69,7 @@ class OpenThresholds:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloseThresholds:
-    """When closing has succeeded: up to `tolerance` (m or rad); `rest_m` as in opening."""
+    """When closing has succeeded."""
 
     tolerance: float = config.option(
         0.05, "maximum distance of the joint from its target (m or rad)"
@@ -86,24 +83,31 @@ class CloseThresholds:
 class ArticulatedMeasures(Measures):
     """From the end effector to the handle, and what the joint lacks."""
 
-    distance: Any  # (n,) m
-    gap: Any  # (n,) m or rad; not positive: nothing is lacking
+    distance: Array  # (n,) m
+    gap: Array  # (n,) m or rad; not positive: nothing is lacking
 
 
 @dataclasses.dataclass(slots=True)
 class ArticulatedMemory(Memory):
-    """Where the handle was at the start; of the step before the measures, whether the handle was
-    held, and whether the joint was at its target."""
+    """The handle at the start, the step before, and what has been rewarded already."""
 
-    initial_position: Any  # (n, 3)
-    distance: Any  # (n,) m
-    rest: Any  # (n,) m
-    gap: Any  # (n,) m or rad
-    grasped: Any  # (n,) bool
-    reached: Any  # (n,) bool
+    initial_position: Array  # (n, 3) m
+    distance: Array  # (n,) m
+    rest: Array  # (n,) m
+    gap: Array  # (n,) m or rad
+    grasped: Array  # (n,) bool
+    reached: Array  # (n,) bool
 
 
-class Articulated(Skill):
+JointThresholdsT = TypeVar("JointThresholdsT", bound=OpenThresholds | CloseThresholds)
+ArticulatedStep = StepContext[
+    ArticulatedSettings, JointThresholdsT, ArticulatedMeasures, ArticulatedMemory
+]
+
+
+class Articulated(
+    Skill[ArticulatedSettings, JointThresholdsT, ArticulatedMeasures, ArticulatedMemory]
+):
     """What opening and closing share; `SkillGoal.marker` is the handle, `unit` the joint's."""
 
     settings_type = ArticulatedSettings
@@ -116,36 +120,25 @@ class Articulated(Skill):
         self.unit = unit
 
     @abc.abstractmethod
-    def gap(self, opening: Any, thresholds: Any) -> Any:
+    def gap(self, opening: Array, thresholds: JointThresholdsT) -> Array:
         """What joints at `opening` (n,) lack (m or rad); not positive: nothing."""
 
-    def destination(self, task: TaskState) -> Any:
-        """See `Skill.destination`: the handle."""
-        assert isinstance(task.memory, ArticulatedMemory)
-        return task.memory.initial_position
-
-    def seeks(self, task: TaskState, world: WorldState) -> Any:
-        """See `Skill.seeks`: until the handle is held."""
-        return world.held_joint < 0
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> ArticulatedMeasures:
-        """See `Skill.measure`."""
+    def measure(self, now: MeasureContext[JointThresholdsT]) -> ArticulatedMeasures:
+        """From the cup to the handle, and what the joint lacks."""
+        goals, world = now.goals, now.world
         shared, _ = common(world, each(world.marker_pos, goals.joint))
-        gap = self.gap(each(world.joints, goals.joint), thresholds)
+        gap = self.gap(each(world.joints, goals.joint), now.thresholds)
         distance = length(shared["subject"] - shared["ee"])
         return ArticulatedMeasures(**shared, distance=distance, gap=gap)
 
-    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
-        """See `Skill.remember`."""
+    def remember(
+        self, start: StartContext[JointThresholdsT, ArticulatedMeasures]
+    ) -> ArticulatedMemory:
+        """A handle that is held at the start was grasped before."""
+        world, measures = start.world, start.measures
         never = array_namespace(world.base).zeros_like(world.violation)
         return ArticulatedMemory(
-            each(world.marker_pos, goals.joint),
+            each(world.marker_pos, start.goals.joint),
             measures.distance,
             measures.rest,
             measures.gap,
@@ -153,45 +146,30 @@ class Articulated(Skill):
             never,
         )
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: ArticulatedStep[JointThresholdsT]) -> Conditions:
         """Joint (m or rad), released, rest (m), stop."""
+        measures, thresholds = step.measures, step.thresholds
         return {
             "joint": Condition.at_most(measures.gap, thresholds.tolerance, self.unit),
             "released": Condition.fact(~measures.holding),
             "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
-            "stop": Condition.fact(stop),
+            "stop": Condition.fact(step.stop),
         }
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: ArticulatedStep[JointThresholdsT], success: Array) -> Evaluation:
         """Rewards coming to the handle, the grasp, moving the joint, and then coming to rest.
 
         Any stop ends the episode.
         """
-        xp, before = array_namespace(world.base), task.memory
-        assert isinstance(before, ArticulatedMemory)
-        wrong = measures.holding & (world.held_joint != task.joint)
+        world, measures, before = step.world, step.measures, step.memory
+        xp = array_namespace(world.base)
+        wrong = measures.holding & (world.held_joint != step.goals.joint)
         grasped = measures.holding & ~wrong
-        done = measures.gap <= thresholds.tolerance
+        done = measures.gap <= step.thresholds.tolerance
         nearer = before.distance - measures.distance
         opened = xp.abs(before.gap) - xp.abs(measures.gap)
-        failure = xp.where(wrong, WRONG_GRASP, xp.where(stop & ~success, STOPPED, 0))
-        if settings.broken_hold == "fails":
+        failure = xp.where(wrong, WRONG_GRASP, xp.where(step.stop & ~success, STOPPED, 0))
+        if step.settings.broken_hold == "fails":
             failure = xp.where(world.violation & ~success, HOLD_BROKEN, failure)
         return Evaluation(
             failure=failure,
@@ -213,30 +191,38 @@ class Articulated(Skill):
             ),
         )
 
+    def seeks(self, step: ArticulatedStep[JointThresholdsT]) -> Array:
+        """Until the handle is held."""
+        return step.world.held_joint < 0
 
-class Open(Articulated):
+    def destination(self, task: TaskState[ArticulatedMemory]) -> Array:
+        """The handle."""
+        return task.memory.initial_position
+
+
+class Open(Articulated[OpenThresholds]):
     """Open a door or drawer to `OpenThresholds.target`."""
 
     parts = (action.ARM, action.GRIP, action.BASE, action.STOP)
 
-    def gap(self, opening: Any, thresholds: OpenThresholds) -> Any:
+    def gap(self, opening: Array, thresholds: OpenThresholds) -> Array:
         """What is missing to the target."""
         return thresholds.target - opening
 
     def line(self, thresholds: OpenThresholds) -> Line:
-        """See `Skill.line`."""
+        """Where the joint counts as open."""
         return Line(thresholds.target - thresholds.tolerance, self.unit, beyond=True)
 
 
-class Close(Articulated):
+class Close(Articulated[CloseThresholds]):
     """Close a door or drawer."""
 
     parts = (action.ARM, action.BASE, action.STOP)
 
-    def gap(self, opening: Any, thresholds: CloseThresholds) -> Any:
+    def gap(self, opening: Array, thresholds: CloseThresholds) -> Array:
         """How far it is from closed, to either side."""
         return array_namespace(opening).abs(opening)
 
     def line(self, thresholds: CloseThresholds) -> Line:
-        """See `Skill.line`."""
+        """Where the joint counts as closed."""
         return Line(thresholds.tolerance, self.unit)

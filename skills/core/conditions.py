@@ -5,10 +5,13 @@ batches by them, the executor and the reports read the row of one home as `Margi
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Mapping
-from typing import Any
 
 from array_api_compat import array_namespace
+
+from skills.core.arrays import Array
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,28 +51,28 @@ class Condition:
     is only true or false.
     """
 
-    holds: Any
+    holds: Array
     unit: str
-    value: Any = None
+    value: Array | None = None
     limit: float = 0.0
 
     @staticmethod
-    def below(value: Any, limit: float, unit: str) -> "Condition":
+    def below(value: Array, limit: float, unit: str) -> "Condition":
         """value (n,) < limit."""
         return Condition(value < limit, unit, value, limit)
 
     @staticmethod
-    def at_most(value: Any, limit: float, unit: str) -> "Condition":
+    def at_most(value: Array, limit: float, unit: str) -> "Condition":
         """value (n,) <= limit."""
         return Condition(value <= limit, unit, value, limit)
 
     @staticmethod
-    def fact(holds: Any) -> "Condition":
+    def fact(holds: Array) -> "Condition":
         """A yes-or-no fact (n,) bool."""
         return Condition(holds, "bool")
 
     @property
-    def margin(self) -> Any:
+    def margin(self) -> Array:
         """By how much it holds (n,), negative by what is missing; 1 or -1 for a fact."""
         if self.value is not None:
             return self.limit - self.value
@@ -87,12 +90,9 @@ class Condition:
 Conditions = dict[str, Condition]
 
 
-def conjunction(conditions: Mapping[str, Condition]) -> Any:
+def conjunction(conditions: Mapping[str, Condition]) -> Array:
     """Whether all of at least one condition hold (n,) bool."""
-    all_hold: Any = None
-    for condition in conditions.values():
-        all_hold = condition.holds if all_hold is None else all_hold & condition.holds
-    return all_hold
+    return functools.reduce(operator.and_, [one.holds for one in conditions.values()])
 
 
 def margins(conditions: Mapping[str, Condition], row: int = 0) -> dict[str, Margin]:

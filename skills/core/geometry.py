@@ -8,49 +8,50 @@ import array_api_compat
 import numpy as np
 from array_api_compat import device
 
+from skills.core.arrays import Array
 from tpsrl.world.fetch import REST_EE
 from tpsrl.world.state import WorldState
 
 _NUMPY: Any = array_api_compat.array_namespace(np.zeros(0))
 
 
-def array_namespace(array: Any) -> Any:
+def array_namespace(array: object) -> Any:
     """The Array API library of an array; quick for numpy, which is asked for at every step."""
     return _NUMPY if type(array) is np.ndarray else array_api_compat.array_namespace(array)
 
 
-def columns(*parts: Any) -> Any:
+def columns(*parts: Array) -> Array:
     """Arrays (...) side by side (..., k)."""
     return array_namespace(parts[0]).concat([part[..., None] for part in parts], axis=-1)
 
 
-def points(*parts: Any) -> Any:
+def points(*parts: Array) -> Array:
     """Points (n, 3) one below the other (n, k, 3)."""
     return array_namespace(parts[0]).concat([part[:, None, :] for part in parts], axis=1)
 
 
-def length(vector: Any) -> Any:
+def length(vector: Array) -> Array:
     """Length (...) of vectors (..., k)."""
     xp = array_namespace(vector)
     return xp.sqrt(xp.vecdot(vector, vector))
 
 
-def planar_distance(base: Any, point: Any) -> Any:
+def planar_distance(base: Array, point: Array) -> Array:
     """Distance (n,) in metres over the floor from base poses (n, 3) to points (n, 3)."""
     return length(point[..., :2] - base[..., :2])
 
 
-def distance(first: Any, second: Any) -> Any:
+def distance(first: Array, second: Array) -> Array:
     """Distance (n,) in metres between points (n, 3)."""
     return length(first - second)
 
 
-def rest_distance(base: Any, ee_pos: Any) -> Any:
+def rest_distance(base: Array, ee_pos: Array) -> Array:
     """Distance (n,) in metres from the end effector to its resting point in the base frame."""
     return length(rest_vector(to_base(base, ee_pos[..., None, :])[..., 0, :]))
 
 
-def rest_vector(ee: Any) -> Any:
+def rest_vector(ee: Array) -> Array:
     """From end effectors (n, 3), in the base frame, to their resting point (n, 3)."""
     return _REST.like(ee) - ee
 
@@ -64,7 +65,7 @@ class Constant:
         self._values = values
         self._made: dict[Any, Any] = {}
 
-    def like(self, array: Any) -> Any:
+    def like(self, array: Array) -> Array:
         """These numbers as an array of the same library, type and device as another."""
         kind = array.dtype if type(array) is np.ndarray else (array.dtype, device(array))
         made = self._made.get(kind)
@@ -75,13 +76,13 @@ class Constant:
         return made
 
 
-def to_base(base: Any, points: Any) -> Any:
+def to_base(base: Array, points: Array) -> Array:
     """Points (n, k, 3) of the world in the frames of base poses (n, 3); z stays."""
     origin = base * _FLOOR.like(base)
     return (points - origin[..., None, :]) @ _turn(base)
 
 
-def _turn(base: Any) -> Any:
+def _turn(base: Array) -> Array:
     """Matrices (n, 3, 3) which turn row vectors of the world into the frames of bases (n, 3)."""
     # Every entry is a sine: cos(yaw) = sin(yaw + pi/2), 0 = sin(0), 1 = sin(pi/2).
     angles = base[..., 2, None, None] * _YAWS.like(base) + _PHASES.like(base)
@@ -94,29 +95,29 @@ _YAWS = Constant(((1.0, -1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0)))
 _PHASES = Constant(((math.pi / 2, 0.0, 0.0), (0.0, math.pi / 2, 0.0), (0.0, 0.0, math.pi / 2)))
 
 
-def each(values: Any, index: Any) -> Any:
+def each(values: Array, index: Array) -> Array:
     """Of every home (n, k, ...) the entry of its index (n,)."""
     place = None if type(index) is np.ndarray else device(index)
     return values[_count(index.shape[0], array_namespace(index), place), index]
 
 
 @functools.lru_cache(maxsize=64)
-def _count(size: int, xp: Any, place: Any) -> Any:
+def _count(size: int, xp: Any, place: Any) -> Array:
     return xp.arange(size, device=place)
 
 
-def in_each(index: Any) -> Any:
+def in_each(index: Array) -> Array:
     """True for every home (n,) bool, of an array (n,) of the same library and device."""
     place = None if type(index) is np.ndarray else device(index)
     return _true(index.shape[0], array_namespace(index), place)
 
 
 @functools.lru_cache(maxsize=64)
-def _true(size: int, xp: Any, place: Any) -> Any:
+def _true(size: int, xp: Any, place: Any) -> Array:
     return xp.ones(size, dtype=xp.bool, device=place)
 
 
-def seen(world: WorldState, *others: Any) -> Any:
+def seen(world: WorldState, *others: Array) -> Array:
     """What lies around the base, in its frame (n, k + 2, 3).
 
     The end effector, k other points (n, 3) of the world, and the base's own velocity: forward and
@@ -129,11 +130,11 @@ def seen(world: WorldState, *others: Any) -> Any:
     return (around - origin[:, None, :]) @ _turn(base)
 
 
-def holding(world: WorldState) -> Any:
+def holding(world: WorldState) -> Array:
     """Whether the cup holds an object or a handle (n,) bool."""
     return array_namespace(world.held).maximum(world.held, world.held_joint) >= 0
 
 
-def millimetres(metres: Any) -> Any:
+def millimetres(metres: Array) -> Array:
     """To whole millimetres, in metres, as habitat-lab does against jitter."""
     return array_namespace(metres).round(1000.0 * metres) / 1000.0

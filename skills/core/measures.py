@@ -1,8 +1,9 @@
 """What a skill measures of worlds at every step, and what it remembers from step to step."""
 
 import dataclasses
-from typing import Any
+from typing import TypeVar
 
+from skills.core.arrays import Array
 from skills.core.geometry import holding, length, rest_vector, seen
 from skills.core.structs import Struct
 from tpsrl.world.state import WorldState
@@ -18,19 +19,21 @@ class Measures:
     point.
     """
 
-    ee: Any  # (n, 3)
-    subject: Any  # (n, 3)
-    to_rest: Any  # (n, 3) from the end effector to its resting point
-    rest: Any  # (n,) m
-    holding: Any  # (n,) bool, the cup holds an object or a handle
-    velocity: Any  # (n, 3) of the base: forward and left in m/s, turn in rad/s
+    ee: Array  # (n, 3)
+    subject: Array  # (n, 3)
+    to_rest: Array  # (n, 3) from the end effector to its resting point
+    rest: Array  # (n,) m
+    holding: Array  # (n,) bool, the cup holds an object or a handle
+    velocity: Array  # (n, 3) of the base: forward and left in m/s, turn in rad/s
 
-    def goal_point(self) -> Any:
+    def goal_point(self) -> Array:
         """(n, 3) where to place or go; of other skills the subject."""
         return self.subject
 
 
-def common(world: WorldState, subject: Any, *others: Any) -> tuple[dict[str, Any], list[Any]]:
+def common(
+    world: WorldState, subject: Array, *others: Array
+) -> tuple[dict[str, Array], list[Array]]:
     """The fields of `Measures` by name, and `others`, in the frame of the base.
 
     Subject and others are points (n, 3) of the world.
@@ -55,3 +58,7 @@ class Memory(Struct):
 
     This one remembers nothing.
     """
+
+
+MeasuresT = TypeVar("MeasuresT", bound=Measures)
+MemoryT = TypeVar("MemoryT", bound=Memory)

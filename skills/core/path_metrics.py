@@ -5,12 +5,13 @@ agents", 2018; DD-PPO, section 4): success x shortest / max(shortest, driven).
 """
 
 import dataclasses
-from typing import Any
 
 from array_api_compat import array_namespace
 
+from skills.core.arrays import Array
 
-def spl(success: Any, shortest: Any, driven: Any) -> Any:
+
+def spl(success: Array, shortest: Array, driven: Array) -> Array:
     """SPL (n,) of successes (n,) bool, shortest paths (n,) and paths driven (n,), metres.
 
     A success without a way to drive counts 1; one over floor that the map says cannot be passed
@@ -20,7 +21,7 @@ def spl(success: Any, shortest: Any, driven: Any) -> Any:
     return xp.where(success, _efficiency(shortest, driven), 0.0)
 
 
-def soft_spl(left: Any, shortest: Any, driven: Any) -> Any:
+def soft_spl(left: Array, shortest: Array, driven: Array) -> Array:
     """SPL (n,) with the share of the way that was covered in place of success.
 
     `left` (n,) is the distance left in metres (Datta et al., "Integrating egocentric localization
@@ -31,7 +32,7 @@ def soft_spl(left: Any, shortest: Any, driven: Any) -> Any:
     return xp.where(covered > 0.0, covered, 0.0) * _efficiency(shortest, driven)
 
 
-def _efficiency(shortest: Any, driven: Any) -> Any:
+def _efficiency(shortest: Array, driven: Array) -> Array:
     xp = array_namespace(shortest, driven)
     longest = xp.where(driven > shortest, driven, shortest)
     known = xp.isfinite(longest)
@@ -39,7 +40,7 @@ def _efficiency(shortest: Any, driven: Any) -> Any:
     return xp.where(known, xp.where(longest > 0.0, share, 1.0), xp.nan)
 
 
-def step_length(before: Any, after: Any) -> Any:
+def step_length(before: Array, after: Array) -> Array:
     """Metres (n,) over the floor between base poses (n, 2 or 3)."""
     xp = array_namespace(before, after)
     return xp.linalg.vector_norm(after[:, :2] - before[:, :2], axis=-1)
@@ -49,14 +50,14 @@ def step_length(before: Any, after: Any) -> Any:
 class PathProgress:
     """Where n homes are on their ways along the floor; metres (n,).
 
-    `farthest` and `squares` are None unless the skill has `surveys_floor`, `hand` unless the cup's
-    way is measured too.
+    `farthest` and `squares` are None unless the skill has `surveys_floor`. `hand` is that of the
+    cup's way around furniture, None unless that is measured too.
     """
 
-    shortest: Any  # from the start
-    left: Any  # from where the base is now
-    gained: Any  # by how much less that is than a step before
-    driven: Any
-    farthest: Any = None  # the longest way that there is to the goal
-    squares: Any = None  # of 1 m, in which there is free floor: how many
-    hand: Any = None  # by how much less the cup's way around furniture is than a step before
+    shortest: Array  # from the start
+    left: Array  # from where the base is now
+    gained: Array  # by how much less that is than a step before
+    driven: Array
+    farthest: Array | None = None  # the longest way that there is to the goal
+    squares: Array | None = None  # of 1 m, in which there is free floor: how many
+    hand: Array | None = None  # as `gained`

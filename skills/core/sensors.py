@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from skills.core.arrays import Array
 from skills.core.choices import CHOICES
 from skills.core.geometry import Constant, array_namespace, columns, each, length
-from skills.core.measures import Measures
 from skills.core.skill import Skill
 from skills.core.state import TaskState
 from tpsrl.errors import UserError, unknown
@@ -62,17 +62,26 @@ class Readings:
     trail: Any = None
 
 
-Reader = Callable[[TaskState, Any, WorldState, Readings], Any]
+@dataclasses.dataclass(frozen=True, slots=True)
+class SensorContext:
+    """For `Sensor.read`: what a policy may be shown of a world."""
+
+    task: TaskState  # the goals, the steps so far, and the skill's memory
+    measures: Any  # the skill's own `Measures` of `world`
+    world: WorldState
+    readings: Readings
+
+
+Reader = Callable[[SensorContext], Array]
 Bound = float | tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sensor:
-    """So many numbers; `read(task, measures, world, readings)` gives (n, size).
+    """So many numbers; `read` gives them (n, size), in metres, radians, seconds.
 
-    Metres, radians, seconds; `measures` are the skill's own. `privileged` is what a robot does not
-    have: the true state of the world, or a map of it. All numbers lie between `low` and `high`, one
-    for all of them or one for each.
+    `privileged` is what a robot does not have: the true state of the world, or a map of it. All
+    numbers lie between `low` and `high`, one for all of them or one for each.
     """
 
     size: int
@@ -82,110 +91,112 @@ class Sensor:
     high: Bound = math.inf
 
 
-def _arm(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return world.arm
+def _arm(seen: SensorContext) -> Array:
+    return seen.world.arm
 
 
-def _ee(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.ee
+def _ee(seen: SensorContext) -> Array:
+    return seen.measures.ee
 
 
-def _to_rest(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.to_rest
+def _to_rest(seen: SensorContext) -> Array:
+    return seen.measures.to_rest
 
 
-def _holding(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.holding[:, None]
+def _holding(seen: SensorContext) -> Array:
+    return seen.measures.holding[:, None]
 
 
-def _velocity(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.velocity
+def _velocity(seen: SensorContext) -> Array:
+    return seen.measures.velocity
 
 
-def _reach(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.subject - measures.ee
+def _reach(seen: SensorContext) -> Array:
+    return seen.measures.subject - seen.measures.ee
 
 
-def _goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.goal_point()
+def _goal(seen: SensorContext) -> Array:
+    return seen.measures.goal_point()
 
 
-def _to_goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return measures.goal_point() - measures.subject
+def _to_goal(seen: SensorContext) -> Array:
+    return seen.measures.goal_point() - seen.measures.subject
 
 
-def _margins(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
-    away = length(measures.goal_point() - measures.subject)
-    return columns(away, measures.rest) - _ALLOWED_M
+def _margins(seen: SensorContext) -> Array:
+    away = length(seen.measures.goal_point() - seen.measures.subject)
+    return columns(away, seen.measures.rest) - _ALLOWED_M
 
 
-def _gap(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
+def _gap(seen: SensorContext) -> Array:
     # One layout for all skills, so that a network can be carried from one to another.
-    gap = measures.gap if hasattr(measures, "gap") else 0.0 * world.force
+    gap = seen.measures.gap if hasattr(seen.measures, "gap") else 0.0 * seen.world.force
     return gap[:, None]
 
 
-def _goal_polar(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
-    return columns(measures.distance, measures.heading)
+def _goal_polar(seen: SensorContext) -> Array:
+    return columns(seen.measures.distance, seen.measures.heading)
 
 
-def _compass(task: TaskState, measures: Any, world: WorldState, readings: Readings) -> Any:
-    xp = array_namespace(measures.heading)
-    return columns(measures.distance, xp.cos(measures.heading), xp.sin(measures.heading))
+def _compass(seen: SensorContext) -> Array:
+    heading = seen.measures.heading
+    xp = array_namespace(heading)
+    return columns(seen.measures.distance, xp.cos(heading), xp.sin(heading))
 
 
-def _way(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return readings.way
+def _way(seen: SensorContext) -> Array:
+    return seen.readings.way
 
 
-def _hand_way(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return readings.hand
+def _hand_way(seen: SensorContext) -> Array:
+    return seen.readings.hand
 
 
-def _scan(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return readings.scan
+def _scan(seen: SensorContext) -> Array:
+    return seen.readings.scan
 
 
-def _laser(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return readings.laser
+def _laser(seen: SensorContext) -> Array:
+    return seen.readings.laser
 
 
-def _shape(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
+def _shape(seen: SensorContext) -> Array:
+    world, index = seen.world, seen.task.object
     xp = array_namespace(world.base)
-    known = task.object >= 0
-    quat = each(world.object_quat, xp.where(known, task.object, 0))
+    known = index >= 0
+    quat = each(world.object_quat, xp.where(known, index, 0))
     axes = [_in_base(world, axis) for axis in _axes(quat)]
-    parts = xp.concat([readings.extent, *axes], axis=-1)
+    parts = xp.concat([seen.readings.extent, *axes], axis=-1)
     return xp.where(known[:, None], parts, 0.0)  # also of objects that are not there, NaN
 
 
-def _motion(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    xp = array_namespace(readings.motion)
-    linear, angular = readings.motion[:, :3], readings.motion[:, 3:]
-    parts = xp.concat([_in_base(world, linear), _in_base(world, angular)], axis=-1)
+def _motion(seen: SensorContext) -> Array:
+    world, motion = seen.world, seen.readings.motion
+    xp = array_namespace(motion)
+    parts = xp.concat([_in_base(world, motion[:, :3]), _in_base(world, motion[:, 3:])], axis=-1)
     return xp.clip(parts, -_FAST, _FAST)
 
 
-def _clearance(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return _closeness(readings.clearance)
+def _clearance(seen: SensorContext) -> Array:
+    return _closeness(seen.readings.clearance)
 
 
-def _neighbours(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return _closeness(readings.neighbours)
+def _neighbours(seen: SensorContext) -> Array:
+    return _closeness(seen.readings.neighbours)
 
 
-def _trail(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    xp = array_namespace(world.base)
-    rows = [readings.trail[:, row] for row in range(3)]
-    return xp.concat([_in_base(world, row) for row in rows], axis=-1)
+def _trail(seen: SensorContext) -> Array:
+    xp = array_namespace(seen.world.base)
+    rows = [seen.readings.trail[:, row] for row in range(3)]
+    return xp.concat([_in_base(seen.world, row) for row in rows], axis=-1)
 
 
-def _elapsed(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    steps = array_namespace(world.base).astype(task.steps, world.base.dtype)
+def _elapsed(seen: SensorContext) -> Array:
+    steps = array_namespace(seen.world.base).astype(seen.task.steps, seen.world.base.dtype)
     return steps[:, None] / _LONG_STEPS
 
 
-def _closeness(surfaces: Any) -> Any:
+def _closeness(surfaces: Array) -> Array:
     """Directions and distances (n, points, 4) of surfaces as (n, 4 points) numbers."""
     # What is nearer counts for more, and what is far for nothing.
     xp = array_namespace(surfaces)
@@ -195,33 +206,29 @@ def _closeness(surfaces: Any) -> Any:
     return xp.reshape(parts, (parts.shape[0], -1))
 
 
-def _start_from_ee(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return into_frame(world.ee_quat, task.memory.initial_position - world.ee_pos)
+def _start_from_ee(seen: SensorContext) -> Array:
+    return into_frame(seen.world.ee_quat, seen.task.memory.initial_position - seen.world.ee_pos)
 
 
-def _goal_from_ee(
-    task: TaskState, measures: Measures, world: WorldState, readings: Readings
-) -> Any:
-    return into_frame(world.ee_quat, task.position - world.ee_pos)
+def _goal_from_ee(seen: SensorContext) -> Array:
+    return into_frame(seen.world.ee_quat, seen.task.position - seen.world.ee_pos)
 
 
-def _start_reach(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return _in_base(world, task.memory.initial_position - world.ee_pos)
+def _start_reach(seen: SensorContext) -> Array:
+    return _in_base(seen.world, seen.task.memory.initial_position - seen.world.ee_pos)
 
 
-def _goal_reach(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return _in_base(world, task.position - world.ee_pos)
+def _goal_reach(seen: SensorContext) -> Array:
+    return _in_base(seen.world, seen.task.position - seen.world.ee_pos)
 
 
-def _start_facing(
-    task: TaskState, measures: Measures, world: WorldState, readings: Readings
-) -> Any:
-    angle = readings.facing - world.base[:, 2]
+def _start_facing(seen: SensorContext) -> Array:
+    angle = seen.readings.facing - seen.world.base[:, 2]
     xp = array_namespace(angle)
     return columns(xp.cos(angle), xp.sin(angle))
 
 
-def _in_base(world: WorldState, vector: Any) -> Any:
+def _in_base(world: WorldState, vector: Array) -> Array:
     """Vectors (n, 3) of the world along the axes of the base."""
     xp = array_namespace(vector)
     c, s = xp.cos(world.base[:, 2]), xp.sin(world.base[:, 2])
@@ -374,17 +381,10 @@ def places(skill: Skill, held: Sequence[str], names: Sequence[str]) -> np.ndarra
     return np.concatenate([np.r_[columns[name]] for name in names])
 
 
-def observe(
-    skill: Skill,
-    names: tuple[str, ...],
-    task: TaskState,
-    measures: Measures,
-    world: WorldState,
-    readings: Readings,
-) -> Any:
-    """The vectors (n, k) float32; `readings` by the names WAY, SCAN, FACING, SHAPE and so on."""
-    xp = array_namespace(world.base)
-    parts = [read(task, measures, world, readings) for read in _readers(skill, names)]
+def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Any:
+    """The vectors (n, k) float32 of the sensors `names`, which need their readings."""
+    xp = array_namespace(seen.world.base)
+    parts = [read(seen) for read in _readers(skill, names)]
     return xp.astype(xp.concat(parts, axis=-1), xp.float32)
 
 
@@ -394,7 +394,7 @@ def _readers(skill: Skill, names: tuple[str, ...]) -> tuple[Reader, ...]:
     return tuple(sensors[name].read for name in names)
 
 
-def into_frame(quat: Any, vector: Any) -> Any:
+def into_frame(quat: Array, vector: Array) -> Array:
     """Vectors (n, 3) of the world in frames turned by quaternions (n, 4), (w, x, y, z)."""
     xp = array_namespace(quat)
     products = quat[:, :, None] * quat[:, None, :]
@@ -402,7 +402,7 @@ def into_frame(quat: Any, vector: Any) -> Any:
     return (vector[:, None, :] @ turn)[:, 0]
 
 
-def _axes(quat: Any) -> tuple[Any, Any]:
+def _axes(quat: Array) -> tuple[Array, Array]:
     """Where the x and z axes (n, 3) of bodies turned by quaternions (n, 4) point in the world."""
     w, x, y, z = (quat[:, i] for i in range(4))
     return (

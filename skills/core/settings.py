@@ -4,7 +4,7 @@ import dataclasses
 import numbers
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -58,6 +58,8 @@ class TaskSettings:
         0.0, "penalty for calling stop before the skill has succeeded, which ends it", minimum=0
     )
 
+
+SettingsT = TypeVar("SettingsT", bound=TaskSettings)
 
 # Of the weights that all skills share.
 PENALTIES = (

@@ -7,18 +7,19 @@ in a worker and torch on a GPU give the same numbers.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal
 
 import numpy as np
 
+from skills.core.arrays import Array
 from skills.core.conditions import Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext, ThresholdsT
 from skills.core.geometry import array_namespace
-from skills.core.measures import Measures, Memory
+from skills.core.measures import MeasuresT, Memory, MemoryT
 from skills.core.path_metrics import PathProgress
-from skills.core.settings import TaskSettings
-from skills.core.state import Goals, TaskState
+from skills.core.settings import SettingsT, TaskSettings
+from skills.core.state import TaskState
 from tpsrl.world import action as act
-from tpsrl.world.state import WorldState
 
 if TYPE_CHECKING:
     from skills.core.sensors import Sensor
@@ -45,14 +46,13 @@ Grip = Literal["free", "keep", "release"]
 class Evaluation:
     """A skill's verdict on a step, beside its conditions of success.
 
-    `failure` (n,) are places in `Skill.failures`, 0 for none. `amounts` has for each reward term,
-    by the name of its weight in the settings, how much of it there was (n,): metres, radians, or
-    bool for events; "success" counts once unless it is among them. `memory` is that after the step.
+    `amounts` has each reward term by the name of its weight in the settings: metres, radians, or
+    bool for events. "success" counts once unless it is among them.
     """
 
-    failure: Any
-    amounts: dict[str, Any]
-    memory: Memory
+    failure: Array  # (n,) int, places in `Skill.failures`, 0 for none
+    amounts: dict[str, Array]  # (n,) each, how much of the term there was
+    memory: Memory  # after the step
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,13 +67,16 @@ class Line:
     beyond: bool = False
 
 
-class Skill(abc.ABC):
+class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
     """The definition of a skill, for training, evaluation and the executor alike.
 
-    To write another: name the parts of the action in `parts`, say in `measure` what is computed of
-    a world, in `remember` what is kept of it for the next step, in `conditions` what success is
-    made of, and in `evaluate` how a step is rewarded and when the skill has failed. A
-    `skills.spec.SkillSpec` registers it (docs/add_a_skill.md).
+    A skill names the parts of the action in `parts` and has four methods, here in the order in
+    which they run: `measure` at the start of episodes and after every step, `remember` at the
+    start, `conditions` and `evaluate` after every step. They are pure: what they are given stays
+    as it is. The methods after these are for skills that need them.
+
+    The four types are a skill's own dataclasses: weights of the reward, thresholds of success,
+    measures, memory. A `skills.spec.SkillSpec` registers the skill (docs/add_a_skill.md).
     """
 
     settings_type: ClassVar[type[TaskSettings]] = TaskSettings
@@ -90,30 +93,55 @@ class Skill(abc.ABC):
     surveys_floor: ClassVar[bool] = False  # whether it is judged by how much floor there is, too
     begins_holding: ClassVar[bool] = False  # whether it starts with its object in the hand
 
-    def reach_m(self, thresholds: Any) -> float | None:
+    @abc.abstractmethod
+    def measure(self, now: MeasureContext[ThresholdsT]) -> MeasuresT:
+        """What is measured of worlds, for the other methods and the sensors."""
+
+    def remember(self, start: StartContext[ThresholdsT, MeasuresT]) -> Memory:
+        """The memory of episodes that begin; that of later steps is `Evaluation.memory`."""
+        return Memory()
+
+    @abc.abstractmethod
+    def conditions(
+        self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]
+    ) -> Conditions:
+        """What success is made of, by name, each with margin and unit; all have to hold."""
+
+    @abc.abstractmethod
+    def evaluate(
+        self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT], success: Array
+    ) -> Evaluation:
+        """Failure and reward of a step; `success` (n,) bool is that all conditions hold."""
+
+    def seeks(self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]) -> Array:
+        """Whether robots are still on their way to what they are to get at (n,) bool.
+
+        Their way there is rewarded by the weights `way` and `hand`.
+        """
+        return array_namespace(step.world.base).ones_like(step.world.violation)
+
+    def should_be_open(
+        self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]
+    ) -> Array:
+        """Whether the grip should be open now (n,) bool, for the penalty `grip`."""
+        return array_namespace(step.world.base).zeros_like(step.world.violation)
+
+    def destination(self, task: TaskState[MemoryT]) -> Array:
+        """What the arm is to get at first (n, 3) in metres, as it was when the task began."""
+        return task.position
+
+    def reach_m(self, thresholds: ThresholdsT) -> float | None:
         """For a skill that drives to a position, how near to it in metres the way ends."""
         return None
 
-    def destination(self, task: TaskState) -> Any:
-        """What the arm is to get at first (n, 3), as it was when the task began."""
-        return task.position
-
-    def seeks(self, task: TaskState, world: WorldState) -> Any:
-        """Whether robots are still on their way to it (n,) bool."""
-        return array_namespace(world.base).ones_like(world.violation)
-
-    def should_be_open(self, task: TaskState, measures: Any, world: WorldState) -> Any:
-        """Whether the grip should be open now (n,) bool, for the penalty `grip`."""
-        return array_namespace(world.base).zeros_like(world.violation)
-
-    def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any] | None:
+    def driving(self, task: TaskState[MemoryT], path: PathProgress) -> dict[str, Array] | None:
         """What a report says of ways that end, (n,) by name, for a skill that drives somewhere.
 
         None is what it says of most: `skills.envs.path_meter.PathMeter.metrics`.
         """
         return None
 
-    def line(self, thresholds: Any) -> Line | None:
+    def line(self, thresholds: ThresholdsT) -> Line | None:
         """Where success begins, for a skill whose effect has a measure."""
         return None
 
@@ -123,41 +151,3 @@ class Skill(abc.ABC):
         for part in self.parts:
             mask[part] = True
         return mask
-
-    @abc.abstractmethod
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> Measures:
-        """The measures of worlds; `path` is given to a skill with `follows_path` at every step."""
-
-    def remember(self, goals: Goals, measures: Measures, world: WorldState) -> Memory:
-        """What the skill's memory is at the start of episodes."""
-        return Memory()
-
-    @abc.abstractmethod
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Measures,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
-        """What success is made of, by name; `stop` (n,) bool was called. All have to hold."""
-
-    @abc.abstractmethod
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Measures,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
-        """Failure and reward of the step from `task` to `measures`; `success` (n,) bool."""

@@ -2,28 +2,25 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Generic
 
 import numpy as np
 
+from skills.core.arrays import Array
 from skills.core.interface import SkillGoal
-from skills.core.measures import Memory
+from skills.core.measures import MemoryT
 from skills.core.structs import Struct
 from tpsrl.errors import unknown
 from tpsrl.world.state import JOINTS
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Goals:
-    """What each home is about: arrays over n homes.
+@dataclasses.dataclass(slots=True)
+class Goals(Struct):
+    """What each home is about: arrays over n homes."""
 
-    Object index (n,) and index into JOINTS (n,), -1 for none; goal position (n, 3) in metres, zero
-    for none.
-    """
-
-    object: Any
-    joint: Any
-    position: Any
+    object: Array  # (n,) int, index into `Episode.objects`, -1 for none
+    joint: Array  # (n,) int, index into JOINTS, -1 for none
+    position: Array  # (n, 3) m, where to go or to place, zero for none
 
     @staticmethod
     def of(goals: Sequence[SkillGoal]) -> "Goals":
@@ -43,25 +40,14 @@ class Goals:
 
 
 @dataclasses.dataclass(slots=True)
-class TaskState(Struct):
-    """What a task remembers from step to step; arrays over n homes.
+class TaskState(Goals, Generic[MemoryT]):
+    """The goals, which stay, and what tasks remember from step to step; arrays over n homes."""
 
-    The first three are the goal and stay. `memory` is the skill's own.
-    """
-
-    object: Any  # (n,) int, see Goals
-    joint: Any  # (n,) int
-    position: Any  # (n, 3)
-    steps: Any  # (n,) int
-    force_total: Any  # (n,) newton, the world's after the step before
-    force_sum: Any  # (n,) newton, rises of force since the task began
-    joints: Any  # (n, J) m or rad, of drawers and doors after the step before
-    memory: Memory
-
-    @property
-    def goals(self) -> Goals:
-        """The part that stays."""
-        return Goals(self.object, self.joint, self.position)
+    steps: Array  # (n,) int, control steps since the task began
+    force_total: Array  # (n,) newton, the world's after the step before
+    force_sum: Array  # (n,) newton, rises of force since the task began
+    joints: Array  # (n, J) m or rad, of drawers and doors after the step before
+    memory: MemoryT  # the skill's own
 
     def goal(self, row: int) -> SkillGoal:
         """The goal of one home, as the executor has it."""

@@ -7,29 +7,30 @@ no use for a reward, through `evaluate`, for a batch of one.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from array_api_compat import device
 
+from skills.core.arrays import Array, ArrayT
 from skills.core.conditions import Conditions, conjunction
+from skills.core.context import MeasureContext, StartContext, StepContext, ThresholdsT
 from skills.core.geometry import Constant, array_namespace, in_each
-from skills.core.measures import Measures
+from skills.core.measures import Measures, MeasuresT, MemoryT
 from skills.core.path_metrics import PathProgress
-from skills.core.settings import PENALTIES, TaskSettings
+from skills.core.settings import PENALTIES, SettingsT, TaskSettings
 from skills.core.skill import FORCE_LIMIT, STOPPED, Evaluation, Grip, Skill
 from skills.core.state import Goals, TaskState
 from tpsrl.world import action as act
 from tpsrl.world.state import JOINTS, WorldState
 
 
-class RewardTerms(Mapping[str, Any]):
+class RewardTerms(Mapping[str, Array]):
     """The reward's terms (n,) by name: `amounts` (t, n) times `weights` (t,), when asked for."""
 
-    def __init__(self, names: tuple[str, ...], amounts: Any, weights: Any) -> None:
+    def __init__(self, names: tuple[str, ...], amounts: Array, weights: Array) -> None:
         self._names, self._amounts, self._weights = names, amounts, weights
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Array:
         if name not in self._names:
             raise KeyError(name)
         row = self._names.index(name)
@@ -44,37 +45,35 @@ class RewardTerms(Mapping[str, Any]):
 
 @dataclasses.dataclass(slots=True)
 class Verdict:
-    """What is true of tasks after a step: measures, conditions of success, and the evaluation.
-
-    `success` (n,) bool is the conjunction of the conditions.
-    """
+    """What is true of tasks after a step: measures, conditions of success, and the evaluation."""
 
     measures: Measures
     conditions: Conditions
-    success: Any
+    success: Array  # (n,) bool, all conditions hold
     evaluation: Evaluation
 
 
 @dataclasses.dataclass(slots=True)
 class StepOutcome:
-    """What came of a step, arrays (n,): the sum of the terms, and how the episode stands.
+    """What came of a step, arrays (n,): the reward, and how the episode stands."""
 
-    `reward_terms` are the reward's, weighed, by name. `failure` are places in `Skill.failures`.
-    `terminated` is success or failure; `truncated` is the horizon, reached with neither.
-    """
-
-    reward: Any
-    reward_terms: Mapping[str, Any]
-    success: Any
-    failure: Any
-    terminated: Any
-    truncated: Any
+    reward: Array  # the sum of its terms
+    reward_terms: Mapping[str, Array]  # weighed, by name
+    success: Array  # bool
+    failure: Array  # int, places in `Skill.failures`
+    terminated: Array  # bool, success or failure
+    truncated: Array  # bool, the horizon is reached with neither
 
 
-def begin(skill: Skill, goals: Goals, world: WorldState, thresholds: Any) -> TaskState:
+def begin(
+    skill: Skill[SettingsT, ThresholdsT, MeasuresT, MemoryT],
+    goals: Goals,
+    world: WorldState,
+    thresholds: ThresholdsT,
+) -> TaskState:
     """The state of tasks that begin in these worlds."""
     xp = array_namespace(world.base)
-    measures = skill.measure(goals, world, thresholds)
+    measures = skill.measure(MeasureContext(goals, world, thresholds))
     return TaskState(
         object=goals.object,
         joint=goals.joint,
@@ -83,28 +82,50 @@ def begin(skill: Skill, goals: Goals, world: WorldState, thresholds: Any) -> Tas
         force_total=world.force_total,
         force_sum=xp.zeros_like(world.force),
         joints=world.joints,
-        memory=skill.remember(goals, measures, world),
+        memory=skill.remember(StartContext(goals, world, thresholds, measures)),
     )
 
 
 def evaluate(
-    skill: Skill,
-    task: TaskState,
+    skill: Skill[SettingsT, ThresholdsT, MeasuresT, MemoryT],
+    task: TaskState[MemoryT],
     world: WorldState,
-    stop: Any,
-    settings: TaskSettings,
-    thresholds: Any,
+    stop: Array,
+    settings: SettingsT,
+    thresholds: ThresholdsT,
     path: PathProgress | None = None,
 ) -> Verdict:
     """Judges the control step that led to `world`; `stop` (n,) bool was called in it.
 
     A skill with `follows_path` needs the path along the floor, as it is after the step.
     """
-    measures = skill.measure(task, world, thresholds, path)
-    conditions = skill.conditions(task, measures, world, stop, thresholds)
+    context = _context(skill, task, world, stop, settings, thresholds, path)
+    conditions = skill.conditions(context)
     success = conjunction(conditions)
-    found = skill.evaluate(task, measures, world, stop, success, settings, thresholds)
-    return Verdict(measures, conditions, success, found)
+    return Verdict(context.measures, conditions, success, skill.evaluate(context, success))
+
+
+def _context(
+    skill: Skill[SettingsT, ThresholdsT, MeasuresT, MemoryT],
+    task: TaskState[MemoryT],
+    world: WorldState,
+    stop: Array,
+    settings: SettingsT,
+    thresholds: ThresholdsT,
+    path: PathProgress | None,
+) -> StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]:
+    """What a skill is given of a step, its own measures of the world among it."""
+    return StepContext(
+        goals=task,
+        world=world,
+        thresholds=thresholds,
+        measures=skill.measure(MeasureContext(task, world, thresholds)),
+        memory=task.memory,
+        steps=task.steps,
+        stop=stop,
+        settings=settings,
+        path=path,
+    )
 
 
 _PUSHED = 0.002  # m or rad in a step; a joint at rest trembles by less
@@ -113,14 +134,14 @@ _LEVERS = Constant((1.0, 1.0, 0.5))  # of the base's velocity (x, y, yaw), the l
 
 
 def step(
-    skill: Skill,
-    task: TaskState,
-    actions: Any,
+    skill: Skill[SettingsT, ThresholdsT, MeasuresT, MemoryT],
+    task: TaskState[MemoryT],
+    actions: Array,
     world: WorldState,
-    settings: TaskSettings,
-    thresholds: Any,
+    settings: SettingsT,
+    thresholds: ThresholdsT,
     path: PathProgress | None = None,
-) -> tuple[TaskState, Measures, StepOutcome]:
+) -> tuple[TaskState, MeasuresT, StepOutcome]:
     """Judges and rewards the control step that led to `world` under masked actions (n, 11).
 
     The rises of force (`WorldState.force_total`) are summed, and the sum is held against
@@ -129,9 +150,9 @@ def step(
     xp = array_namespace(world.base)
     stop = actions[:, act.STOP] > 0
     # What `evaluate` does, but for its `Verdict`, which nobody reads here and which costs time.
-    measures = skill.measure(task, world, thresholds, path)
-    success = conjunction(skill.conditions(task, measures, world, stop, thresholds))
-    found = skill.evaluate(task, measures, world, stop, success, settings, thresholds)
+    context = _context(skill, task, world, stop, settings, thresholds, path)
+    success = conjunction(skill.conditions(context))
+    found = skill.evaluate(context, success)
     failure = found.failure
 
     rules = _rules(skill, settings)
@@ -149,9 +170,9 @@ def step(
         amounts["force_end"] = too_much
         failure = xp.where(too_much & ~success, FORCE_LIMIT, failure)
     if settings.way != 0.0 and path is not None:
-        amounts["way"] = xp.where(skill.seeks(task, world), path.gained, 0.0)
+        amounts["way"] = xp.where(skill.seeks(context), path.gained, 0.0)
     if settings.hand != 0.0 and path is not None and path.hand is not None:
-        amounts["hand"] = xp.where(skill.seeks(task, world), path.hand, 0.0)
+        amounts["hand"] = xp.where(skill.seeks(context), path.hand, 0.0)
     if settings.speed > 0.0:
         velocity = world.base_velocity * _LEVERS.like(world.base_velocity)
         amounts["speed"] = xp.sum(velocity * velocity, axis=-1)
@@ -159,7 +180,7 @@ def step(
         amounts["joints"] = _pushed(task, world)
     if settings.grip > 0.0:
         closed = actions[:, act.GRIP] >= 0.0
-        amounts["grip"] = closed & skill.should_be_open(task, measures, world)
+        amounts["grip"] = closed & skill.should_be_open(context)
     if settings.wrong_stop > 0.0:
         amounts["wrong_stop"] = failure == STOPPED
     names = tuple(amounts)
@@ -182,7 +203,7 @@ def step(
     )
     terms = RewardTerms(names, amount, weights)
     outcome = StepOutcome(reward, terms, success, failure, terminated, truncated)
-    return after, measures, outcome
+    return after, context.measures, outcome
 
 
 class _Rules:
@@ -211,7 +232,7 @@ class _Rules:
 _rules = functools.cache(_Rules)
 
 
-def _pushed(task: TaskState, world: WorldState) -> Any:
+def _pushed(task: TaskState, world: WorldState) -> Array:
     """By how much (n,) drawers and doors moved in a step, but for the one that a task is about."""
     xp = array_namespace(world.joints)
     own = _JOINTS.like(task.joint) == task.joint[:, None]
@@ -219,7 +240,7 @@ def _pushed(task: TaskState, world: WorldState) -> Any:
     return xp.where(moved > _PUSHED, moved, 0.0)
 
 
-def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:
+def _too_much(force: Array, force_sum: Array, settings: TaskSettings) -> Array | None:
     """Whether a limit on force is exceeded (n,) bool, None when there is none."""
     total, instant = settings.force_total_n, settings.force_instant_n
     if total is None:
@@ -227,7 +248,9 @@ def _too_much(force: Any, force_sum: Any, settings: TaskSettings) -> Any:
     return force_sum > total if instant is None else (force_sum > total) | (force > instant)
 
 
-def masked(actions: Any, mask: np.ndarray, held: Any, held_joint: Any, grip: Grip = "free") -> Any:
+def masked(
+    actions: ArrayT, mask: np.ndarray, held: Array, held_joint: Array, grip: Grip = "free"
+) -> ArrayT:
     """Actions (n, 11) with the parts that a skill may not use at their neutral values.
 
     `mask` (11,) bool is numpy; `held` and `held_joint` (n,) are those of the world before the

@@ -14,6 +14,7 @@ import numpy as np
 from skills import registry
 from skills.core import sensors, settings, task
 from skills.core.conditions import Margin, margins
+from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
 from skills.core.measures import Measures
 from skills.core.skill import Skill
@@ -220,11 +221,11 @@ class SkillBatch:
         """All of these homes' observations but depth: the vectors (m, k) by name."""
         readings = self._maps.read(env_ids, world)
         self._maps.measure(readings, self.simulator, env_ids, state)
-        seen = state, measures, world, readings
-        shown: Observation = {"state": sensors.observe(self.skill, self.sensors, *seen)}
+        seen = sensors.SensorContext(state, measures, world, readings)
+        shown: Observation = {"state": sensors.observe(self.skill, self.sensors, seen)}
         if self.critic:
             left = 1.0 - state.steps / self.settings.horizon
-            true_state = sensors.observe(self.skill, self.critic, *seen)
+            true_state = sensors.observe(self.skill, self.critic, seen)
             shown["critic"] = np.column_stack((true_state, left)).astype(np.float32)
         return shown
 
@@ -256,11 +257,16 @@ class SkillBatch:
 
     def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
         """The conditions of success of one home, headed by "success", as the executor has them."""
-        goals, world = self.task_state([env_id]), self.world(env_id)
-        path = self._maps.path([env_id])
-        measures = self.skill.measure(goals, world, self.thresholds, path)
-        stopped = np.array([stop])
-        return margins(self.skill.conditions(goals, measures, world, stopped, self.thresholds))
+        verdict = task.evaluate(
+            self.skill,
+            self.task_state([env_id]),
+            self.world(env_id),
+            np.array([stop]),
+            self.settings,
+            self.thresholds,
+            self._maps.path([env_id]),
+        )
+        return margins(verdict.conditions)
 
     def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
         """How well a home drove, as `Skill.driving` says; None for skills that go nowhere.
@@ -335,7 +341,7 @@ class SkillBatch:
         moved: bool = False,
     ) -> Observation:
         if measures is None:
-            measures = self.skill.measure(state, world, self.thresholds)
+            measures = self.skill.measure(MeasureContext(state, world, self.thresholds))
         shown = self.sense(env_ids, state, measures, world)
         if self.options.depth is not None:
             begun = time.perf_counter()
@@ -356,7 +362,8 @@ class SkillBatch:
 
     def _check(self, goals: Goals, starts: Sequence["Start"]) -> None:
         """Refuses goals that the skill cannot be about."""
-        for index, start in zip(goals.object.tolist(), starts, strict=True):
+        for start in starts:
+            index = start.goal.object
             if not -1 <= index < len(start.episode.objects):
                 raise UserError(
                     f"goal.object: is {index}, but episode {start.episode.id} has objects 0 to "

@@ -100,7 +100,8 @@ class MapSensors:
         layouts = [episode.layout for episode in episodes]
         for meter in (self.meter, self._hand):
             if meter is not None:
-                meter.begin(homes, layouts, self._skill.destination(state), world)
+                goals = np.asarray(self._skill.destination(state))
+                meter.begin(homes, layouts, goals, world)
         if self._trail is not None:
             self._trail.begin(homes, world)
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
@@ -157,7 +158,7 @@ class MapSensors:
         self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], state: TaskState
     ) -> Readings:
         """Adds to readings what the engine measures in m homes with these tasks."""
-        targets: np.ndarray = state.object
+        targets = np.asarray(state.object)
         if self._sees_laser:
             readings.laser = simulator.laser(env_ids)
         if self._feels:
@@ -165,7 +166,7 @@ class MapSensors:
         if self._sees_motion:
             readings.motion = simulator.object_velocity(env_ids, targets)
         if self._sees_neighbours:
-            points = self._skill.destination(state)
+            points = np.asarray(self._skill.destination(state))
             readings.neighbours = simulator.neighbours(env_ids, targets, points)
         return readings
 

@@ -183,14 +183,14 @@ class TrainingVecEnv:
         """
         done = self._batch.step(env_ids, actions)
         shown, outcome = done.observation, done.outcome
-        reward = outcome.reward
+        reward = np.asarray(outcome.reward)
         rows = np.asarray(env_ids)
         self._reward[rows] += reward
         for name, term in outcome.reward_terms.items():
             if name not in self._terms:
                 self._terms[name] = np.zeros(self.num_envs)
             self._terms[name][rows] += term
-        terminated, truncated = outcome.terminated, outcome.truncated
+        terminated, truncated = np.asarray(outcome.terminated), np.asarray(outcome.truncated)
         if self._limit_ends:
             terminated, truncated = terminated | truncated, np.zeros_like(truncated)
         result = StepBatch(shown, reward.astype(np.float32), terminated, truncated)

@@ -13,6 +13,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from skills.core.arrays import Array
 from skills.envs.batch import BatchStep, checked_actions
 from skills.envs.environment import (
     EnvOptions,
@@ -112,8 +113,9 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             outcome = done.outcome
             self._over = outcome.terminated | outcome.truncated
             infos = self._infos(going, done)
-            reward, shown = np.asarray(outcome.reward), self._bounded(done.observation)
-            return shown, reward, outcome.terminated, outcome.truncated, infos
+            told = outcome.reward, outcome.terminated, outcome.truncated
+            reward, terminated, truncated = map(np.asarray, told)
+            return self._bounded(done.observation), reward, terminated, truncated, infos
         shown, infos = self._blank(), {}
         reward = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
@@ -214,7 +216,8 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
                 infos = self._add_info(infos, final_info(self.batch, env, done, row), env)
         return infos
 
-    def _spread(self, env_ids: list[int], values: np.ndarray) -> np.ndarray:
+    def _spread(self, env_ids: list[int], told: Array) -> np.ndarray:
+        values = np.asarray(told)
         if len(env_ids) == self.num_envs:
             return values
         spread = np.zeros((self.num_envs, *values.shape[1:]), dtype=values.dtype)

@@ -7,16 +7,16 @@ point; a stop before that ends the episode.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, columns, each, length, millimetres, to_base
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress
-from skills.core.sensors import FULL, SCAN, Readings, Sensor, polar
+from skills.core.sensors import FULL, SCAN, Sensor, SensorContext, polar
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Line, Skill
-from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.state import WorldState
@@ -47,11 +47,11 @@ class MonolithicThresholds:
 class MonolithicMeasures(Measures):
     """The goal in the base's frame; how far the cup is from the object, and that from its goal."""
 
-    goal: Any  # (n, 3)
-    reach: Any  # (n,) m
-    distance: Any  # (n,) m
+    goal: Array  # (n, 3) m
+    reach: Array  # (n,) m
+    distance: Array  # (n,) m
 
-    def goal_point(self) -> Any:
+    def goal_point(self) -> Array:
         """See `Measures.goal_point`."""
         return self.goal
 
@@ -60,43 +60,37 @@ class MonolithicMeasures(Measures):
 class MonolithicMemory(Memory):
     """Where the object was at the beginning, the step before, and what has been paid already."""
 
-    initial_position: Any  # (n, 3)
-    reach: Any  # (n,) m
-    distance: Any  # (n,) m
-    rest: Any  # (n,) m
-    phase: Any  # (n,) int, see `_phase`
-    picked: Any  # (n,) bool
-    placed: Any  # (n,) bool
+    initial_position: Array  # (n, 3) m
+    reach: Array  # (n,) m
+    distance: Array  # (n,) m
+    rest: Array  # (n,) m
+    phase: Array  # (n,) int, see `_phase`
+    picked: Array  # (n,) bool
+    placed: Array  # (n,) bool
 
 
-_REACH, _CARRY, _REST = 0, 1, 2
+def _start(seen: SensorContext) -> Array:
+    return _polar(seen.world, seen.task.memory.initial_position)
 
 
-def _phase(held: Any, target: Any, at_goal: Any) -> Any:
-    """What is to be done next (n,): reach for it, carry it, come to rest.
-
-    With another object in the hand it is still to be reached for: if coming away from it were free
-    then, a robot could be paid for coming nearer again and again.
-    """
-    xp = array_namespace(held)
-    return xp.where(held == target, _CARRY, xp.where(at_goal & (held < 0), _REST, _REACH))
+def _goal(seen: SensorContext) -> Array:
+    return _polar(seen.world, seen.task.position)
 
 
-def _start(task: Any, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return _polar(world, task.memory.initial_position)
-
-
-def _goal(task: TaskState, measures: Measures, world: WorldState, readings: Readings) -> Any:
-    return _polar(world, task.position)
-
-
-def _polar(world: WorldState, point: Any) -> Any:
+def _polar(world: WorldState, point: Array) -> Array:
     xp = array_namespace(world.base)
     local = to_base(world.base, point[:, None, :])[:, 0]
     return columns(length(local[:, :2]), xp.atan2(local[:, 1], local[:, 0]))
 
 
-class Monolithic(Skill):
+MonolithicStep = StepContext[
+    MonolithicSettings, MonolithicThresholds, MonolithicMeasures, MonolithicMemory
+]
+
+
+class Monolithic(
+    Skill[MonolithicSettings, MonolithicThresholds, MonolithicMeasures, MonolithicMemory]
+):
     """The definition; `SkillGoal.object` is what to bring, `SkillGoal.position` where."""
 
     settings_type = MonolithicSettings
@@ -111,20 +105,10 @@ class Monolithic(Skill):
         "target_polar": polar(_goal),  # the same of its goal
     }
 
-    def line(self, thresholds: MonolithicThresholds) -> Line:
-        """See `Skill.line`."""
-        return Line(thresholds.goal_m, "m")
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> MonolithicMeasures:
-        """See `Skill.measure`."""
-        thing = each(world.object_pos, goals.object)
-        shared, (goal,) = common(world, thing, goals.position)
+    def measure(self, now: MeasureContext[MonolithicThresholds]) -> MonolithicMeasures:
+        """From the cup to the object, and from the object to its goal."""
+        thing = each(now.world.object_pos, now.goals.object)
+        shared, (goal,) = common(now.world, thing, now.goals.position)
         return MonolithicMeasures(
             **shared,
             goal=goal,
@@ -132,8 +116,11 @@ class Monolithic(Skill):
             distance=length(goal - shared["subject"]),
         )
 
-    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
-        """See `Skill.remember`; what is in the hand at the start was picked before."""
+    def remember(
+        self, start: StartContext[MonolithicThresholds, MonolithicMeasures]
+    ) -> MonolithicMemory:
+        """What is in the hand at the start was picked before."""
+        goals, world, measures = start.goals, start.world, start.measures
         never = array_namespace(world.base).zeros_like(world.violation)
         return MonolithicMemory(
             initial_position=each(world.object_pos, goals.object),
@@ -145,36 +132,21 @@ class Monolithic(Skill):
             placed=never,
         )
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: MonolithicStep) -> Conditions:
         """At_goal (m), released, rest (m)."""
+        measures, thresholds = step.measures, step.thresholds
         return {
             "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
             "released": Condition.fact(~measures.holding),
             "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
         }
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: MonolithicStep, success: Array) -> Evaluation:
         """Rewards what the present phase is for; a change of phase by itself counts nothing."""
-        xp, before = array_namespace(world.base), task.memory
-        assert isinstance(before, MonolithicMemory)
-        at_goal = measures.distance < thresholds.goal_m
-        phase = _phase(world.held, task.object, at_goal)
+        measures, before = step.measures, step.memory
+        xp = array_namespace(step.world.base)
+        at_goal = measures.distance < step.thresholds.goal_m
+        phase = _phase(step.world.held, step.goals.object, at_goal)
         reached = before.reach - measures.reach
         carried = before.distance - measures.distance
         rested = before.rest - measures.rest
@@ -183,7 +155,7 @@ class Monolithic(Skill):
         picked = (phase == _CARRY) & ~before.picked
         placed = (phase == _REST) & (before.phase == _CARRY) & ~before.placed
         return Evaluation(
-            failure=xp.where(stop & ~success, STOPPED, 0),
+            failure=xp.where(step.stop & ~success, STOPPED, 0),
             amounts={
                 "distance": xp.where(same, millimetres(progress), 0.0),
                 "pick": picked,
@@ -199,3 +171,20 @@ class Monolithic(Skill):
                 placed=before.placed | placed,
             ),
         )
+
+    def line(self, thresholds: MonolithicThresholds) -> Line:
+        """The object's distance from its goal."""
+        return Line(thresholds.goal_m, "m")
+
+
+_REACH, _CARRY, _REST = 0, 1, 2
+
+
+def _phase(held: Array, target: Array, at_goal: Array) -> Array:
+    """What is to be done next (n,): reach for it, carry it, come to rest.
+
+    With another object in the hand it is still to be reached for: if coming away from it were free
+    then, a robot could be paid for coming nearer again and again.
+    """
+    xp = array_namespace(held)
+    return xp.where(held == target, _CARRY, xp.where(at_goal & (held < 0), _REST, _REACH))

@@ -6,18 +6,17 @@ the region's edge, as with M3's region goals.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, length
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Line, Skill
-from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
-from tpsrl.world.state import WorldState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,19 +47,22 @@ class NavigateThresholds:
 class NavigateMeasures(Measures):
     """Base to goal over the floor; the angle to the goal, left positive."""
 
-    distance: Any  # (n,) m
-    heading: Any  # (n,) rad
+    distance: Array  # (n,) m
+    heading: Array  # (n,) rad
 
 
 @dataclasses.dataclass(slots=True)
 class NavigateMemory(Memory):
     """What the step before has left, from which progress is counted."""
 
-    distance: Any  # (n,) m
-    heading: Any  # (n,) rad
+    distance: Array  # (n,) m
+    heading: Array  # (n,) rad
 
 
-class Navigate(Skill):
+NavigateStep = StepContext[NavigateSettings, NavigateThresholds, NavigateMeasures, NavigateMemory]
+
+
+class Navigate(Skill[NavigateSettings, NavigateThresholds, NavigateMeasures, NavigateMemory]):
     """The definition; `SkillGoal.position` is where to go."""
 
     settings_type: ClassVar[type[TaskSettings]] = NavigateSettings
@@ -71,69 +73,47 @@ class Navigate(Skill):
         "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way", "scan",
     )  # fmt: skip
 
-    def reach_m(self, thresholds: NavigateThresholds) -> float | None:
-        """From this near, success is within reach."""
-        return thresholds.region_m + thresholds.distance_m
-
-    def line(self, thresholds: NavigateThresholds) -> Line:
-        """See `Skill.line`."""
-        return Line(thresholds.region_m + thresholds.distance_m, "m")
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> NavigateMeasures:
-        """See `Skill.measure`."""
-        shared, _ = common(world, goals.position)
+    def measure(self, now: MeasureContext[NavigateThresholds]) -> NavigateMeasures:
+        """From the base to the goal."""
+        shared, _ = common(now.world, now.goals.position)
         goal = shared["subject"]
         heading = array_namespace(goal).atan2(goal[:, 1], goal[:, 0])
         return NavigateMeasures(**shared, distance=length(goal[:, :2]), heading=heading)
 
-    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
-        """See `Skill.remember`."""
-        return NavigateMemory(measures.distance, measures.heading)
+    def remember(self, start: StartContext[NavigateThresholds, NavigateMeasures]) -> NavigateMemory:
+        """What there is to drive and to turn."""
+        return NavigateMemory(start.measures.distance, start.measures.heading)
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: NavigateStep) -> Conditions:
         """Distance (m), heading (rad), stop."""
-        xp = array_namespace(world.base)
-        reach = thresholds.region_m + thresholds.distance_m
+        measures, thresholds = step.measures, step.thresholds
+        turned = array_namespace(measures.heading).abs(measures.heading)
         return {
-            "distance": Condition.below(measures.distance, reach, "m"),
-            "heading": Condition.below(xp.abs(measures.heading), thresholds.angle_rad, "rad"),
-            "stop": Condition.fact(stop),
+            "distance": Condition.below(measures.distance, self.reach_m(thresholds), "m"),
+            "heading": Condition.below(turned, thresholds.angle_rad, "rad"),
+            "stop": Condition.fact(step.stop),
         }
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: NavigateStep, success: Array) -> Evaluation:
         """Rewards coming nearer and, near the goal, turning to it; any stop ends the episode."""
-        xp, before = array_namespace(world.base), task.memory
-        assert isinstance(before, NavigateMemory)
-        within = settings.heading_within_m
+        measures, before = step.measures, step.memory
+        xp = array_namespace(measures.heading)
+        within = step.settings.heading_within_m
         near = (measures.distance < within) & (before.distance < within)
         turned = xp.abs(before.heading) - xp.abs(measures.heading)
         return Evaluation(
-            failure=xp.where(stop & ~success, STOPPED, 0),
+            failure=xp.where(step.stop & ~success, STOPPED, 0),
             amounts={
                 "distance": before.distance - measures.distance,
                 "heading": xp.where(near, turned, 0.0),
             },
             memory=NavigateMemory(measures.distance, measures.heading),
         )
+
+    def reach_m(self, thresholds: NavigateThresholds) -> float:
+        """From this near, success is within reach."""
+        return thresholds.region_m + thresholds.distance_m
+
+    def line(self, thresholds: NavigateThresholds) -> Line:
+        """The distance to the goal."""
+        return Line(self.reach_m(thresholds), "m")

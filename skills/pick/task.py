@@ -6,19 +6,18 @@ base to stand still (`PickThresholds.arm_rad`, `still`).
 """
 
 import dataclasses
-from typing import Any
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import Constant, array_namespace, each, length, millimetres
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import DROPPED, WRONG_OBJECT, Evaluation, Skill
-from skills.core.state import Goals, TaskState
+from skills.core.state import TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM
-from tpsrl.world.state import WorldState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,11 +36,7 @@ class PickSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PickThresholds:
-    """When Pick has succeeded.
-
-    `arm_rad` (each joint from the resting posture) and `still` (the most that the base may move,
-    m/s and rad/s) are asked for where they are not None.
-    """
+    """When Pick has succeeded; what is None is not asked for."""
 
     rest_m: float = config.option(
         0.15, "maximum distance of the end effector from its resting point (m)"
@@ -56,32 +51,23 @@ class PickThresholds:
 class PickMeasures(Measures):
     """From the end effector to the object's centre."""
 
-    distance: Any  # (n,) m
+    distance: Array  # (n,) m
 
 
 @dataclasses.dataclass(slots=True)
 class PickMemory(Memory):
     """Where the object was at the beginning, the step before, and whether it has been picked."""
 
-    initial_position: Any  # (n, 3)
-    distance: Any  # (n,) m
-    rest: Any  # (n,) m
-    picked: Any  # (n,) bool
+    initial_position: Array  # (n, 3) m
+    distance: Array  # (n,) m
+    rest: Array  # (n,) m
+    picked: Array  # (n,) bool
 
 
-_AT_HAND_M = 0.15  # from the cup: half of the longest object's diagonal
-_SAME_M = 1e-6
-_REST = Constant(REST_ARM)
+PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]
 
 
-def posture_error(arm: Any) -> Any:
-    """The largest distance (n,) in rad of a joint of arms (n, 7) from the resting posture."""
-    xp = array_namespace(arm)
-    off = arm - _REST.like(arm)
-    return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)
-
-
-class Pick(Skill):
+class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     """The definition; `SkillGoal.object` is what to pick."""
 
     settings_type = PickSettings
@@ -92,51 +78,24 @@ class Pick(Skill):
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "start_reach")
 
-    def destination(self, task: TaskState) -> Any:
-        """See `Skill.destination`: the object."""
-        assert isinstance(task.memory, PickMemory)
-        return task.memory.initial_position
-
-    def seeks(self, task: TaskState, world: WorldState) -> Any:
-        """See `Skill.seeks`: until the object is picked."""
-        return world.held < 0
-
-    def should_be_open(self, task: TaskState, measures: Any, world: WorldState) -> Any:
-        """See `Skill.should_be_open`: unless the object is within 0.15 m, and no other nearer."""
-        xp = array_namespace(world.base)
-        away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN where there is none
-        nearer = xp.any(away < measures.distance[:, None] - _SAME_M, axis=-1)
-        return (world.held < 0) & ((measures.distance > _AT_HAND_M) | nearer)
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> PickMeasures:
-        """See `Skill.measure`."""
-        shared, _ = common(world, each(world.object_pos, goals.object))
+    def measure(self, now: MeasureContext[PickThresholds]) -> PickMeasures:
+        """From the cup to the object."""
+        shared, _ = common(now.world, each(now.world.object_pos, now.goals.object))
         return PickMeasures(**shared, distance=length(shared["subject"] - shared["ee"]))
 
-    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
-        """See `Skill.remember`; an object that is in the hand at the start was picked before."""
-        start = each(world.object_pos, goals.object)
-        return PickMemory(start, measures.distance, measures.rest, world.held == goals.object)
+    def remember(self, start: StartContext[PickThresholds, PickMeasures]) -> PickMemory:
+        """An object that is in the hand at the start was picked before."""
+        goals, world, measures = start.goals, start.world, start.measures
+        position = each(world.object_pos, goals.object)
+        return PickMemory(position, measures.distance, measures.rest, world.held == goals.object)
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: PickStep) -> Conditions:
         """Holding, intact (no hold violation), rest (m), and MS-HAB's where asked for."""
+        world, thresholds = step.world, step.thresholds
         found = {
-            "holding": Condition.fact(world.held == goals.object),
+            "holding": Condition.fact(world.held == step.goals.object),
             "intact": Condition.fact(~world.violation),
-            "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
+            "rest": Condition.below(step.measures.rest, thresholds.rest_m, "m"),
         }
         if thresholds.arm_rad is not None:
             bent = posture_error(world.arm)
@@ -147,20 +106,11 @@ class Pick(Skill):
             found["still"] = Condition.below(speed, thresholds.still, "m/s")
         return found
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: PickStep, success: Array) -> Evaluation:
         """Rewards coming nearer to the object, the grasp, then coming nearer to rest."""
-        xp, before = array_namespace(world.base), task.memory
-        assert isinstance(before, PickMemory)
-        has, had = world.held == task.object, before.picked
+        world, measures, before = step.world, step.measures, step.memory
+        xp = array_namespace(world.base)
+        has, had = world.held == step.goals.object, before.picked
         free = world.held < 0
         wrong, dropped = ~(has | free), had & free
         # The distance is another one before and after the grasp; only like is compared with like.
@@ -176,3 +126,31 @@ class Pick(Skill):
             },
             memory=PickMemory(before.initial_position, measures.distance, measures.rest, had | has),
         )
+
+    def seeks(self, step: PickStep) -> Array:
+        """Until the object is picked."""
+        return step.world.held < 0
+
+    def should_be_open(self, step: PickStep) -> Array:
+        """Unless the object is within 0.15 m, and no other nearer."""
+        world, distance = step.world, step.measures.distance
+        xp = array_namespace(world.base)
+        away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN where there is none
+        nearer = xp.any(away < distance[:, None] - _SAME_M, axis=-1)
+        return (world.held < 0) & ((distance > _AT_HAND_M) | nearer)
+
+    def destination(self, task: TaskState[PickMemory]) -> Array:
+        """The object."""
+        return task.memory.initial_position
+
+
+_AT_HAND_M = 0.15  # from the cup: half of the longest object's diagonal
+_SAME_M = 1e-6
+_REST = Constant(REST_ARM)
+
+
+def posture_error(arm: Array) -> Array:
+    """The largest distance (n,) in rad of a joint of arms (n, 7) from the resting posture."""
+    xp = array_namespace(arm)
+    off = arm - _REST.like(arm)
+    return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)

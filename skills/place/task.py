@@ -14,20 +14,19 @@ When the object has been let go elsewhere is a setting of the protocol, `wrong_d
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, each, length, millimetres
 from skills.core.limits import SkillLimits
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress
 from skills.core.settings import TaskSettings
 from skills.core.skill import DROPPED, WRONG_DROP, Evaluation, Line, Skill
-from skills.core.state import Goals, TaskState
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.action import CONTROL_HZ
-from tpsrl.world.state import WorldState
 
 WrongDrop = Literal["release", "rest"]
 
@@ -65,9 +64,6 @@ class PlaceLimits(SkillLimits):
     wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
 
 
-_RELEASE_M = 0.06  # from the goal, where the object rests
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceThresholds:
     """When Place has succeeded: object from its goal, end effector from its resting point."""
@@ -82,10 +78,10 @@ class PlaceThresholds:
 class PlaceMeasures(Measures):
     """The goal in the base's frame, and how far the object's centre is from it."""
 
-    goal: Any  # (n, 3)
-    distance: Any  # (n,) m
+    goal: Array  # (n, 3) m
+    distance: Array  # (n,) m
 
-    def goal_point(self) -> Any:
+    def goal_point(self) -> Array:
         """See `Measures.goal_point`."""
         return self.goal
 
@@ -94,14 +90,17 @@ class PlaceMeasures(Measures):
 class PlaceMemory(Memory):
     """The step before; whether the object was let go, and whether it stood free at its goal."""
 
-    position: Any  # (n, 3) m, where the object was in the world
-    distance: Any  # (n,) m
-    rest: Any  # (n,) m
-    released: Any  # (n,) bool
-    at_goal: Any  # (n,) bool
+    position: Array  # (n, 3) m, where the object was in the world
+    distance: Array  # (n,) m
+    rest: Array  # (n,) m
+    released: Array  # (n,) bool
+    at_goal: Array  # (n,) bool
 
 
-class Place(Skill):
+PlaceStep = StepContext[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]
+
+
+class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     """The definition; `SkillGoal.object` is what to place, `SkillGoal.position` where."""
 
     settings_type = PlaceSettings
@@ -113,64 +112,33 @@ class Place(Skill):
     fetch_sensors = ("ee", "goal_reach")
     begins_holding = True
 
-    def line(self, thresholds: PlaceThresholds) -> Line:
-        """See `Skill.line`."""
-        return Line(thresholds.goal_m, "m")
-
-    def seeks(self, task: TaskState, world: WorldState) -> Any:
-        """See `Skill.seeks`: until the object is let go."""
-        return world.held >= 0
-
-    def should_be_open(self, task: TaskState, measures: Any, world: WorldState) -> Any:
-        """See `Skill.should_be_open`: when the object in the hand is within 6 cm of its goal."""
-        return (world.held == task.object) & (measures.distance <= _RELEASE_M)
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> PlaceMeasures:
-        """See `Skill.measure`."""
-        thing = each(world.object_pos, goals.object)
-        shared, (goal,) = common(world, thing, goals.position)
+    def measure(self, now: MeasureContext[PlaceThresholds]) -> PlaceMeasures:
+        """From the object to its goal."""
+        thing = each(now.world.object_pos, now.goals.object)
+        shared, (goal,) = common(now.world, thing, now.goals.position)
         return PlaceMeasures(**shared, goal=goal, distance=length(goal - shared["subject"]))
 
-    def remember(self, goals: Goals, measures: Any, world: WorldState) -> Memory:
-        """See `Skill.remember`; without anything in the hand there is nothing to let go."""
+    def remember(self, start: StartContext[PlaceThresholds, PlaceMeasures]) -> PlaceMemory:
+        """Without anything in the hand there is nothing to let go."""
+        world, measures = start.world, start.measures
         never = array_namespace(world.base).zeros_like(world.violation)
-        thing = each(world.object_pos, goals.object)
+        thing = each(world.object_pos, start.goals.object)
         return PlaceMemory(thing, measures.distance, measures.rest, ~measures.holding, never)
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: PlaceStep) -> Conditions:
         """At_goal (m), released, rest (m)."""
+        measures, thresholds = step.measures, step.thresholds
         return {
             "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
             "released": Condition.fact(~measures.holding),
             "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
         }
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: PlaceStep, success: Array) -> Evaluation:
         """Rewards bringing the object nearer to its goal, the release, then the way to rest."""
-        xp, before = array_namespace(world.base), task.memory
-        assert isinstance(before, PlaceMemory)
+        world, measures, before = step.world, step.measures, step.memory
+        settings, thresholds = step.settings, step.thresholds
+        xp = array_namespace(world.base)
         free = ~measures.holding
         at_goal = measures.distance < thresholds.goal_m
         released = free & ~before.released
@@ -188,7 +156,7 @@ class Place(Skill):
         if settings.lost_m > 0.0:  # it rolled away; Place takes nothing up again
             lost = free & (measures.distance > settings.lost_m)
             wrong, dropped = wrong | lost, dropped | lost
-        thing = each(world.object_pos, task.object)
+        thing = each(world.object_pos, step.goals.object)
         speed = CONTROL_HZ * length(thing - before.position)
         # What is let go near the edge of its goal often rolls out of it.
         precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
@@ -204,3 +172,18 @@ class Place(Skill):
                 thing, measures.distance, measures.rest, before.released | free, back
             ),
         )
+
+    def seeks(self, step: PlaceStep) -> Array:
+        """Until the object is let go."""
+        return step.world.held >= 0
+
+    def should_be_open(self, step: PlaceStep) -> Array:
+        """When the object in the hand is within 6 cm of its goal."""
+        return (step.world.held == step.goals.object) & (step.measures.distance <= _RELEASE_M)
+
+    def line(self, thresholds: PlaceThresholds) -> Line:
+        """The object's distance from its goal."""
+        return Line(thresholds.goal_m, "m")
+
+
+_RELEASE_M = 0.06  # from the goal, where the object rests

@@ -7,17 +7,18 @@ left to gain, which is what counts as success.
 
 import abc
 import dataclasses
-from typing import Any
 
 from array_api_compat import device
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext, ThresholdsT
 from skills.core.geometry import array_namespace
-from skills.core.measures import Measures, Memory, common
+from skills.core.measures import Measures, Memory, MemoryT, common
 from skills.core.path_metrics import PathProgress
-from skills.core.settings import TaskSettings
+from skills.core.settings import SettingsT, TaskSettings
 from skills.core.skill import Evaluation, Skill
-from skills.core.state import Goals, TaskState
+from skills.core.state import TaskState
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action
@@ -64,33 +65,20 @@ class ExploreThresholds:
 
 
 @dataclasses.dataclass(slots=True)
-class RoamingMeasures(Measures):
-    """The way along the floor; its goal is the start."""
-
-    path: PathProgress | None
-
-    def way(self) -> PathProgress:
-        """The way along the floor, with the floor surveyed.
-
-        Raises:
-            UserError: it was not measured.
-        """
-        if self.path is None or self.path.farthest is None:
-            raise UserError("path: roaming is judged by the way along the floor; there is none")
-        return self.path
-
-
-@dataclasses.dataclass(slots=True)
 class Visited(Memory):
     """The squares that n homes' robots have been in.
 
     A square has the place of its whole metres of x and y, modulo 32 each: homes are smaller.
     """
 
-    squares: Any  # (n, 1024) bool
+    squares: Array  # (n, 1024) bool
 
 
-class Roaming(Skill):
+FleeStep = StepContext[FleeSettings, FleeThresholds, Measures, Memory]
+ExploreStep = StepContext[ExploreSettings, ExploreThresholds, Measures, Visited]
+
+
+class Roaming(Skill[SettingsT, ThresholdsT, Measures, MemoryT]):
     """What both have in common; `SkillGoal.position` is the start, which no sensor shows."""
 
     needs = ("position",)
@@ -98,27 +86,21 @@ class Roaming(Skill):
     sensors = full_sensors = ("velocity",)
     follows_path = surveys_floor = True
 
-    def reach_m(self, thresholds: Any) -> float:
+    def measure(self, now: MeasureContext[ThresholdsT]) -> Measures:
+        """What all skills measure; the way along the floor is all that counts besides."""
+        shared, _ = common(now.world, now.goals.position)
+        return Measures(**shared)
+
+    def reach_m(self, thresholds: ThresholdsT) -> float:
         """The way is measured to the start itself."""
         return 0.0
 
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> RoamingMeasures:
-        """See `Skill.measure`."""
-        shared, _ = common(world, goals.position)
-        return RoamingMeasures(**shared, path=path)
-
     @abc.abstractmethod
-    def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any]:
+    def driving(self, task: TaskState[MemoryT], path: PathProgress) -> dict[str, Array]:
         """See `Skill.driving`."""
 
 
-class Flee(Roaming):
+class Flee(Roaming[FleeSettings, FleeThresholds, Memory]):
     """Get as far away from the start as possible, along the floor.
 
     At every step the reward is 5 times what the share D = way from the start / longest way rose.
@@ -126,44 +108,30 @@ class Flee(Roaming):
 
     settings_type = FleeSettings
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: FleeStep) -> Conditions:
         """What is left of the longest way (m)."""
-        way = measures.way()
-        return {"farthest": Condition.below(way.farthest - way.left, thresholds.distance_m, "m")}
+        path = step.way()
+        left = _surveyed(path.farthest) - path.left
+        return {"farthest": Condition.below(left, step.thresholds.distance_m, "m")}
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: FleeStep, success: Array) -> Evaluation:
         """Rewards getting away; nothing fails."""
-        xp, way = array_namespace(world.base), measures.way()
-        amounts = {"fled": -_share(way.gained, way.farthest)}
-        return Evaluation(xp.zeros_like(task.steps), amounts, Memory())
+        xp, path = array_namespace(step.world.base), step.way()
+        amounts = {"fled": -_share(path.gained, _surveyed(path.farthest))}
+        return Evaluation(xp.zeros_like(step.steps), amounts, Memory())
 
-    def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any]:
+    def driving(self, task: TaskState[Memory], path: PathProgress) -> dict[str, Array]:
         """The share of the longest way, the way itself, the longest one, and what was driven."""
+        farthest = _surveyed(path.farthest)
         return {
-            "fled": _share(path.left, path.farthest),
+            "fled": _share(path.left, farthest),
             "distance_m": path.left,
-            "farthest_m": path.farthest,
+            "farthest_m": farthest,
             "driven_m": path.driven,
         }
 
 
-class Explore(Roaming):
+class Explore(Roaming[ExploreSettings, ExploreThresholds, Visited]):
     """Visit as many squares of 1 m as possible.
 
     At every step the reward is 0.25 for a square that was not visited before; the first one, where
@@ -172,51 +140,45 @@ class Explore(Roaming):
 
     settings_type = ExploreSettings
 
-    def remember(self, goals: Goals, measures: Measures, world: WorldState) -> Visited:
+    def remember(self, start: StartContext[ExploreThresholds, Measures]) -> Visited:
         """The square of the start."""
-        return Visited(_square(world))
+        return Visited(_square(start.world))
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: ExploreStep) -> Conditions:
         """Squares of the free floor less those visited, which may lie beside it."""
-        assert isinstance(goals, TaskState)
-        left = measures.way().squares - _count(_visited(goals, world))
-        return {"left": Condition.below(left, thresholds.squares_left, "squares")}
+        left = _surveyed(step.way().squares) - _count(_visited(step))
+        return {"left": Condition.below(left, step.thresholds.squares_left, "squares")}
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: ExploreStep, success: Array) -> Evaluation:
         """Rewards a new square; nothing fails."""
-        xp, visited = array_namespace(world.base), _visited(task, world)
-        new = _count(visited) - _count(_memory(task).squares)
-        return Evaluation(xp.zeros_like(task.steps), {"visited": new}, Visited(visited))
+        xp, visited = array_namespace(step.world.base), _visited(step)
+        new = _count(visited) - _count(step.memory.squares)
+        return Evaluation(xp.zeros_like(step.steps), {"visited": new}, Visited(visited))
 
-    def driving(self, task: TaskState, path: PathProgress) -> dict[str, Any]:
+    def driving(self, task: TaskState[Visited], path: PathProgress) -> dict[str, Array]:
         """Squares that were visited, those of the free floor, and what was driven."""
-        visited = _count(_memory(task).squares)
-        return {"visited": visited, "squares": path.squares, "driven_m": path.driven}
+        visited, squares = _count(task.memory.squares), _surveyed(path.squares)
+        return {"visited": visited, "squares": squares, "driven_m": path.driven}
 
 
-def _share(way: Any, longest: Any) -> Any:
+def _surveyed(found: Array | None) -> Array:
+    """What is known of the floor where it was surveyed.
+
+    Raises:
+        UserError: it was not.
+    """
+    if found is None:
+        raise UserError("path: roaming is judged by the way along the floor; there is none")
+    return found
+
+
+def _share(way: Array, longest: Array) -> Array:
     """Ways (n,) as shares of the longest ones (n,)."""
     xp = array_namespace(longest)
     return way / xp.where(longest > 0.0, longest, 1.0)
 
 
-def _square(world: WorldState) -> Any:
+def _square(world: WorldState) -> Array:
     """(n, 1024) bool: the square that each base is in."""
     xp = array_namespace(world.base)
     cell = xp.astype(xp.floor(world.base[:, :2] / SQUARE_M), xp.int64) % _SIDE
@@ -224,17 +186,12 @@ def _square(world: WorldState) -> Any:
     return place[:, None] == xp.arange(_SIDE * _SIDE, device=device(place))[None, :]
 
 
-def _memory(task: TaskState) -> Visited:
-    assert isinstance(task.memory, Visited)
-    return task.memory
-
-
-def _visited(task: TaskState, world: WorldState) -> Any:
+def _visited(step: ExploreStep) -> Array:
     """The squares (n, 1024) bool that were visited, the present one among them."""
-    return _memory(task).squares | _square(world)
+    return step.memory.squares | _square(step.world)
 
 
-def _count(squares: Any) -> Any:
+def _count(squares: Array) -> Array:
     """How many (n,), as the reward's numbers are."""
     xp = array_namespace(squares)
     return xp.sum(xp.astype(squares, xp.float64), axis=1)

@@ -7,19 +7,17 @@ to the goal fell, less 0.01. Its agent turns by steps of 10 degrees and drives b
 """
 
 import dataclasses
-from typing import Any
 
+from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StepContext
 from skills.core.geometry import array_namespace, length
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import PathProgress, spl
+from skills.core.path_metrics import spl
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Skill
-from skills.core.state import Goals, TaskState
 from tpsrl import config
-from tpsrl.errors import UserError
 from tpsrl.world import action
-from tpsrl.world.state import WorldState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,24 +39,16 @@ class PointNavThresholds:
 
 @dataclasses.dataclass(slots=True)
 class PointNavMeasures(Measures):
-    """Base to goal as the crow flies, the angle to it (left positive), and the way by floor."""
+    """Base to goal as the crow flies; the angle to it, left positive."""
 
-    distance: Any  # (n,) m
-    heading: Any  # (n,) rad
-    path: PathProgress | None
-
-    def way(self) -> PathProgress:
-        """The way along the floor.
-
-        Raises:
-            UserError: it was not measured.
-        """
-        if self.path is None:
-            raise UserError("path: PointNav is judged by the way along the floor; there is none")
-        return self.path
+    distance: Array  # (n,) m
+    heading: Array  # (n,) rad
 
 
-class PointNav(Skill):
+PointNavStep = StepContext[PointNavSettings, PointNavThresholds, PointNavMeasures, Memory]
+
+
+class PointNav(Skill[PointNavSettings, PointNavThresholds, PointNavMeasures, Memory]):
     """The definition; `SkillGoal.position` is where to go."""
 
     settings_type = PointNavSettings
@@ -67,55 +57,32 @@ class PointNav(Skill):
     sensors = full_sensors = ("compass", "velocity")
     follows_path = True
 
-    def reach_m(self, thresholds: Any) -> float:
-        """The way ends at the goal itself."""
-        return 0.0
-
-    def measure(
-        self,
-        goals: Goals | TaskState,
-        world: WorldState,
-        thresholds: Any,
-        path: PathProgress | None = None,
-    ) -> PointNavMeasures:
-        """See `Skill.measure`."""
-        shared, _ = common(world, goals.position)
+    def measure(self, now: MeasureContext[PointNavThresholds]) -> PointNavMeasures:
+        """From the base to the goal."""
+        shared, _ = common(now.world, now.goals.position)
         goal = shared["subject"]
         heading = array_namespace(goal).atan2(goal[:, 1], goal[:, 0])
-        distance = length(goal[:, :2])
-        return PointNavMeasures(**shared, distance=distance, heading=heading, path=path)
+        return PointNavMeasures(**shared, distance=length(goal[:, :2]), heading=heading)
 
-    def conditions(
-        self,
-        goals: Goals | TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        thresholds: Any,
-    ) -> Conditions:
+    def conditions(self, step: PointNavStep) -> Conditions:
         """Distance along the floor (m), stop."""
         return {
-            "distance": Condition.below(measures.way().left, thresholds.distance_m, "m"),
-            "stop": Condition.fact(stop),
+            "distance": Condition.below(step.way().left, step.thresholds.distance_m, "m"),
+            "stop": Condition.fact(step.stop),
         }
 
-    def evaluate(
-        self,
-        task: TaskState,
-        measures: Any,
-        world: WorldState,
-        stop: Any,
-        success: Any,
-        settings: Any,
-        thresholds: Any,
-    ) -> Evaluation:
+    def evaluate(self, step: PointNavStep, success: Array) -> Evaluation:
         """Rewards coming nearer along the floor, and success by SPL; any stop ends the episode."""
-        xp, path = array_namespace(world.base), measures.way()
+        xp, path = array_namespace(step.world.base), step.way()
         return Evaluation(
-            failure=xp.where(stop & ~success, STOPPED, 0),
+            failure=xp.where(step.stop & ~success, STOPPED, 0),
             amounts={
                 "success": spl(success, path.shortest, path.driven),
                 "progress": path.gained,
             },
             memory=Memory(),
         )
+
+    def reach_m(self, thresholds: PointNavThresholds) -> float:
+        """The way ends at the goal itself."""
+        return 0.0

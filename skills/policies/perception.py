@@ -4,6 +4,7 @@ import numpy as np
 
 from skills import registry
 from skills.core import sensors, task
+from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.envs.map_sensors import MapSensors
@@ -69,12 +70,12 @@ class Perception:
                 engine.
         """
         self._advance(world)
-        measures = self.skill.measure(self._task, world, self._thresholds)
+        measures = self.skill.measure(MeasureContext(self._task, world, self._thresholds))
         if self.asks_engine and measured is None:
             raise UserError(f"measured: the policy of {self._name} needs the engine's")
         readings = self._maps.read([0], world, measured)
-        seen = self._task, measures, world, readings
-        shown = {"state": sensors.observe(self.skill, self.sensors, *seen)}
+        seen = sensors.SensorContext(self._task, measures, world, readings)
+        shown = {"state": sensors.observe(self.skill, self.sensors, seen)}
         if self.depth is not None:
             if depth is None or depth.shape != self.depth:
                 raise UserError(f"depth: the policy of {self._name} looks at {self.depth}")
