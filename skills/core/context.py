@@ -1,13 +1,13 @@
-"""What the methods of a skill's definition are given, batch first (leading axis n).
+"""What the methods of a skill's definition are given; arrays have a leading axis of n homes.
 
-Each context has what is there when its method runs, and the next one has that and more:
-`MeasureContext` (the world), `StartContext` (with its measures), `StepContext` (with the step that
-led to it). So a method cannot ask for what is made of its own answer, mypy says so where it
-tries, and whatever is added to a context later reaches every skill without a change to a
-signature.
+There are three contexts, each of which extends the one before: `MeasureContext` (a world),
+`StartContext` (and its measures), `StepContext` (and the control step that led to it). A method
+takes the one that holds what is known when it runs, so that mypy finds a `measure` that reads
+measures. A field that is added later is there for every skill, whose signatures stay as they are.
 
-A skill's file says once which kinds its own are:
-`PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]`.
+A skill's file names its own four types once:
+
+    PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]
 """
 
 import dataclasses
@@ -24,30 +24,31 @@ from tpsrl.world.state import WorldState
 ThresholdsT = TypeVar("ThresholdsT")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+# Methods only read them. They are made at every step; frozen ones would take five times as long.
+@dataclasses.dataclass(slots=True)
 class MeasureContext(Generic[ThresholdsT]):
     """For `Skill.measure`: worlds, before anything is known of them."""
 
-    goals: Goals  # what each home is about: object, joint, position
+    goals: Goals  # object (n,), joint (n,) and position (n, 3) that each home is about
     world: WorldState  # at the start, or after the step
-    thresholds: ThresholdsT  # the skill's own, of the protocol: when it has succeeded
+    thresholds: ThresholdsT  # of success, the skill's own under the protocol
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class StartContext(MeasureContext[ThresholdsT], Generic[ThresholdsT, MeasuresT]):
     """For `Skill.remember`: worlds in which episodes begin."""
 
-    measures: MeasuresT  # of `world`, the skill's own
+    measures: MeasuresT  # the skill's own, of `world`
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class StepContext(
     StartContext[ThresholdsT, MeasuresT],
     Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT],
 ):
     """For `Skill.conditions` and `Skill.evaluate`: the control step that led to the world."""
 
-    memory: MemoryT  # after the step before, the skill's own
+    memory: MemoryT  # the skill's own, after the step before
     steps: Array  # (n,) int, control steps before this one
     stop: Array  # (n,) bool, called in this step
     settings: SettingsT  # the skill's own: horizon, limits on force, weights of the reward

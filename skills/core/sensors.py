@@ -62,7 +62,7 @@ class Readings:
     trail: Any = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class SensorContext:
     """For `Sensor.read`: what a policy may be shown of a world."""
 
@@ -381,7 +381,7 @@ def places(skill: Skill, held: Sequence[str], names: Sequence[str]) -> np.ndarra
     return np.concatenate([np.r_[columns[name]] for name in names])
 
 
-def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Any:
+def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Array:
     """The vectors (n, k) float32 of the sensors `names`, which need their readings."""
     xp = array_namespace(seen.world.base)
     parts = [read(seen) for read in _readers(skill, names)]

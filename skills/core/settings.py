@@ -68,7 +68,7 @@ PENALTIES = (
 _LIMITS = ("force_total_n", "force_instant_n")
 
 
-def changed(settings: TaskSettings, changes: Mapping[str, Any], field: str = "settings") -> Any:
+def changed(settings: SettingsT, changes: Mapping[str, Any], field: str = "settings") -> SettingsT:
     """Settings with some entries changed; `field` is where these were named.
 
     Numbers may be numpy's. A weight without a range of its own is at most `LARGEST_WEIGHT`, of

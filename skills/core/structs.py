@@ -7,7 +7,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from skills.core.arrays import Array
 from tpsrl.errors import UserError
+
+Rows = Array | slice | list[int]  # places of homes (m,)
 
 
 class Struct:
@@ -15,11 +18,11 @@ class Struct:
 
     __slots__ = ()
 
-    def take(self, rows: Any) -> Self:
+    def take(self, rows: Rows) -> Self:
         """The homes at places `rows` (m,)."""
         return type(self)(*[_taken(getattr(self, name), rows) for name in _names(type(self))])
 
-    def put(self, rows: Any, other: Self) -> None:
+    def put(self, rows: Rows, other: Self) -> None:
         """Writes m homes into places `rows` (m,), in place."""
         for name in _names(type(self)):
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -74,7 +77,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def _taken(value: Any, rows: Any) -> Any:
+def _taken(value: Any, rows: Rows) -> Any:
     return value.take(rows) if isinstance(value, Struct) else value[rows]
 
 

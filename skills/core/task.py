@@ -115,16 +115,10 @@ def _context(
     path: PathProgress | None,
 ) -> StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]:
     """What a skill is given of a step, its own measures of the world among it."""
+    measures = skill.measure(MeasureContext(task, world, thresholds))
+    # By name it would take three times as long.
     return StepContext(
-        goals=task,
-        world=world,
-        thresholds=thresholds,
-        measures=skill.measure(MeasureContext(task, world, thresholds)),
-        memory=task.memory,
-        steps=task.steps,
-        stop=stop,
-        settings=settings,
-        path=path,
+        task, world, thresholds, measures, task.memory, task.steps, stop, settings, path
     )
 
 

@@ -222,7 +222,8 @@ class SkillBatch:
         readings = self._maps.read(env_ids, world)
         self._maps.measure(readings, self.simulator, env_ids, state)
         seen = sensors.SensorContext(state, measures, world, readings)
-        shown: Observation = {"state": sensors.observe(self.skill, self.sensors, seen)}
+        vector = sensors.observe(self.skill, self.sensors, seen)
+        shown: Observation = {"state": np.asarray(vector)}
         if self.critic:
             left = 1.0 - state.steps / self.settings.horizon
             true_state = sensors.observe(self.skill, self.critic, seen)

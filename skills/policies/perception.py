@@ -75,7 +75,7 @@ class Perception:
             raise UserError(f"measured: the policy of {self._name} needs the engine's")
         readings = self._maps.read([0], world, measured)
         seen = sensors.SensorContext(self._task, measures, world, readings)
-        shown = {"state": sensors.observe(self.skill, self.sensors, seen)}
+        shown = {"state": np.asarray(sensors.observe(self.skill, self.sensors, seen))}
         if self.depth is not None:
             if depth is None or depth.shape != self.depth:
                 raise UserError(f"depth: the policy of {self._name} looks at {self.depth}")
