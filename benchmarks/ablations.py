@@ -88,7 +88,7 @@ class Run:
 
     def _commands(self, settings: Settings) -> list[list[str]]:
         if self.variant != "warm":
-            words = ["train", "pick", "preset=cpu_fast", "sensors=fetch", f"task=horizon:{HORIZON}"]
+            words = ["train", "pick", "preset=cpu_fast", "sensors=fetch", f"task.horizon={HORIZON}"]
             words += [f"preset.steps={settings.steps}", "validation_episodes=0", "num_episodes=126"]
             words += [f"threads={settings.threads}"]
             return [[*words, *CHANGED[self.variant], f"out={self.policy}"]]

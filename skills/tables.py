@@ -118,6 +118,15 @@ def paths_table() -> type:
     return make("LearnedSkills", entries, paths_table, LearnedPaths)
 
 
+def task_keys() -> dict[str, str]:
+    """The settings of the tasks of all skills, with their help; that of several skills for one."""
+    found: dict[str, str] = {}
+    for spec in registry.specs().values():
+        for field in dataclasses.fields(spec.load_settings()):
+            found.setdefault(field.name, field.metadata.get("help", ""))
+    return found
+
+
 class LearnedPaths(SkillTable):
     """For each skill the checkpoint, or the folder of a training, that acts for it."""
 

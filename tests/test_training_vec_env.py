@@ -374,11 +374,24 @@ def test_validations_and_evaluations_start_in_different_homes(
 
 
 def test_changes_of_a_task_can_be_for_one_skill_alone() -> None:
-    text = "force:0.1,place.drop:5,pick.slack:0"
-    assert training_task.task_changes(text, "place") == {"force": 0.1, "drop": 5}
-    assert training_task.task_changes(text, "navigate") == {"force": 0.1}
+    task = {"force": 0.1, "place": {"drop": 5.0}, "pick": {"slack": 0}}
+    assert training_task.task_changes(task, "place", "task") == {"force": 0.1, "drop": 5}
+    assert training_task.task_changes(task, "navigate", "task") == {"force": 0.1}
     with pytest.raises(UserError, match="task: unknown value 'plac'; did you mean 'place'"):
-        training_task.task_changes("plac.drop:5", "place")
+        training_task.task_changes({"plac": {"drop": 5}}, "place", "task")
+    with pytest.raises(UserError, match=r"task.place: unknown value 'drp'; did you mean 'drop'"):
+        training_task.task_changes({"place": {"drp": 5}}, "pick", "task")
+
+
+def test_the_task_that_earlier_versions_recorded_is_read(tmp_path: Path) -> None:
+    text = "skill: place\ntask: horizon:200,place.drop:5,force_total_n:null\n"
+    file = tmp_path / "config.yaml"
+    file.write_text(text + "preset:\n  task: force:0.0004,pick.drop:1\n")
+    found = config.load(TrainingSettings, ["task.force=0.1"], file)
+    assert found.task == {"horizon": 200, "drop": 5, "force_total_n": None, "force": 0.1}
+    assert found.preset.task == {"force": 0.0004, "pick": {"drop": 1}}
+    file.write_text(config.to_yaml(found))
+    assert config.load(TrainingSettings, [], file) == found
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +54,14 @@ def option(
 def entries(make: Callable[[], Any], help: str) -> Any:
     """A dataclass field with a line of help whose default is an empty list or mapping."""
     return dataclasses.field(default_factory=make, metadata={"help": help})
+
+
+def some_of(keys: Callable[[], Mapping[str, str]] | None, help: str) -> Any:
+    """A dataclass field, annotated `dict[str, Any]`; `FIELD.key=value` sets one of its entries.
+
+    `keys` gives the help of each key that it may have; None: whoever uses the field checks them.
+    """
+    return dataclasses.field(default_factory=dict, metadata={"help": help, "some_of": keys})
 
 
 def preset(
@@ -128,7 +136,7 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
     config = OmegaConf.structured(schema)
     OmegaConf.set_readonly(config, False)
     if base is not None:
-        config = _merge_file(config, base)
+        config = _merge_file(config, schema, base)
     for name, field in groups.items():
         chosen = [value for key, value in pairs if key == name]
         if base is not None and not chosen:
@@ -149,7 +157,7 @@ def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) ->
             raise UserError(f"{key}: a preset keeps its name; {key[:-5]}={value} takes another one")
         if key not in groups:
             config = _override(config, schema, key, value)
-    for key in _leaf_keys(schema):
+    for key in _leaf_keys(schema, mappings=False):
         check_range(schema, key, OmegaConf.select(config, key))
     return typing.cast(T, OmegaConf.to_object(config))
 
@@ -203,7 +211,8 @@ def nested_keys(schema: type) -> list[str]:
     return [
         field.name
         for field in _fields(schema)  # a table, whose class takes long to make, has some
-        if "make" in field.metadata or dataclasses.is_dataclass(_hints(schema)[field.name])
+        if field.metadata.keys() & {"make", "some_of"}
+        or dataclasses.is_dataclass(_hints(schema)[field.name])
     ]
 
 
@@ -230,9 +239,12 @@ def _describe_nested(schema: type, within: str) -> list[tuple[str, str, str]]:
 def _leaf(schema: Any, key: str) -> tuple[Any, str]:
     """The default of a key, and its help, else that of what it is nested in."""
     text, default = "", None
-    for name in key.split("."):
+    names = key.split(".")
+    for number, name in enumerate(names, 1):
         field = next(f for f in _fields(schema) if f.name == name)
         text, default = field.metadata.get("help", text), field.default
+        if field.metadata.get("some_of") is not None and number < len(names):
+            return None, field.metadata["some_of"]()[".".join(names[number:])]
         schema = _field_type(schema, name)
     return default, text
 
@@ -257,15 +269,27 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value):
             result |= flat(value, f"{prefix}{field.name}.")
+        elif "some_of" in field.metadata:
+            result |= dict(dotted(value, f"{prefix}{field.name}."))
         else:
             result[prefix + field.name] = value
     return result
 
 
+def dotted(entries: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings, each with its dotted key."""
+    for key, value in entries.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def changes(settings: Any, reference: Any) -> dict[str, Any]:
     """The entries, by dotted key, in which a dataclass differs from another of its kind."""
-    theirs = flat(reference)
-    return {key: value for key, value in flat(settings).items() if value != theirs[key]}
+    theirs, missing = flat(reference), object()
+    mine = flat(settings).items()
+    return {key: value for key, value in mine if value != theirs.get(key, missing)}
 
 
 def _presets(group: str) -> Traversable:
@@ -325,7 +349,13 @@ def _filled(schema: Any, text: str, where: str) -> Any:
 def _merged(filled: Any, text: str, where: str) -> Any:
     """Settings with what the text of a YAML file says of them."""
     try:
-        return OmegaConf.merge(filled, _read_yaml(text))
+        found = _read_yaml(text)
+        for key in _mappings(OmegaConf.get_type(filled)):
+            if isinstance(given := OmegaConf.select(found, key), str):
+                raise UserError(
+                    f"{where}: {key}: '{given}' is not a mapping such as {{KEY: VALUE}}"
+                )
+        return OmegaConf.merge(filled, found)
     except OmegaConfBaseException as error:
         raise _refused(where, error) from None
     except (TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
@@ -342,9 +372,17 @@ def _refused(where: str, error: OmegaConfBaseException) -> UserError:
     return UserError(f"{where}: {error.full_key}: {str(error).splitlines()[0]}")
 
 
-def _merge_file(config: Any, path: Path) -> Any:
+def _merge_file(config: Any, schema: Any, path: Path) -> Any:
+    """Settings with what a file says that `to_yaml` made.
+
+    A schema that had other entries in earlier versions has `of_earlier`, which changes them.
+    """
     try:
-        return OmegaConf.merge(config, _read_yaml(files.read_text(path, _MOST_YAML)))
+        found = _read_yaml(files.read_text(path, _MOST_YAML))
+        entries = OmegaConf.to_container(found)
+        if hasattr(schema, "of_earlier") and isinstance(entries, dict):
+            found = OmegaConf.create(schema.of_earlier(entries))
+        return OmegaConf.merge(config, found)
     except OmegaConfBaseException as error:
         raise _refused(str(path), error) from None
     except (OSError, TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
@@ -374,6 +412,8 @@ def check_text(key: str, value: str) -> None:
 
 
 def _override(config: Any, schema: type, key: str, text: str) -> Any:
+    if key in _mappings(schema):
+        raise UserError(f"{key}: set its entries by {_entries(key, text)}")
     kind = _kind(schema, key)
     if text == "???":  # by which YAML's reader means a value that is missing
         raise UserError(f"{key}: '???' is not a value")
@@ -390,6 +430,14 @@ def _override(config: Any, schema: type, key: str, text: str) -> Any:
             if typing.get_origin(one) is typing.Literal:
                 raise unknown(key, text, typing.get_args(one)) from None
         raise UserError(f"{key}: '{text}' is not {_named(kind)}") from None
+
+
+def _entries(key: str, text: str) -> str:
+    """How the entries of a mapping are set; earlier versions had `KEY:VALUE,KEY:VALUE`."""
+    pairs = [pair.partition(":") for pair in text.split(",")]
+    if not all(colon for _, colon, _ in pairs):
+        return f"{key}.KEY=VALUE"
+    return " ".join(f"{key}.{name.strip()}={value.strip()}" for name, _, value in pairs)
 
 
 def _named(kind: Any) -> str:
@@ -478,6 +526,9 @@ def _kind(schema: type, key: str) -> Any:
     known = list(_leaf_keys(schema))
     if not known:
         raise UserError(f"unknown key '{key}'; this command has no settings")
+    for mapping, keys in _mappings(schema).items():
+        if key.startswith(f"{mapping}.") and (keys is None or key in known):
+            return Any
     if key not in known:
         inside = [k for k in known if k.startswith(f"{key}.")]
         if inside:
@@ -545,13 +596,29 @@ def _short(number: float | None) -> str:
     return f"{number:g}" if isinstance(number, float) else str(number)
 
 
-def _leaf_keys(schema: type, prefix: str = "") -> Iterator[str]:
+def _leaf_keys(schema: type, prefix: str = "", mappings: bool = True) -> Iterator[str]:
+    """The dotted keys of a schema, with or without those of its mappings (`some_of`)."""
     for field in _fields(schema):
         kind = _field_type(schema, field.name)
         if dataclasses.is_dataclass(kind):
-            yield from _leaf_keys(typing.cast(type, kind), f"{prefix}{field.name}.")
-        else:
+            yield from _leaf_keys(typing.cast(type, kind), f"{prefix}{field.name}.", mappings)
+        elif "some_of" not in field.metadata:
             yield prefix + field.name
+        elif mappings:
+            keys = field.metadata["some_of"]
+            inner = [""] if keys is None else [f".{key}" for key in keys()]
+            yield from (f"{prefix}{field.name}{key}" for key in inner)
+
+
+def _mappings(schema: Any, prefix: str = "") -> dict[str, Any]:
+    """The fields made by `some_of`, by dotted key, with what gives their keys."""
+    found: dict[str, Any] = {}
+    for field in _fields(schema):
+        if "some_of" in field.metadata:
+            found[prefix + field.name] = field.metadata["some_of"]
+        elif dataclasses.is_dataclass(kind := _field_type(schema, field.name)):
+            found |= _mappings(kind, f"{prefix}{field.name}.")
+    return found
 
 
 def _fields(schema: Any) -> tuple[dataclasses.Field[Any], ...]:

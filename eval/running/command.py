@@ -39,6 +39,9 @@ def _words(field: Any, value: Any) -> list[str]:
             value, config.load_preset(field.metadata["group"], value.name, type(value))
         )
         return [*named, *(f"{field.name}.{k}={_text(v)}" for k, v in changes.items())]
+    if "some_of" in field.metadata:
+        entries = config.dotted(value, f"{field.name}.")
+        return [f"{key}={_text(entry)}" for key, entry in entries]
     if hasattr(value, "given"):
         return [f"{field.name}.{key}={path}" for key, path in value.given().items()]
     return [] if value == field.default else [f"{field.name}={_text(value)}"]

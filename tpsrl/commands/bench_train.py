@@ -7,7 +7,7 @@ from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.commands.train import check, default_teacher, set_up
 from tpsrl.commands.training_task import load_teacher, task_changes
-from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.errors import UserError, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files, progress
@@ -198,8 +198,7 @@ def _factory(settings: BenchTrainSettings) -> Any:
     if settings.task in SYNTHETIC:
         return SyntheticVecEnvFactory(SYNTHETIC[settings.task], settings.seed)
     camera = settings.preset.policy.encoder != "state"
-    with renamed("task", "preset.task"):
-        changes = task_changes(settings.preset.task, settings.task)
+    changes = task_changes(settings.preset.task, settings.task, "preset.task")
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,

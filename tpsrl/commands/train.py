@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from skills.core.choices import CHOICES as SENSORS
 from skills.core.choices import SensorChoice
 from skills.starts.seeds import VALIDATION_SEED
+from skills.tables import task_keys
 from tpsrl import config
 from tpsrl.commands import Command, by_skill, ranks, training_task
 from tpsrl.errors import UserError, renamed, unknown
@@ -68,10 +69,8 @@ class TrainingSettings:
     base_movement: bool = config.option(
         True, "allow base motion; false: the base is fixed, as in the paper's ablation"
     )
-    task: str | None = config.option(
-        None,
-        "comma-separated KEY:VALUE overrides of the skill's settings during training, such as "
-        "horizon:200,force:0.0003",
+    task: dict[str, Any] = config.some_of(
+        task_keys, "settings of the skill during training, such as task.horizon=200"
     )
     limit_ends: bool = config.option(
         False,
@@ -160,6 +159,24 @@ class TrainingSettings:
         None, "folder of a training to resume; auto: resume `out` if it holds one"
     )
     out: str | None = config.option(None, "output folder (default: out/train/SKILL)")
+
+    @staticmethod
+    def of_earlier(entries: dict[str, Any]) -> dict[str, Any]:
+        """The entries of a config.yaml; earlier versions wrote `task` as KEY:VALUE,KEY:VALUE.
+
+        Raises:
+            ValueError: a value of it is no number.
+        """
+        entries, preset = dict(entries), entries.get("preset")
+        if "task" in entries:
+            own = training_task.of_text(entries["task"])
+            # SKILL.KEY, which only a preset has now, is of the skill that is trained, or of none.
+            of_one = own.get(str(entries.get("skill")), {})
+            own = {key: value for key, value in own.items() if not isinstance(value, dict)}
+            entries["task"] = own | (of_one if isinstance(of_one, dict) else {})
+        if isinstance(preset, dict) and "task" in preset:
+            entries["preset"] = {**preset, "task": training_task.of_text(preset["task"])}
+        return entries
 
 
 def choose(word: str | None) -> Command:
@@ -450,6 +467,7 @@ def _checked(settings: TrainingSettings) -> TrainingSettings:
     check(settings.preset)
     settings.preset.check_surroundings(settings.processes, bool(settings.demos))
     check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
+    training_task.changes(settings)
     sizes.check(settings.preset, settings.depth)
     loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")

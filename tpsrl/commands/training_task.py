@@ -24,8 +24,6 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
         UserError: an option is not valid, or the demonstrations do not fit.
         RunError: an episode cannot be made.
     """
-    from skills import registry
-    from skills.core import settings as task_settings
     from skills.envs.environment import EnvOptions
     from skills.envs.held_out import HeldOut, validation_pools
     from skills.envs.training import TrainingVecEnvFactory, deployment
@@ -33,15 +31,13 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
     from tpsrl.rl.run.trainer import TrainTask
 
     camera = settings.preset.policy.encoder != "state"
-    changes = _changes(settings)
-    task_settings.changed(registry.get(settings.skill).load_settings(), changes, "task")
     options = EnvOptions(
         depth=(settings.depth, settings.depth) if camera else None,
         critic=settings.preset.policy.critic,
         sensors=settings.sensors or settings.preset.sensors or None,
         height_map=settings.height_map,
         base_movement=settings.base_movement,
-        settings=changes,
+        settings=changes(settings),
         starts=settings.start_states,
         num_objects=_objects(settings),
         num_episodes=settings.num_episodes,
@@ -147,48 +143,66 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
     return Teacher(network.policy, columns, SWITCHES)
 
 
-def _changes(settings: "TrainingSettings") -> dict[str, float | None]:
+def changes(settings: "TrainingSettings") -> dict[str, Any]:
     """The entries of the skill's settings that preset and `task` change.
 
     Raises:
-        UserError: one of them does not read so.
+        UserError: see `task_changes`.
     """
     from skills import registry
 
-    horizon: dict[str, float | None] = {}
+    horizon: dict[str, Any] = {}
     if settings.preset.plan_horizon:
         horizon["horizon"] = registry.get(settings.skill).values().limits.steps
-    with renamed("task", "preset.task"):
-        own = task_changes(settings.preset.task, settings.skill)
-    return {**horizon, **own, **task_changes(settings.task, settings.skill)}
+    return {
+        **horizon,
+        **task_changes(settings.preset.task, settings.skill, "preset.task"),
+        **task_changes(settings.task, settings.skill, "task"),
+    }
 
 
-def task_changes(text: str | None, skill: str) -> dict[str, float | None]:
-    """The entries of a skill's settings that `task` changes; OTHER.KEY is of another skill alone.
+def task_changes(task: Mapping[str, Any], skill: str, field: str) -> dict[str, Any]:
+    """The entries of a skill's settings that `task` changes.
+
+    Those that it has under the name of a skill are of that one alone, and take precedence.
 
     Raises:
-        UserError: it does not read so, or names a skill that there is not (names the nearest).
+        UserError: an entry is unknown (names the nearest), or its value is not valid.
     """
-    from skills.registry import names
+    from skills import registry
+    from skills.core.settings import changed
 
-    found: dict[str, float | None] = {}
-    for pair in filter(None, (text or "").split(",")):
+    own = {name: _number(value) for name, value in task.items() if not isinstance(value, Mapping)}
+    for name in task.keys() - own.keys():
+        if name not in registry.names():
+            raise unknown(field, name, registry.names())
+        of_one = {key: _number(value) for key, value in task[name].items()}
+        changed(registry.get(name).load_settings(), of_one, f"{field}.{name}")
+        own |= of_one if name == skill else {}
+    changed(registry.get(skill).load_settings(), own, field)
+    return own
+
+
+def of_text(task: Any) -> dict[str, Any]:
+    """`task` as earlier versions recorded it, a text such as "force:0.1,place.drop:5".
+
+    Raises:
+        ValueError: a value is no number.
+    """
+    if isinstance(task, Mapping):
+        return dict(task)
+    found: dict[str, Any] = {}
+    for pair in filter(None, str(task or "").split(",")):
         key, _, value = (part.strip() for part in pair.partition(":"))
-        owner, of_one, own_key = key.rpartition(".")
-        if of_one and owner not in names():
-            raise unknown("task", owner, names())
-        if of_one and owner != skill:
-            continue
-        key = own_key
-        try:
-            number = None if value == "null" else float(value)
-        except ValueError:
-            raise UserError(f"task: '{pair}' does not read KEY:NUMBER") from None
-        whole = number is not None and number.is_integer()
-        if key in found:
-            raise UserError(f"task: '{text}' names {key} twice")
-        found[key] = int(number) if whole and number is not None else number
+        owner, _, name = key.rpartition(".")
+        entries = found.setdefault(owner, {}) if owner else found
+        entries[name] = None if value == "null" else _number(float(value))
     return found
+
+
+def _number(value: Any) -> Any:
+    """A number without a fraction as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _objects(settings: "TrainingSettings") -> int:

@@ -1,7 +1,7 @@
 """What a training can be told about rollouts, network and learner: a preset of `configs/train`."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from tpsrl import config
 from tpsrl.errors import UserError
@@ -78,9 +78,9 @@ class TrainSettings:
     sensors: str = config.option(
         "", "sensors of the policy beside the camera, unless sensors= is given"
     )
-    task: str = config.option(
-        "",
-        "default of task=, which takes precedence; SKILL.KEY:VALUE applies to one skill",
+    task: dict[str, Any] = config.some_of(
+        None,
+        "defaults of task.KEY, which takes precedence; preset.task.SKILL.KEY applies to one skill",
     )
     plan_horizon: bool = config.option(
         False, "limit episodes to the step limit within a plan instead of the standalone limit"
