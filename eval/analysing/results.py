@@ -6,7 +6,6 @@ import operator
 import re
 from typing import Any
 
-from eval.analysing import records
 from planner.entities import short_name
 from planner.execution.trace import Cause, Trace, plain
 from tpsrl.errors import unknown
@@ -117,15 +116,6 @@ class EpisodeResult:
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record |= {"stages": stages, "first_cause": cause and cause.to_json()}
         return record | {"timeouts": timeouts}
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> "EpisodeResult":
-        """The result of a record; fields that it does not have are not measured.
-
-        Raises:
-            ValueError: it is not such a record.
-        """
-        return records.decode(EpisodeResult, record)
 
 
 def from_trace(

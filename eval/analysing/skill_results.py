@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-from eval.analysing import records
 from planner.execution.trace import Cause, plain
 from skills.core.conditions import Margin
 
@@ -44,15 +43,6 @@ class SkillResult:
         parts = {name: dataclasses.asdict(margin) for name, margin in self.parts.items()}
         cause = self.first_cause
         return record | {"parts": plain(parts), "first_cause": cause and cause.to_json()}
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> "SkillResult":
-        """The result of a record; fields that it does not have are not measured.
-
-        Raises:
-            ValueError: it is not such a record.
-        """
-        return records.decode(SkillResult, record)
 
 
 def cause_of(skill: str, parts: dict[str, Margin], ended_by: str, steps: int) -> Cause:

@@ -11,12 +11,11 @@ from typing import Any, Generic, TypeVar
 from rich.console import Console
 
 import tpsrl
-from eval.analysing import records
 from eval.running.journal import OUTPUTS, REEL, Journal
 from eval.settings import AllSettings, SkillsSettings
 from tpsrl import config
 from tpsrl.errors import UserError
-from tpsrl.runtime import files, pool, progress
+from tpsrl.runtime import files, pool, progress, records
 
 T = TypeVar("T")
 
@@ -63,7 +62,7 @@ def run_jobs(
     for index, (key, job) in enumerate(zip(keys, work.jobs, strict=True)):
         file = work.wrote(job)
         if key in found and (file is None or file.is_file()):
-            done[index] = records.decode(work.outcome, found[key])
+            done[index] = records.decode(found[key], work.outcome, f"journal: {key}")
     if done:
         told = f"going on: {len(done)} of {total} {work.kind} are done"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
@@ -75,9 +74,8 @@ def run_jobs(
             bar.update(len(done), _good(work, done))
             for place, outcome in running:
                 index = todo[place]
-                done[index] = records.decode(
-                    work.outcome, journal.add(work.kind, keys[index], outcome)
-                )
+                kept = journal.add(work.kind, keys[index], outcome)
+                done[index] = records.decode(kept, work.outcome, f"journal: {keys[index]}")
                 bar.update(len(done), _good(work, done))
     finally:
         for file in (work.wrote(job) for index, job in enumerate(work.jobs) if index not in done):

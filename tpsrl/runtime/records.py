@@ -1,0 +1,110 @@
+"""Records of files as values of types, by `msgspec`: what JSON says, checked and made a dataclass.
+
+Types are dataclasses, `tuple[X, ...]`, `dict[str, X]`, `X | None`, `str`, `bool`, `int`, `float`,
+and `Any`, which is taken as it is. Bounds stand in the annotation, as in
+`Annotated[float, msgspec.Meta(ge=0)]`.
+"""
+
+import dataclasses
+import re
+import reprlib
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import files
+
+T = TypeVar("T")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # one that a float holds exactly
+
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a record",
+}
+_MESSAGE = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")  # of a path such as `stages[3].rate`
+
+
+def decode(value: Any, kind: type[T], where: str, closed: bool = False) -> T:
+    """A value of a type.
+
+    Args:
+        value: JSON types
+        kind: the type
+        where: what messages begin with: the file, or the field that names it
+        closed: refuse entries that a dataclass does not have, which are left out otherwise
+
+    Raises:
+        UserError: the value is of another type or out of bounds; names the entry, what it must be
+            and what it is.
+    """
+    try:
+        found = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: {_said(str(error), value)}") from None
+    if closed:
+        _check_known(value, found, where)
+    return found
+
+
+def read(text: str | bytes, kind: type[T], where: str) -> T:
+    """As `decode`, of a text in JSON.
+
+    Raises:
+        UserError: it is not JSON, or not of the type.
+    """
+    try:
+        value = files.parse_json(text)
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON ({error})") from None
+    return decode(value, kind, where)
+
+
+def shown(value: Any) -> str:
+    """The beginning of how a value reads, without reading all of it."""
+    return f"{reprlib.repr(value):.80}"
+
+
+def _said(message: str, value: Any) -> str:
+    """A message of msgspec's about a value, in the words that errors have here."""
+    found = _MESSAGE.fullmatch(message)
+    assert found is not None
+    what, path = found[1], found[2] or ""
+    missing = _MISSING.fullmatch(what)
+    if missing:
+        return ": ".join(filter(None, (path, missing[1], "is missing")))
+    what = what.replace("Expected", "must be")
+    if "[...]" not in path:  # msgspec does not say which entry of a dictionary it is
+        what = f"{what.partition(', got ')[0]}, got {shown(_part(value, path))}"
+    words = re.sub(r"`([^`]*)`", lambda names: _in_words(names[1]), what)
+    return f"{path}: {words}" if path else words
+
+
+def _in_words(names: str) -> str:
+    return " or ".join(_WORDS.get(name, name) for name in names.split(" | "))
+
+
+def _part(value: Any, path: str) -> Any:
+    for name, number in _STEP.findall(path):
+        value = value[name or int(number)]
+    return value
+
+
+def _check_known(value: Any, found: Any, where: str) -> None:
+    """Refuses entries that the dataclasses which were made of a value do not have."""
+    if dataclasses.is_dataclass(found):
+        names = [field.name for field in dataclasses.fields(found)]
+        for name, part in value.items():
+            if name not in names:
+                raise unknown(where, name, names)
+            _check_known(part, getattr(found, name), f"{where}: {name}")
+    elif isinstance(found, tuple):
+        for number, (part, made) in enumerate(zip(value, found, strict=True)):
+            _check_known(part, made, f"{where}[{number}]")
