@@ -42,15 +42,13 @@ def test_a_folder_without_metrics_is_a_user_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("[]", "it is not a record"),
-        ('{"update": true, "steps": 1}', "'update' is not a count"),
-        ('{"update": 1, "steps": -1}', "'steps' is not a count"),
-        ('{"update": 1, "steps": 1, "success": "x"}', "'success' is not a number"),
-        ('{"update": 1, "steps": 1, "return": NaN}', "NaN is no finite number"),
-        ('{"update": 1, "steps": 1, "seconds": []}', "'seconds' is not a number"),
-        ('{"update": 1, "steps": 1, "validation": 3}', "'validation' is none"),
-        ('{"update": 1, "steps": 1, "validation": {"success": 1}}', "'validation' is none"),
-        ('{"update": 1, "st', "Unterminated"),
+        ('{"update": 1, "steps": -1}', ": steps: must be an integer >= 0, got -1"),
+        ('{"update": 1, "steps": 1, "success": "x"}', ": success: must be a number or null"),
+        (
+            '{"update": 1, "steps": 1, "validation": {"success": 1}}',
+            ": validation: return: is missing",
+        ),
+        ('{"update": 1, "st', " is not JSON"),
     ],
 )
 def test_a_line_that_is_no_record_is_named_and_nothing_is_lost(
@@ -60,7 +58,7 @@ def test_a_line_that_is_no_record_is_named_and_nothing_is_lost(
     path = tmp_path / metrics.METRICS
     path.write_text(path.read_text() + line + "\n" + path.read_text())
     before, names = path.read_text(), sorted(p.name for p in tmp_path.iterdir())
-    with pytest.raises(UserError, match=f"metrics: .*, line 3: {wrong}"):
+    with pytest.raises(UserError, match=f"metrics: .*, line 3{wrong}"):
         MetricsLog(tmp_path, updates=2, steps=20)
     assert path.read_text() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == names

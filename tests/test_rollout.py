@@ -301,5 +301,5 @@ def test_state_whose_parts_do_not_fit_together_is_refused():
         other.load_state_dict(tensors | {"rows.value": tensors["rows.value"][:-1]}, note)
     with pytest.raises(UserError, match="do not fit together"):
         other.load_state_dict(tensors | {"rows.env": tensors["rows.env"] * 0 + 7}, note)
-    with pytest.raises(UserError, match="lacks the generation"):
+    with pytest.raises(UserError, match="rollout: generation: must be an integer"):
         other.load_state_dict(tensors, {})

@@ -7,6 +7,7 @@ so what it goes through depends neither on other homes nor on which process has 
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +23,12 @@ from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.runtime import records
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
-from tpsrl.world import episode as records
 from tpsrl.world import height_map
+from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.state import JOINTS
 
@@ -46,10 +48,22 @@ RETRIES = 16  # failed starts that a home remembers
 _FAILS = 4  # after which a start is taken for hopeless
 
 _PARTS = ("home", "task", "path")  # of the arrays of a snapshot
-_STARTS = 2**53  # more than any source has
 _LARGEST = 1e6  # metres, newtons: beyond it a task's state is damaged
 # What reading a snapshot that somebody's file holds may come to.
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _HomeNote:
+    """What a snapshot says of a home beside its arrays; earlier ones have no `failed` starts."""
+
+    engine: str
+    episode: Any
+    rng: Any
+    start: records.Count
+    reward: float
+    terms: dict[str, float]
+    failed: tuple[tuple[records.Count, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -251,17 +265,11 @@ class TrainingVecEnv:
             for key, values in arrays.items():
                 part, _, name = key.partition("/")
                 groups[part][name] = values
-            episode = records.Episode.from_json(note["episode"])
-            home = Snapshot(note["engine"], episode, groups["home"])
+            told = records.decode(note, _HomeNote, "snapshot")
+            episode = Episode.from_json(told.episode)
+            home = Snapshot(told.engine, episode, groups["home"])
             rng = np.random.default_rng()
-            rng.bit_generator.state = note["rng"]
-            start, reward = int(note["start"]), float(note["reward"])
-            if not 0 <= start < _STARTS:
-                raise ValueError("start: out of range")
-            failed = {int(place): int(times) for place, times in note.get("failed", ())}
-            if not all(0 <= place < _STARTS for place in failed):
-                raise ValueError("failed: out of range")
-            terms = {str(name): float(total) for name, total in note["terms"].items()}
+            rng.bit_generator.state = told.rng
             self._batch.simulator.restore(env_id, home)
             self._check_task(env_id, groups["task"], len(episode.objects))
             self._batch.restore(env_id, SkillSnapshot(home, groups["task"], groups["path"]))
@@ -270,11 +278,11 @@ class TrainingVecEnv:
             raise UserError(said if said.startswith("snapshot:") else f"snapshot: {said}") from None
         except _DAMAGE as error:
             raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
-        self._rngs[env_id], self._failed[env_id] = rng, failed
-        self._start[env_id], self._reward[env_id] = start, reward
-        for name in terms.keys() | self._terms.keys():
+        self._rngs[env_id], self._failed[env_id] = rng, dict(told.failed)
+        self._start[env_id], self._reward[env_id] = told.start, told.reward
+        for name in told.terms.keys() | self._terms.keys():
             total = self._terms.setdefault(name, np.zeros(self.num_envs))
-            total[env_id] = terms.get(name, 0.0)
+            total[env_id] = told.terms.get(name, 0.0)
 
     def _check_task(self, env_id: int, arrays: Mapping[str, np.ndarray], num_objects: int) -> None:
         """Refuses what no task of the skill is like, in a home that was restored."""

@@ -1,7 +1,9 @@
 """How a policy is acted by, as the note of its checkpoint says."""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from skills import registry
 from skills.core import sensors
@@ -9,6 +11,8 @@ from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
+
+Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # of a picture's side
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,10 +25,10 @@ class Deployment:
     """
 
     skill: str
-    sensors: tuple[str, ...]
-    depth: tuple[int, int] | None
+    sensors: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    depth: tuple[Pixels, Pixels] | None
     delay: bool
-    sample: bool
+    sample: bool = True
     height_map: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -43,25 +47,17 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
         UserError: the checkpoint does not say, its skill is not known or has no such sensor, or it
             does not fit what the policy sees and does; names where the checkpoint was given.
     """
-    note = checkpoint.get("deploy", dict)
-    try:
-        found = _read(note)
-    except (LookupError, TypeError, ValueError):
-        raise checkpoint.refused("does not say how to act by it") from None
+    found: Deployment = checkpoint.get("deploy", Deployment)
     if found.skill not in registry.names():
         raise checkpoint.refused(
             f"acts for '{found.skill}', a skill that is not known; skill_modules=FILE_OR_MODULE "
             "makes one of your own known"
         )
-    if not all(1 <= side <= config.MOST_PIXELS for side in found.depth or ()):
-        sides = " x ".join(map(str, found.depth or ()))
-        raise checkpoint.refused(
-            f"looks at pictures of {sides}; a side has 1 to {config.MOST_PIXELS} pixels"
-        )
     known = sensors.known(registry.get(found.skill).definition)
     for name in found.sensors:
-        if name not in known:
-            raise checkpoint.refused(f"has an unknown sensor, {name}")
+        if name not in known or found.sensors.count(name) > 1:
+            wrong = "a sensor twice" if name in known else "an unknown sensor"
+            raise checkpoint.refused(f"has {wrong}, {name}")
     size = sum(known[name].size for name in found.sensors)
     for what, told, seen in (
         ("state", size, spec.observations["state"][0]),
@@ -71,27 +67,4 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
     ):
         if told != seen:
             raise checkpoint.refused(f"contradicts itself: {what} is {told}, its network's {seen}")
-    return found
-
-
-def _read(note: dict[str, Any]) -> Deployment:
-    """The entries of a note, of the right types."""
-    names, depth = note["sensors"], note["depth"]
-    found = Deployment(
-        note["skill"],
-        tuple(names),
-        None if depth is None else (depth[0], depth[1]),
-        note["delay"],
-        note.get("sample", True),
-        note.get("height_map", False),
-    )
-    texts = (found.skill, *found.sensors)
-    if not isinstance(names, list) or not names or len(set(names)) < len(names):
-        raise ValueError
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError
-    if any(type(word) is not bool for word in (found.delay, found.sample, found.height_map)):
-        raise ValueError
-    if depth is not None and (len(depth) != 2 or not all(type(side) is int for side in depth)):
-        raise ValueError
     return found

@@ -26,6 +26,7 @@ import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.runtime import records
 
 Envs = Sequence[int] | np.ndarray
 AnyObservation = Mapping[str, Any]  # as numpy arrays or tensors, on any device
@@ -356,8 +357,7 @@ class Rollout:
         lengths = {len(tensors[name]) for name in expected if name.startswith("rows.")}
         if lengths != {len(numbers)} or len({*numbers} & {*range(self.num_envs)}) != len(numbers):
             raise UserError("rollout: the rows in flight in the checkpoint do not fit together")
-        if type(note.get("generation")) is not int or not 0 <= note["generation"] < 2**53:
-            raise UserError("rollout: the checkpoint lacks the generation")
+        records.decode(note.get("generation"), records.Count, "rollout: generation")
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """The columns on the device that are written when an action is chosen."""

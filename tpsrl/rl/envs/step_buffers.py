@@ -9,6 +9,7 @@ import numpy as np
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.shared import ArrayLayout
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.runtime import records
 
 # Of an environment: may be sent an action, stepping, with a step that was not received yet, and
 # without a process for the time being.
@@ -156,10 +157,7 @@ def episodes_from_json(note: Any) -> list[EpisodeStats]:
     Raises:
         UserError: they are none.
     """
-    try:
-        return [EpisodeStats(**one) for one in note]
-    except TypeError as error:
-        raise UserError(f"snapshot: episodes are damaged ({error})") from None
+    return records.decode(note, list[EpisodeStats], "snapshot: episodes")
 
 
 def _rows(envs: np.ndarray) -> Any:

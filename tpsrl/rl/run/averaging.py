@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from tpsrl.errors import UserError
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
+from tpsrl.runtime.records import Count
 
 PART = "average"  # of a checkpoint
 
@@ -56,7 +56,4 @@ class WeightAverage:
             checkpoints.load_weights(self.policy, checkpoint)
             return
         checkpoints.put_weights(self.policy, weights, checkpoint.path, checkpoint.field)
-        steps = checkpoint.get(PART, dict).get("steps", 0)
-        if type(steps) is not int or steps < 0:
-            raise UserError(f"resume: {checkpoint.path} has no valid '{PART}.steps'")
-        self._steps = steps
+        self._steps = checkpoint.get(PART, dict[str, Count]).get("steps", 0)

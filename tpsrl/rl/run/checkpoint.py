@@ -10,12 +10,12 @@ still act, but no training goes on from it.
 import contextlib
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -26,7 +26,7 @@ from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy import size
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
-from tpsrl.runtime import files
+from tpsrl.runtime import files, records
 
 FORMAT = 2
 _READABLE = (1, FORMAT)
@@ -38,6 +38,16 @@ _KEY = "tpsrl"  # of the header's metadata
 _ACTING = ("deploy", "steps", "spec", "policy", "encoder_module", "card")
 _AXES = {"state": 1, "depth": 2, MAP: 3, CRITIC: 1}  # of what a policy may look at
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Spec:
+    """What a note says of what a policy sees; those of 0.1 have no `rays` and `far`."""
+
+    observations: dict[str, tuple[Annotated[int, msgspec.Meta(ge=1)], ...]]
+    mask: Annotated[tuple[bool, ...], msgspec.Meta(min_length=1)]
+    rays: tuple[records.Count, records.Count] = (0, 0)
+    far: Annotated[float, msgspec.Meta(gt=0)] = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,10 +87,8 @@ class Checkpoint:
         Raises:
             UserError: the note says something else.
         """
-        value = self.note.get("steps", 0)
-        if type(value) is not int or value < 0:
-            raise self.refused("has no valid 'steps'")
-        return value
+        steps: int = self.get("steps", records.Count) if "steps" in self.note else 0
+        return steps
 
     def part(self, name: str) -> dict[str, torch.Tensor]:
         """The tensors under `name.`, without it.
@@ -99,16 +107,15 @@ class Checkpoint:
         tensors = self.tensors.items()
         return {key.removeprefix(prefix): t for key, t in tensors if key.startswith(prefix)}
 
-    def get(self, name: str, kind: type) -> Any:
-        """An entry of the note.
+    def get(self, name: str, kind: Any) -> Any:
+        """An entry of the note, as a value of a type (`tpsrl.runtime.records`).
 
         Raises:
             UserError: it is missing or of another type.
         """
-        value = self.note.get(name)
-        if not isinstance(value, kind):
-            raise self.refused(f"has no valid '{name}'")
-        return value
+        if name not in self.note:
+            raise self.refused(f"has no '{name}'")
+        return records.decode(self.note[name], kind, f"{self.field}: {self.path}: {name}")
 
 
 def named(prefix: str, tensors: Mapping[str, torch.Tensor | np.ndarray]) -> dict[str, torch.Tensor]:
@@ -260,41 +267,21 @@ def network_of(checkpoint: Checkpoint) -> tuple[EnvSpec, PolicySettings]:
 
 
 def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
-    """What a checkpoint's policy sees, and its action mask; notes of 0.1 have no `rays` and `far`.
+    """What a checkpoint's policy sees, and its action mask.
 
     Raises:
         UserError: the checkpoint does not say, or it is more than any environment shows.
     """
-    note = checkpoint.get("spec", dict)
-    try:
-        shapes = {name: _shape(name, sides) for name, sides in note["observations"].items()}
-        first, behind = map(_whole, note.get("rays", (0, 0)))
-        mask, far = tuple(note["mask"]), float(note.get("far", 1.0))
-        within = 0 <= first <= behind <= shapes["state"][0]
-        if not within or not mask or any(type(part) is not bool for part in mask):
-            raise ValueError
-        if not 0 < far < math.inf:
-            raise ValueError
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise checkpoint.refused("has no valid 'spec'") from None
-    spec = EnvSpec(shapes, mask, rays=(first, behind), far=far)
+    seen: _Spec = checkpoint.get("spec", _Spec)
+    first, behind = seen.rays
+    shapes = seen.observations
+    fits = all(len(sides) == _AXES.get(name) for name, sides in shapes.items())
+    if not fits or "state" not in shapes or not first <= behind <= shapes["state"][0]:
+        raise checkpoint.refused("has no valid 'spec'")
+    spec = EnvSpec(shapes, seen.mask, rays=seen.rays, far=seen.far)
     if size.takes_too_much(spec):
         raise checkpoint.refused("is of another network (the size of what it sees)")
     return spec
-
-
-def _shape(name: str, sides: Any) -> tuple[int, ...]:
-    """The shape of an observation, without batch axis; ValueError if there is none such."""
-    shape = tuple(map(_whole, sides))
-    if len(shape) != _AXES.get(name) or min(shape) < 1:
-        raise ValueError
-    return shape
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError
-    return value
 
 
 def policy_settings(checkpoint: Checkpoint) -> PolicySettings:

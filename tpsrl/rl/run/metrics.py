@@ -4,15 +4,29 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.run import loggers
-from tpsrl.runtime import files
+from tpsrl.runtime import files, records
 
 METRICS = "metrics.jsonl"
-_COUNTS = ("update", "steps")  # that every record has
-_NUMBERS = ("success", "return", "seconds")  # that a record may have, or null
+_Number = float | None
+_Validation = TypedDict(
+    "_Validation", {"success": _Number, "return": _Number, "seconds": NotRequired[_Number]}
+)
+_Row = TypedDict(
+    "_Row",
+    {
+        "update": records.Count,
+        "steps": records.Count,
+        "success": NotRequired[_Number],
+        "return": NotRequired[_Number],
+        "seconds": NotRequired[_Number],
+        "validation": NotRequired[_Validation],
+    },
+)
 
 
 class MetricsLog:
@@ -82,36 +96,24 @@ def read(folder: Path) -> Iterator[Json]:
 def _records(path: Path) -> Iterator[Json]:
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for number, line in enumerate(file, 1):
+            where = f"metrics: {path}, line {number}"
             try:
-                row = files.parse_json(line.rstrip())
-                check(row)
-            except ValueError as error:
+                row: Json = records.read(line, dict, where)
+                check(row, where)
+            except UserError:
                 if not line.endswith("\n"):
                     return
-                raise UserError(f"metrics: {path}, line {number}: {error}") from None
+                raise
             yield row
 
 
-def check(row: object) -> None:
+def check(row: Json, where: str) -> None:
     """Refuses what is not a record.
 
     Raises:
-        ValueError: says what is wrong with it.
+        UserError: names the entry; the message begins with `where`.
     """
-    if not isinstance(row, dict):
-        raise ValueError("it is not a record")
-    for key in _COUNTS:
-        count = row.get(key)
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise ValueError(f"'{key}' is not a count")
-    validation = row.get("validation", {"success": None, "return": None})
-    if not isinstance(validation, dict) or not {"success", "return"} <= {*validation}:
-        raise ValueError("'validation' is none")
-    for part in (row, validation):
-        for key in _NUMBERS:
-            number = part.get(key)
-            if number is not None and not (type(number) in (int, float) and math.isfinite(number)):
-                raise ValueError(f"'{key}' is not a number")
+    records.decode(row, _Row, where)
 
 
 def _numbers(row: Json, prefix: str = "") -> dict[str, float]:

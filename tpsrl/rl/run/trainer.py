@@ -31,6 +31,7 @@ from tpsrl.rl.run.signals import SignalsNoted
 from tpsrl.rl.run.tally import Collected, RecentEpisodes, ends, spent
 from tpsrl.rl.run.validation import MakePool, Stopped, Validation
 from tpsrl.runtime import machine
+from tpsrl.runtime.records import Count
 
 # What comes of entries of a checkpoint that are not what was saved there.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -193,17 +194,18 @@ class Trainer:
             self.rollout.load_state_dict(own.part("rollout"), own.get("rollout", dict))
             arrays = {name: t.numpy() for name, t in own.part("collector").items()}
             self.collector.restore(arrays, own.get("collector", dict))
-        self.steps, self.updates = checkpoint.steps, _count(checkpoint, "updates")
-        self.episodes = _count(checkpoint, "episodes")
-        self.seconds = float(checkpoint.get("seconds", float))
+        self.steps, self.updates = checkpoint.steps, checkpoint.get("updates", Count)
+        self.episodes = checkpoint.get("episodes", Count)
+        self.seconds = checkpoint.get("seconds", float)
         self.best = checkpoint.get("best", dict)
         if self.best:
-            metrics.check({"update": self.updates, "steps": self.steps, "validation": self.best})
+            best = {"update": self.updates, "steps": self.steps, "validation": self.best}
+            metrics.check(best, f"resume: {checkpoint.path}: best")
         self._origin = checkpoint.note.get("init", {})
         self._recent.restore(checkpoint.get("window", list))
         self._pending = checkpoint.note.get("pending", {})
         if self._pending:
-            metrics.check(self._pending)
+            metrics.check(self._pending, f"resume: {checkpoint.path}: pending")
             float(self._pending["samples_per_s"])
         if self._validation is not None:
             lost = checkpoint.note.get("validation_lost", [])
@@ -346,7 +348,7 @@ class Trainer:
 
     def _of_rank(self, checkpoint: Checkpoint) -> Checkpoint | None:
         """What this rank has for itself; None where it was not there when that was saved."""
-        path = self._rank_file(checkpoint.get("updates", int), self.group.rank)
+        path = self._rank_file(checkpoint.get("updates", Count), self.group.rank)
         if self.group.rank >= checkpoint.note.get("ranks", 1) or not path.is_file():
             self._watcher.say("not among the ranks that saved: its episodes begin anew")
             return None
@@ -472,13 +474,6 @@ def check_resumable(checkpoint: Checkpoint, settings: TrainSettings) -> None:
     saved = checkpoint.get("num_envs", int)
     if saved != settings.num_envs:
         raise UserError(f"preset.num_envs: {settings.num_envs}, but the checkpoint has {saved}")
-
-
-def _count(checkpoint: Checkpoint, name: str) -> int:
-    count: int = checkpoint.get(name, int)
-    if not 0 <= count < 2**53:
-        raise ValueError(f"{name} is {count}")
-    return count
 
 
 def load_latest(folder: Path) -> Checkpoint:
