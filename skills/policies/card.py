@@ -1,15 +1,17 @@
 """What is said of a shipped policy: the same facts as JSON in its file and as a model card."""
 
 import dataclasses
-import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from tpsrl.errors import UserError
+import msgspec
+
+from tpsrl.runtime import records
+from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
-_RATES = ("mean", "ci_low", "ci_high")
-_MOST = 2**53  # of any number
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,14 +22,14 @@ class MeasuredSuccess:
     apartments of `split`; `failures` say what failed first, in how many runs.
     """
 
-    mean: float
-    ci_low: float
-    ci_high: float
-    num_episodes: int
+    mean: Share
+    ci_low: Share
+    ci_high: Share
+    num_episodes: Count
     split: str
-    seed: int
+    seed: Count
     starts: str | None
-    num_objects: int | None
+    num_objects: Count | None
     dataset: str
     protocol: str
     version: str
@@ -44,10 +46,10 @@ class BlindSuccess:
     """
 
     sensors: tuple[str, ...]
-    mean: float
-    ci_low: float
-    ci_high: float
-    num_episodes: int
+    mean: Share
+    ci_low: Share
+    ci_high: Share
+    num_episodes: Count
     command: str
 
 
@@ -63,19 +65,19 @@ class Card:
     skill: str
     sensors: tuple[str, ...]
     privileged: tuple[str, ...]
-    depth: tuple[int, ...] | None
+    depth: tuple[Count, Count] | None
     delay: bool
     sample: bool
     encoder: str
-    parameters: int
-    difference: float
-    steps: int
+    parameters: Count
+    difference: Amount
+    steps: Count
     version: str
-    sight: float = 0.0
+    sight: Amount = 0.0
     apartments: str | None = None
     demonstrations: str | None = None
     machine: str | None = None
-    hours: float | None = None
+    hours: Amount | None = None
     commit: str | None = None
     licence: str | None = None
     commands: tuple[str, ...] = ()
@@ -88,14 +90,13 @@ class Card:
         return dataclasses.asdict(self)
 
     @staticmethod
-    def from_json(found: Any) -> "Card":
-        """The card of `to_json`.
+    def from_json(found: Any, where: str = "card") -> "Card":
+        """The card of `to_json`; messages begin with `where`.
 
         Raises:
             UserError: an entry is unknown, missing, of the wrong type or out of range.
         """
-        card: Card = _read(Card, found, "card")
-        return card
+        return records.decode(found, Card, where, closed=True)
 
 
 def markdown(card: Card) -> str:
@@ -185,56 +186,3 @@ def _listed(lines: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _read(kind: Any, found: Any, where: str) -> Any:
-    """A dataclass of JSON types."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: must be a mapping of entries")
-    for name in found:
-        if name not in fields:
-            raise UserError(f"{where}: unknown entry '{name}'")
-    for name, field in fields.items():
-        if name not in found and field.default is dataclasses.MISSING:
-            raise UserError(f"{where}: '{name}' is missing")
-    hints = typing.get_type_hints(kind)
-    read = {n: _value(hints[n], value, f"{where}: {n}") for n, value in found.items()}
-    for name, value in read.items():
-        _check_range(value, 1 if name in _RATES else _MOST, f"{where}: {name}")
-    return kind(**read)
-
-
-def _check_range(value: Any, most: int, where: str) -> None:
-    """Refuses a number, or one of several, that is not from 0 to `most`, which NaN is not."""
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, int | float) and not 0 <= number <= most:
-            raise UserError(f"{where}: {number} is out of range, must be between 0 and {most}")
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    """A value of an annotation: a plain type, a tuple of one, a dataclass, or None beside one."""
-    options = typing.get_args(hint) if type(None) in typing.get_args(hint) else (hint,)
-    if value is None and type(None) in options:
-        return None
-    plain = options[0]
-    if dataclasses.is_dataclass(plain):
-        return _read(plain, value, where)
-    if typing.get_origin(plain) is tuple:
-        if not isinstance(value, list | tuple):
-            raise UserError(f"{where}: must be a list, got '{value}'")
-        return tuple(_value(typing.get_args(plain)[0], part, where) for part in value)
-    if plain is float and type(value) is int:
-        return float(value)
-    if type(value) is not plain:
-        raise UserError(f"{where}: '{value}' is of the wrong type")
-    if plain is str:
-        _check_text(value, where)
-    return value
-
-
-def _check_text(text: str, where: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{where}: {text!r} has half a character (a lone surrogate)") from None

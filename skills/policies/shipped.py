@@ -109,12 +109,8 @@ def _card(checkpoint: Checkpoint) -> Card:
     Raises:
         UserError: there is none that is valid.
     """
-    found = checkpoint.get(_CARD, dict)
-    try:
-        return Card.from_json(found)
-    except UserError as error:
-        field, where = checkpoint.field, checkpoint.path
-        raise UserError(f"{field}: {where}: {error}") from None
+    where = f"{checkpoint.field}: {checkpoint.path}: card"
+    return Card.from_json(checkpoint.note.get(_CARD), where)
 
 
 def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
