@@ -10,23 +10,27 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 import tpsrl
 from skills.demos.recording import SUCCESS, Recording
+from skills.policies.deployed import Pixels
 from skills.starts.bank import ALONG, StatesWriter
 from tpsrl.errors import UserError
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
-from tpsrl.runtime import files
+from tpsrl.runtime import files, records
+from tpsrl.runtime.records import Count
 from tpsrl.world import action as act
 
 FORMAT = 1
 NOTE = "demos.json"
-_MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked; no count of anything is larger
-_MOST_PIXELS = 2**16  # of an image's side
+_MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked
 _SHARDS = "episodes-*.npz"
+
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]  # of a sensor, numbers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,11 +42,11 @@ class DemosNote:
     """
 
     skill: str
-    sensors: tuple[tuple[str, int], ...]
-    depth: tuple[int, int] | None
-    episodes: int = 0
-    frames: int = 0
-    ended: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    sensors: tuple[tuple[str, Size], ...]
+    depth: tuple[Pixels, Pixels] | None
+    episodes: Count = 0
+    frames: Count = 0
+    ended: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     made: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -129,48 +133,13 @@ def read_note(folder: str | os.PathLike[str], field: str = "demos") -> DemosNote
     """
     path = files.user_path(folder, field) / NOTE
     try:
-        found = files.parse_json(files.read_text(path))
-        if found.pop("format") != FORMAT:
-            raise ValueError("of another format")
-        sensors, depth = found.pop("sensors"), found.pop("depth")
-        return DemosNote(
-            skill=_text(found.pop("skill")),
-            sensors=tuple((_text(name), _whole(size, "sensors", 1)) for name, size in sensors),
-            depth=None if depth is None else _size(depth),
-            episodes=_whole(found.pop("episodes"), "episodes"),
-            frames=_whole(found.pop("frames"), "frames"),
-            ended={end: _whole(n, "ended") for end, n in _record(found.pop("ended")).items()},
-            made=_record(found.pop("made")),
-            **found,
-        )
-    except OSError as error:
-        why = error.strerror or error
+        found = records.read(files.read_text(path), dict, f"{field}: {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UserError(f"{field}: no demonstrations in {folder} ({why})") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{field}: {path} is damaged ({error})") from None
-
-
-def _whole(value: Any, name: str, least: int = 0, most: int = _MOST) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name}: {value!r:.40} is not an integer from {least} to {most:,}")
-    return value
-
-
-def _size(depth: Any) -> tuple[int, int]:
-    height, width = (_whole(pixels, "depth", 1, _MOST_PIXELS) for pixels in depth)
-    return height, width
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
-    return value
-
-
-def _record(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.40} is not a record")
-    return value
+    if found.pop("format", None) != FORMAT:
+        raise UserError(f"{field}: {path} is of another format")
+    return records.decode(found, DemosNote, f"{field}: {path}", closed=True)
 
 
 def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
