@@ -16,17 +16,19 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.starts.recorded import read_start
 from skills.starts.start import Start
 from tpsrl.errors import UserError, renamed, unknown
-from tpsrl.runtime import files
+from tpsrl.runtime import files, records
+from tpsrl.runtime.records import Count
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.shards import Shard, ShardWriter
 from tpsrl.world.slots import CAPACITIES
@@ -39,7 +41,6 @@ FORMAT = 1
 
 _MEMORY = "memory."  # of the names of a task's arrays
 _SHARD = 256  # states of a file
-_MOST = 10**9  # of anything that an index counts but bytes
 _OPEN = 8  # files that a bank keeps open
 
 
@@ -193,7 +194,7 @@ class StatesWriter:
             **header,
             "engine": self._engine,
             "states": len(self._records),
-            "next": counts(self._records),
+            "next": counts((r["next_skill"], r["succeeded"]) for r in self._records),
             "digest": self._digest.hexdigest()[:12],
             "shard_states": _SHARD,
             "shards": shards,
@@ -205,6 +206,35 @@ class StatesWriter:
     def close(self) -> None:
         """Closes the file that is being written; safe to call twice."""
         self._open.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _File:
+    """A shard that an index names."""
+
+    file: Annotated[str, msgspec.Meta(max_length=255)]
+    bytes: Count
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Index:
+    """What an index says of the states of a skill."""
+
+    slots: Count
+    num_objects: Count
+    engine: str
+    digest: str
+    states: Count
+    shard_states: Annotated[int, msgspec.Meta(ge=1)]
+    shards: tuple[_File, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _State:
+    """What a line says of a state."""
+
+    next_skill: str
+    succeeded: bool
 
 
 class Bank(Sequence[Start]):
@@ -226,10 +256,7 @@ class Bank(Sequence[Start]):
         self.folder, self.skill, self.only = files.user_path(folder, "starts"), skill, only
         if only not in ONLY:
             raise unknown(f"starts: bank:{folder}", only, ONLY)
-        try:
-            self._read(_index(self.folder))
-        except (KeyError, TypeError, ValueError, AttributeError, OSError):
-            raise _wrong(self.folder, f"{INDEX} or {STATES} is damaged") from None
+        self._read(_index(self.folder))
         self._open: collections.OrderedDict[str, Shard] = collections.OrderedDict()
 
     def __len__(self) -> int:
@@ -250,7 +277,6 @@ class Bank(Sequence[Start]):
         where = f"{where}: {name}: state {row}"
         if snapshot.engine != self.engine:
             raise UserError(f"starts: {where} is not of engine '{self.engine}', as {INDEX} says")
-        note = note if isinstance(note, dict) else {}
         return read_start(snapshot, note.get("goal"), where, note.get("memory"))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -275,56 +301,42 @@ class Bank(Sequence[Start]):
         while self._open:
             self._open.popitem()[1].close()
 
-    def _read(self, index: Mapping[str, Any]) -> None:
-        self.slots = self._whole(index, "slots", 1, max(CAPACITIES))
-        if self.slots not in CAPACITIES:
+    def _read(self, index: _Index) -> None:
+        if index.slots not in CAPACITIES:
             valid = " or ".join(map(str, CAPACITIES))
-            raise _wrong(self.folder, f"{INDEX}: slots is {self.slots}, must be {valid}")
-        self.num_objects = self._whole(index, "num_objects", 0, self.slots)
-        self.engine, self.digest = _text(index["engine"]), _text(index["digest"])
-        self._shard_states = self._whole(index, "shard_states", 1, _MOST)
-        states = self._whole(index, "states", 0, _MOST)
-        self._names = [_text(shard["file"]) for shard in index["shards"]]
-        if len(self._names) != -(-states // self._shard_states):
-            raise _wrong(self.folder, f"{INDEX}: {len(self._names)} shards do not hold its states")
-        for shard in index["shards"]:
-            self._check(self.folder / shard["file"], int(shard["bytes"]))
-        lines = self._states().splitlines()
-        if len(lines) != states:
-            raise _wrong(self.folder, f"{STATES} has not all {states} states")
-        records = [files.parse_json(line) for line in lines]
-        self._rows = [row for row, record in enumerate(records) if self._wanted(record)]
+            raise _wrong(self.folder, f"{INDEX}: slots: must be {valid}, got {index.slots}")
+        if index.num_objects > index.slots:
+            told = f"must be at most {index.slots}, got {index.num_objects}"
+            raise _wrong(self.folder, f"{INDEX}: num_objects: {told}")
+        if len(index.shards) != -(-index.states // index.shard_states):
+            raise _wrong(self.folder, f"{INDEX}: {len(index.shards)} shards do not hold its states")
+        self.slots, self.num_objects = index.slots, index.num_objects
+        self.engine, self.digest = index.engine, index.digest
+        self._shard_states = index.shard_states
+        self._names = [shard.file for shard in index.shards]
+        for shard in index.shards:
+            self._check(self.folder / shard.file, shard.bytes)
+        lines = _text(self.folder, STATES).splitlines()
+        if len(lines) != index.states:
+            raise _wrong(self.folder, f"{STATES} has not all {index.states} states")
+        found = [
+            records.read(line, _State, f"starts: bank:{self.folder}: {STATES}, line {number}")
+            for number, line in enumerate(lines, start=1)
+        ]
+        self._rows = [row for row, state in enumerate(found) if self._wanted(state)]
         if not self._rows:
-            self._refuse(counts(records))
-
-    def _whole(self, index: Mapping[str, Any], key: str, least: int, most: int) -> int:
-        value = index[key]
-        if type(value) is not int or not least <= value <= most:
-            raise _wrong(
-                self.folder,
-                f"{INDEX}: {key} is {value!r:.80}, must be an integer between {least} and {most:,}",
-            )
-        return value
-
-    def _states(self) -> str:
-        try:
-            return files.read_text(self.folder / STATES, files.MOST_DATA)
-        except OSError as error:
-            raise _wrong(self.folder, f"no {STATES} ({error.strerror})") from None
+            self._refuse(counts((state.next_skill, state.succeeded) for state in found))
 
     def _check(self, path: Path, size: int) -> None:
         if path.parent != self.folder:
-            raise ValueError("a file elsewhere")
+            raise _wrong(self.folder, f"{INDEX}: {path} is not in the folder")
         found = path.stat().st_size if path.is_file() else 0
         if found != size:
             raise _wrong(self.folder, f"{path.name} is not whole ({found:,} of {size:,} bytes)")
 
-    def _wanted(self, record: Mapping[str, Any]) -> bool:
-        succeeded = record["succeeded"]
-        if not isinstance(succeeded, bool):
-            raise TypeError("it has succeeded or not")
-        outcome = "succeeded" if succeeded else "failed"
-        return _text(record["next_skill"]) == self.skill and self.only in ("all", outcome)
+    def _wanted(self, state: _State) -> bool:
+        outcome = "succeeded" if state.succeeded else "failed"
+        return state.next_skill == self.skill and self.only in ("all", outcome)
 
     def _refuse(self, found: Mapping[str, Mapping[str, int]]) -> None:
         said = ", ".join(f"{sum(n.values())} before {skill}" for skill, n in found.items())
@@ -346,16 +358,16 @@ class Bank(Sequence[Start]):
         return self._open[name]
 
 
-def counts(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def counts(states: Iterable[tuple[str, bool]]) -> dict[str, dict[str, int]]:
     """By next skill how many states there are in which the one before had succeeded and failed."""
     found: dict[str, dict[str, int]] = {}
-    for record in records:
-        row = found.setdefault(record["next_skill"], {"succeeded": 0, "failed": 0})
-        row["succeeded" if record["succeeded"] else "failed"] += 1
+    for skill, succeeded in states:
+        row = found.setdefault(skill, {"succeeded": 0, "failed": 0})
+        row["succeeded" if succeeded else "failed"] += 1
     return dict(sorted(found.items()))
 
 
-def _index(folder: Path) -> Any:
+def _index(folder: Path) -> _Index:
     """What the index of a skill's states says.
 
     Raises:
@@ -363,17 +375,15 @@ def _index(folder: Path) -> Any:
     """
     path = folder / INDEX
     if path.is_file():
-        try:
-            index = files.parse_json(files.read_text(path))
-        except OSError as error:
-            raise _wrong(folder, f"cannot be read ({error.strerror})") from None
-        if index["format"] != FORMAT:
+        where = f"starts: bank:{folder}: {INDEX}"
+        index = records.read(_text(folder, INDEX), dict, where)
+        if index.get("format") != FORMAT:
             raise _wrong(
                 folder,
-                f"is of format {index['format']}, written by tpsrl "
-                f"{index['version']}; this version reads {FORMAT}",
+                f"is of format {index.get('format')}, written by tpsrl "
+                f"{index.get('version')}; this version reads {FORMAT}",
             )
-        return index
+        return records.decode(index, _Index, where)
     inside = _skills(folder)
     if inside:
         raise _wrong(
@@ -393,10 +403,17 @@ def _wrong(folder: Path, said: str) -> UserError:
     return UserError(f"starts: bank:{folder}: {said}")
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is not a string")
-    return value
+def _text(folder: Path, name: str) -> str:
+    """What a file of a bank says, line by line.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return files.read_text(folder / name, files.MOST_DATA)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise _wrong(folder, f"no {name} ({why})") from None
 
 
 def _skills(folder: Path) -> list[str]:

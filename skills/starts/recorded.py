@@ -10,6 +10,7 @@ import numpy as np
 from skills.core.interface import SkillGoal
 from skills.starts.start import Start, check_goal, told_where
 from tpsrl.errors import UserError
+from tpsrl.runtime import records
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 
@@ -52,7 +53,8 @@ def read_start(snapshot: Snapshot, goal: Any, where: str, memory: Any = None) ->
     """
     start = Start(snapshot.episode, SkillGoal(), snapshot, where=where)
     with told_where(start):
-        start = dataclasses.replace(start, goal=_goal(goal), memory=_memory(memory))
+        of_skill = records.decode(goal, SkillGoal, "goal")
+        start = dataclasses.replace(start, goal=of_skill, memory=_memory(memory))
         check_goal(start)
     return start
 
@@ -68,16 +70,3 @@ def _memory(record: Any) -> dict[str, np.ndarray] | None:
         if values.dtype.kind not in "bif" or not np.isfinite(values).all():
             raise UserError(f"memory: {name} must be an array of finite numbers")
     return arrays
-
-
-def _goal(record: Any) -> SkillGoal:
-    try:
-        index, position, marker = record["object"], record["position"], record["marker"]
-        if position is not None:
-            x, y, z = map(float, position)
-            position = (x, y, z)
-        if type(index) is not int or not isinstance(marker, str):
-            raise TypeError
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise UserError("it has no skill's goal") from None
-    return SkillGoal(index, position, marker)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.runtime import files
+from tpsrl.runtime import files, records
 from tpsrl.sim.base import Snapshot
-from tpsrl.sim.snapshots import Note, read_snapshot
+from tpsrl.sim.snapshots import Note, SnapshotHeader
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # so that the same snapshots make the same file
 
@@ -113,17 +113,18 @@ class Shard:
             UserError: there is no such row, or the file is damaged.
         """
         with self._told():
-            header = files.parse_json(self._file[f"{row}.header"].tobytes())
+            text = self._file[f"{row}.header"].tobytes()
+            header = records.read(text, SnapshotHeader, f"state {row}")
             packed = self._file[f"{row}.arrays"]
             arrays, at = {}, 0
-            for name, kind, shape in header["arrays"]:
+            for name, kind, shape in header.arrays:
                 dtype = np.dtype(kind)
                 end = at + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
                 arrays[name] = packed[at:end].view(dtype).reshape(shape).copy()
                 at = end
             if at != len(packed):
                 raise ValueError("more than the arrays")
-            return read_snapshot(header, arrays), header["note"]
+            return header.snapshot(arrays), header.note or {}
 
     def close(self) -> None:
         """Closes the file."""

@@ -1,5 +1,6 @@
 """Files of simulator snapshots: plain arrays, no pickle."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -9,11 +10,30 @@ from typing import Any
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.runtime import files
+from tpsrl.runtime import files, records
+from tpsrl.runtime.records import Count
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
 
 Note = dict[str, Any]  # JSON types
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """What a file says of a snapshot; `arrays` are name, dtype and shape of each in a shard."""
+
+    engine: str
+    episode: Any
+    note: Note | None = None
+    arrays: tuple[tuple[str, str, tuple[Count, ...]], ...] = ()
+
+    def snapshot(self, arrays: dict[str, np.ndarray]) -> Snapshot:
+        """The snapshot of these arrays.
+
+        Raises:
+            UserError: its episode is damaged.
+        """
+        return Snapshot(self.engine, Episode.from_json(self.episode), arrays)
 
 
 def save_snapshots(
@@ -41,19 +61,6 @@ def save_snapshots(
         raise UserError(f"snapshots: cannot write {path}: {error.strerror}") from None
 
 
-def read_snapshot(header: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Snapshot:
-    """The snapshot of arrays and of what a file says of them.
-
-    Raises:
-        UserError: its episode is damaged.
-        KeyError, TypeError: the rest is.
-    """
-    engine = header["engine"]
-    if not isinstance(engine, str):
-        raise TypeError("the engine is no text")
-    return Snapshot(engine, Episode.from_json(header["episode"]), arrays)
-
-
 def load_noted_snapshots(
     path: str | os.PathLike[str], field: str = "snapshots"
 ) -> dict[int, tuple[Snapshot, Note | None]]:
@@ -64,7 +71,7 @@ def load_noted_snapshots(
     Raises:
         UserError: the file is absent or not such a file.
     """
-    headers: dict[int, dict[str, Any]] = {}
+    headers: dict[int, SnapshotHeader] = {}
     arrays: dict[int, dict[str, np.ndarray]] = {}
     try:
         with files.open_arrays(path) as file:
@@ -73,9 +80,10 @@ def load_noted_snapshots(
                 if name:
                     arrays.setdefault(int(key), {})[name] = file[entry]
                 else:
-                    headers[int(key)] = files.parse_json(str(file[entry]))
+                    text, where = str(file[entry]), f"snapshot {key}"
+                    headers[int(key)] = records.read(text, SnapshotHeader, where)
         return {
-            key: (read_snapshot(header, arrays.get(key, {})), header.get("note"))
+            key: (header.snapshot(arrays.get(key, {})), header.note)
             for key, header in sorted(headers.items())
         }
     except UserError as error:
