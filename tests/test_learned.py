@@ -233,7 +233,7 @@ def test_a_checkpoint_that_is_missing_or_of_another_skill_says_what_to_do(
         ActorCritic(EnvSpec({"state": (3,)}, (True,)), PolicySettings(encoder="state"))
     )
     checkpoint.save(path, tensors, note)
-    with pytest.raises(UserError, match="no valid 'deploy'"):
+    with pytest.raises(UserError, match="has no 'deploy'"):
         LearnedPolicy("pick", path)
 
 

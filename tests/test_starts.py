@@ -277,7 +277,7 @@ def test_files_that_hold_no_starts_are_refused(simulator: Simulator, tmp_path: P
         save_starts(tmp_path / "none.npz", [start])
     simulator.reset([0], [start.episode])
     save_snapshots(tmp_path / "bare.npz", {0: simulator.snapshot(0)})
-    with pytest.raises(UserError, match=r"bare\.npz: snapshot 0: it has no skill's goal"):
+    with pytest.raises(UserError, match=r"bare\.npz: snapshot 0: goal: must be a record"):
         load_starts(tmp_path / "bare.npz")
     (tmp_path / "text.npz").write_text("starts")
     with pytest.raises(UserError, match="is not a snapshot file"):
