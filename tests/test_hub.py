@@ -134,12 +134,12 @@ SUCCESS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"success": {**SUCCESS, "mean": 1e308}}, "card: success: mean: 1e+308 is out of range"),
-        ({"success": {**SUCCESS, "ci_low": -0.1}}, "card: success: ci_low: -0.1 is out of range"),
-        ({"success": {**SUCCESS, "num_episodes": 10**300}}, "num_episodes: 1000000"),
-        ({"hours": 1e308}, "card: hours: 1e+308 is out of range, must be between 0 and"),
-        ({"steps": -5}, "card: steps: -5 is out of range"),
-        ({"machine": "\ud800"}, "half a character"),
+        (
+            {"success": {**SUCCESS, "mean": 1e308}},
+            "card: success.mean: must be a number <= 1.0, got 1e+308",
+        ),
+        ({"steps": -5}, "card: steps: must be an integer >= 0, got -5"),
+        ({"machine": "\ud800"}, "is not one of tpsrl's (JSON is malformed"),
     ],
 )
 def test_a_card_of_which_no_page_can_be_made_is_refused_before_anything_is_written(
