@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from eval.analysing.bounds import decode
+from eval.analysing.results import EpisodeResult
+from eval.analysing.schema import Report
+from eval.reporting import pages
 from tpsrl.render.video import VideoWriter
 
 ODD_ID = 'val <script>document.title="hit"</script> & "7"'
@@ -119,7 +123,7 @@ def _propagation() -> dict[str, Any]:
 def _flow() -> dict[str, Any]:
     causes = [
         ("cause:pick:timeout", "pick: timeout", 0.14, "stage:1"),
-        ("cause:pick:force", "pick: skill_force", 0.1, "stage:5"),
+        (f"cause:pick:{ODD_CAUSE}:skill_force", f"{ODD_CAUSE}, skill_force", 0.1, "stage:5"),
         ("cause:<i>odd</i>", "place: <i>slipped & fell</i>", 0.08, "stage:3"),
         ("cause:navigate:stop", "navigate: skill_stop", 0.05, "stage:4"),
         ("cause:goal:lost", "goal 0: lost", 0.04, "stage:5"),
@@ -165,7 +169,7 @@ def _reel() -> list[dict[str, Any]]:
             "episode": ODD_ID if number == 0 else f"val_{number}",
             "video": f"reel/clip {number} #<&.mp4",
             "poster": f"reel/000{number}.png",
-            "text": "robot_at(<b>goal_0</b>): 2.31 m > 2.0 m at step 412",
+            "text": f"{ODD_CAUSE}: 12.5 kN > 10 kN at step 412",
         }
         for number in range(3)
     ]
@@ -189,7 +193,15 @@ def full_report() -> dict[str, Any]:
         {"stage": -1, "name": "", "skill": "", "predicate": "plan", "reason": "no_plan",
          "margin": None, "unit": "bool", "count": 1},
     ]  # fmt: skip
-    gained = {"before": 0.59, "after": 0.76, "gain": 0.17, "ci_low": 0.1, "ci_high": 0.24}
+    gained = {
+        "n": 60,
+        "applied": 57,
+        "before": 0.59,
+        "after": 0.76,
+        "gain": 0.17,
+        "ci_low": 0.1,
+        "ci_high": 0.24,
+    }
     return {
         "scenario": "tidy_house",
         "title": "Tidy House",
@@ -284,6 +296,12 @@ def _record(number: int, success: bool) -> dict[str, Any]:
 def full_records() -> list[dict[str, Any]]:
     """Records of some of its episodes, the first of which failed and has an odd name."""
     return [_record(number, success=number % 3 > 0) for number in range(6)]
+
+
+def rendered(report: Any = None, records: Any = None) -> str:
+    """The page of a report and records as files have them."""
+    results = [decode(EpisodeResult, record) for record in records or full_records()]
+    return pages.scenario(decode(Report, report or full_report()), results)
 
 
 def write_files(folder: Path) -> None:

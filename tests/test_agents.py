@@ -9,6 +9,7 @@ from rich.console import Console
 from test_evaluator import Fake, dataset, quiet, settings
 
 from eval.analysing import interactions
+from eval.analysing.bounds import encode
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
@@ -176,24 +177,24 @@ def result(rules: ExecutionRules, **acting: SkillPolicy) -> EpisodeResult:
 def test_objects_are_counted_where_their_turn_came() -> None:
     good, lost = result(ExecutionRules()), result(ExecutionRules(), place=fake.Put(1.0))
     found = interactions.of_objects([good, lost])
-    first = found["objects"][0]
-    assert (first["object"], first["turns"]) == (1, 2)
-    assert first["nav_pick"]["mean"] == 1.0
-    assert first["nav_pick_nav_place"]["mean"] == 0.5
-    assert found["all"]["turns"] == 4 and len(found["objects"]) == 2
+    first = found.objects[0]
+    assert (first.object, first.turns) == (1, 2)
+    assert first.nav_pick.mean == 1.0
+    assert first.nav_pick_nav_place.mean == 0.5
+    assert found.all.turns == 4 and len(found.objects) == 2
     never = interactions.of_objects([result(ExecutionRules(), navigate=fake.Idle())])
-    assert [row["turns"] for row in never["objects"]] == [1, 1]
-    assert never["all"]["nav_pick"]["mean"] == 0.0
+    assert [row.turns for row in never.objects] == [1, 1]
+    assert never.all.nav_pick.mean == 0.0
     nothing = interactions.of_objects([])
-    assert nothing["all"]["nav_pick"]["mean"] is None
+    assert nothing.all.nav_pick.mean is None
 
 
 def test_ways_are_measured_by_skill() -> None:
     ways = interactions.travelled_m([result(ExecutionRules())])
-    assert [(name, way["runs"]) for name, way in ways.items()] == [
+    assert [(name, way.runs) for name, way in ways.items()] == [
         ("navigate", 4), ("pick", 2), ("place", 2),
     ]  # fmt: skip
-    assert ways["navigate"]["mean"] > 1.0 and ways["pick"]["mean"] == 0.0
+    assert ways["navigate"].mean > 1.0 and ways["pick"].mean == 0.0
 
 
 def test_a_report_says_who_stands_in_for_whom(dataset: Path, tmp_path: Path) -> None:
@@ -201,19 +202,19 @@ def test_a_report_says_who_stands_in_for_whom(dataset: Path, tmp_path: Path) -> 
     given = settings(dataset, out, "processes=1", "agent=tp_srl", "agent.nav_stop_within_m=1.5")
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
     report = evaluate(given, console, Fake)
-    assert report["agent"] == "tp_srl"
-    assert report["stand_ins"] == dict.fromkeys(["navigate", "pick", "place"], "scripted")
-    assert report["agent_changes"] == {"nav_stop_within_m": 1.5}
-    assert report["agent_rules"]["nav_after_open_drawer"] is True
+    assert report.agent == "tp_srl"
+    assert report.stand_ins == dict.fromkeys(["navigate", "pick", "place"], "scripted")
+    assert report.agent_changes == {"nav_stop_within_m": 1.5}
+    assert report.agent_rules["nav_after_open_drawer"] is True
     told = "tp_srl agent, scripted stand-ins for navigate, pick, place"
     assert told in console.export_text()
     assert told in (out / "report.html").read_text()
-    assert json.loads((out / "report.json").read_text()) == report
+    assert json.loads((out / "report.json").read_text()) == encode(report)
 
 
 def test_the_scripted_robot_stands_in_for_nobody(dataset: Path, tmp_path: Path) -> None:
     report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
-    assert (report["agent"], report["stand_ins"]) == ("scripted", {})
+    assert (report.agent, report.stand_ins) == ("scripted", {})
     assert acting.who(report) == "scripted agent"
 
 

@@ -5,7 +5,6 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import planted
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from eval.analysing.causes import cause_text
 from eval.analysing.results import from_trace
+from eval.analysing.schema import Report
 from eval.handoffs.study import Players, Study
 from eval.running.analysis import StudyJob, StudyOutcome
 from eval.running.command import settings_command
@@ -77,7 +77,7 @@ def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
     return config.load(EvalSettings, words)
 
 
-def run(given: EvalSettings) -> dict[str, Any]:
+def run(given: EvalSettings) -> Report:
     return evaluate(given, Console(quiet=True), Episodes, studies=Studies)
 
 
@@ -85,25 +85,25 @@ def test_a_report_says_where_the_chain_breaks_and_what_would_mend_it(
     dataset: Path, tmp_path: Path
 ) -> None:
     report = run(settings(dataset, tmp_path / "out", "analysis_steps=1000000"))
-    found = report["propagation"]
-    assert report["analysis"]["episodes"] == found["episodes"] == COUNT
-    assert report["analysis"]["repaired"] == {"state": COUNT, "effect": COUNT}
-    assert found["measured"] == report["success"]["mean"]
-    assert sum(part["value"] for part in found["parts"]) == pytest.approx(found["loss"])
-    taxes = {(row["from"], row["to"]): row for row in report["handoff_matrix"]}
-    assert taxes["navigate", "pick"]["tax"] > 0.1
-    assert report["repairs"][0]["kind"] == "state" and report["repairs"][0]["from"] == "navigate"
-    assert {row["set_up_by"] for row in report["blame"]} >= {"navigate"}
-    assert len(report["findings"]) == 3 and "navigate" in report["findings"][2]
-    shares = {node["id"]: node["share"] for node in report["flow"]["nodes"]}
-    assert shares["end:failed"] == pytest.approx(1.0 - report["success"]["mean"])
+    found = report.propagation
+    assert report.analysis.episodes == found.episodes == COUNT
+    assert report.analysis.repaired == {"state": COUNT, "effect": COUNT}
+    assert found.measured == report.success.mean
+    assert sum(part.value for part in found.parts) == pytest.approx(found.loss)
+    taxes = {(row.from_, row.to): row for row in report.handoff_matrix}
+    assert taxes["navigate", "pick"].tax > 0.1
+    assert report.repairs[0].kind == "state" and report.repairs[0].from_ == "navigate"
+    assert {row.set_up_by for row in report.blame} >= {"navigate"}
+    assert len(report.findings) == 3 and "navigate" in report.findings[2]
+    shares = {node.id: node.share for node in report.flow.nodes}
+    assert shares["end:failed"] == pytest.approx(1.0 - report.success.mean)
     graph = nx.read_graphml(tmp_path / "out/flow.graphml")
     assert set(graph) == set(shares)
     records = [json.loads(line) for line in (tmp_path / "out/episodes.jsonl").open()]
     assert all(bool(r["cause_text"]) != r["success"] for r in records)
     assert "navigate" in {r["set_up_by"] for r in records}
     page = (tmp_path / "out/report.html").read_text()
-    assert report["findings"][0].replace("'", "&#x27;") in page
+    assert report.findings[0].replace("'", "&#39;") in page
 
 
 def test_the_analysis_is_the_same_for_any_number_of_processes(
@@ -150,9 +150,9 @@ def test_without_an_analysis_the_report_says_that_there_is_none(
     word: str, dataset: Path, tmp_path: Path
 ) -> None:
     report = run(settings(dataset, tmp_path / "out", "num_episodes=4", word))
-    assert report["analysis"] is None and not report.get("findings")
-    assert report["propagation"]["product_isolated"] is None
-    assert report["flow"]["nodes"]
+    assert report.analysis is None and not report.findings
+    assert report.propagation.product_isolated is None
+    assert report.flow.nodes
 
 
 def test_one_episode_is_run_again_by_its_id(dataset: Path, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_one_episode_is_run_again_by_its_id(dataset: Path, tmp_path: Path) -> No
     records = [json.loads(line) for line in (tmp_path / "all/episodes.jsonl").open()]
     wanted = next(record for record in records if not record["success"])
     again = run(settings(dataset, tmp_path / "one", f"episode={wanted['id']}"))
-    assert again["num_episodes"] == 1 and again["analysis"] is None
+    assert again.num_episodes == 1 and again.analysis is None
     (record,) = [json.loads(line) for line in (tmp_path / "one/episodes.jsonl").open()]
     assert record == wanted
 

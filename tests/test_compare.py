@@ -4,20 +4,24 @@ import json
 import re
 import xml.etree.ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from full_report import full_report, write_files
+from msgspec import UNSET, structs
 from rich.console import Console
-from test_report import HEADER, episode
+from test_report import HEADER, episode, summarise
+from test_several import scenario_report, skill_report
 
 from eval.analysing import comparison, paired
+from eval.analysing.bounds import decode, encode
 from eval.analysing.comparison import Evaluated
-from eval.analysing.report import summarise
 from eval.analysing.results import EpisodeResult
-from eval.reporting import page
+from eval.analysing.schema import Comparison, Report
+from eval.reporting import pages
 from eval.running import reports, several
-from eval.settings import AllSettings
+from eval.settings import AllSettings, EvalSettings
 from tpsrl import cli, config
 from tpsrl.errors import UserError
 
@@ -26,26 +30,27 @@ SECOND = [3, 1, 3, 3, 3, 3]
 QUIET = Console(quiet=True)
 
 
-def evaluation(done: list[int], **header: Any) -> tuple[dict[str, Any], list[EpisodeResult]]:
+def evaluation(done: list[int], **header: Any) -> tuple[Report, list[EpisodeResult]]:
     results = [episode(index, count) for index, count in enumerate(done)]
     return summarise({**HEADER, "dataset": f"d{len(done)}", **header}, results), results
 
 
-def write(folder: Path, done: list[int], **header: Any) -> Path:
+def write(folder: Path, done: list[int], matrix: Any = UNSET, **header: Any) -> Path:
     """The files of an evaluation, in the form in which one writes them."""
     report, results = evaluation(done, **header)
+    report = structs.replace(report, handoff_matrix=matrix)
     folder.mkdir(parents=True)
-    (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    (folder / "report.json").write_text(json.dumps(encode(report), indent=2) + "\n")
     lines = [json.dumps(result.to_json()) + "\n" for result in results]
     (folder / "episodes.jsonl").write_text("".join(lines))
-    (folder / "report.html").write_text(page.render(report, [r.to_json() for r in results]))
+    (folder / "report.html").write_text(pages.scenario(report, results))
     return folder
 
 
-def compared(*evaluations: tuple[dict[str, Any], list[EpisodeResult]]) -> dict[str, Any]:
+def compared(*evaluations: tuple[Report, list[EpisodeResult]]) -> Comparison:
     return comparison.compare(
         [
-            Evaluated(f"out/{name}", report, [result.to_json() for result in results])
+            Evaluated(f"out/{name}", report, results)
             for name, (report, results) in zip("abcd", evaluations, strict=False)
         ]
     )
@@ -69,9 +74,10 @@ def test_a_report_with_every_key_can_be_made_anew(tmp_path: Path) -> None:
 
 
 def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: Path) -> None:
-    def run(settings: Any, console: Console) -> dict[str, Any]:
+    def run(settings: Any, console: Console) -> Report:
         folder = write(Path(settings.out), FIRST, scenario=settings.scenario.name)
-        found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+        found = reports.read_report(folder)
+        assert isinstance(found, Report)
         return found
 
     several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
@@ -83,18 +89,27 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
     assert len(pages) == 4 and {path: path.read_bytes() for path in pages} == before
 
 
+def index(*folders: Any) -> dict[str, Any]:
+    """The report of several evaluations in these folders."""
+    report = scenario_report(config.load(EvalSettings, ["scenario=tidy_house"]), QUIET)
+    rows = encode(several.index.scenario_rows(dict.fromkeys(folders, report)))
+    ran: dict[str, Any] = encode(report)
+    return ran | {"runs": rows}
+
+
 @pytest.mark.parametrize(
     ("report", "message"),
     [
-        ({"success": {}}, "not as an evaluation writes it"),
-        ({"success": 1}, "report.json: success: 1 is not an object with keys"),
-        ({"runs": [{"folder": ".."}]}, "runs: no folder in it: '..'"),
-        ({"runs": [{"folder": "/etc"}]}, "runs: no folder in it: '/etc'"),
-        ({"runs": [{"folder": ""}]}, "runs: no folder in it: ''"),
-        ({"runs": [{"folder": "itself"}]}, "itself is itself of several"),
-        ({"runs": 3}, "report.json: runs: 3 is not a list"),
-        ({"runs": [{}]}, "runs: no folder in it: None"),
-        ({"runs": [{"folder": "b"}] * 2}, "runs: b is repeated"),
+        ({"success": {}}, "report.json: success: object missing required field `mean`"),
+        (HEADER | {"success": 1}, "report.json: "),
+        (index(".."), "runs: no folder in it: '..'"),
+        (index("/etc"), "runs: no folder in it: '/etc'"),
+        (index(""), "runs: no folder in it: ''"),
+        (index("itself"), "itself is itself of several"),
+        (index("b") | {"runs": 3}, "report.json: runs: expected `array`, got `int`"),
+        (index("b") | {"runs": [{}]}, "runs[0]: object missing required field `name`"),
+        (index("b") | {"runs": index("b")["runs"] * 2}, "runs: b is repeated"),
+        (index("b") | {"runs": []}, "runs: expected `array` of length >= 1"),
         ({"success": "\x1b[2J"}, "has control characters in it"),
         ({"success": "\x9b2J"}, "has control characters in it"),
     ],
@@ -119,39 +134,39 @@ def test_deep_json_is_no_report(tmp_path: Path) -> None:
 
 def test_agents_are_compared_by_the_episodes_in_which_one_alone_succeeded() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND))
-    assert [agent["success"]["mean"] for agent in report["agents"]] == [3 / 6, 5 / 6]
-    (row,) = report["differences"]
+    assert [agent.success.mean for agent in report.agents] == [3 / 6, 5 / 6]
+    (row,) = report.differences
     counts = paired.Pairs(both=2, only_first=1, only_second=3, neither=0)
-    assert {key: row[key] for key in ("both", "only_first", "only_second", "neither")} == {
+    assert {key: getattr(row, key) for key in ("both", "only_first", "only_second", "neither")} == {
         "both": 2, "only_first": 1, "only_second": 3, "neither": 0,
     }  # fmt: skip
-    assert row["value"] == pytest.approx(2 / 6)
-    assert row["ci_low"] == paired.paired_difference(counts).ci_low
-    assert row["unpaired_ci_high"] == paired.unpaired_difference(counts).ci_high
-    assert row["p_value"] == 0.625
-    assert [found["id"] for found in report["episodes"]] == ["e1", "e2", "e3", "e5"]
-    assert [o["success"] for o in report["episodes"][0]["outcomes"]] == [True, False]
+    assert row.value == pytest.approx(2 / 6)
+    assert row.ci_low == paired.paired_difference(counts).ci_low
+    assert row.unpaired_ci_high == paired.unpaired_difference(counts).ci_high
+    assert row.p_value == 0.625
+    assert [found.id for found in report.episodes] == ["e1", "e2", "e3", "e5"]
+    assert [o.success for o in report.episodes[0].outcomes] == [True, False]
 
 
 def test_stages_and_causes_of_each_agent_are_those_of_its_own_report() -> None:
     first, second = evaluation(FIRST), evaluation(SECOND)
     report = compared(first, second)
-    for agent, (own, _) in zip(report["agents"], (first, second), strict=True):
-        assert agent["stages"] == own["stages"]
-        assert agent["first_causes"] == own["first_causes"]
+    for agent, (own, _) in zip(report.agents, (first, second), strict=True):
+        assert agent.stages == own.stages
+        assert agent.first_causes == own.first_causes
 
 
 def test_of_different_numbers_of_episodes_the_common_ones_count() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND[:4]))
-    assert report["num_episodes"] == 4 and report["dataset"] is None
-    assert [agent["success"]["mean"] for agent in report["agents"]] == [2 / 4, 3 / 4]
-    assert [agent["stages"][0]["reached"] for agent in report["agents"]] == [4, 4]
-    assert [agent["num_episodes"] for agent in report["agents"]] == [6, 4]
+    assert report.num_episodes == 4 and report.dataset is None
+    assert [agent.success.mean for agent in report.agents] == [2 / 4, 3 / 4]
+    assert [agent.stages[0].reached for agent in report.agents] == [4, 4]
+    assert [agent.num_episodes for agent in report.agents] == [6, 4]
 
 
 def test_every_agent_is_compared_with_the_first() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND), evaluation(FIRST))
-    told = [(row["name"], row["against"], row["value"]) for row in report["differences"]]
+    told = [(row.name, row.against, row.value) for row in report.differences]
     assert told == [("b", "a", pytest.approx(2 / 6)), ("c", "a", 0.0)]
 
 
@@ -177,7 +192,7 @@ def test_every_agent_is_compared_with_the_first() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_refused_by_both_names(
-    second: tuple[dict[str, Any], list[EpisodeResult]], message: str
+    second: tuple[Report, list[EpisodeResult]], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         compared(evaluation(FIRST), second)
@@ -210,8 +225,8 @@ def test_a_comparison_is_written_with_links_that_lead_to_the_evaluations(
 
 
 def test_taxes_of_handoffs_stand_side_by_side_where_they_were_measured(tmp_path: Path) -> None:
-    matrix = full_report()["handoff_matrix"]
-    first = write(tmp_path / "a", FIRST, handoff_matrix=matrix)
+    matrix = decode(Report, full_report()).handoff_matrix
+    first = write(tmp_path / "a", FIRST, matrix)
     second = write(tmp_path / "b", SECOND)
     reports.compare([str(first), str(second)], str(tmp_path / "out"), QUIET)
     html = (tmp_path / "out" / "report.html").read_text()
@@ -268,7 +283,8 @@ def test_bad_folders_are_refused_in_one_line_and_nothing_is_written(
         write(tmp_path / name, FIRST)
     lines = (tmp_path / "cut" / "episodes.jsonl").read_text()
     (tmp_path / "cut" / "episodes.jsonl").write_text(lines[:-20])
-    for name, text in (("torn", "{"), ("other", '{"x": 1}'), ("skill", '{"success": {}}')):
+    skill = json.dumps(encode(skill_report(SimpleNamespace(skill="pick"), QUIET)))
+    for name, text in (("torn", "{"), ("other", '{"x": 1}'), ("skill", skill)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "report.json").write_text(text)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
@@ -291,18 +307,18 @@ def _change(value: Any, key: str, to: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "to", "message"),
     [
-        ("stage_goals.0.reached", "<script>", "stage_goals[0].reached: '<script>' is not an int"),
-        ("num_episodes", True, "num_episodes: True is not an integer"),
-        ("blame.0.count", 1.5, "blame[0].count: 1.5 is not an integer"),
-        ("repairs.0.gain", 3e6, "repairs[0].gain: 3000000.0 is not a number from -1 to 1"),
+        ("stage_goals.0.reached", "<script>", "stage_goals[0].reached: expected `int`, got `str`"),
+        ("num_episodes", True, "num_episodes: expected `int`, got `bool`"),
+        ("blame.0.count", 1.5, "blame[0].count: expected `int`, got `float`"),
+        ("repairs.0.gain", 3e6, "repairs[0].gain: expected `float` <= 1.000001"),
         ("propagation.product_isolated", 1e9, "propagation.product_isolated: "),
-        ("handoffs.0.n", "1", "handoffs[0].n: '1' is not an integer"),
-        ("handoff_matrix.0.errors.0.bins.0.n", [], "handoff_matrix[0].errors[0].bins[0].n: []"),
+        ("handoffs.0.n", "1", "handoffs[0].n: expected `int`, got `str`"),
+        ("handoff_matrix.0.errors.0.bins.0.n", [], "handoff_matrix[0].errors[0].bins[0].n: "),
         ("reel.0.clips.0.video", "//evil.example/x.mp4", "reel[0].clips[0].video: "),
-        ("reel.0.clips.0.poster", "../x.png", "poster: '../x.png' is not a file in the folder"),
-        ("reel.0.cause", ": " * 100_000, "is longer than 100,000 letters"),
-        ("findings", ["x"] * 20_000, "findings: it has 20,000 entries, 10,000 at most"),
-        ("replan", [[]], "replan: [[]] is not a boolean"),
+        ("reel.0.clips.0.poster", "../x.png", "poster: expected the path of a file in the folder"),
+        ("reel.0.cause", ": " * 100_000, "reel[0].cause: expected `str` of length <= 100000"),
+        ("findings", ["x"] * 20_000, "findings: expected `array` of length <= 10000"),
+        ("replan", [[]], "replan: expected `bool`, got `array`"),
     ],
 )
 def test_what_a_report_holds_is_of_its_type(
@@ -327,7 +343,6 @@ def test_what_a_report_holds_is_of_its_type(
         ("video", "//evil.example/x.mp4"),
         ("video", "http:x.mp4"),
         ("video", "a/../../x.mp4"),
-        ("first_cause.stage", -2),
         ("stages.0.reached", 1),
     ],
 )
@@ -355,9 +370,10 @@ def test_a_report_larger_than_any_is_not_read(
 
 
 def test_of_several_reports_none_is_written_when_one_is_damaged(tmp_path: Path) -> None:
-    def run(settings: Any, console: Console) -> dict[str, Any]:
+    def run(settings: Any, console: Console) -> Report:
         folder = write(Path(settings.out), FIRST, scenario=settings.scenario.name)
-        found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+        found = reports.read_report(folder)
+        assert isinstance(found, Report)
         return found
 
     several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
@@ -379,7 +395,7 @@ def test_a_comparison_is_written_whole_or_not_at_all(tmp_path: Path, name: str) 
 
 
 def test_an_index_that_cannot_be_written_stops_the_runs_before_they_begin(tmp_path: Path) -> None:
-    def run(settings: Any, console: Console) -> dict[str, Any]:
+    def run(settings: Any, console: Console) -> Report:
         raise AssertionError("nothing is to be run")
 
     (tmp_path / "set_table" / "timing.json").mkdir(parents=True)

@@ -14,6 +14,8 @@ import pytest
 import yaml
 from rich.console import Console
 
+from eval.analysing.bounds import encode
+from eval.analysing.schema import ViewBlocked
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
 from eval.running import agents, episodes, film, reports, view
@@ -133,7 +135,7 @@ def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
 def test_the_files_hold_what_was_run(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = evaluate(settings(dataset, out, "processes=1", "num_episodes=2"), quiet(), Fake)
-    assert json.loads((out / "report.json").read_text()) == report
+    assert json.loads((out / "report.json").read_text()) == encode(report)
     records = [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
     assert [r["id"] for r in records] == ["test/0", "test/1"]
     assert [r["success"] for r in records] == [True, False]
@@ -156,25 +158,25 @@ def test_as_many_episodes_are_filmed_as_were_asked_for(dataset: Path, tmp_path: 
 
 def test_the_report_counts_and_names_what_failed(dataset: Path, tmp_path: Path) -> None:
     report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
-    assert report["success"]["mean"] == 2 / 3
-    assert [s["name"] for s in report["stages"]][:4] == [
+    assert report.success.mean == 2 / 3
+    assert [s.name for s in report.stages][:4] == [
         "nav obj_0",
         "pick obj_0",
         "nav goal_0",
         "place obj_0",
     ]
-    causes = report["first_causes"]
-    assert sum(c["count"] for c in causes) == 1
-    assert all(c["predicate"] and c["reason"] for c in causes)
-    assert all("cracker" not in c["predicate"] for c in causes)
+    causes = report.first_causes
+    assert sum(c.count for c in causes) == 1
+    assert all(c.predicate and c.reason for c in causes)
+    assert all("cracker" not in c.predicate for c in causes)
 
 
 def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
     limited = settings(dataset, tmp_path / "out", "processes=1", "protocol.limits.episode_steps=20")
     report = evaluate(limited, quiet(), Fake)
-    assert report["success"]["mean"] == 0.0
-    assert [(c["reason"], c["count"]) for c in report["first_causes"]] == [("episode_steps", 3)]
-    assert report["protocol_changes"] == {"limits.episode_steps": 20}
+    assert report.success.mean == 0.0
+    assert [(c.reason, c.count) for c in report.first_causes] == [("episode_steps", 3)]
+    assert report.protocol_changes == {"limits.episode_steps": 20}
 
 
 def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
@@ -182,15 +184,15 @@ def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
 ) -> None:
     limited = "processes=1", "num_episodes=1", "protocol.limits.pick.steps=3"
     report = evaluate(settings(dataset, tmp_path / "on", *limited, "videos=1"), quiet(), Fake)
-    found = report["timeouts"]
-    assert (found["episodes"], found["ending"]["mean"], found["ignored"]["mean"]) == (1, 0.0, 1.0)
+    found = report.timeouts
+    assert (found.episodes, found.ending.mean, found.ignored.mean) == (1, 0.0, 1.0)
     (record,) = read(tmp_path / "on")
     assert record["ended_by"] == "timeout" and record["timeouts"]["first"]["name"] == "pick obj_0"
     assert record["timeouts"]["ignored"]["ended_by"] == "stop"
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "on" / record["video"]))
     assert frames == math.ceil(record["steps"] / 4)  # the film ends where the episode does
     off = settings(dataset, tmp_path / "off", *limited, "after_timeout=false")
-    assert evaluate(off, quiet(), Fake)["timeouts"]["ignored"] is None
+    assert evaluate(off, quiet(), Fake).timeouts.ignored is None
     (stopped,) = read(tmp_path / "off")
     changed = {key for key in record if record[key] != stopped[key]}
     assert changed == {"video", "timeouts"}
@@ -220,7 +222,7 @@ def test_how_much_of_the_view_is_blocked_is_measured_when_asked(
     assert view.ViewWatch(home, 2).share is None
     out = tmp_path / "out"
     seen = evaluate(settings(dataset, out, "processes=1", "measure_view=true"), quiet(), Fake)
-    assert seen["view_blocked"] == {"mean": 0.0, "episodes": 3}
+    assert seen.view_blocked == ViewBlocked(0.0, 3)
     assert all(record["view_blocked"] == 0.0 for record in read(out))
 
 
@@ -261,8 +263,8 @@ def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_pa
         out = tmp_path / str(processes)
         few = f"processes={processes}", "protocol.limits.episode_steps=150"
         report = evaluate(settings(path, out, *few), quiet())
-        assert report["steps"]["max"] == 150
-        assert report["stages"][0]["reached"] == 2
+        assert report.steps.max == 150
+        assert report.stages[0].reached == 2
         outputs.append([(out / name).read_bytes() for name in ("report.json", "episodes.jsonl")])
     assert outputs[0] == outputs[1]
 

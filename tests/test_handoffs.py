@@ -10,8 +10,12 @@ import networkx as nx
 import numpy as np
 import planted
 import pytest
+from full_report import full_report
+from msgspec import structs
 from planted import DRAWER, Faults, Home, chance
 
+from eval.analysing.bounds import decode
+from eval.analysing.schema import MatrixRow, RepairRow, Report
 from eval.handoffs import blame, matrix, propagation, ranking
 from eval.handoffs.design import choose_coalitions, choose_players
 from eval.handoffs.findings import findings
@@ -60,23 +64,23 @@ def study(
     return [one.run(e, every) for e in episodes or planted.episodes(count, seed)]
 
 
-def taxes(studies: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {f"{row['from']} {row['to']}": row for row in matrix.by_skills(studies)}
+def taxes(studies: Sequence[Mapping[str, Any]]) -> dict[str, MatrixRow]:
+    return {f"{row.from_} {row.to}": row for row in matrix.by_skills(studies)}
 
 
-def best(studies: Sequence[Mapping[str, Any]], players: Players = PLAYERS) -> dict[str, Any]:
+def best(studies: Sequence[Mapping[str, Any]], players: Players = PLAYERS) -> RepairRow:
     return ranking.ranked(studies, players)[0]
 
 
 def check_sums(studies: Sequence[Mapping[str, Any]], players: Players = PLAYERS) -> None:
     """The parts add up to the loss, and Shapley's shares to the gain of repairing everything."""
     found = propagation.propagation(studies)
-    assert sum(part["value"] for part in found["parts"]) == pytest.approx(found["loss"], abs=1e-12)
-    assert found["product_isolated"] - found["loss"] == pytest.approx(found["measured"], abs=1e-12)
+    assert sum(part.value for part in found.parts) == pytest.approx(found.loss, abs=1e-12)
+    assert found.product_isolated - found.loss == pytest.approx(found.measured, abs=1e-12)
     rows, whole = ranking.ranked(studies, players), ranking.repair_all(studies, players)
     for kind in ("state", "effect"):
-        shares = sum(row["shapley"] for row in rows if row["kind"] == kind)
-        assert shares == pytest.approx(whole[kind]["gain"], abs=1e-12)
+        shares = sum(row.shapley for row in rows if row.kind == kind)
+        assert shares == pytest.approx(whole[kind].gain, abs=1e-12)
 
 
 def test_navigation_that_stops_short_is_a_state_fault_of_the_handoff_to_the_next_skill() -> None:
@@ -84,13 +88,13 @@ def test_navigation_that_stops_short_is_a_state_fault_of_the_handoff_to_the_next
     found = taxes(studies)
     for name in ("navigate pick", "navigate place"):
         row = found[name]
-        assert row["significant"] and row["ci_low"] < SHARE < row["ci_high"]
-        far = {e["dimension"]: e for e in row["errors"]}["distance"]
-        assert far["median_before_success"] == pytest.approx(0.6, abs=0.02)
-        assert far["median_before_failure"] > 0.9
-    assert not found["pick navigate"]["significant"]
+        assert row.significant and row.ci_low < SHARE < row.ci_high
+        far = {e.dimension: e for e in row.errors}["distance"]
+        assert far.median_before_success == pytest.approx(0.6, abs=0.02)
+        assert far.median_before_failure > 0.9
+    assert not found["pick navigate"].significant
     first = best(studies)
-    assert (first["kind"], first["from"]) == ("state", "navigate") and first["ci_low"] > 0.0
+    assert (first.kind, first.from_) == ("state", "navigate") and first.ci_low > 0.0
     culprits = blame.set_up_by(studies)
     mine = [c for s, c in zip(studies, culprits, strict=True) if not s["success"]]
     assert set(mine) <= {"navigate", None} and mine.count("navigate") > 0.75 * len(mine)
@@ -100,20 +104,20 @@ def test_navigation_that_stops_short_is_a_state_fault_of_the_handoff_to_the_next
 def test_a_robot_that_stops_with_its_back_to_the_goal_is_a_state_fault_too() -> None:
     studies = study(Faults(turned_share=SHARE))
     row = taxes(studies)["navigate pick"]
-    assert row["significant"] and row["ci_low"] < SHARE < row["ci_high"]
-    turned = {e["dimension"]: e for e in row["errors"]}["heading"]
-    assert turned["median_before_success"] < 0.1 and turned["median_before_failure"] > 3.0
-    assert (best(studies)["kind"], best(studies)["from"]) == ("state", "navigate")
+    assert row.significant and row.ci_low < SHARE < row.ci_high
+    turned = {e.dimension: e for e in row.errors}["heading"]
+    assert turned.median_before_success < 0.1 and turned.median_before_failure > 3.0
+    assert (best(studies).kind, best(studies).from_) == ("state", "navigate")
     check_sums(studies)
 
 
 def test_what_place_lets_go_too_high_is_an_effect_fault() -> None:
     """It rolls away, from wherever place began: no handoff has a tax, its own effect is lacking."""
     studies = study(Faults(roll_share=SHARE))
-    assert not any(row["significant"] for row in taxes(studies).values())
+    assert not any(row.significant for row in taxes(studies).values())
     first = best(studies)
-    assert (first["kind"], first["from"], first["to"]) == ("effect", "place", "end")
-    assert first["ci_low"] < SHARE < first["ci_high"]
+    assert (first.kind, first.from_, first.to) == ("effect", "place", "end")
+    assert first.ci_low < SHARE < first.ci_high
     assert {c for c in blame.set_up_by(studies)} == {None}
     check_sums(studies)
 
@@ -121,21 +125,21 @@ def test_what_place_lets_go_too_high_is_an_effect_fault() -> None:
 def test_a_skill_that_sees_badly_fails_from_wherever_it_begins() -> None:
     studies = study(Faults(pick_fails=SHARE))
     found = taxes(studies)
-    assert not any(row["significant"] for row in found.values())
-    assert found["navigate pick"]["isolated"]["ci_low"] < 1.0 - SHARE
+    assert not any(row.significant for row in found.values())
+    assert found["navigate pick"].isolated.ci_low < 1.0 - SHARE
     first = best(studies)
-    assert (first["kind"], first["from"], first["to"]) == ("effect", "pick", "navigate")
-    assert first["ci_low"] < SHARE < first["ci_high"]
+    assert (first.kind, first.from_, first.to) == ("effect", "pick", "navigate")
+    assert first.ci_low < SHARE < first.ci_high
     check_sums(studies)
 
 
 def test_what_slipped_in_the_hand_is_laid_at_the_door_of_who_took_it() -> None:
     studies = study(Faults(slip_share=SHARE))
     row = taxes(studies)["navigate place"]
-    assert row["significant"] and row["ci_low"] < SHARE < row["ci_high"]
-    slip = {e["dimension"]: e for e in row["errors"]}["slip"]
-    assert slip["median_before_success"] < 0.02 < 0.1 < slip["median_before_failure"]
-    assert best(studies)["kind"] == "state" and best(studies)["ci_low"] > 0.0
+    assert row.significant and row.ci_low < SHARE < row.ci_high
+    slip = {e.dimension: e for e in row.errors}["slip"]
+    assert slip.median_before_success < 0.02 < 0.1 < slip.median_before_failure
+    assert best(studies).kind == "state" and best(studies).ci_low > 0.0
     culprits = [c for c in blame.set_up_by(studies) if c is not None]
     assert set(culprits) == {"pick"} and len(culprits) > 10
     check_sums(studies)
@@ -144,10 +148,10 @@ def test_what_slipped_in_the_hand_is_laid_at_the_door_of_who_took_it() -> None:
 def test_an_arm_that_stays_stretched_out_shows_in_the_error_of_its_rest() -> None:
     studies = study(Faults(arm_out_share=SHARE))
     row = taxes(studies)["navigate place"]
-    assert row["significant"] and row["ci_low"] < SHARE < row["ci_high"]
-    rest = {e["dimension"]: e for e in row["errors"]}["arm_rest"]
-    assert rest["median_before_success"] < 0.1 < 0.3 < rest["median_before_failure"]
-    assert best(studies)["kind"] == "state"
+    assert row.significant and row.ci_low < SHARE < row.ci_high
+    rest = {e.dimension: e for e in row.errors}["arm_rest"]
+    assert rest.median_before_success < 0.1 < 0.3 < rest.median_before_failure
+    assert best(studies).kind == "state"
     check_sums(studies)
 
 
@@ -179,9 +183,9 @@ def test_a_drawer_that_creeps_shut_is_a_fact_that_was_lost_on_the_way() -> None:
     episodes = drawer_episodes(80)
     studies = study(Faults(), home=Home(creeping), episodes=episodes, players=players)
     row = taxes(studies)["navigate pick"]
-    assert row["significant"] and row["ci_low"] < SHARE < row["ci_high"]
+    assert row.significant and row.ci_low < SHARE < row.ci_high
     first = best(studies, players)
-    assert (first["kind"], first["from"], first["to"]) == ("effect", "navigate", "pick")
+    assert (first.kind, first.from_, first.to) == ("effect", "navigate", "pick")
     check_sums(studies, players)
 
 
@@ -207,17 +211,17 @@ def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
     traces = [executor.run(episode) for episode in planted.episodes(100)]
     steps = [[outcome["steps"] for outcome in trace.outcomes()] for trace in traces]
     found = propagation.propagation(studies, steps)
-    late = [part for part in found["parts"] if part["kind"] == "time"]
-    assert late and all(part["used_by"] == "navigate" for part in late)
-    assert sum(part["value"] for part in late) > 0.3
-    assert sum(part["value"] for part in found["parts"]) == pytest.approx(found["loss"], abs=1e-12)
+    late = [part for part in found.parts if part.kind == "time"]
+    assert late and all(part.used_by == "navigate" for part in late)
+    assert sum(part.value for part in late) > 0.3
+    assert sum(part.value for part in found.parts) == pytest.approx(found.loss, abs=1e-12)
 
 
 @pytest.mark.slow
 def test_exits_that_are_start_states_of_the_next_skill_have_no_significant_tax() -> None:
     """Twelve agents without any fault of a handoff: hardly one may be found to have one."""
     found = [
-        any(row["significant"] for row in matrix.by_skills(studies))
+        any(row.significant for row in matrix.by_skills(studies))
         for studies in (
             study(Faults(drawn_exits=True), 60, hard_starts=True, seed=seed, repairs=False)
             for seed in range(100, 112)
@@ -312,19 +316,17 @@ def test_continuations_that_are_shared_are_those_that_would_have_been_run() -> N
 def test_what_was_never_there_is_not_lost_at_a_later_handoff() -> None:
     """With timeouts ignored the robot drives on without the object, and Place cannot begin."""
     studies = study(Faults(pick_fails=SHARE, place_fails=0.0), 40, end_on_timeout=False)
-    rows = {(r["kind"], r["from"], r["to"]): r for r in ranking.ranked(studies, PLAYERS)}
-    assert rows["effect", "pick", "navigate"]["ci_low"] > 0.0
-    assert rows["effect", "navigate", "place"]["gain"] == 0.0
-    assert rows["effect", "navigate", "place"]["shapley"] == 0.0
+    rows = {(r.kind, r.from_, r.to): r for r in ranking.ranked(studies, PLAYERS)}
+    assert rows["effect", "pick", "navigate"].ci_low > 0.0
+    assert rows["effect", "navigate", "place"].gain == 0.0
+    assert rows["effect", "navigate", "place"].shapley == 0.0
 
 
 def test_a_better_state_puts_nothing_into_the_hand() -> None:
     """Place starts with an object in the hand, which Pick, and no state, has to bring about."""
     studies = study(Faults(pick_fails=1.0), 5, end_on_timeout=False)
-    assert {row["gain"] for row in ranking.ranked(studies, PLAYERS) if row["kind"] == "state"} == {
-        0
-    }
-    assert ranking.repair_all(studies, PLAYERS)["effect"]["gain"] > 0.5
+    assert {row.gain for row in ranking.ranked(studies, PLAYERS) if row.kind == "state"} == {0}
+    assert ranking.repair_all(studies, PLAYERS)["effect"].gain > 0.5
 
 
 def test_a_step_that_may_not_begin_where_it_was_put_was_not_run_by_itself() -> None:
@@ -462,9 +464,9 @@ def test_the_split_of_the_loss_is_that_of_a_case_counted_by_hand() -> None:
     # By themselves 3/4 and 3/4; step 1 is reached in the first two: 2/2 by itself, 1/2 as it was.
     studies = hand_made("SSSS", "SFSS", "F-SF", "F-FS")
     found = propagation.propagation(studies)
-    assert found["measured"] == 0.25
-    assert found["product_isolated"] == pytest.approx(9 / 16)
-    parts = {(part["kind"], part["stage"]): part["value"] for part in found["parts"]}
+    assert found.measured == 0.25
+    assert found.product_isolated == pytest.approx(9 / 16)
+    parts = {(part.kind, part.stage): part.value for part in found.parts}
     assert parts["selection", 1] == pytest.approx(0.75 * (0.75 - 1.0))
     assert parts["tax", 0] == pytest.approx((0.75 - 0.5) * 1.0)
     assert parts["tax", 1] == pytest.approx(0.5 * (1.0 - 0.5))
@@ -477,15 +479,19 @@ def test_what_was_not_run_by_itself_says_nothing_of_a_tax() -> None:
         one["stages"][1]["isolated"] = None
     studies[0]["stages"][1]["time"] = studies[1]["stages"][1]["time"] = True
     found = propagation.propagation(studies)
-    parts = {(part["kind"], part["stage"]): part["value"] for part in found["parts"]}
-    assert sum(parts.values()) == pytest.approx(found["loss"]) == pytest.approx(0.0)
+    parts = {(part.kind, part.stage): part.value for part in found.parts}
+    assert sum(parts.values()) == pytest.approx(found.loss) == pytest.approx(0.0)
     # One of four had a pair that differed, and what it wanted was time; the other failed alone too.
     assert parts == {("selection", 1): pytest.approx(-0.25), ("time", 1): pytest.approx(0.25)}
 
 
 def test_without_repairs_none_is_said_to_be_useless() -> None:
     studies = hand_made("SSSS", "SFSS")
-    report = {"propagation": propagation.propagation(studies), "first_causes": [], "repairs": []}
+    report = structs.replace(
+        decode(Report, full_report()),
+        propagation=propagation.propagation(studies),
+        repairs=[],
+    )
     assert findings(report)[2] == "No repair of a handoff was run."
 
 
@@ -493,11 +499,9 @@ def test_of_plans_that_differ_the_most_frequent_one_is_split() -> None:
     one, other, third = hand_made("SSSS", "SFSS", "SSSS")
     third["stages"] = third["stages"][:1]
     found = propagation.propagation([third, one, other])
-    assert found["episodes"] == 2 and found["measured"] == 0.5
-    assert found["product_isolated"] == 1.0 and found["loss"] == 0.5
-    assert [(part["kind"], part["stage"], part["value"]) for part in found["parts"]] == [
-        ("tax", 1, 0.5)
-    ]
+    assert found.episodes == 2 and found.measured == 0.5
+    assert found.product_isolated == 1.0 and found.loss == 0.5
+    assert [(part.kind, part.stage, part.value) for part in found.parts] == [("tax", 1, 0.5)]
 
 
 def test_flow_leads_every_episode_to_one_end() -> None:

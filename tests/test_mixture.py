@@ -15,6 +15,7 @@ from test_skill_evaluator import Fake, recorded
 
 import skills.gym  # noqa: F401
 import tpsrl.sim
+from eval.analysing.schema import SkillReport
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import SkillSettings
 from skills.envs.environment import EnvOptions, SkillEnv
@@ -381,14 +382,14 @@ def test_a_skill_is_evaluated_where_another_left_it(tmp_path: Path) -> None:
     writer.finish({"version": "0.1", "slots": 12, "num_objects": 3})
     spec = f"bank:{tmp_path}/bank/navigate"
 
-    def report(*overrides: str) -> dict[str, Any]:
+    def report(*overrides: str) -> SkillReport:
         given = ["skill=pick", f"starts={spec}", "processes=1", f"out={tmp_path}/out", *overrides]
         return evaluate_skill(config.load(SkillSettings, given), Console(quiet=True), Fake)
 
     whole = report()
-    assert (whole["num_episodes"], whole["success"]["mean"]) == (4, 0.5)  # odd ones stand still
-    assert (whole["starts"], whole["num_objects"]) == (spec, 3)
-    assert report("num_episodes=3")["success"]["mean"] == 2 / 3
+    assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd ones stand still
+    assert (whole.starts, whole.num_objects) == (spec, 3)
+    assert report("num_episodes=3").success.mean == 2 / 3
     with pytest.raises(UserError, match="starts: there are 4, 5 requested"):
         report("num_episodes=5")
 

@@ -66,8 +66,8 @@ def test_a_class_with_the_shipped_network_does_what_the_shipped_policy_does(tmp_
         words = ["skill=pick", f"agent={agent}", "num_objects=4", "num_episodes=4", "processes=2"]
         report = evaluate_skill(config.load(SkillSettings, [*words, f"out={tmp_path / out}"]))
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
-    assert report["learned"]["pick"]["checkpoint"] == mine
-    assert report["learned"]["pick"]["privileged"] == []
+    assert report.learned["pick"].checkpoint == mine
+    assert report.learned["pick"].privileged == []
 
 
 def test_a_class_acts_in_a_plan(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ class Still:
     words = ["scenario=tidy_house", "num_episodes=1", "processes=1", "analysis_episodes=0"]
     own = f"skills.navigate={path}:Still"
     report = evaluate(config.load(EvalSettings, [*words, own, f"out={tmp_path / 'out'}"]))
-    assert report["agent"] == "mixed"
-    assert report["learned"]["navigate"]["privileged"]  # "full" has what no robot senses
+    assert report.agent == "mixed"
+    assert report.learned["navigate"].privileged  # "full" has what no robot senses
     episode = json.loads((tmp_path / "out" / "episodes.jsonl").read_text())
     assert episode["stages"][0]["ended_by"] == "skill_stop"  # at its fifth step
 

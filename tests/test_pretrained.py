@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 from test_evaluator import Fake, dataset, quiet
 from test_evaluator import settings as scenario_settings
@@ -11,6 +12,8 @@ from test_several import skill_report
 from test_skill_evaluator import recorded
 from tiny_policies import Acting, trained
 
+from eval.analysing.bounds import encode
+from eval.analysing.schema import ReportedPolicy, SkillReport
 from eval.presets import AgentPreset
 from eval.reporting import acting
 from eval.running import agents, reports
@@ -169,11 +172,11 @@ def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
         console = Console(record=True, width=200, file=log)
         report = evaluate_skill(skill_settings(tmp_path, "pick", f"agent={agent}"), console, Acting)
         sensors = told.removeprefix("pick ").replace("none", "")
-        assert report["learned"]["pick"]["privileged"] == [s for s in sensors.split(", ") if s]
+        assert report.learned["pick"].privileged == [s for s in sensors.split(", ") if s]
         line = f"privileged sensors of learned policies: {told}"
         assert line in console.export_text()
         assert line in (tmp_path / "out/report.html").read_text()
-        assert json.loads((tmp_path / "out/report.json").read_text()) == report
+        assert json.loads((tmp_path / "out/report.json").read_text()) == encode(report)
         again = Console(record=True, width=200, file=log)
         reports.rebuild(str(tmp_path / "out"), again)
         assert line in again.export_text()
@@ -198,16 +201,17 @@ def test_reports_on_scenarios_and_their_comparison_say_so_too(
 
 
 def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
-    def report(settings: Any, console: Console) -> dict[str, Any]:
-        policy = {"checkpoint": "x", "trained_steps": 5, "privileged": ["way"]}
-        return skill_report(settings, console) | {"learned": {settings.skill: policy}}
+    def report(settings: Any, console: Console) -> SkillReport:
+        policy = ReportedPolicy("x", 5, privileged=["way"])
+        learned = {settings.skill: policy}
+        return structs.replace(skill_report(settings, console), learned=learned)
 
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
     given = config.load(SkillsSettings, ["agent=zero", f"out={tmp_path}/out"])
     summary = evaluate_skills(given, console, report)
     told = "privileged sensors of learned policies: navigate way; pick way; "
     assert told in console.export_text() and told in (tmp_path / "out/report.html").read_text()
-    assert summary["learned"].keys() == set(registry.planned())
+    assert summary.learned.keys() == set(registry.planned())
 
 
 def test_a_report_of_before_says_nothing_of_sensors() -> None:

@@ -7,8 +7,9 @@ import pytest
 from kinematic_home import make_episode
 from rich.console import Console
 
+from eval.analysing import report as analysing
+from eval.analysing.bounds import decode, encode
 from eval.analysing.intervals import wilson
-from eval.analysing.report import summarise
 from eval.analysing.results import (
     EpisodeResult,
     Reading,
@@ -17,7 +18,8 @@ from eval.analysing.results import (
     from_trace,
     reached_goals,
 )
-from eval.reporting import page, table
+from eval.analysing.schema import ClutterMoved, Report, ScenarioRan, Spread, ViewBlocked
+from eval.reporting import pages, table
 from planner.execution.trace import Cause, Stage, StageMark, Trace
 from tpsrl.errors import UserError
 
@@ -64,54 +66,54 @@ def episode(index: int, done: int, margin: float = -0.1, **changes: Any) -> Epis
     return EpisodeResult(**(fields | changes))
 
 
-def render(report: dict[str, Any], results: Sequence[EpisodeResult]) -> str:
-    return page.render(report, [result.to_json() for result in results])
+def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> Report:
+    return analysing.summarise(ScenarioRan(**header), results)
 
 
 def test_stage_counts_are_those_of_a_hand_counted_case() -> None:
     # Four episodes: two whole, one stopped at the second stage, one at the first.
     report = summarise(HEADER, [episode(0, 3), episode(1, 3), episode(2, 1), episode(3, 0)])
-    counted = [(s["reached"], s["succeeded"], s["cumulative"]) for s in report["stages"]]
+    counted = [(s.reached, s.succeeded, s.cumulative) for s in report.stages]
     assert counted == [(4, 3, 0.75), (3, 2, 0.5), (2, 2, 0.5)]
-    assert report["stages"][1]["rate"] == 2 / 3
-    assert report["stages"][1]["ci_low"] == wilson(2, 3).ci_low
-    assert report["success"]["mean"] == 0.5
-    assert report["success"]["ci_high"] == wilson(2, 4).ci_high
+    assert report.stages[1].rate == 2 / 3
+    assert report.stages[1].ci_low == wilson(2, 3).ci_low
+    assert report.success.mean == 0.5
+    assert report.success.ci_high == wilson(2, 4).ci_high
 
 
 def test_product_of_conditional_rates_is_the_share_that_finished_the_plan() -> None:
     report = summarise(HEADER, [episode(0, 3), episode(1, 2), episode(2, 1), episode(3, 3)])
-    assert report["propagation"]["product_conditional"] == pytest.approx(0.5)
-    assert report["propagation"]["measured"] == 0.5
+    assert report.propagation.product_conditional == pytest.approx(0.5)
+    assert report.propagation.measured == 0.5
 
 
 def test_a_stage_that_nobody_reached_has_no_rate() -> None:
     report = summarise(HEADER, [episode(0, 0), episode(1, 0)])
-    last = report["stages"][2]
-    assert (last["reached"], last["rate"], last["ci_low"]) == (0, None, None)
-    assert report["propagation"]["product_conditional"] == 0.0
+    last = report.stages[2]
+    assert (last.reached, last.rate, last.ci_low) == (0, None, None)
+    assert report.propagation.product_conditional == 0.0
 
 
 def test_handoffs_join_consecutive_stages_and_leave_the_isolated_rate_open() -> None:
     report = summarise(HEADER, [episode(0, 3), episode(1, 1)])
-    first, second = report["handoffs"]
-    assert (first["from"], first["to"], first["n"]) == ("navigate 1", "pick 1", 2)
-    assert first["rate_after_handoff"] == 0.5
-    assert (second["from"], second["n"], second["rate_after_handoff"]) == ("pick 1", 1, 1.0)
-    assert first["rate_isolated"] is None and first["tax"] is None
+    first, second = report.handoffs
+    assert (first.from_, first.to, first.n) == ("navigate 1", "pick 1", 2)
+    assert first.rate_after_handoff == 0.5
+    assert (second.from_, second.n, second.rate_after_handoff) == ("pick 1", 1, 1.0)
+    assert first.rate_isolated is None and first.tax is None
 
 
 def test_equal_first_causes_are_counted_together_with_their_median_margin() -> None:
     results = [episode(0, 1, -0.1), episode(1, 1, -0.5), episode(2, 1, -0.2), episode(3, 0, -7.0)]
-    causes = summarise(HEADER, results)["first_causes"]
-    assert [(c["stage"], c["count"], c["margin"]) for c in causes] == [(1, 3, -0.2), (0, 1, -7.0)]
-    assert causes[0]["predicate"] == "holding" and causes[0]["reason"] == "timeout"
+    causes = summarise(HEADER, results).first_causes
+    assert [(c.stage, c.count, c.margin) for c in causes] == [(1, 3, -0.2), (0, 1, -7.0)]
+    assert causes[0].predicate == "holding" and causes[0].reason == "timeout"
 
 
 def test_every_failed_episode_is_in_exactly_one_first_cause() -> None:
     results = [episode(i, i % 4) for i in range(11)]
-    causes = summarise(HEADER, results)["first_causes"]
-    assert sum(c["count"] for c in causes) == sum(not r.success for r in results)
+    causes = summarise(HEADER, results).first_causes
+    assert sum(c.count for c in causes) == sum(not r.success for r in results)
 
 
 def test_stages_that_differ_between_episodes_are_kept_apart() -> None:
@@ -119,13 +121,13 @@ def test_stages_that_differ_between_episodes_are_kept_apart() -> None:
         1, 3, stages=(StageResult("open 1", "open", True, True, True, "success", 1, 4),)
     )
     report = summarise(HEADER, [episode(0, 3), other])
-    assert [s["name"] for s in report["stages"]] == ["navigate 1", "open 1", "pick 1", "navigate 2"]
-    assert report["propagation"]["product_conditional"] is None
+    assert [s.name for s in report.stages] == ["navigate 1", "open 1", "pick 1", "navigate 2"]
+    assert report.propagation.product_conditional is None
 
 
 def test_spread_uses_the_nearest_rank() -> None:
     report = summarise(HEADER, [episode(i, 3) for i in range(10)])
-    assert report["steps"] == {"mean": 550.0, "median": 550.0, "p90": 900, "max": 1000}
+    assert report.steps == Spread(550.0, 550.0, 900, 1000)
 
 
 def test_skill_and_plan_are_counted_apart_where_they_disagree() -> None:
@@ -134,22 +136,22 @@ def test_skill_and_plan_are_counted_apart_where_they_disagree() -> None:
 
     pairs = [(True, True), (True, False), (True, False), (False, True), (False, False)]
     results = [episode(i, 3, stages=stages(*pair)) for i, pair in enumerate(pairs)]
-    (row,) = summarise(HEADER, results)["stages"]
-    assert (row["succeeded"], row["skill_succeeded"]) == (3, 2)
-    assert (row["only_predicates"], row["only_skill"]) == (2, 1)
-    assert (row["rate"], row["skill_rate"]) == (3 / 5, 2 / 5)
-    assert row["skill_ci_low"] == wilson(2, 5).ci_low
-    html = render(summarise(HEADER, results), results)
+    (row,) = summarise(HEADER, results).stages
+    assert (row.succeeded, row.skill_succeeded) == (3, 2)
+    assert (row.only_predicates, row.only_skill) == (2, 1)
+    assert (row.rate, row.skill_rate) == (3 / 5, 2 / 5)
+    assert row.skill_ci_low == wilson(2, 5).ci_low
+    html = pages.scenario(summarise(HEADER, results), results)
     assert "3 of 5, skill 2, 3 differ" in html
 
 
 def test_stage_goals_are_rated_over_the_episodes_whose_plan_has_them() -> None:
     goals = [{"stage_1": True}, {"stage_1": True, "stage_2": False}, {"stage_1": False}]
     results = [episode(i, 3, stage_goals=found) for i, found in enumerate(goals)]
-    rows = summarise(HEADER, results)["stage_goals"]
-    counted = [(row["name"], row["reached"], row["episodes"], row["rate"]) for row in rows]
+    rows = summarise(HEADER, results).stage_goals
+    counted = [(row.name, row.reached, row.episodes, row.rate) for row in rows]
     assert counted == [("stage_1", 2, 3, 2 / 3), ("stage_2", 0, 1, 0.0)]
-    assert rows[0]["ci_high"] == wilson(2, 3).ci_high
+    assert rows[0].ci_high == wilson(2, 3).ci_high
 
 
 def trace(**changes: Any) -> Trace:
@@ -176,7 +178,9 @@ def test_stage_goals_count_by_the_protocols_rule() -> None:
 
 def test_page_shows_every_value_of_the_protocol_and_marks_the_changed_ones() -> None:
     results = [episode(0, 3)]
-    html = render(summarise(HEADER | {"protocol_changes": {"limits.total": 1}}, results), results)
+    html = pages.scenario(
+        summarise(HEADER | {"protocol_changes": {"limits.total": 1}}, results), results
+    )
     rows = [row for row in html.split("<tr>") if "<code>limits.total</code>" in row]
     assert len(rows) == 1 and "5000" in rows[0] and "changed" in rows[0]
     assert "<code>skills.reach</code>" in html and html.count(">changed<") == 1
@@ -184,7 +188,7 @@ def test_page_shows_every_value_of_the_protocol_and_marks_the_changed_ones() -> 
 
 def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
     results = [episode(0, 3, video="videos/a.mp4"), episode(1, 1)]
-    html = render(summarise(HEADER, results), results)
+    html = pages.scenario(summarise(HEADER, results), results)
     assert not re.search("https?:", html) and "<script" not in html and "<link" not in html
     body = html[html.index("<main>") : html.index("</main>") + 7].replace("video controls", "video")
     tree = xml.etree.ElementTree.fromstring(body)
@@ -194,14 +198,14 @@ def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
 
 def test_page_shows_names_as_text_not_as_markup() -> None:
     results = [episode(0, 1, id="<b>bold</b>")]
-    html = render(summarise(HEADER, results), results)
+    html = pages.scenario(summarise(HEADER, results), results)
     assert "&lt;b&gt;bold&lt;/b&gt;" in html and "<b>bold" not in html
 
 
 def test_page_says_when_the_protocol_was_changed() -> None:
     results = [episode(0, 3)]
     header = HEADER | {"protocol_changes": {"limits.total": 4000}}
-    assert "limits.total=4000" in render(summarise(header, results), results)
+    assert "limits.total=4000" in pages.scenario(summarise(header, results), results)
 
 
 def test_table_names_stages_causes_and_success(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,16 +227,16 @@ def both(index: int, ending: bool, ignored: bool | None, out: bool = True) -> Ep
 def test_success_stands_there_with_timeouts_ending_the_episode_and_with_timeouts_ignored() -> None:
     results = [both(0, True, True, out=False), both(1, False, True), both(2, False, False)]
     report = summarise(HEADER | {"protocol_values": {"limits.end_on_timeout": True}}, results)
-    found = report["timeouts"]
-    assert (found["episodes"], found["ending"]["mean"], found["ignored"]["mean"]) == (
+    found = report.timeouts
+    assert (found.episodes, found.ending.mean, found.ignored.mean) == (
         2,
         1 / 3,
         2 / 3,
     )
-    assert found["ignored"]["ci_low"] == wilson(2, 3).ci_low
-    assert "This protocol ends the episode; what comes then is run" in found["how"]
-    html = render(report, results)
-    assert 'it is ignored</td><td class="n">66.7%' in html and found["how"][:40] in html
+    assert found.ignored.ci_low == wilson(2, 3).ci_low
+    assert "This protocol ends the episode; what comes then is run" in found.how
+    html = pages.scenario(report, results)
+    assert 'it is ignored</td><td class="n">66.7%' in html and found.how[:40] in html
 
 
 def test_where_the_episode_was_not_carried_on_there_is_no_rate_with_timeouts_ignored(
@@ -240,11 +244,11 @@ def test_where_the_episode_was_not_carried_on_there_is_no_rate_with_timeouts_ign
 ) -> None:
     results = [both(0, True, True, out=False), both(1, False, None)]
     report = summarise(HEADER, results)
-    assert report["timeouts"]["ignored"] is None and report["timeouts"]["ending"]["mean"] == 0.5
+    assert report.timeouts.ignored is None and report.timeouts.ending.mean == 0.5
     table.show(Console(width=100), report)
     printed = capsys.readouterr().out
     assert "timeouts ending 50.0%, ignored -; skills ran out of steps in 1 of 2 episodes" in printed
-    assert "not run" in render(report, results)
+    assert "not run" in pages.scenario(report, results)
 
 
 def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted(
@@ -252,8 +256,7 @@ def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted
 ) -> None:
     results = [both(index, True, True, out=False) for index in range(3)]
     report = summarise(HEADER, results)
-    expected = {"mean": 1 / 3, "none": 2 / 3, "objects": 25, "targets": 0}
-    assert report["clutter_moved"] == expected
+    assert report.clutter_moved == ClutterMoved(mean=1 / 3, none=2 / 3, objects=25, targets=0)
     table.show(Console(width=100), report)
     assert "clutter moved by over 0.1 m: 0.33 of 25 on average, none in 66.7%" in (
         capsys.readouterr().out
@@ -263,8 +266,8 @@ def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted
 def test_blocked_views_are_averaged_over_the_episodes_that_looked() -> None:
     results = [episode(0, 3, view_blocked=0.5), episode(1, 3, view_blocked=0.0), episode(2, 0)]
     report = summarise(HEADER, results)
-    assert report["view_blocked"] == {"mean": 0.25, "episodes": 2}
-    assert "of looks while holding blocked" in render(report, results)
+    assert report.view_blocked == ViewBlocked(0.25, 2)
+    assert "of looks while holding blocked" in pages.scenario(report, results)
 
 
 def test_results_and_reports_written_before_can_still_be_shown(
@@ -272,10 +275,12 @@ def test_results_and_reports_written_before_can_still_be_shown(
 ) -> None:
     results = [episode(0, 3), episode(1, 1)]
     report = summarise(HEADER, results)
-    assert report["timeouts"] is None and report["clutter_moved"] is None
-    for key in ("timeouts", "clutter_moved", "view_blocked"):
-        del report[key]
-    render(report, results)
+    assert report.timeouts is None and report.clutter_moved is None
+    written = encode(report)
+    for key in ("timeouts", "clutter_moved", "view_blocked", "interactions", "handoffs"):
+        del written[key]
+    report = decode(Report, written)
+    pages.scenario(report, results)
     table.show(Console(width=100), report)
     assert "clutter" not in capsys.readouterr().out
 

@@ -4,8 +4,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from rich.console import Console
+from test_report import HEADER, episode, summarise
 
+from eval.analysing.bounds import decode, encode
+from eval.analysing.intervals import Rate
+from eval.analysing.schema import (
+    ClutterMoved,
+    Forces,
+    Report,
+    SkillRan,
+    SkillReport,
+    Spread,
+    TimeoutRates,
+)
 from eval.running.several import evaluate_scenarios, evaluate_skills
 from eval.settings import AllSettings, SkillsSettings
 from skills.registry import planned
@@ -13,47 +26,59 @@ from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world.scenarios import benchmark_names
 
-SPREAD = {"mean": 150.0, "median": 140.0, "p90": 200, "max": 210}
-FORCE = {"peak_n": SPREAD, "total_n": SPREAD}
+SPREAD = Spread(150.0, 140.0, 200, 210)
+FORCES = Forces(SPREAD, SPREAD)
 
 
-def stage(index: int, cumulative: float, only_predicates: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"index": index, "cumulative": cumulative, "reached": 4}
-    return row | {"only_predicates": only_predicates, "only_skill": 1}
-
-
-def scenario_report(settings: Any, console: Console) -> dict[str, Any]:
+def scenario_report(settings: Any, console: Console) -> Report:
     """What an evaluation of four episodes would report."""
-    good = len(settings.scenario.name) % 4
-    return {
-        "num_episodes": 4,
-        "success": {"mean": good / 4, "ci_low": 0.1, "ci_high": 0.9},
-        "goals_met": 0.75,
-        "stages": [stage(0, 1.0, 2), stage(1, 0.5, 0)],
-        "steps": SPREAD,
-        "force": FORCE,
-    }
+    report = summarise(HEADER, [episode(0, 3)])
+    stages = [
+        structs.replace(
+            report.stages[0],
+            index=index,
+            cumulative=share,
+            reached=4,
+            only_predicates=2,
+            only_skill=1,
+        )
+        for index, share in enumerate((1.0, 0.5))
+    ]
+    return structs.replace(
+        report,
+        num_episodes=4,
+        success=Rate(len(settings.scenario.name) % 4 / 4, 0.1, 0.9),
+        goals_met=0.75,
+        stages=stages,
+        steps=SPREAD,
+        force=FORCES,
+    )
 
 
-def skill_report(settings: Any, console: Console) -> dict[str, Any]:
-    return {
-        "num_episodes": 2,
-        "success": {"mean": 1.0, "ci_low": 0.3, "ci_high": 1.0},
-        "ends": {"success": 2},
-        "steps": SPREAD,
-        "force": FORCE,
-        "reward": SPREAD,
-    }
+def skill_report(settings: Any, console: Console) -> SkillReport:
+    ran = {key: value for key, value in HEADER.items() if key != "scenario"}
+    ran |= {"skill": settings.skill, "dataset": "0"}
+    return SkillReport(
+        **structs.asdict(decode(SkillRan, ran)),
+        num_episodes=2,
+        success=Rate(1.0, 0.3, 1.0),
+        ends={"success": 2},
+        parts=[],
+        first_causes=[],
+        steps=SPREAD,
+        force=FORCES,
+        reward=SPREAD,
+    )
 
 
 def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path: Path) -> None:
     settings = config.load(AllSettings, ["protocol=m3", f"out={tmp_path}"])
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, scenario_report)
-    assert [row["name"] for row in summary["runs"]] == benchmark_names()
-    assert summary["protocol"] == "m3" and "4 episodes each" in console.export_text(clear=False)
-    assert summary["protocol_values"]["skills.pick.rest_m"] == 0.05
-    assert json.loads((tmp_path / "report.json").read_text()) == summary
+    assert [row.name for row in summary.runs] == benchmark_names()
+    assert summary.protocol == "m3" and "4 episodes each" in console.export_text(clear=False)
+    assert summary.protocol_values["skills.pick.rest_m"] == 0.05
+    assert json.loads((tmp_path / "report.json").read_text()) == encode(summary)
     html = (tmp_path / "report.html").read_text()
     xml.etree.ElementTree.fromstring(html[html.index("<main>") : html.index("</main>") + 7])
     assert all(f'href="{name}/report.html"' in html for name in benchmark_names())
@@ -63,15 +88,17 @@ def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path
 
 
 def test_the_table_of_all_scenarios_has_both_readings_of_timeouts(tmp_path: Path) -> None:
-    def report(settings: Any, console: Console) -> dict[str, Any]:
-        both = {"ending": {"mean": 0.25}, "ignored": {"mean": 0.5}, "episodes": 1}
-        moved = {"mean": 0.75, "none": 0.5, "objects": 25, "targets": 0}
-        return scenario_report(settings, console) | {"timeouts": both, "clutter_moved": moved}
+    def report(settings: Any, console: Console) -> Report:
+        both = TimeoutRates(1, {}, Rate(0.25, 0.1, 0.9), Rate(0.5, 0.1, 0.9), "")
+        moved = ClutterMoved(0.75, 0.5, 25, 0)
+        return structs.replace(
+            scenario_report(settings, console), timeouts=both, clutter_moved=moved
+        )
 
     settings = config.load(AllSettings, [f"out={tmp_path}"])
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, report)
-    assert {row["timeouts"]["ending"]["mean"] for row in summary["runs"]} == {0.25}
+    assert {row.timeouts.ending.mean for row in summary.runs if row.timeouts} == {0.25}
     rows = [line.split() for line in console.export_text().splitlines()]
     (row,) = (cells for cells in rows if cells[:1] == ["prepare_groceries"])
     assert row[1:] == ["25.0%", "10-90%", "25/50%", "75.0%", "1.5/2", "150", "0.8"]
@@ -82,7 +109,7 @@ def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
     overrides = ["protocol=m3", "num_episodes=3", "seed=5", f"out={tmp_path}"]
     seen = []
 
-    def run(settings: Any, console: Console) -> dict[str, Any]:
+    def run(settings: Any, console: Console) -> Report:
         seen.append((settings.scenario.name, settings.out, settings.num_episodes, settings.seed))
         return scenario_report(settings, console)
 
@@ -95,8 +122,8 @@ def test_all_skills_stand_in_one_table(tmp_path: Path) -> None:
     settings = config.load(SkillsSettings, ["agent=zero", f"out={tmp_path}"])
     console = Console(record=True, width=120)
     summary = evaluate_skills(settings, console, skill_report)
-    assert [row["name"] for row in summary["runs"]] == list(planned())
-    assert summary["agent"] == "zero" and "reward" in console.export_text()
+    assert [row.name for row in summary.runs] == list(planned())
+    assert summary.agent == "zero" and "reward" in console.export_text()
 
 
 def test_an_output_folder_that_cannot_be_written_is_refused_before_any_run(tmp_path: Path) -> None:

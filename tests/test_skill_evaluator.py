@@ -8,8 +8,11 @@ from typing import Any
 import kinematic_home as fake
 import numpy as np
 import pytest
+from msgspec import structs
 from rich.console import Console
 
+from eval.analysing.bounds import decode, encode
+from eval.analysing.schema import SkillPart, SkillRan
 from eval.analysing.skill_results import SkillResult
 from eval.reporting import words
 from eval.running import agents, reports
@@ -44,6 +47,25 @@ class Fake:
     def work(self, job: SkillJob) -> SkillOutcome:
         odd = int(job.episode.id[-1]) % 2 == 1
         return run_job(self.settings, Home(), fake.Idle() if odd else fake.Grab(), job)
+
+
+RAN = decode(
+    SkillRan,
+    {
+        "skill": "pick",
+        "title": "Pick",
+        "protocol": "habitat",
+        "protocol_changes": {},
+        "protocol_values": {},
+        "engine": "mujoco",
+        "split": "val",
+        "seed": 0,
+        "version": "0",
+        "agent": "scripted",
+        "learned": {},
+        "dataset": "0",
+    },
+)
 
 
 def start(index: int = 0) -> Start:
@@ -126,12 +148,14 @@ def test_means_of_drives_have_intervals_where_drives_differ():
     found = path_intervals(ways)
     assert found is not None and found.keys() == {"spl"}
     # A share of one half of 100 runs: 0.5 -+ 1.96 x 0.05.
-    assert found["spl"]["ci_low"] == pytest.approx(0.40, abs=0.015)
-    assert found["spl"]["ci_high"] == pytest.approx(0.60, abs=0.015)
+    assert found["spl"].ci_low == pytest.approx(0.40, abs=0.015)
+    assert found["spl"].ci_high == pytest.approx(0.60, abs=0.015)
     assert path_intervals([]) is None
-    told = {"path": {"spl": 0.5, "driven_m": 2.0}, "path_intervals": found}
-    assert words.driving(told)[:2] == ("SPL", "0.50") and words.driving(told)[2].count(" to ") == 1
-    assert words.driving({"path": {"spl": 0.5}}) == ("SPL", "0.50", "")  # of an older report
+    result = run("navigate", fake.Idle(), "protocol.alone.navigate.steps=1")
+    report = structs.replace(summarise(RAN, [result]), path={"spl": 0.5}, path_intervals=None)
+    assert words.driving(report) == ("SPL", "0.50", "")  # of an older report
+    told = words.driving(structs.replace(report, path_intervals=found))
+    assert told is not None and told[:2] == ("SPL", "0.50") and told[2].count(" to ") == 1
 
 
 def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):
@@ -140,13 +164,13 @@ def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):
     out = tmp_path / "out"
     chosen = settings("pick", f"starts={file}", f"out={out}", "processes=1", "videos=1")
     report = evaluate_skill(chosen, Console(quiet=True), Fake)
-    assert json.loads((out / "report.json").read_text()) == report
-    assert report["num_episodes"] == 3 and report["success"]["mean"] == 2 / 3
-    assert report["ends"] == {"success": 2, "timeout": 1}
-    assert [(c["predicate"], c["count"]) for c in report["first_causes"]] == [("holding", 1)]
-    assert report["protocol"] == "habitat"
-    assert report["num_objects"] == len(start().episode.objects)
-    assert report["protocol_values"]["alone.pick.steps"] == 300
+    assert json.loads((out / "report.json").read_text()) == encode(report)
+    assert report.num_episodes == 3 and report.success.mean == 2 / 3
+    assert report.ends == {"success": 2, "timeout": 1}
+    assert [(c.predicate, c.count) for c in report.first_causes] == [("holding", 1)]
+    assert report.protocol == "habitat"
+    assert report.num_objects == len(start().episode.objects)
+    assert report.protocol_values["alone.pick.steps"] == 300
     records = [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
     assert [r["success"] for r in records] == [True, False, True]
     assert (out / "videos" / "0000.mp4").stat().st_size > 0
@@ -195,10 +219,10 @@ def test_parts_count_how_often_they_held_and_what_the_others_lacked():
         )
         for margin in lacking
     ]
-    expected = {"name": "rest", "unit": "m", "held": 1, "runs": 3, "median_lacking": -0.3}
-    assert parts(results) == [pytest.approx(expected)]
-    summary = summarise({}, results)
-    assert summary["success"]["mean"] == 0.0 and summary["path"] is None
+    (row,) = parts(results)
+    assert row == SkillPart("rest", "m", 1, 3, pytest.approx(-0.3))
+    summary = summarise(RAN, results)
+    assert summary.success.mean == 0.0 and summary.path is None
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 Each is None where no episode says anything of it, as in results that were written before.
 """
 
-import dataclasses
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
-from eval.analysing.intervals import wilson
+from eval.analysing.intervals import Rate, wilson
 from eval.analysing.results import EpisodeResult
+from eval.analysing.schema import ClutterMoved, ScenarioRan, TimeoutRates, ViewBlocked
 
 _HOW = (
     "An episode ends where a skill first runs out of its steps, or where it gives up or cannot "
@@ -20,7 +19,7 @@ _ENDS = "This protocol ends the episode"
 _GOES_ON = "This protocol goes on; where it would have ended is judged in passing."
 
 
-def timeouts(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[str, Any] | None:
+def timeouts(header: ScenarioRan, results: Sequence[EpisodeResult]) -> TimeoutRates | None:
     """Success by both readings, with intervals, and in how many episodes they part, and why.
 
     `ignored` is None unless every episode in which a skill ran out of steps was carried on.
@@ -28,21 +27,21 @@ def timeouts(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[s
     known = [result.timeouts for result in results if result.timeouts is not None]
     if len(known) < len(results):
         return None
-    ends = bool(header.get("protocol_values", {}).get("limits.end_on_timeout"))
+    ends = bool(header.protocol_values.get("limits.end_on_timeout"))
     firsts = [reading.first.reason for reading in known if reading.first is not None]
     ignored = [reading.ignored for reading in known if reading.ignored is not None]
     whole = len(ignored) == len(known)
     then = "; what comes then is run all the same, and kept apart." if whole else "."
-    return {
-        "episodes": len(firsts),
-        "reasons": {reason: firsts.count(reason) for reason in sorted(set(firsts))},
-        "ending": _rate([reading.ending.success for reading in known]),
-        "ignored": _rate([reading.success for reading in ignored]) if whole else None,
-        "how": _HOW + (_ENDS + then if ends else _GOES_ON),
-    }
+    return TimeoutRates(
+        episodes=len(firsts),
+        reasons={reason: firsts.count(reason) for reason in sorted(set(firsts))},
+        ending=_rate([reading.ending.success for reading in known]),
+        ignored=_rate([reading.success for reading in ignored]) if whole else None,
+        how=_HOW + (_ENDS + then if ends else _GOES_ON),
+    )
 
 
-def clutter_moved(results: Sequence[EpisodeResult]) -> dict[str, Any] | None:
+def clutter_moved(results: Sequence[EpisodeResult]) -> ClutterMoved | None:
     """Objects that are no targets and ended more than 0.1 m from where they were.
 
     `mean` of an episode's `objects` (mean), `none` the share of episodes without any, `targets` the
@@ -52,19 +51,19 @@ def clutter_moved(results: Sequence[EpisodeResult]) -> dict[str, Any] | None:
     if not known:
         return None
     moved = [result.clutter_moved or 0 for result in known]
-    return {
-        "mean": statistics.fmean(moved),
-        "none": moved.count(0) / len(moved),
-        "objects": statistics.fmean(result.clutter or 0 for result in known),
-        "targets": statistics.fmean(result.targets_moved or 0 for result in known),
-    }
+    return ClutterMoved(
+        mean=statistics.fmean(moved),
+        none=moved.count(0) / len(moved),
+        objects=statistics.fmean(result.clutter or 0 for result in known),
+        targets=statistics.fmean(result.targets_moved or 0 for result in known),
+    )
 
 
-def view_blocked(shares: Sequence[float | None]) -> dict[str, Any] | None:
+def view_blocked(shares: Sequence[float | None]) -> ViewBlocked | None:
     """The mean share of blocked looks over the `episodes` with an object in the hand."""
     known = [share for share in shares if share is not None]
-    return {"mean": statistics.fmean(known), "episodes": len(known)} if known else None
+    return ViewBlocked(statistics.fmean(known), len(known)) if known else None
 
 
-def _rate(successes: Sequence[bool]) -> dict[str, Any]:
-    return dataclasses.asdict(wilson(sum(successes), len(successes)))
+def _rate(successes: Sequence[bool]) -> Rate:
+    return wilson(sum(successes), len(successes))

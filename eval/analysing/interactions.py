@@ -4,15 +4,16 @@ The VER paper's NavPick and NavPickNavPlace: with them an agent that has no skil
 held against one that has.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from eval.analysing.intervals import wilson
 from eval.analysing.results import EpisodeResult, StageResult
+from eval.analysing.schema import Interactions, ObjectRates, Travelled
 
 
-def of_objects(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+def of_objects(results: Sequence[EpisodeResult]) -> Interactions:
     """For the objects of a plan, in the order of their turns, and for all of them together.
 
     `turns` counts the episodes in which the object's turn came. `nav_pick` is the share of them in
@@ -26,29 +27,25 @@ def of_objects(results: Sequence[EpisodeResult]) -> dict[str, Any]:
             group = found.setdefault(turn, [])
             if any(stage.reached for stage in stages):
                 group.append((any(stage.in_hand for stage in stages), _placed(stages)))
-    objects = [{"object": turn, **_rates(found[turn])} for turn in sorted(found)]
-    return {"objects": objects, "all": _rates([both for group in found.values() for both in group])}
+    objects = [_rates(found[turn], turn) for turn in sorted(found)]
+    return Interactions(objects, _rates([both for group in found.values() for both in group]))
 
 
-def travelled_m(results: Sequence[EpisodeResult]) -> dict[str, dict[str, Any]]:
+def travelled_m(results: Sequence[EpisodeResult]) -> dict[str, Travelled]:
     """For each skill that ran: how often it did, and the mean path of the base in metres."""
     runs: dict[str, int] = {}
     metres: dict[str, float] = {}
     for stage in (stage for result in results for stage in result.stages if stage.attempts):
         runs[stage.skill] = runs.get(stage.skill, 0) + stage.attempts
         metres[stage.skill] = metres.get(stage.skill, 0.0) + stage.travelled_m
-    return {name: {"runs": runs[name], "mean": metres[name] / runs[name]} for name in sorted(runs)}
+    return {name: Travelled(runs[name], metres[name] / runs[name]) for name in sorted(runs)}
 
 
 def _placed(stages: Sequence[StageResult]) -> bool:
     return any(stage.succeeded for stage in stages if stage.purpose == "object_at")
 
 
-def _rates(outcomes: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+def _rates(outcomes: Sequence[tuple[bool, bool]], turn: int | UnsetType = UNSET) -> ObjectRates:
     count = len(outcomes)
-    picked, placed = (sum(o[part] for o in outcomes) for part in (0, 1))
-    return {
-        "turns": count,
-        "nav_pick": dataclasses.asdict(wilson(picked, count)),
-        "nav_pick_nav_place": dataclasses.asdict(wilson(placed, count)),
-    }
+    picked, placed = (wilson(sum(o[part] for o in outcomes), count) for part in (0, 1))
+    return ObjectRates(object=turn, turns=count, nav_pick=picked, nav_pick_nav_place=placed)

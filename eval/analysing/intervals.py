@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from eval.analysing.bounds import Share
+
 Z95 = 1.959963984540054  # the 0.975 quantile of the normal distribution
 
 
@@ -10,9 +12,9 @@ Z95 = 1.959963984540054  # the 0.975 quantile of the normal distribution
 class Rate:
     """k successes among n trials, with an interval; all three are None where n is 0."""
 
-    mean: float | None
-    ci_low: float | None
-    ci_high: float | None
+    mean: Share | None
+    ci_low: Share | None
+    ci_high: Share | None
 
 
 def wilson(successes: int, trials: int, z: float = Z95) -> Rate:

@@ -1,10 +1,9 @@
-"""From the results of the episodes to `report.json`: rates with intervals, and first causes.
+"""From the results of the episodes to their report: rates with intervals, and first causes.
 
 The report is a pure function of its header and the results, so that the same seed gives the same
 report however many processes ran the episodes; times are kept elsewhere.
 """
 
-import dataclasses
 import itertools
 import math
 import statistics
@@ -12,9 +11,22 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from eval.analysing import extras, interactions
 from eval.analysing.intervals import wilson
 from eval.analysing.results import EpisodeResult, StageResult, generic
+from eval.analysing.schema import (
+    CauseRow,
+    Forces,
+    GoalRow,
+    HandoffRow,
+    Propagation,
+    Report,
+    ScenarioRan,
+    Spread,
+    StageRow,
+)
 from planner.execution.trace import Cause
 
 
@@ -27,6 +39,20 @@ class HasCause(Protocol):
         ...
 
 
+class HasForces(Protocol):
+    """A result with forces in newton."""
+
+    @property
+    def force_peak_n(self) -> float:
+        """The largest of a control step."""
+        ...
+
+    @property
+    def force_total_n(self) -> float:
+        """The sum over control steps."""
+        ...
+
+
 class HasStages(Protocol):
     """A result that says how each stage of its plan ended."""
 
@@ -36,47 +62,37 @@ class HasStages(Protocol):
         ...
 
 
-def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> dict[str, Any]:
-    """The report of at least one episode, as JSON types.
+def summarise(header: ScenarioRan, results: Sequence[EpisodeResult]) -> Report:
+    """The report of at least one episode.
 
-    Keys beside the header's: `success`, `goals_met` (share of the objects that are at their goals
-    at the end), `timeouts`, `stages`, `stage_goals`, `handoffs`, `propagation`, `first_causes`,
-    `steps`, `force`, `interactions` and `travelled_m` (see `eval.analysing.interactions`),
-    `clutter_moved` and `view_blocked` (see `eval.analysing.extras`). What needs
-    skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`, `loss`) is
-    None here: a chain alone cannot measure it.
+    What needs skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`,
+    `loss`) is None here: a chain alone cannot measure it.
     """
     stages, links = stage_rates(results), handoffs(results)
     successes = [r.success for r in results]
-    return {
-        **header,
-        "num_episodes": len(results),
-        "success": dataclasses.asdict(wilson(sum(successes), len(successes))),
-        "goals_met": sum(r.goals_met for r in results) / max(1, sum(r.goals for r in results)),
-        "timeouts": extras.timeouts(header, results),
-        "stages": stages,
-        "stage_goals": goal_rates(results),
-        "handoffs": links,
-        "propagation": {
-            "measured": sum(successes) / len(successes),
-            "product_isolated": None,
-            "product_conditional": _product(stages, links),
-            "loss": None,
-        },
-        "first_causes": first_causes(results),
-        "steps": spread([r.steps for r in results]),
-        "force": {
-            "peak_n": spread([r.force_peak_n for r in results]),
-            "total_n": spread([r.force_total_n for r in results]),
-        },
-        "interactions": interactions.of_objects(results),
-        "travelled_m": interactions.travelled_m(results),
-        "clutter_moved": extras.clutter_moved(results),
-        "view_blocked": extras.view_blocked([r.view_blocked for r in results]),
-    }
+    return Report(
+        **structs.asdict(header),
+        num_episodes=len(results),
+        success=wilson(sum(successes), len(successes)),
+        goals_met=sum(r.goals_met for r in results) / max(1, sum(r.goals for r in results)),
+        timeouts=extras.timeouts(header, results),
+        stages=stages,
+        stage_goals=goal_rates(results),
+        handoffs=links,
+        propagation=Propagation(
+            measured=sum(successes) / len(successes), product_conditional=_product(stages, links)
+        ),
+        first_causes=first_causes(results),
+        steps=spread([r.steps for r in results]),
+        force=forces(results),
+        interactions=interactions.of_objects(results),
+        travelled_m=interactions.travelled_m(results),
+        clutter_moved=extras.clutter_moved(results),
+        view_blocked=extras.view_blocked([r.view_blocked for r in results]),
+    )
 
 
-def stage_rates(results: Sequence[HasStages]) -> list[dict[str, Any]]:
+def stage_rates(results: Sequence[HasStages]) -> list[StageRow]:
     """For each stage of the plan: how many episodes ran it, and how many of these did it.
 
     `rate` is succeeded / reached with its Wilson interval, by the plan's predicates. `skill_rate`
@@ -98,21 +114,31 @@ def stage_rates(results: Sequence[HasStages]) -> list[dict[str, Any]]:
         reached = [o for o, _ in outcomes if o.reached]
         succeeded = sum(o.succeeded for o in reached)
         rate = wilson(succeeded, len(reached))
-        row: dict[str, Any] = {"index": index, "name": name, "skill": skill}
-        row |= {"reached": len(reached), "succeeded": succeeded, "rate": rate.mean}
-        row |= {"ci_low": rate.ci_low, "ci_high": rate.ci_high}
-        row["cumulative"] = sum(whole for _, whole in outcomes) / len(results)
-        row["skill_succeeded"] = sum(o.skill_success for o in reached)
-        skill_rate = wilson(row["skill_succeeded"], len(reached))
-        row |= {"skill_rate": skill_rate.mean}
-        row |= {"skill_ci_low": skill_rate.ci_low, "skill_ci_high": skill_rate.ci_high}
-        row["only_predicates"] = sum(o.succeeded and not o.skill_success for o in reached)
-        row["only_skill"] = sum(o.skill_success and not o.succeeded for o in reached)
-        rows.append(row)
+        by_skill = sum(o.skill_success for o in reached)
+        skill_rate = wilson(by_skill, len(reached))
+        rows.append(
+            StageRow(
+                index=index,
+                name=name,
+                skill=skill,
+                reached=len(reached),
+                succeeded=succeeded,
+                rate=rate.mean,
+                ci_low=rate.ci_low,
+                ci_high=rate.ci_high,
+                cumulative=sum(whole for _, whole in outcomes) / len(results),
+                skill_succeeded=by_skill,
+                skill_rate=skill_rate.mean,
+                skill_ci_low=skill_rate.ci_low,
+                skill_ci_high=skill_rate.ci_high,
+                only_predicates=sum(o.succeeded and not o.skill_success for o in reached),
+                only_skill=sum(o.skill_success and not o.succeeded for o in reached),
+            )
+        )
     return rows
 
 
-def goal_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+def goal_rates(results: Sequence[EpisodeResult]) -> list[GoalRow]:
     """For each named stage goal, in the order of the plan: in how many episodes it was reached.
 
     `episodes` are those whose plan has the goal; `rate` is reached / episodes, with its interval.
@@ -124,12 +150,12 @@ def goal_rates(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
     rows = []
     for name, outcomes in groups.items():
         rate = wilson(sum(outcomes), len(outcomes))
-        row = {"name": name, "episodes": len(outcomes), "reached": sum(outcomes)}
-        rows.append(row | {"rate": rate.mean, "ci_low": rate.ci_low, "ci_high": rate.ci_high})
+        counts = (len(outcomes), sum(outcomes))
+        rows.append(GoalRow(name, *counts, rate.mean, rate.ci_low, rate.ci_high))
     return rows
 
 
-def handoffs(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
+def handoffs(results: Sequence[EpisodeResult]) -> list[HandoffRow]:
     """For each pair of consecutive stages: how the second fared where the first had succeeded.
 
     `n` counts the episodes in which it had and the second one was run. The interval belongs to the
@@ -141,15 +167,19 @@ def handoffs(results: Sequence[EpisodeResult]) -> list[dict[str, Any]]:
             group = groups[index, first.name, second.name]
             if first.succeeded and second.reached:
                 group.append(second.succeeded)
-    rows = []
-    for (index, before, after), outcomes in sorted(groups.items()):
-        row: dict[str, Any] = {"index": index, "from": before, "to": after, "n": len(outcomes)}
-        row["rate_after_handoff"] = wilson(sum(outcomes), len(outcomes)).mean
-        rows.append(row | dict.fromkeys(("rate_isolated", "tax", "ci_low", "ci_high")))
-    return rows
+    return [
+        HandoffRow(
+            index=index,
+            from_=before,
+            to=after,
+            n=len(outcomes),
+            rate_after_handoff=wilson(sum(outcomes), len(outcomes)).mean,
+        )
+        for (index, before, after), outcomes in sorted(groups.items())
+    ]
 
 
-def first_causes(results: Sequence[HasCause]) -> list[dict[str, Any]]:
+def first_causes(results: Sequence[HasCause]) -> list[CauseRow]:
     """Failures grouped by stage, predicate and reason, the most frequent first.
 
     `margin` is the median over the group.
@@ -161,23 +191,22 @@ def first_causes(results: Sequence[HasCause]) -> list[dict[str, Any]]:
     rows = []
     for (stage, name, skill, predicate, reason, unit), margins in groups.items():
         finite = [margin for margin in margins if math.isfinite(margin)]
-        row = {"stage": stage, "name": name, "skill": skill, "predicate": predicate}
-        row |= {"reason": reason, "margin": statistics.median(finite) if finite else None}
-        rows.append(row | {"unit": unit, "count": len(margins)})
-    order = ("stage", "predicate", "reason", "unit")
-    return sorted(rows, key=lambda row: (-row["count"], *(row[key] for key in order)))
+        margin = statistics.median(finite) if finite else None
+        where = (stage, name, skill, predicate)
+        rows.append(CauseRow(*where, reason, margin, unit, len(margins)))
+    return sorted(rows, key=lambda r: (-r.count, r.stage, r.predicate, r.reason, r.unit))
 
 
-def _product(stages: Sequence[dict[str, Any]], links: Sequence[dict[str, Any]]) -> float | None:
+def _product(stages: Sequence[StageRow], links: Sequence[HandoffRow]) -> float | None:
     """The first stage's rate times those after each handoff.
 
     0 from the first factor that is 0; None where a factor was never measured, and unless all
     episodes share one sequence of stages.
     """
-    if [stage["index"] for stage in stages] != list(range(len(stages))):
+    if [stage.index for stage in stages] != list(range(len(stages))):
         return None
     product = 1.0
-    rates = [stage["rate"] for stage in stages[:1]] + [link["rate_after_handoff"] for link in links]
+    rates = [stage.rate for stage in stages[:1]] + [link.rate_after_handoff for link in links]
     for rate in rates:
         if rate is None or rate == 0.0:
             return rate
@@ -185,13 +214,15 @@ def _product(stages: Sequence[dict[str, Any]], links: Sequence[dict[str, Any]]) 
     return product
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def forces(results: Sequence[HasForces]) -> Forces:
+    """The forces of at least one run."""
+    peaks, totals = [r.force_peak_n for r in results], [r.force_total_n for r in results]
+    return Forces(spread(peaks), spread(totals))
+
+
+def spread(values: Sequence[float]) -> Spread:
     """Mean, median, 90th percentile (nearest rank) and largest of at least one value."""
     ordered = sorted(values)
     rank = -(-9 * len(ordered) // 10) - 1
-    return {
-        "mean": statistics.fmean(ordered),
-        "median": statistics.median(ordered),
-        "p90": ordered[rank],
-        "max": ordered[-1],
-    }
+    middle = statistics.median(ordered)
+    return Spread(statistics.fmean(ordered), middle, ordered[rank], ordered[-1])

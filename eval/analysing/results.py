@@ -6,6 +6,7 @@ import operator
 import re
 from typing import Any
 
+from eval.analysing.bounds import Count, FilePath, Number, Share, Text
 from planner.entities import short_name
 from planner.execution.trace import Cause, Trace, plain
 from tpsrl.errors import unknown
@@ -21,15 +22,15 @@ class StageResult:
     `planner.execution.trace.Trace.outcomes`.
     """
 
-    name: str
-    skill: str
+    name: Text
+    skill: Text
     reached: bool
     succeeded: bool
     skill_success: bool
-    ended_by: str
-    attempts: int
-    steps: int
-    purpose: str = ""
+    ended_by: Text
+    attempts: Count
+    steps: Count
+    purpose: Text = ""
     turn: int = 0
     in_hand: bool = False
     travelled_m: float = 0.0
@@ -46,9 +47,9 @@ class Reading:
     """How an episode ended by one reading of timeouts."""
 
     success: bool
-    ended_by: str
-    steps: int
-    goals_met: int
+    ended_by: Text
+    steps: Count
+    goals_met: Count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,27 +79,27 @@ class EpisodeResult:
     set the failed one up to fail (`eval.handoffs.blame`). What was not measured is None.
     """
 
-    id: str
-    layout: str
+    id: Text
+    layout: Text
     success: bool
-    ended_by: str
-    steps: int
-    plans: int
-    goals: int
-    goals_met: int
+    ended_by: Text
+    steps: Count
+    plans: Count
+    goals: Count
+    goals_met: Count
     stages: tuple[StageResult, ...]
     first_cause: Cause | None
-    force_peak_n: float
-    force_total_n: float
+    force_peak_n: Number
+    force_total_n: Number
     stage_goals: dict[str, bool] = dataclasses.field(default_factory=dict)
-    video: str | None = None
+    video: FilePath | None = None
     timeouts: Timeouts | None = None
-    clutter_moved: int | None = None
-    clutter: int | None = None
-    targets_moved: int | None = None
-    view_blocked: float | None = None
-    cause_text: str | None = None
-    set_up_by: str | None = None
+    clutter_moved: Count | None = None
+    clutter: Count | None = None
+    targets_moved: Count | None = None
+    view_blocked: Share | None = None
+    cause_text: Text | None = None
+    set_up_by: Text | None = None
 
     @property
     def steps_run(self) -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from eval.analysing.bounds import Count, FilePath, Number, Share, Text
 from planner.execution.trace import Cause, plain
 from skills.core.conditions import Margin
 
@@ -18,19 +19,19 @@ class SkillResult:
     the largest of a control step, and the sum over the run.
     """
 
-    id: str
-    layout: str
+    id: Text
+    layout: Text
     success: bool
-    ended_by: str
-    steps: int
-    reward: float
+    ended_by: Text
+    steps: Count
+    reward: Number
     parts: dict[str, Margin]
     first_cause: Cause | None
-    force_peak_n: float
-    force_total_n: float
+    force_peak_n: Number
+    force_total_n: Number
     path: dict[str, float] | None = None
-    video: str | None = None
-    view_blocked: float | None = None
+    video: FilePath | None = None
+    view_blocked: Share | None = None
 
     @property
     def steps_run(self) -> int:

@@ -2,10 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from eval.analysing.schema import BlameRow
 from eval.handoffs.study import StudyRecord
 
 _FAR = 3.0  # robust standard deviations from what precedes success
@@ -71,14 +71,11 @@ def _excess(value: float, known: Sequence[float], least: float) -> float:
     return (value - median) / max(_FAR * spread, least)
 
 
-def blamed(studies: Sequence[StudyRecord], culprits: Sequence[str | None]) -> list[dict[str, Any]]:
+def blamed(studies: Sequence[StudyRecord], culprits: Sequence[str | None]) -> list[BlameRow]:
     """The failed episodes by the skill that failed and the one that set it up, most first."""
     counts: Counter[tuple[str, str | None]] = Counter()
     for study, culprit in zip(studies, culprits, strict=True):
         index = broken_at(study)
         if not study["success"] and index is not None:
             counts[study["stages"][index]["skill"], culprit] += 1
-    return [
-        {"skill": skill, "set_up_by": culprit, "count": count}
-        for (skill, culprit), count in counts.most_common()
-    ]
+    return [BlameRow(*pair, count) for pair, count in counts.most_common()]

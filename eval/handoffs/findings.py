@@ -1,12 +1,10 @@
 """What holds a scenario back, in three sentences."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
+from eval.analysing.schema import Report
 from eval.reporting import words
 
 
-def findings(report: Mapping[str, Any]) -> list[str]:
+def findings(report: Report) -> list[str]:
     """Three sentences on a report with a handoff analysis: the loss, its cause, the best repair."""
     return [_loss(report), _cause(report), _repair(report)]
 
@@ -19,19 +17,21 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f}%"
 
 
-def _loss(report: Mapping[str, Any]) -> str:
-    found = report["propagation"]
-    measured = f"In the {found['episodes']} analysed episodes full success is "
-    measured += _share(found["measured"])
-    if found["loss"] is None:
+def _loss(report: Report) -> str:
+    found = report.propagation
+    assert found is not None
+    measured = f"In the {found.episodes} analysed episodes full success is "
+    measured += _share(found.measured)
+    if found.loss is None or found.product_isolated is None:
         return f"{measured}; a step of their plan could never be run by itself."
-    product = _share(found["product_isolated"])
+    product = _share(found.product_isolated)
     measured += f", while the same skills from their own start states would give {product}: "
-    if found["loss"] <= 0.0:
+    if found.loss <= 0.0:
         return f"{measured}the robot loses nothing by chaining them."
     sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}
-    for part in found["parts"]:
-        sums[part["kind"]] += part["value"]
+    parts = found.parts or []
+    for part in parts:
+        sums[part.kind] += part.value
     lost_by = {
         "selection": "harder episodes",
         "tax": "handoffs",
@@ -41,62 +41,60 @@ def _loss(report: Mapping[str, Any]) -> str:
     largest = sorted(lost_by, key=lambda kind: -sums[kind])[:2]
     told = " and ".join(f"{_points(sums[k])} by {lost_by[k]}" for k in largest if sums[k] > 0.0)
     worst = max(
-        (part for part in found["parts"] if part["kind"] == "tax"),
-        key=lambda part: part["value"],
-        default=None,
+        (part for part in parts if part.kind == "tax"), key=lambda part: part.value, default=None
     )
     where = ""
-    if worst is not None and worst["value"] > 0.0 and "tax" in largest:
-        before, after = words.stage(worst["from"]), words.stage(worst["to"])
-        where = f", most of it from {before} to {after} ({_points(worst['value'])})"
-    return f"{measured}chaining them loses {_points(found['loss'])}, {told}{where}."
+    if worst is not None and worst.value > 0.0 and "tax" in largest:
+        before, after = words.stage(worst.from_ or ""), words.stage(worst.to or "")
+        where = f", most of it from {before} to {after} ({_points(worst.value)})"
+    return f"{measured}chaining them loses {_points(found.loss)}, {told}{where}."
 
 
-def _cause(report: Mapping[str, Any]) -> str:
-    causes: Sequence[Mapping[str, Any]] = report["first_causes"]
+def _cause(report: Report) -> str:
+    causes = report.first_causes
     if not causes:
         return "No episode failed."
-    failed = sum(row["count"] for row in causes)
+    failed = sum(row.count for row in causes)
     by_skill: dict[str, int] = {}
     for row in causes:
-        by_skill[row["skill"]] = by_skill.get(row["skill"], 0) + row["count"]
+        by_skill[row.skill] = by_skill.get(row.skill, 0) + row.count
     skill = max(by_skill, key=lambda name: by_skill[name])
-    most = next(row for row in causes if row["skill"] == skill)
+    most = next(row for row in causes if row.skill == skill)
     name = words.plain(skill) or "what comes after the last step"
-    step = words.stage(most["name"])
+    step = words.stage(most.name)
     text = f"Of {failed} failures {by_skill[skill]} begin with {name}, most often in {step}"
     if failed == 1:
         text = f"The one failure begins with {name}, in {step}"
-    text += f": not '{words.fact(most['predicate'])}' ({words.reason(most['reason'])})"
-    blamed = [row for row in report.get("blame") or [] if row["set_up_by"]]
+    text += f": not '{words.fact(most.predicate)}' ({words.reason(most.reason)})"
+    blamed = [row for row in report.blame or [] if row.set_up_by]
     if blamed:
         first = blamed[0]
-        count = "once" if first["count"] == 1 else f"{first['count']} times"
-        text += f"; {count} {words.plain(first['set_up_by'])} had set"
-        text += f" {words.plain(first['skill'])} up to fail"
+        count = "once" if first.count == 1 else f"{first.count} times"
+        text += f"; {count} {words.plain(first.set_up_by or '')} had set"
+        text += f" {words.plain(first.skill)} up to fail"
     return f"{text}."
 
 
-def _repair(report: Mapping[str, Any]) -> str:
-    repairs: Sequence[Mapping[str, Any]] = report["repairs"] or []
+def _repair(report: Report) -> str:
+    repairs = report.repairs or []
     if not repairs:
         return "No repair of a handoff was run."
-    if repairs[0]["gain"] <= 0.0:
+    if repairs[0].gain <= 0.0:
         return "No single repair of a handoff would lift full success."
     best = repairs[0]
-    before, after = (words.plain(best[key]) for key in ("from", "to"))
-    if words.link(dict(best)) == words.OTHERS:
+    before, after = words.plain(best.from_), words.plain(best.to)
+    if words.link(best) == words.OTHERS:
         what = "Repairing all other handoffs together"
-    elif best["kind"] == "state":
+    elif best.kind == "state":
         what = f"Having {after} begin in one of its own start states after {before}"
     elif after == "end":
         what = f"Granting what {before} fails to do at the end"
     else:
         what = f"Granting what {before} fails to hand to {after}"
-    interval = f"{words.points(best['ci_low'])} to {words.points(best['ci_high'])} points"
-    text = f"{what} alone would lift full success from {_share(best['before'])} "
-    text += f"to {_share(best['after'])} ({interval}, {best['n']} episodes)"
-    states = [row for row in repairs if row["kind"] == "state"]
-    if best["kind"] == "effect" and states and not any(row["ci_low"] > 0.0 for row in states):
-        text += f"; no better state at a handoff would ({states[0]['n']} episodes)"
+    interval = f"{words.points(best.ci_low)} to {words.points(best.ci_high)} points"
+    text = f"{what} alone would lift full success from {_share(best.before)} "
+    text += f"to {_share(best.after)} ({interval}, {best.n} episodes)"
+    states = [row for row in repairs if row.kind == "state"]
+    if best.kind == "effect" and states and not any(row.ci_low > 0.0 for row in states):
+        text += f"; no better state at a handoff would ({states[0].n} episodes)"
     return f"{text}."

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.analysing.results import EpisodeResult, generic
+from eval.analysing.schema import Flow, FlowEdge, FlowNode
+from planner.execution.trace import Cause
 from tpsrl.runtime import files
 
 FAILED, SUCCEEDED = "end:failed", "end:succeeded"
@@ -40,9 +42,7 @@ def flow(results: Sequence[EpisodeResult]) -> Any:
             add(SUCCEEDED, "end", "succeeded")
             join("start", SUCCEEDED)
             continue
-        what = generic(cause.predicate)
-        by = f"set up by {result.set_up_by}" if result.set_up_by else cause.reason
-        origin = f"cause:{cause.skill}:{what}:{by}"
+        origin, what, by = of_cause(cause, result.set_up_by)
         where = f"stage:{cause.stage}"
         add(origin, "cause", f"{what}, {by}")
         add(where, "stage", f"{cause.stage + 1} {cause.name}" if cause.stage >= 0 else "at the end")
@@ -52,14 +52,20 @@ def flow(results: Sequence[EpisodeResult]) -> Any:
     return graph
 
 
-def as_json(graph: Any) -> dict[str, Any]:
+def of_cause(cause: Cause, set_up_by: str | None) -> tuple[str, str, str]:
+    """The node that a first cause flows from: its id, what was lacking, and why."""
+    what, by = generic(cause.predicate), f"set up by {set_up_by}" if set_up_by else cause.reason
+    return f"cause:{cause.skill}:{what}:{by}", what, by
+
+
+def as_rows(graph: Any) -> Flow:
     """Nodes and edges, the largest share first."""
-    nodes = [{"id": name, **data} for name, data in graph.nodes(data=True)]
-    edges = [{"from": a, "to": b, **data} for a, b, data in graph.edges(data=True)]
-    return {
-        "nodes": sorted(nodes, key=lambda node: (-node["share"], node["id"])),
-        "edges": sorted(edges, key=lambda edge: (-edge["share"], edge["from"], edge["to"])),
-    }
+    nodes = [FlowNode(id=name, **data) for name, data in graph.nodes(data=True)]
+    edges = [FlowEdge(from_=a, to=b, **data) for a, b, data in graph.edges(data=True)]
+    return Flow(
+        sorted(nodes, key=lambda node: (-node.share, node.id)),
+        sorted(edges, key=lambda edge: (-edge.share, edge.from_, edge.to)),
+    )
 
 
 def write_graphml(graph: Any, path: Path) -> None:

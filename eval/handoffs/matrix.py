@@ -5,13 +5,17 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import structs
 
-from eval.analysing.intervals import wilson
+from eval.analysing.intervals import Rate, wilson
+from eval.analysing.schema import ErrorBin, ErrorRow, HandoffRow, MatrixRow
 from eval.handoffs.errors import UNITS
 from eval.handoffs.statistics import clustered, holm, sign_flip
+
+Taxed = TypeVar("Taxed", HandoffRow, MatrixRow)
 
 _BINS = 4
 _LEAST = 8  # values that are worth being told apart by bins
@@ -44,7 +48,7 @@ def seen(studies: Sequence[Mapping[str, Any]]) -> Iterator[HandoffSeen]:
                 yield HandoffSeen(number, index, *names, skills, good, alone, errors)
 
 
-def by_step(studies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_step(studies: Sequence[Mapping[str, Any]]) -> list[HandoffRow]:
     """For each pair of consecutive steps: the second one's success after the first, and its tax.
 
     `rate_after_handoff` is over the `n` handoffs there were, `rate_isolated` the success of the
@@ -55,16 +59,26 @@ def by_step(studies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[int, str, str], list[HandoffSeen]] = defaultdict(list)
     for one in seen(studies):
         groups[one.index - 1, one.before, one.after].append(one)
-    rows = []
-    for (index, before, after), handoffs in sorted(groups.items()):
-        skills = dict(zip(("skill_from", "skill_to"), handoffs[0].skills, strict=True))
-        row = {"index": index, "from": before, "to": after, **skills, "n": len(handoffs)}
-        row["rate_after_handoff"] = wilson(sum(h.succeeded for h in handoffs), len(handoffs)).mean
-        rows.append(row | _tax(handoffs))
-    return _corrected(rows)
+    return _corrected(
+        [
+            HandoffRow(
+                index=index,
+                from_=before,
+                to=after,
+                skill_from=handoffs[0].skills[0],
+                skill_to=handoffs[0].skills[1],
+                n=len(handoffs),
+                rate_after_handoff=_rate([h.succeeded for h in handoffs]).mean,
+                rate_isolated=_rate(_alone(handoffs)).mean,
+                **_tax(handoffs),
+                significant=False,
+            )
+            for (index, before, after), handoffs in sorted(groups.items())
+        ]
+    )
 
 
-def by_skills(studies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_skills(studies: Sequence[Mapping[str, Any]]) -> list[MatrixRow]:
     """The same for each pair of skills, over all steps, with errors by dimension.
 
     `after` and `isolated` are rates with Wilson's interval. Handoffs of one episode go together,
@@ -73,42 +87,54 @@ def by_skills(studies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[HandoffSeen]] = defaultdict(list)
     for one in seen(studies):
         groups[one.skills].append(one)
-    rows = []
-    for (before, after), handoffs in sorted(groups.items()):
-        alone = [h.isolated for h in handoffs if h.isolated is not None]
-        row: dict[str, Any] = {"from": before, "to": after, "n": len(handoffs)}
-        row["after"] = _rate([h.succeeded for h in handoffs])
-        row["isolated"] = _rate(alone)
-        tax = _tax(handoffs)
-        del tax["rate_isolated"]
-        rows.append(row | tax | {"errors": error_rows(handoffs)})
-    return _corrected(rows)
+    return _corrected(
+        [
+            MatrixRow(
+                from_=before,
+                to=after,
+                n=len(handoffs),
+                after=_rate([h.succeeded for h in handoffs]),
+                isolated=_rate(_alone(handoffs)),
+                **_tax(handoffs),
+                errors=error_rows(handoffs),
+                significant=False,
+            )
+            for (before, after), handoffs in sorted(groups.items())
+        ]
+    )
+
+
+def _alone(handoffs: Sequence[HandoffSeen]) -> list[bool]:
+    return [h.isolated for h in handoffs if h.isolated is not None]
 
 
 def _tax(handoffs: Sequence[HandoffSeen]) -> dict[str, Any]:
+    """The fields of a row on the tax."""
     clusters: dict[int, list[tuple[bool, bool]]] = defaultdict(list)
     for one in handoffs:
         if one.isolated is not None:
             clusters[one.study].append((one.succeeded, one.isolated))
-    alone = [h.isolated for h in handoffs if h.isolated is not None]
     pairs = list(clusters.values())
     mean, low, high = clustered(pairs)
+    p_value = sign_flip([[b - a for a, b in cluster] for cluster in pairs])
     return {
-        "rate_isolated": wilson(sum(alone), len(alone)).mean,
-        "paired": len(alone),
+        "paired": len(_alone(handoffs)),
         "tax": mean,
         "ci_low": low,
         "ci_high": high,
-        "p_value": sign_flip([[b - a for a, b in cluster] for cluster in pairs]),
+        "p_value": p_value,
     }
 
 
-def _corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    significant = holm([row["p_value"] for row in rows])
-    return [row | {"significant": s} for row, s in zip(rows, significant, strict=True)]
+def _corrected(rows: list[Taxed]) -> list[Taxed]:
+    significant = holm([float(row.p_value or 0.0) for row in rows])
+    return [
+        structs.replace(row, significant=found)
+        for row, found in zip(rows, significant, strict=True)
+    ]
 
 
-def error_rows(handoffs: Sequence[HandoffSeen]) -> list[dict[str, Any]]:
+def error_rows(handoffs: Sequence[HandoffSeen]) -> list[ErrorRow]:
     """For each dimension of error: its medians before success and failure, and success by bins."""
     rows = []
     for dimension, unit in UNITS.items():
@@ -116,14 +142,20 @@ def error_rows(handoffs: Sequence[HandoffSeen]) -> list[dict[str, Any]]:
         if not found:
             continue
         good, bad = ([v for v, ok in found if ok is wanted] for wanted in (True, False))
-        row: dict[str, Any] = {"dimension": dimension, "unit": unit, "n": len(found)}
-        row["median_before_success"] = statistics.median(good) if good else None
-        row["median_before_failure"] = statistics.median(bad) if bad else None
-        rows.append(row | {"bins": _bins(found)})
+        rows.append(
+            ErrorRow(
+                dimension=dimension,
+                unit=unit,
+                n=len(found),
+                median_before_success=statistics.median(good) if good else None,
+                median_before_failure=statistics.median(bad) if bad else None,
+                bins=_bins(found),
+            )
+        )
     return rows
 
 
-def _bins(found: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
+def _bins(found: Sequence[tuple[float, bool]]) -> list[ErrorBin]:
     """Success in bins with about as many handoffs each."""
     values = np.array([value for value, _ in found])
     count = _BINS if len(found) >= _LEAST else 1
@@ -134,14 +166,9 @@ def _bins(found: Sequence[tuple[float, bool]]) -> list[dict[str, Any]]:
     for low, high in itertools.pairwise(edges):
         last = high == edges[-1]
         inside = [ok for v, ok in found if low <= v < high or (last and v == high)]
-        row = {"low": float(low), "high": float(high), "n": len(inside), "rate": _rate(inside)}
-        rows.append(row)
+        rows.append(ErrorBin(float(low), float(high), len(inside), _rate(inside)))
     return rows
 
 
-def _rate(outcomes: Sequence[bool]) -> dict[str, Any]:
-    mean, low, high = (
-        getattr(wilson(sum(outcomes), len(outcomes)), name)
-        for name in ("mean", "ci_low", "ci_high")
-    )
-    return {"mean": mean, "ci_low": low, "ci_high": high}
+def _rate(outcomes: Sequence[bool]) -> Rate:
+    return wilson(sum(outcomes), len(outcomes))

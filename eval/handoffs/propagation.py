@@ -11,37 +11,40 @@ run by itself, b takes it as it was: what has no pair says nothing of a tax.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from msgspec import structs
 
+from eval.analysing.schema import LossPart, Propagation
 from eval.handoffs.study import StudyRecord
 
 
-def propagation(
-    studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]] = ()
-) -> dict[str, Any]:
+def propagation(studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]] = ()) -> Propagation:
     """Measured success, the products of isolated and of conditional rates, and the loss in parts.
 
     `steps` are the control steps of each study's stages; they say which skill used up the time.
 
-    Keys: "episodes", "measured", "product_isolated", "product_conditional" (of the success of each
-    step given only that the one before handed over), "residual" (measured less that), "loss"
-    (isolated less measured) and "parts", each with "kind" and "value", which add up to the loss:
-    "selection", "tax" and "time" of a step; "lost" (every step handed over, and yet the goal was
-    missed) and "made_good" (below 0: the goal was met although a step had failed). Where episodes
-    have different plans, as when an object is at its goal from the start, all of it is of those
-    with the most frequent one. All but the first two are None where a step never ran by itself.
+    `product_conditional` is of the success of each step given only that the one before handed over,
+    `residual` measured success less that, and `loss` the isolated product less measured success.
+    `parts` add up to the loss: "selection", "tax" and "time" of a step; "lost" (every step handed
+    over, and yet the goal was missed) and "made_good" (below 0: the goal was met although a step
+    had failed). Where episodes have different plans, as when an object is at its goal from the
+    start, all of it is of those with the most frequent one. Where a step never ran by itself,
+    `product_isolated` and `loss` are None and there are no parts.
     """
     studies, steps = _of_one_plan(studies, steps)
     measured = float(np.mean([study["success"] for study in studies]))
-    nothing = dict.fromkeys(("product_isolated", "product_conditional", "residual", "loss"))
-    whole = {"episodes": len(studies), "measured": measured}
     rates = [_rates(studies, index) for index in range(len(studies[0]["stages"]))]
     conditional = _conditional(studies)
+    found = Propagation(
+        episodes=len(studies),
+        measured=measured,
+        product_conditional=conditional,
+        residual=_less(measured, conditional),
+        parts=[],
+    )
     if any(rate is None for rate in rates):
-        seen = {"product_conditional": conditional, "residual": _less(measured, conditional)}
-        return {**whole, **nothing, **seen, "parts": []}
+        return found
     table = np.array(rates, dtype=float).reshape(-1, 4)
     alone, reached, real, late = table.T
     product = float(np.prod(alone))
@@ -51,15 +54,8 @@ def propagation(
         *_timed(_telescoped("time", studies, reached, real, late, real, reached), studies, steps),
         *_afterwards(studies),
     ]
-    parts = [part for part in parts if abs(part["value"]) > 1e-12]
-    return {
-        **whole,
-        "product_isolated": product,
-        "product_conditional": conditional,
-        "residual": _less(measured, conditional),
-        "loss": product - measured,
-        "parts": parts,
-    }
+    parts = [part for part in parts if abs(part.value) > 1e-12]
+    return structs.replace(found, product_isolated=product, loss=product - measured, parts=parts)
 
 
 def _of_one_plan(
@@ -130,21 +126,22 @@ def _telescoped(
     change: np.ndarray,
     before: np.ndarray,
     after: np.ndarray,
-) -> list[dict[str, Any]]:
+) -> list[LossPart]:
     """What each factor's change from `old` to `new` takes off the product, one after the other."""
     stages = studies[0]["stages"]
     rows = []
     for k, stage in enumerate(stages):
         value = float(np.prod(before[:k]) * change[k] * np.prod(after[k + 1 :]))
-        source = stages[k - 1]["name"] if k else "start"
-        row = {"kind": kind, "stage": k, "from": source, "to": stage["name"]}
-        rows.append(row | {"skill": stage["skill"], "value": value})
+        source, skill = stages[k - 1]["name"] if k else "start", stage["skill"]
+        rows.append(
+            LossPart(kind=kind, stage=k, from_=source, to=stage["name"], skill=skill, value=value)
+        )
     return rows
 
 
 def _timed(
-    parts: list[dict[str, Any]], studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]]
-) -> list[dict[str, Any]]:
+    parts: list[LossPart], studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]]
+) -> list[LossPart]:
     """Adds the skill that used up the time: the most steps over the median of its successes."""
     usual: dict[int, list[int]] = defaultdict(list)
     for study, used in zip(studies, steps, strict=False):
@@ -159,17 +156,16 @@ def _timed(
                     skill = study["stages"][index]["skill"]
                     excess[skill] += max(0.0, count - float(np.median(usual[index])))
     spender = max(excess, key=lambda skill: excess[skill], default=None)
-    return [part | {"used_by": spender} for part in parts]
+    return [structs.replace(part, used_by=spender) for part in parts]
 
 
-def _afterwards(studies: Sequence[StudyRecord]) -> list[dict[str, Any]]:
+def _afterwards(studies: Sequence[StudyRecord]) -> list[LossPart]:
     """What happens between the last handoff and the verdict."""
     complete = [_chained(study, len(study["stages"])) for study in studies]
     pairs = list(zip(studies, complete, strict=True))
     lost = sum(done and not study["success"] for study, done in pairs) / len(studies)
     made_good = sum(study["success"] and not done for study, done in pairs) / len(studies)
-    common = {"stage": None, "from": "end", "to": "verdict", "skill": ""}
     return [
-        {"kind": "lost", **common, "value": lost},
-        {"kind": "made_good", **common, "value": -made_good},
+        LossPart(kind=kind, stage=None, from_="end", to="verdict", skill="", value=value)
+        for kind, value in (("lost", lost), ("made_good", -made_good))
     ]

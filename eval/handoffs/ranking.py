@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from eval.analysing.paired import paired_difference, pairs
+from eval.analysing.schema import Gain, RepairRow
 from eval.handoffs.repairs import KINDS, Kind
 from eval.handoffs.shapley import shapley
 from eval.handoffs.statistics import bootstrap
 from eval.handoffs.study import Players, StudyRecord
 
 
-def ranked(studies: Sequence[StudyRecord], players: Players) -> list[dict[str, Any]]:
+def ranked(studies: Sequence[StudyRecord], players: Players) -> list[RepairRow]:
     """Every repair of both kinds, by what it alone accounts for, the largest first.
 
     `gain` = `after` - `before` over the `n` episodes in which it was run alone, in `applied` of
@@ -25,28 +27,34 @@ def ranked(studies: Sequence[StudyRecord], players: Players) -> list[dict[str, A
     interval is above 0, else 0; and of an effect's the share of the episodes that it mends and no
     such state's repair does. Repairs come in the order of that, then of their gain.
     """
-    rows = []
+    rows: dict[str, list[tuple[int, RepairRow]]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
         shares = _shares(kind, studies, players)
         for bit, handoff in enumerate(players.of[kind]):
-            row: dict[str, Any] = {"kind": kind, "from": handoff[0], "to": handoff[1]}
-            row["coalition"] = 1 << bit
-            row |= gain(kind, studies, 1 << bit)
-            mean, low, high = bootstrap(shares[bit] if len(shares) else [])
-            row |= {"shapley": mean, "shapley_ci_low": low, "shapley_ci_high": high}
-            if row["n"]:
-                rows.append(row)
+            alone = gain(kind, studies, 1 << bit)
+            if alone.n:
+                mean, low, high = bootstrap(shares[bit] if len(shares) else [])
+                row = RepairRow(
+                    kind=kind,
+                    from_=handoff[0],
+                    to=handoff[1],
+                    **structs.asdict(alone),
+                    shapley=mean,
+                    shapley_ci_low=low,
+                    shapley_ci_high=high,
+                )
+                rows[kind].append((1 << bit, row))
+    ranking: list[RepairRow] = []
     mended: set[str] = set()
-    for row in rows:
-        if row["kind"] == "state":
-            row["own"] = row["gain"] if row["ci_low"] > 0.0 else 0.0
-            mended |= _mended("state", studies, row.pop("coalition")) if row["own"] else set()
-    for row in rows:
-        if row["kind"] == "effect":
-            alone = _mended("effect", studies, row.pop("coalition")) - mended
-            row["own"] = min(max(0.0, row["gain"]), len(alone) / row["n"])
-        row.pop("coalition", None)
-    return sorted(rows, key=lambda row: (-row["own"], -row["gain"], -(row["shapley"] or 0.0)))
+    for coalition, row in rows["state"]:
+        own = row.gain if row.ci_low > 0.0 else 0.0
+        mended |= _mended("state", studies, coalition) if own else set()
+        ranking.append(structs.replace(row, own=own))
+    for coalition, row in rows["effect"]:
+        others = _mended("effect", studies, coalition) - mended
+        own = min(max(0.0, row.gain), len(others) / row.n)
+        ranking.append(structs.replace(row, own=own))
+    return sorted(ranking, key=lambda row: (-float(row.own or 0.0), -row.gain, -(row.shapley or 0)))
 
 
 def _mended(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> set[str]:
@@ -55,31 +63,31 @@ def _mended(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> set[s
     return {s["id"] for s, o in outcomes if not s["success"] and o is not None and o["success"]}
 
 
-def repair_all(studies: Sequence[StudyRecord], players: Players) -> dict[str, Any]:
+def repair_all(studies: Sequence[StudyRecord], players: Players) -> dict[str, Gain]:
     """By kind the gain of repairing every handoff, over the episodes of the Shapley values."""
-    found: dict[str, Any] = {}
+    found: dict[str, Gain] = {}
     for kind in KINDS:
         whole = complete(kind, studies, players)
         found[kind] = gain(kind, whole, 2 ** len(players.of[kind]) - 1)
     return found
 
 
-def gain(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> dict[str, Any]:
+def gain(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> Gain:
     """Full success before and after a coalition's repair, over the episodes in which it was run."""
     run = [s for s in studies if _outcome(kind, s, coalition) is not None]
     before = [bool(study["success"]) for study in run]
     after = [bool(_outcome(kind, study, coalition)["success"]) for study in run]  # type: ignore[index]
     difference = paired_difference(pairs(before, after))
     applied = sum(_outcome(kind, study, coalition)["applied"] > 0 for study in run)  # type: ignore[index]
-    return {
-        "n": len(run),
-        "applied": applied,
-        "before": float(np.mean(before)) if run else None,
-        "after": float(np.mean(after)) if run else None,
-        "gain": difference.value,
-        "ci_low": difference.ci_low,
-        "ci_high": difference.ci_high,
-    }
+    return Gain(
+        n=len(run),
+        applied=applied,
+        before=float(np.mean(before)) if run else None,
+        after=float(np.mean(after)) if run else None,
+        gain=difference.value,
+        ci_low=difference.ci_low,
+        ci_high=difference.ci_high,
+    )
 
 
 def _outcome(kind: Kind, study: StudyRecord, coalition: int) -> dict[str, Any] | None:

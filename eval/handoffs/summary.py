@@ -4,7 +4,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from eval.analysing.results import EpisodeResult
+from eval.analysing.schema import AnalysisSize, Report
 from eval.handoffs import blame, flow, matrix, propagation, ranking
 from eval.handoffs.findings import findings
 from eval.handoffs.repairs import KINDS
@@ -42,36 +45,37 @@ def with_blame(results: Sequence[EpisodeResult], analysis: Analysis) -> list[Epi
     return [*changed, *results[len(changed) :]]
 
 
-def summary(
-    report: Mapping[str, Any],
+def with_handoffs(
+    report: Report,
     results: Sequence[EpisodeResult],
     analysis: Analysis | None,
     graph: Any,
-) -> dict[str, Any]:
-    """The report's keys on handoffs; docs/handoffs.md explains them.
+) -> Report:
+    """The report with its keys on handoffs; docs/handoffs.md explains them.
 
     `results` are those of `with_blame`, and `graph` is `flow.flow(results)` (a `networkx.DiGraph`).
     """
+    report = structs.replace(report, flow=flow.as_rows(graph))
     if analysis is None:
-        return {"analysis": None, "flow": flow.as_json(graph)}
+        return report
     studies, players = analysis.studies, analysis.players
     steps = [[stage.steps for stage in result.stages] for result in results[: len(studies)]]
     whole = {kind: ranking.complete(kind, studies, players) for kind in KINDS}
-    found: dict[str, Any] = {
-        "analysis": {
-            "episodes": len(studies),
-            "repaired": {kind: len(group) for kind, group in whole.items()},
-            "steps": sum(study["steps_run"] for study in studies),
-            "repair_steps": sum(study["repair_steps"] for study in studies),
-            "budget": analysis.budget,
-            "canonical": CANONICAL,
-        },
-        "handoffs": matrix.by_step(studies),
-        "handoff_matrix": matrix.by_skills(studies),
-        "propagation": propagation.propagation(studies, steps),
-        "flow": flow.as_json(graph),
-        "repairs": ranking.ranked(studies, players),
-        "repair_all": ranking.repair_all(studies, players),
-        "blame": blame.blamed(studies, [r.set_up_by for r in results[: len(studies)]]),
-    }
-    return {**found, "findings": findings({**report, **found})}
+    report = structs.replace(
+        report,
+        analysis=AnalysisSize(
+            episodes=len(studies),
+            repaired={kind: len(group) for kind, group in whole.items()},
+            steps=sum(study["steps_run"] for study in studies),
+            repair_steps=sum(study["repair_steps"] for study in studies),
+            budget=analysis.budget,
+            canonical=CANONICAL,
+        ),
+        handoffs=matrix.by_step(studies),
+        handoff_matrix=matrix.by_skills(studies),
+        propagation=propagation.propagation(studies, steps),
+        repairs=ranking.ranked(studies, players),
+        repair_all=ranking.repair_all(studies, players),
+        blame=blame.blamed(studies, [r.set_up_by for r in results[: len(studies)]]),
+    )
+    return structs.replace(report, findings=findings(report))

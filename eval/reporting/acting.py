@@ -1,24 +1,22 @@
-"""Who acted, and how far it got with each object: lines for the terminal, a section of the page."""
+"""Who acted, by which sensors, and how far it got with each object."""
 
-from typing import Any
+from msgspec import UNSET
 
+from eval.analysing.intervals import Rate
+from eval.analysing.schema import ComparedAgent, Ran, Report, SkillReport
 from eval.reporting.words import percent, plain
 
-NOTE = """NavPick: the object was in the hand at some time of its turn; NavPickNavPlace: it was
-placed. Both of the episodes in which its turn came, with 95% Wilson intervals. Below, the mean path
-of the base in a run of each skill."""
 
-
-def who(report: dict[str, Any]) -> str:
+def who(report: Ran) -> str:
     """The agent, and what stands in for policies that it lacks: for titles."""
-    stand_ins = ", ".join(report.get("stand_ins") or {})
-    text = f"{report['agent']} agent"
+    stand_ins = ", ".join(report.stand_ins or {})
+    text = f"{report.agent} agent"
     return f"{text}, scripted stand-ins for {stand_ins}" if stand_ins else text
 
 
-def facts(report: dict[str, Any]) -> list[str]:
+def facts(report: Report) -> list[str]:
     """How the agent is deployed where that is not the protocol's own way, in short."""
-    rules = report.get("agent_rules") or {}
+    rules = report.agent_rules or {}
     told = []
     if rules.get("one_policy"):
         told.append(f"{rules['one_policy']} does all for an object")
@@ -31,15 +29,15 @@ def facts(report: dict[str, Any]) -> list[str]:
     return told
 
 
-def privileged(report: dict[str, Any]) -> str:
+def privileged(report: Ran | ComparedAgent) -> str:
     """By which sensors that a robot does not have each learned policy acted; "" if none is learned.
 
     A report written before does not say so of its policies.
     """
     by = {
-        skill: ", ".join(policy["privileged"])
-        for skill, policy in (report.get("learned") or {}).items()
-        if "privileged" in policy
+        skill: ", ".join(policy.privileged)
+        for skill, policy in report.learned.items()
+        if policy.privileged is not UNSET
     }
     told = [f"{plain(skill)} {names or 'none'}" for skill, names in by.items()]
     if not any(by.values()):
@@ -47,59 +45,44 @@ def privileged(report: dict[str, Any]) -> str:
     return f"privileged sensors of learned policies: {'; '.join(told)}" if told else ""
 
 
-def blinded(report: dict[str, Any]) -> str:
+def blinded(report: Ran) -> str:
     """Which sensors showed the policy another run, "" for none."""
-    names = ", ".join(report.get("blind") or ())
+    names = ", ".join((report.blind or ()) if isinstance(report, SkillReport) else ())
     return f"blind: {names} showed the policy another run" if names else ""
 
 
-def lines(report: dict[str, Any]) -> list[str]:
+def lines(report: Report | SkillReport) -> list[str]:
     """Lines of text for what the report has of it."""
-    texts = [privileged(report), blinded(report), _interactions(report), _travelled(report)]
-    if report.get("stand_ins"):
+    texts = [privileged(report), blinded(report)]
+    if isinstance(report, Report):
+        texts += [_interactions(report), _travelled(report)]
+    if report.stand_ins:
         texts.insert(0, who(report))
     return [text for text in texts if text]
 
 
-def _interactions(report: dict[str, Any]) -> str:
-    found = report.get("interactions")
-    if not found or not found["all"]["turns"]:
+def _interactions(report: Report) -> str:
+    found = report.interactions
+    if found is None or not found.all.turns:
         return ""
-    first, every = found["objects"][0], found["all"]
+    first, every = found.objects[0], found.all
     return (
-        f"NavPick {_rate(first['nav_pick'])} of first objects, {_rate(every['nav_pick'])} of all; "
-        f"NavPickNavPlace {_rate(first['nav_pick_nav_place'])}, "
-        f"{_rate(every['nav_pick_nav_place'])}"
+        f"NavPick {short(first.nav_pick)} of first objects, {short(every.nav_pick)} of all; "
+        f"NavPickNavPlace {short(first.nav_pick_nav_place)}, {short(every.nav_pick_nav_place)}"
     )
 
 
-def _travelled(report: dict[str, Any]) -> str:
-    found = report.get("travelled_m")
+def _travelled(report: Report) -> str:
+    found = report.travelled_m
     if not found:
         return ""
     return "metres driven in a run: " + ", ".join(
-        f"{plain(n)} {v['mean']:.2f}" for n, v in found.items()
+        f"{plain(n)} {v.mean:.2f}" for n, v in found.items()
     )
 
 
-def _rate(rate: dict[str, Any]) -> str:
-    if rate["mean"] is None:
+def short(rate: Rate) -> str:
+    """A rate with its interval, for a narrow column: "92.0% (85-96)"."""
+    if rate.mean is None or rate.ci_low is None or rate.ci_high is None:
         return "-"
-    return f"{percent(rate['mean'])} ({100 * rate['ci_low']:.0f}-{100 * rate['ci_high']:.0f})"
-
-
-def tables(report: dict[str, Any]) -> list[tuple[list[str], list[list[object]]]]:
-    """Heads and rows of the tables of the page's section; none for an older report."""
-    found, driven = report.get("interactions"), report.get("travelled_m")
-    if not found or not driven:
-        return []
-    rows = [*((row["object"], row) for row in found["objects"]), ("all", found["all"])]
-    cells = [
-        [name, row["turns"], _rate(row["nav_pick"]), _rate(row["nav_pick_nav_place"])]
-        for name, row in rows
-    ]
-    ways = [[plain(n), v["runs"], f"{v['mean']:.2f}"] for n, v in driven.items()]
-    return [
-        (["object", "#turns", "#NavPick", "#NavPickNavPlace"], cells),
-        (["skill", "#runs", "#metres"], ways),
-    ]
+    return f"{percent(rate.mean)} ({100 * rate.ci_low:.0f}-{100 * rate.ci_high:.0f})"

@@ -1,59 +1,55 @@
 """How timeouts, clutter and blocked views read; a report written before may have none of them."""
 
-from typing import Any
-
+from eval.analysing.schema import IndexRow, Report, SkillReport
 from eval.reporting import acting
 from eval.reporting.words import percent
 
 
-def lines(report: dict[str, Any]) -> list[str]:
+def lines(report: Report | SkillReport) -> list[str]:
     """A line of text for each that the report has."""
-    texts = (_timeouts(report), _clutter(report), _view(report))
+    texts = []
+    if isinstance(report, Report):
+        texts += [_timeouts(report), _clutter(report)]
+    if report.view_blocked:
+        share = percent(report.view_blocked.mean)
+        texts.append(f"view blocked in {share} of looks while holding")
     return [*(text for text in texts if text), *acting.lines(report)]
 
 
-def _timeouts(report: dict[str, Any]) -> str:
-    found = report.get("timeouts")
-    if not found:
+def _timeouts(report: Report) -> str:
+    if not report.timeouts:
         return ""
-    count = f"{found['episodes']} of {report['num_episodes']}"
+    count = f"{report.timeouts.episodes} of {report.num_episodes}"
     both = f"timeouts ending {ending(report)}, ignored {ignored(report)}"
     return f"{both}; skills ran out of steps in {count} episodes"
 
 
-def _clutter(report: dict[str, Any]) -> str:
-    found = report.get("clutter_moved")
+def _clutter(report: Report) -> str:
+    found = report.clutter_moved
     if not found:
         return ""
-    count = f"{found['mean']:.2f} of {found['objects']:.0f}"
-    return f"clutter moved by over 0.1 m: {count} on average, none in {percent(found['none'])}"
+    count = f"{found.mean:.2f} of {found.objects:.0f}"
+    return f"clutter moved by over 0.1 m: {count} on average, none in {percent(found.none)}"
 
 
-def _view(report: dict[str, Any]) -> str:
-    found = report.get("view_blocked")
-    return f"view blocked in {percent(found['mean'])} of looks while holding" if found else ""
-
-
-def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
+def figures(report: Report | SkillReport) -> list[tuple[str, str]]:
     """Those of clutter and view for the head of a page: value, and what it is."""
-    moved, view = report.get("clutter_moved"), report.get("view_blocked")
+    moved = report.clutter_moved if isinstance(report, Report) else None
     found = []
     if moved:
-        text = f"clutter moved by over 0.1 m, mean; none in {percent(moved['none'])}"
-        found.append((f"{moved['mean']:.2f} of {moved['objects']:.0f}", text))
-    if view:
-        found.append((percent(view["mean"]), "of looks while holding blocked"))
+        text = f"clutter moved by over 0.1 m, mean; none in {percent(moved.none)}"
+        found.append((f"{moved.mean:.2f} of {moved.objects:.0f}", text))
+    if report.view_blocked:
+        found.append((percent(report.view_blocked.mean), "of looks while holding blocked"))
     return found
 
 
-def ending(report: dict[str, Any]) -> str:
+def ending(report: Report | IndexRow) -> str:
     """Success with timeouts ending the episode."""
-    found = report.get("timeouts")
-    return percent(found["ending"]["mean"] if found else None)
+    return percent(report.timeouts.ending.mean if report.timeouts else None)
 
 
-def ignored(report: dict[str, Any]) -> str:
+def ignored(report: Report | IndexRow) -> str:
     """Success with timeouts ignored."""
-    found = report.get("timeouts")
-    rate = found and found["ignored"]
-    return percent(rate["mean"] if rate else None)
+    rate = report.timeouts.ignored if report.timeouts else None
+    return percent(rate.mean if rate else None)

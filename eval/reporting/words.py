@@ -1,6 +1,12 @@
 """How shares, margins and causes read, on the page and on the terminal."""
 
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+from eval.analysing.results import generic
+from eval.analysing.schema import LossPart, RepairRow, SkillReport
+from planner.execution.trace import Cause
 
 # Why a skill or an episode ended (`planner.execution.trace`, `skills.core.skill.FAILURES`).
 REASONS = {
@@ -74,15 +80,49 @@ REPAIRS = {
 OTHERS = "all others"
 
 
+class Bounded(Protocol):
+    """A value with its interval."""
+
+    @property
+    def ci_low(self) -> float | None:
+        """The lower end, None when it was not measured."""
+        ...
+
+    @property
+    def ci_high(self) -> float | None:
+        """The upper end."""
+        ...
+
+
+class Joining(Protocol):
+    """Something from one skill to the next."""
+
+    @property
+    def from_(self) -> str:
+        """The first skill."""
+        ...
+
+    @property
+    def to(self) -> str:
+        """The second skill."""
+        ...
+
+
+def changes(entries: Mapping[str, object]) -> str:
+    """Entries that differ from a preset: "limits.episode_steps=2500"."""
+    return ", ".join(f"{key}={value}" for key, value in entries.items())
+
+
 def percent(value: float | None) -> str:
     """A share as a percentage, "-" when it was not measured."""
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
-def interval(row: dict[str, Any] | None, prefix: str = "ci_") -> str:
+def interval(row: Bounded | None) -> str:
     """The bounds of a share, "-" when it was not measured."""
-    low, high = (row or {}).get(f"{prefix}low"), (row or {}).get(f"{prefix}high")
-    return "-" if low is None or high is None else f"{percent(low)} to {percent(high)}"
+    if row is None or row.ci_low is None or row.ci_high is None:
+        return "-"
+    return f"{percent(row.ci_low)} to {percent(row.ci_high)}"
 
 
 def points(value: float | None) -> str:
@@ -93,9 +133,13 @@ def points(value: float | None) -> str:
     return "0.0" if text in ("-0.0", "+0.0") else text.replace("-", "\N{MINUS SIGN}")
 
 
-def points_interval(row: dict[str, Any] | None, prefix: str = "ci_") -> str:
+def points_interval(row: Bounded) -> str:
     """The bounds of a difference in percentage points, "-" when it was not measured."""
-    low, high = (row or {}).get(f"{prefix}low"), (row or {}).get(f"{prefix}high")
+    return points_between(row.ci_low, row.ci_high)
+
+
+def points_between(low: float | None, high: float | None) -> str:
+    """The same of two bounds."""
     return "-" if low is None or high is None else f"{points(low)} to {points(high)}"
 
 
@@ -108,18 +152,22 @@ def probability(value: float | None) -> str:
 
 def signed(margin: float | None, unit: str) -> str:
     """A margin with its unit; yes-or-no facts have no size to show."""
-    return "" if margin is None or unit == "bool" else f"{margin:+.3g} {unit}"
+    if margin is None or not math.isfinite(margin) or unit == "bool":
+        return ""
+    return f"{margin:+.3g} {unit}"
 
 
-def driving(report: dict[str, Any]) -> tuple[str, str, str]:
-    """What the means of path metrics come to: its name, figure and interval, of most skills SPL.
+def driving(report: SkillReport) -> tuple[str, str, str] | None:
+    """The mean of a path metric, of most skills SPL: its name, figure and interval.
 
-    Reports of before have no interval, "" then.
+    None for skills that do not drive somewhere. Reports of before have no interval, "" then.
     """
-    path = report["path"]
+    path = report.path
+    if not path:
+        return None
     name = "spl" if "spl" in path else next(iter(path))
-    ends = (report.get("path_intervals") or {}).get(name)
-    sure = f"{ends['ci_low']:.2f} to {ends['ci_high']:.2f}" if ends else ""
+    ends = (report.path_intervals or {}).get(name)
+    sure = f"{ends.ci_low:.2f} to {ends.ci_high:.2f}" if ends else ""
     return ("SPL" if name == "spl" else plain(name)), f"{path[name]:.2f}", sure
 
 
@@ -158,25 +206,24 @@ def stage(name: str) -> str:
     return f"{plain(action)}: {place}" if place else name
 
 
-def cause(text: str) -> str:
-    """A cause of several parts: "pick: holding(obj_0, robot_0), skill_stop" -> "pick: obj_0 in ..."
+def numbered(index: int, name: str) -> str:
+    """A step of a plan with its number: 0, "pick obj_0" -> "1  pick obj_0"; -1 is of none."""
+    return stage(name) if index < 0 else f"{index + 1}  {stage(name)}"
 
-    What comes before a colon is a stage of a plan; who set it up, or a reason, is the last part.
+
+def lacking(cause: Cause) -> str:
+    """What a first cause lacks, without the names that differ between episodes."""
+    return fact(generic(cause.predicate))
+
+
+def figures(cause: Cause, text: str) -> str:
+    """A cause with its figures, given its text in the files (`eval.analysing.causes`).
+
+    "holding(obj_0, robot_0): not so at step 9" -> "obj_0 in the hand: not so at step 9"
     """
-    what, comma, why = text.rpartition(", ")
-    if not comma or set(why) & set(",()"):
-        head, mark, tail = text.rpartition(": ")
-        return f"{head}{mark}{reason(tail)}" if tail in REASONS else text
-    name, bracket, terms = what.partition("(")
-    where, colon, name = name.rpartition(": ")
-    told = plain(why) if why.startswith("set up by ") else reason(why)
-    return f"{stage(where)}{colon}{fact(name + bracket + terms)}, {told}"
-
-
-def told(text: str) -> str:
-    """A cause with its figures: "holding(obj_0, robot_0): not so at step 9" -> "obj_0 in ..."."""
-    head, mark, rest = text.partition(": ")
-    return f"{fact(head)}{mark}{rest}" if mark else text
+    predicate = generic(cause.predicate)
+    known = text.startswith(f"{predicate}: ")
+    return fact(predicate) + text[len(predicate) :] if known else text
 
 
 def loss(kind: str) -> str:
@@ -194,31 +241,31 @@ def repair(kind: str) -> str:
     return REPAIRS.get(kind, f"{plain(kind).capitalize()} repaired")
 
 
-def link(row: dict[str, Any]) -> str:
+def link(row: Joining) -> str:
     """A handoff from skill to skill: "navigate -> open fridge"; "others" stands for the rest."""
-    if row["from"] == row["to"] == "others":
+    if row.from_ == row.to == "others":
         return OTHERS
-    return f"{plain(row['from'])} -> {plain(row['to'])}"
+    return f"{plain(row.from_)} -> {plain(row.to)}"
 
 
-def repair_sentence(row: dict[str, Any]) -> str:
+def repair_sentence(row: RepairRow) -> str:
     """What repairing one handoff brings: "Repairing navigate -> pick alone lifts ..."."""
-    change = row["after"] - row["before"]
+    change = row.after - row.before
     verb = "lifts" if change > 0 else "lowers" if change < 0 else "leaves"
-    before, after = f"{100 * row['before']:.0f}%", f"{100 * row['after']:.0f}%"
+    before, after = f"{100 * row.before:.0f}%", f"{100 * row.after:.0f}%"
     then = f"at {before}" if change == 0 else f"from {before} to {after}"
     what = "all others together" if link(row) == OTHERS else f"{link(row)} alone"
     return f"Repairing {what} {verb} full success {then}."
 
 
-def setback(row: dict[str, Any]) -> str:
+def setback(row: LossPart) -> str:
     """A part of what propagation costs, with where: "handoff tax, nav obj_0 -> pick obj_0"."""
     where = steps(row)
-    return f"{loss(row['kind'])}, {where}" if where else loss(row["kind"])
+    return f"{loss(row.kind)}, {where}" if where else loss(row.kind)
 
 
-def steps(row: dict[str, Any]) -> str:
+def steps(row: LossPart) -> str:
     """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
-    if row.get("from") and row.get("to"):
-        return f"{stage(row['from'])} -> {stage(row['to'])}"
-    return stage(row.get("to") or plain(row.get("skill") or ""))
+    if row.from_ and row.to:
+        return f"{stage(row.from_)} -> {stage(row.to)}"
+    return stage(row.to or plain(row.skill or ""))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from eval.analysing.causes import cause_text
 from eval.analysing.results import EpisodeResult, generic
+from eval.analysing.schema import Clip, ReelGroup
 from eval.handoffs import design
 from eval.handoffs.study import Players, Study
 from eval.handoffs.summary import Analysis
@@ -171,7 +172,7 @@ def film_reel(
     results: Sequence[EpisodeResult],
     journal: Journal,
     console: Console,
-) -> list[dict[str, Any]]:
+) -> list[ReelGroup]:
     """Films what happened around the most frequent first causes; the report's "reel".
 
     Raises:
@@ -220,13 +221,6 @@ def film_reel(
             name = f"{REEL}/{number:04d}"
             poster = f"{name}.png" if posters[number] else None
             text = cause_text(cause, predicates)
-            clips.append(
-                {
-                    "episode": results[number].id,
-                    "video": f"{name}.mp4",
-                    "poster": poster,
-                    "text": text,
-                }
-            )
-        reel.append({"cause": what, "count": len(numbers), "clips": clips})
+            clips.append(Clip(results[number].id, f"{name}.mp4", poster, text))
+        reel.append(ReelGroup(what, len(numbers), clips))
     return reel

@@ -5,17 +5,19 @@ import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 
 from eval.analysing import report
+from eval.analysing.bounds import decode
 from eval.analysing.causes import cause_text
 from eval.analysing.results import EpisodeResult, from_trace
+from eval.analysing.schema import Report, ScenarioRan
 from eval.handoffs import summary as handoffs
 from eval.handoffs.flow import flow, write_graphml
 from eval.handoffs.study import Players
-from eval.reporting import page, table
+from eval.reporting import pages, table
 from eval.running import agents, analysis, chains, inputs, runs
 from eval.running.command import settings_command
 from eval.running.episodes import digest, obtain
@@ -62,7 +64,7 @@ def evaluate(
     factory: Callable[[EvalSettings], pool.Factory] = EpisodeRunner,
     keep_journal: bool = False,
     studies: Callable[[EvalSettings, Players], pool.Factory] = analysis.StudyRunner,
-) -> dict[str, Any]:
+) -> Report:
     """Runs the episodes, writes the files, prints the table, and returns the report.
 
     Files appear in the output folder only when all episodes are done; until then what is finished
@@ -125,14 +127,14 @@ def evaluate(
         inputs.check_unchanged(state, inputs.digest(settings, digest(episodes), checkpoints))
         graph = flow(results)
         summary = report.summarise(_header(settings, episodes, results), results)
-        summary |= {**handoffs.summary(summary, results, found, graph), "reel": reel}
+        summary = handoffs.with_handoffs(summary, results, found, graph)
+        summary = structs.replace(summary, reel=reel)
         timing["analysed_seconds"] = round(journal.seconds, 2)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
         runs.put_files(journal.films / REEL, out / REEL, ("*.mp4", "*.png"))
         runs.write_studies(out, None if found is None else found.studies)
         write_graphml(graph, out / "flow.graphml")
-        html = page.render(summary, [result.to_json() for result in results])
-        runs.write(out, settings, results, timing, summary, html)
+        runs.write(out, settings, results, timing, summary, pages.scenario(summary, results))
         journal.finish()
     table.show(console, summary)
     runs.tell_where(console, out, results)
@@ -177,10 +179,10 @@ def run_episode(
 
 def _header(
     settings: EvalSettings, episodes: Sequence[Episode], results: Sequence[EpisodeResult]
-) -> dict[str, Any]:
+) -> ScenarioRan:
     """What was run: with the results, all that a report depends on."""
     acted = {stage.skill for result in results for stage in result.stages if stage.reached}
-    return {
+    ran = {
         "scenario": settings.scenario.name,
         "title": settings.scenario.title,
         **runs.what_ran(settings),
@@ -190,3 +192,4 @@ def _header(
         "dataset": digest(episodes),
         "settings_command": settings_command(settings),
     }
+    return decode(ScenarioRan, ran)

@@ -6,19 +6,33 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from msgspec import structs
 from rich.console import Console
 
-from eval.analysing import comparison, shapes
+from eval.analysing import comparison
+from eval.analysing.bounds import decode, encode
 from eval.analysing.comparison import Evaluated
-from eval.reporting import comparison_page, comparison_table, index, page, skill_page, table
+from eval.analysing.results import EpisodeResult
+from eval.analysing.schema import Comparison, Index, Report, SkillReport
+from eval.analysing.skill_results import SkillResult
+from eval.reporting import comparison_table, index, pages, table
 from eval.running import runs
 from tpsrl.errors import UserError
 from tpsrl.runtime import files
 
+AnyReport = Report | SkillReport | Index | Comparison
+Result = TypeVar("Result", EpisodeResult, SkillResult)
+
+_KINDS: dict[str, type[AnyReport]] = {
+    "runs": Index,
+    "differences": Comparison,
+    "skill": SkillReport,
+    "success": Report,
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\\u00(?:[01][0-9a-f]|7f|[89][0-9a-f])", re.I)
 
 
@@ -27,7 +41,7 @@ class _Rebuilt:
     """A report as it was read, and the page made of it."""
 
     folder: Path
-    report: dict[str, Any]
+    report: AnyReport
     html: str
 
 
@@ -49,22 +63,23 @@ def rebuild(folder: str, console: Console | None = None) -> None:
         runs.tell_where(console, one.folder)
 
 
-def _rebuilt(path: Path, report: dict[str, Any]) -> _Rebuilt:
+def _rebuilt(path: Path, report: AnyReport) -> _Rebuilt:
     """The page of a report, which can be shown on the terminal too and be written."""
     files.check_replaceable(path, ["report.html"], "report")
     with _as_written(path):
-        if "runs" in report:
-            html = index.render(report)
-        elif "differences" in report:
-            html = comparison_page.render(report)
+        if isinstance(report, Index):
+            html = pages.index(report)
+        elif isinstance(report, Comparison):
+            html = pages.comparison(report)
+        elif isinstance(report, SkillReport):
+            html = pages.skill(report, _read_results(path, SkillResult))
         else:
-            render = skill_page.render if "skill" in report else page.render
-            html = render(report, _read_records(path))
+            html = pages.scenario(report, _read_results(path, EpisodeResult))
         _show(Console(file=io.StringIO()), report)
     return _Rebuilt(path, report, html)
 
 
-def compare(folders: Sequence[str], out: str, console: Console | None = None) -> dict[str, Any]:
+def compare(folders: Sequence[str], out: str, console: Console | None = None) -> Comparison:
     """Compares evaluations of one scenario, writes and prints the comparison, and returns it.
 
     Each of its `agents` has also a `link`, the way from the output folder to its own.
@@ -85,11 +100,14 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
     evaluated = [_read(folder) for folder in folders]
     with _as_written(*folders):
         report = comparison.compare(evaluated)
-        for agent, place in zip(report["agents"], places, strict=True):
-            agent["link"] = Path(os.path.relpath(place, own)).as_posix()
-        html = comparison_page.render(report)
+        agents = [
+            structs.replace(agent, link=Path(os.path.relpath(place, own)).as_posix())
+            for agent, place in zip(report.agents, places, strict=True)
+        ]
+        report = structs.replace(report, agents=agents)
+        html = pages.comparison(report)
         _show(Console(file=io.StringIO()), report)
-        text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(encode(report), indent=2, allow_nan=False) + "\n"
     files.write_text(target / "report.html", html)
     files.write_text(target / "report.json", text)
     _show(console, report)
@@ -110,11 +128,11 @@ def _as_written(*folders: str | Path) -> Iterator[None]:
         raise UserError(f"report: {names}: not as an evaluation writes it ({what})") from None
 
 
-def _runs(path: Path, report: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _runs(path: Path, report: AnyReport) -> Iterator[tuple[Path, AnyReport]]:
     """The folders and reports of several evaluations, each of which is one in `path`."""
     known: dict[str, None] = {}
-    for run in report.get("runs", ()):
-        name = run.get("folder")
+    for run in report.runs if isinstance(report, Index) else ():
+        name = run.folder
         # What lies elsewhere is not of this report, and must not be written to.
         if not name or Path(name).name != name or name == "..":
             raise UserError(f"report: {path / 'report.json'}: runs: no folder in it: {name!r}")
@@ -123,17 +141,17 @@ def _runs(path: Path, report: dict[str, Any]) -> Iterator[tuple[Path, dict[str, 
         known[name] = None
     for name in known:
         inner = read_report(path / name)
-        if "runs" in inner:
+        if isinstance(inner, Index):
             raise UserError(f"report: {path / name} is itself of several evaluations")
         yield path / name, inner
 
 
-def _show(console: Console, report: dict[str, Any]) -> None:
-    if "runs" in report:
+def _show(console: Console, report: AnyReport) -> None:
+    if isinstance(report, Index):
         index.show(console, report)
-    elif "differences" in report:
+    elif isinstance(report, Comparison):
         comparison_table.show(console, report)
-    elif "skill" in report:
+    elif isinstance(report, SkillReport):
         table.show_skill(console, report)
     else:
         table.show(console, report)
@@ -142,41 +160,50 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 def _read(folder: str) -> Evaluated:
     path = files.user_path(folder, "report")
     report = read_report(path)
-    if "stages" not in report or "differences" in report or "runs" in report:
+    if not isinstance(report, Report):
         raise UserError(f"report: {folder} is not of one scenario; only agents on one compare")
-    return Evaluated(os.path.normpath(folder), report, _read_records(path))
+    return Evaluated(os.path.normpath(folder), report, _read_results(path, EpisodeResult))
 
 
-def read_report(folder: Path) -> dict[str, Any]:
+def read_report(folder: Path) -> AnyReport:
     """The report.json in the folder of an evaluation.
 
     Raises:
         UserError: there is none, or it is no report.
     """
     path = folder / "report.json"
-    found: dict[str, Any] = _parsed(_text(path), str(path), shapes.check_report)
-    return found
+    with _naming(str(path)):
+        found = files.parse_json(_text(path))
+        return decode(_kind_of(found), found)
 
 
-def _read_records(folder: Path) -> list[dict[str, Any]]:
+def _kind_of(found: Any) -> type[AnyReport]:
+    """The type of a report by a key that it alone has."""
+    keys = found.keys() if isinstance(found, dict) else ()
+    for key, kind in _KINDS.items():
+        if key in keys:
+            return kind
+    raise ValueError("it is not the report of an evaluation")
+
+
+def _read_results(folder: Path, kind: type[Result]) -> list[Result]:
     path = folder / "episodes.jsonl"
-    records = [
-        _parsed(line, f"{path}, line {number}", shapes.check_record)
-        for number, line in enumerate(_text(path, files.MOST_DATA).splitlines(), start=1)
-    ]
-    if not records:
+    results = []
+    for number, line in enumerate(_text(path, files.MOST_DATA).splitlines(), start=1):
+        with _naming(f"{path}, line {number}"):
+            results.append(decode(kind, files.parse_json(line)))
+    if not results:
         raise UserError(f"report: {path} holds no episode")
-    return records
+    return results
 
 
-def _parsed(text: str, where: str, check: Callable[[Any], None]) -> Any:
-    """What JSON says, when it is what it should be; `where` is for the message."""
+@contextlib.contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Says where what is not valid stands."""
     try:
-        found = files.parse_json(text)
-        check(found)
+        yield
     except ValueError as error:
         raise UserError(f"report: {where}: {error}") from None
-    return found
 
 
 def _text(path: Path, most: int = files.MOST_TEXT) -> str:

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 from rich.console import Console
 
 import tpsrl
+from eval.analysing.bounds import encode
+from eval.analysing.schema import Report, SkillReport
 from eval.running.journal import OUTPUTS, REEL, Journal
 from eval.settings import AllSettings, SkillsSettings
 from tpsrl import config
@@ -159,7 +161,7 @@ def write(
     settings: Any,
     results: Sequence[Any],
     timing: dict[str, Any],
-    summary: dict[str, Any],
+    summary: Report | SkillReport,
     page: str,
 ) -> None:
     """Writes the files of an evaluation, report.json last."""
@@ -167,7 +169,7 @@ def write(
     files.write_jsonl(out / "episodes.jsonl", (result.to_json() for result in results))
     files.write_json(out / "timing.json", timing)
     files.write_text(out / "report.html", page)
-    files.write_json(out / "report.json", summary)
+    files.write_json(out / "report.json", encode(summary))
 
 
 def write_studies(out: Path, studies: Sequence[Any] | None) -> None:

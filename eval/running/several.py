@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 
-from eval.reporting import index
+from eval.analysing.bounds import decode, encode
+from eval.analysing.schema import Index, IndexRow, Ran, Report, SkillReport
+from eval.reporting import index, pages
 from eval.running import agents, journal, runs
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
@@ -25,8 +28,8 @@ _evaluate_skill = functools.partial(evaluate_skill, keep_journal=True)
 def evaluate_scenarios(
     settings: AllSettings,
     console: Console | None = None,
-    run: Callable[[EvalSettings, Console], dict[str, Any]] = _evaluate,
-) -> dict[str, Any]:
+    run: Callable[[EvalSettings, Console], Report] = _evaluate,
+) -> Index:
     """Evaluates every scenario of the benchmark, writes the index of their reports, and returns it.
 
     Raises:
@@ -44,17 +47,17 @@ def evaluate_scenarios(
             )
             reports[name] = run(own, console)
         acted = agents.describe_preset(settings.agent, settings.learned())
-        used = {name for report in reports.values() for name in report.get("stand_ins", ())}
+        used = {name for report in reports.values() for name in report.stand_ins or ()}
         acted["stand_ins"] = {n: who for n, who in acted["stand_ins"].items() if n in used}
-        summary = {**runs.what_ran(settings), **acted, "runs": index.scenario_rows(reports)}
-        return _finish(console, out, summary, reports, "Home Assistant Benchmark")
+        ran = {"title": "Home Assistant Benchmark", **runs.what_ran(settings), **acted}
+        return _finish(console, out, ran, index.scenario_rows(reports))
 
 
 def evaluate_skills(
     settings: SkillsSettings,
     console: Console | None = None,
-    run: Callable[[SkillSettings, Console], dict[str, Any]] = _evaluate_skill,
-) -> dict[str, Any]:
+    run: Callable[[SkillSettings, Console], SkillReport] = _evaluate_skill,
+) -> Index:
     """Evaluates every skill by itself, writes the index of their reports, and returns it.
 
     Raises:
@@ -70,8 +73,8 @@ def evaluate_skills(
         for name in names:
             own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
             reports[name] = run(own, console)
-        summary = {**_what_ran(settings, reports), "runs": index.skill_rows(reports)}
-        return _finish(console, out, summary, reports, "Skills by themselves")
+        ran = {"title": "Skills by themselves", **_what_ran(settings, reports)}
+        return _finish(console, out, ran, index.skill_rows(reports))
 
 
 def _output_folder(out: str) -> Path:
@@ -106,10 +109,10 @@ def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
     return found
 
 
-def _what_ran(settings: SkillsSettings, reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _what_ran(settings: SkillsSettings, reports: Mapping[str, SkillReport]) -> dict[str, Any]:
     acted = agents.describe(settings.agent or agents.SCRIPTED, settings.skills.given())
     for report in reports.values():
-        acted["learned"] |= report.get("learned", {})
+        acted["learned"] |= encode(report.learned)
     return {**runs.what_ran(settings), **acted}
 
 
@@ -117,16 +120,14 @@ def _fields(settings: Any) -> dict[str, Any]:
     return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
 
 
-def _finish(
-    console: Console, out: Path, summary: dict[str, Any], reports: Mapping[str, Any], title: str
-) -> dict[str, Any]:
+def _finish(console: Console, out: Path, ran: dict[str, Any], rows: list[IndexRow]) -> Index:
     """Writes and shows the index, whose runs are then all finished; they share their number."""
-    first = next(iter(reports.values()))
-    summary = {"title": title, **summary, "num_episodes": first["num_episodes"]}
-    files.write_text(out / "report.html", index.render(summary))
-    files.write_json(out / "report.json", summary)
-    for name in reports:
-        journal.remove(out / name)
+    header = structs.asdict(decode(Ran, ran))
+    summary = Index(**header, runs=rows, num_episodes=rows[0].num_episodes)
+    files.write_text(out / "report.html", pages.index(summary))
+    files.write_json(out / "report.json", encode(summary))
+    for row in rows:
+        journal.remove(out / row.folder)
     index.show(console, summary)
     runs.tell_where(console, out)
     return summary

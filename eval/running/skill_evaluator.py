@@ -8,15 +8,17 @@ import operator
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 
 from eval.analysing import extras, report
+from eval.analysing.bounds import decode
 from eval.analysing.intervals import wilson
+from eval.analysing.schema import MeanInterval, SkillPart, SkillRan, SkillReport
 from eval.analysing.skill_results import SkillResult
 from eval.handoffs.statistics import bootstrap
-from eval.reporting import skill_page, table
+from eval.reporting import pages, table
 from eval.running import agents, blinding, inputs, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.journal import Journal
@@ -37,7 +39,7 @@ def evaluate_skill(
     console: Console | None = None,
     factory: Callable[[SkillSettings], pool.Factory] = SkillFactory,
     keep_journal: bool = False,
-) -> dict[str, Any]:
+) -> SkillReport:
     """Runs the skill, writes the files, prints the table, and returns the report.
 
     Files appear in the output folder only when all runs are done; `factory`, `keep_journal` and
@@ -94,8 +96,7 @@ def evaluate_skill(
         summary = summarise(_header(settings, starts), results)
         timing = runs.timing(settings.processes, outcomes, journal.seconds)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
-        html = skill_page.render(summary, [result.to_json() for result in results])
-        runs.write(out, settings, results, timing, summary, html)
+        runs.write(out, settings, results, timing, summary, pages.skill(summary, results))
         journal.finish()
     table.show_skill(console, summary)
     runs.tell_where(console, out, results)
@@ -175,35 +176,28 @@ def _slots(settings: SkillSettings) -> list[int]:
     return [bank.num_objects for bank in banks]
 
 
-def summarise(header: dict[str, Any], results: Sequence[SkillResult]) -> dict[str, Any]:
-    """The report of at least one run, as JSON types.
+def summarise(header: SkillRan, results: Sequence[SkillResult]) -> SkillReport:
+    """The report of at least one run.
 
-    Keys beside the header's: `success`, `ends` (how many runs ended how), `parts` (for each part of
-    success in how many runs it held at the end, and the median margin of those in which it did
-    not), `first_causes`, `steps`, `force`, `reward`, `path` (means of the path metrics, None for
-    skills that do not drive somewhere), `path_intervals` (95% bootstrap intervals of these means
-    over runs) and `view_blocked` (None unless it was measured).
+    `ends` counts how many runs ended how, `path` has the means of the path metrics (None for skills
+    that do not drive somewhere), and `path_intervals` 95% bootstrap intervals of these over runs.
     """
     paths = [r.path for r in results if r.path is not None]
-    good = sum(r.success for r in results)
     ends = [r.ended_by for r in results]
-    return {
-        **header,
-        "num_episodes": len(results),
-        "success": dataclasses.asdict(wilson(good, len(results))),
-        "ends": {name: ends.count(name) for name in sorted(set(ends))},
-        "parts": parts(results),
-        "first_causes": report.first_causes(results),
-        "steps": report.spread([r.steps for r in results]),
-        "force": {
-            "peak_n": report.spread([r.force_peak_n for r in results]),
-            "total_n": report.spread([r.force_total_n for r in results]),
-        },
-        "reward": report.spread([r.reward for r in results]),
-        "path": path(paths),
-        "path_intervals": path_intervals(paths),
-        "view_blocked": extras.view_blocked([r.view_blocked for r in results]),
-    }
+    return SkillReport(
+        **structs.asdict(header),
+        num_episodes=len(results),
+        success=wilson(sum(r.success for r in results), len(results)),
+        ends={name: ends.count(name) for name in sorted(set(ends))},
+        parts=parts(results),
+        first_causes=report.first_causes(results),
+        steps=report.spread([r.steps for r in results]),
+        force=report.forces(results),
+        reward=report.spread([r.reward for r in results]),
+        path=path(paths),
+        path_intervals=path_intervals(paths),
+        view_blocked=extras.view_blocked([r.view_blocked for r in results]),
+    )
 
 
 def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
@@ -213,7 +207,7 @@ def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
     return {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
 
 
-def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, dict[str, Any]] | None:
+def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, MeanInterval] | None:
     """The ends of the intervals of the means of the path metrics.
 
     Metrics that are the same in all runs have none.
@@ -222,31 +216,36 @@ def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, dict[str, A
         return None
     values = {name: [m[name] for m in metrics] for name in metrics[0]}
     found = {name: bootstrap(v) for name, v in values.items() if len(set(v)) > 1}
-    return {name: {"ci_low": i.low, "ci_high": i.high} for name, i in found.items()}
+    return {
+        name: MeanInterval(i.low, i.high)
+        for name, i in found.items()
+        if i.low is not None and i.high is not None
+    }
 
 
-def parts(results: Sequence[SkillResult]) -> list[dict[str, Any]]:
+def parts(results: Sequence[SkillResult]) -> list[SkillPart]:
     """For each part of success: in how many runs it held at the end, and what the others lacked."""
     rows = []
     for name in dict.fromkeys(name for result in results for name in result.parts):
         margins = [result.parts[name] for result in results if name in result.parts]
         lacking = [margin.margin for margin in margins if not margin.holds]
         finite = [margin for margin in lacking if math.isfinite(margin)]
-        row: dict[str, Any] = {"name": name, "unit": margins[0].unit}
-        row |= {"held": len(margins) - len(lacking), "runs": len(margins)}
-        rows.append(row | {"median_lacking": statistics.median(finite) if finite else None})
+        held, missed = len(margins) - len(lacking), statistics.median(finite) if finite else None
+        rows.append(SkillPart(name, margins[0].unit, held, len(margins), missed))
     return rows
 
 
-def _header(settings: SkillSettings, starts: Sequence[Start]) -> dict[str, Any]:
+def _header(settings: SkillSettings, starts: Sequence[Start]) -> SkillRan:
     """What was run: with the results, all that a report depends on."""
-    return {
+    learned = agents.learned_alone(settings.agent, settings.skill)
+    ran = {
         "skill": settings.skill,
         "title": settings.skill.replace("_", " ").capitalize(),
         **runs.what_ran(settings),
-        **agents.describe(settings.agent, agents.learned_alone(settings.agent, settings.skill)),
+        **agents.describe(settings.agent, learned),
         "num_objects": settings.num_objects,
         "starts": settings.starts,
         "dataset": digest(starts),
-        **({"blind": list(blinding.parse(settings.blind))} if settings.blind else {}),
     }
+    blind = {"blind": list(blinding.parse(settings.blind))} if settings.blind else {}
+    return decode(SkillRan, ran | blind)

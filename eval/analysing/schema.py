@@ -1,0 +1,512 @@
+"""The keys of report.json as types, in the order of the file.
+
+A key whose default is `UNSET` is left out of files that do not have it, and None is null: not
+measured. Reading a file of an earlier version is decoding these types, with their defaults for what
+it lacks. docs/architecture.md and docs/handoffs.md explain the keys.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from eval.analysing.bounds import (
+    ByName,
+    Change,
+    Count,
+    FilePath,
+    FolderPath,
+    Maybe,
+    Number,
+    Rows,
+    Share,
+    StageNumber,
+    Text,
+)
+from eval.analysing.intervals import Rate
+from planner.execution.trace import Cause
+
+
+class ReportedPolicy(Struct, frozen=True):
+    """The policy that acted for one skill (`skills.policies.learned.about`)."""
+
+    checkpoint: Text
+    trained_steps: int | float
+    sample: bool | UnsetType = UNSET
+    privileged: Rows[Text] | UnsetType = UNSET
+    policy: Text | UnsetType = UNSET
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """What was run, in the reports of scenarios, skills and several of either."""
+
+    scenario: Text | UnsetType = UNSET
+    skill: Text | UnsetType = UNSET
+    title: Text
+    protocol: Text
+    protocol_changes: ByName[Any]
+    protocol_values: ByName[Any]
+    engine: Text
+    split: Text
+    seed: Count
+    version: Text
+    agent: Text
+    learned: ByName[ReportedPolicy]
+    agent_rules: ByName[Any] | UnsetType = UNSET
+    agent_changes: ByName[Any] | UnsetType = UNSET
+    stand_ins: ByName[Text] | UnsetType = UNSET
+
+
+class ScenarioRan(Ran, frozen=True, kw_only=True):
+    """What was run of a scenario."""
+
+    stage_rule: Literal["ever", "cumulative", "subtask"]
+    replan: bool
+    dataset: Text | None = None
+    settings_command: Text | None = None
+
+
+class SkillRan(Ran, frozen=True, kw_only=True):
+    """What was run of a skill by itself."""
+
+    num_objects: Count | None = None
+    starts: Text | None = None
+    dataset: Text
+    blind: Rows[Text] | UnsetType = UNSET
+
+
+class Spread(Struct, frozen=True):
+    """Mean, median, 90th percentile (nearest rank) and largest of one value an episode."""
+
+    mean: Number
+    median: Number
+    p90: Number
+    max: Number
+
+
+class Forces(Struct, frozen=True):
+    """Forces in newton: the largest of a control step, and the sum over a run."""
+
+    peak_n: Spread
+    total_n: Spread
+
+
+class TimeoutRates(Struct, frozen=True):
+    """See `eval.analysing.extras.timeouts`."""
+
+    episodes: Count
+    reasons: ByName[Count]
+    ending: Rate
+    ignored: Rate | None
+    how: Text
+
+
+class ClutterMoved(Struct, frozen=True):
+    """See `eval.analysing.extras.clutter_moved`."""
+
+    mean: Number
+    none: Share
+    objects: Number
+    targets: Number | UnsetType = UNSET
+
+
+class ViewBlocked(Struct, frozen=True):
+    """See `eval.analysing.extras.view_blocked`."""
+
+    mean: Share
+    episodes: Count
+
+
+class CauseRow(Struct, frozen=True):
+    """A first cause of failure, and how many episodes had it; `margin` is their median."""
+
+    stage: StageNumber
+    name: Text
+    skill: Text
+    predicate: Text
+    reason: Text
+    margin: Number | None
+    unit: Text
+    count: Count
+
+
+class StageRow(Struct, frozen=True, kw_only=True):
+    """See `eval.analysing.report.stage_rates`."""
+
+    index: Count
+    name: Text
+    skill: Text
+    reached: Count
+    succeeded: Count
+    rate: Share | None
+    ci_low: Share | None
+    ci_high: Share | None
+    cumulative: Share
+    skill_succeeded: Count
+    skill_rate: Share | None = None
+    skill_ci_low: Share | None = None
+    skill_ci_high: Share | None = None
+    only_predicates: Count
+    only_skill: Count
+
+
+class GoalRow(Struct, frozen=True):
+    """See `eval.analysing.report.goal_rates`."""
+
+    name: Text
+    episodes: Count
+    reached: Count
+    rate: Share | None
+    ci_low: Share | None
+    ci_high: Share | None
+
+
+class HandoffRow(Struct, frozen=True, kw_only=True):
+    """See `eval.analysing.report.handoffs` and `eval.handoffs.matrix.by_step`."""
+
+    index: Count
+    from_: Text = field(name="from")
+    to: Text
+    skill_from: Text | UnsetType = UNSET
+    skill_to: Text | UnsetType = UNSET
+    n: Count
+    rate_after_handoff: Share | None
+    rate_isolated: Share | None = None
+    paired: Count | UnsetType = UNSET
+    tax: Change | None = None
+    ci_low: Number | None = None
+    ci_high: Number | None = None
+    p_value: Share | UnsetType = UNSET
+    significant: bool | UnsetType = UNSET
+
+
+class ErrorBin(Struct, frozen=True):
+    """Success of the handoffs whose error is from `low` to `high`."""
+
+    low: Number
+    high: Number | None
+    n: Count
+    rate: Rate | None
+
+
+class ErrorRow(Struct, frozen=True):
+    """How success after a handoff goes with one error of the state there."""
+
+    dimension: Text
+    unit: Text
+    n: Count
+    median_before_success: Number | None
+    median_before_failure: Number | None
+    bins: Rows[ErrorBin]
+
+
+class MatrixRow(Struct, frozen=True, kw_only=True):
+    """See `eval.handoffs.matrix.by_skills`."""
+
+    from_: Text = field(name="from")
+    to: Text
+    n: Count
+    after: Rate | None
+    isolated: Rate | None
+    paired: Count | UnsetType = UNSET
+    tax: Change | None
+    ci_low: Number | None
+    ci_high: Number | None
+    p_value: Share | None
+    errors: Rows[ErrorRow]
+    significant: bool
+
+
+class LossPart(Struct, frozen=True, kw_only=True):
+    """A part of the loss, of a stage or of what comes after all of them (None)."""
+
+    kind: Text
+    stage: StageNumber | None
+    from_: Text | None = field(name="from")
+    to: Text | None
+    skill: Text | None
+    value: Change
+    used_by: Maybe[Text] = UNSET
+
+
+class Propagation(Struct, frozen=True, kw_only=True):
+    """See `eval.handoffs.propagation.propagation`."""
+
+    episodes: Count | UnsetType = UNSET
+    measured: Share
+    product_isolated: Share | None = None
+    product_conditional: Share | None = None
+    residual: Maybe[Change] = UNSET
+    loss: Change | None = None
+    parts: Maybe[Rows[LossPart]] = UNSET
+
+
+class ObjectRates(Struct, frozen=True, kw_only=True):
+    """See `eval.analysing.interactions.of_objects`; without `object` it is of all together."""
+
+    object: Count | UnsetType = UNSET
+    turns: Count
+    nav_pick: Rate
+    nav_pick_nav_place: Rate
+
+
+class Interactions(Struct, frozen=True):
+    """How far the robot got with each object."""
+
+    objects: Rows[ObjectRates]
+    all: ObjectRates
+
+
+class Travelled(Struct, frozen=True):
+    """How often a skill ran, and the mean path of the base in metres."""
+
+    runs: Count
+    mean: Number
+
+
+class AnalysisSize(Struct, frozen=True, kw_only=True):
+    """How much was run for a handoff analysis; `canonical` says what repairs do."""
+
+    episodes: Count
+    repaired: ByName[Count] = field(default_factory=dict)
+    steps: Count | UnsetType = UNSET
+    repair_steps: Count | UnsetType = UNSET
+    budget: Count | UnsetType = UNSET
+    canonical: Text = ""
+
+
+class FlowNode(Struct, frozen=True):
+    """A cause, stage or end, and the share of all episodes that run through it."""
+
+    id: Text
+    kind: Literal["cause", "stage", "end"]
+    label: Text
+    share: Share
+
+
+class FlowEdge(Struct, frozen=True, kw_only=True):
+    """The share of all episodes that run from one node to another."""
+
+    from_: Text = field(name="from")
+    to: Text
+    share: Share
+
+
+class Flow(Struct, frozen=True):
+    """See `eval.handoffs.flow.flow`."""
+
+    nodes: Rows[FlowNode]
+    edges: Rows[FlowEdge]
+
+
+class Gain(Struct, frozen=True):
+    """See `eval.handoffs.ranking.gain`."""
+
+    n: Count
+    applied: Count
+    before: Share | None
+    after: Share | None
+    gain: Change | None
+    ci_low: Number | None
+    ci_high: Number | None
+
+
+class RepairRow(Struct, frozen=True, kw_only=True):
+    """See `eval.handoffs.ranking.ranked`."""
+
+    kind: Text
+    from_: Text = field(name="from")
+    to: Text
+    n: Count
+    applied: Count
+    before: Share
+    after: Share
+    gain: Change
+    ci_low: Number
+    ci_high: Number
+    shapley: Change | None = None
+    shapley_ci_low: Number | None = None
+    shapley_ci_high: Number | None = None
+    own: Number | UnsetType = UNSET
+
+
+class BlameRow(Struct, frozen=True):
+    """How many episodes a skill failed, and which one had set it up (None: itself)."""
+
+    skill: Text
+    set_up_by: Text | None
+    count: Count
+
+
+class Clip(Struct, frozen=True):
+    """A film of a failure; `text` is its first cause with its figures."""
+
+    episode: Text
+    video: FilePath
+    poster: FilePath | None
+    text: Text
+
+
+class ReelGroup(Struct, frozen=True):
+    """Clips of one cause, and how many episodes had it."""
+
+    cause: Text
+    count: Count
+    clips: Rows[Clip]
+
+
+class Report(ScenarioRan, frozen=True, kw_only=True):
+    """The report of a scenario."""
+
+    num_episodes: Count
+    success: Rate
+    goals_met: Share
+    timeouts: TimeoutRates | None = None
+    stages: Rows[StageRow]
+    stage_goals: Rows[GoalRow]
+    handoffs: Rows[HandoffRow] | None = None
+    propagation: Propagation | None = None
+    first_causes: Rows[CauseRow]
+    steps: Spread
+    force: Forces
+    interactions: Interactions | None = None
+    travelled_m: ByName[Travelled] | None = None
+    clutter_moved: ClutterMoved | None = None
+    view_blocked: ViewBlocked | None = None
+    analysis: AnalysisSize | None = None
+    handoff_matrix: Maybe[Rows[MatrixRow]] = UNSET
+    flow: Maybe[Flow] = UNSET
+    repairs: Maybe[Rows[RepairRow]] = UNSET
+    repair_all: Maybe[ByName[Gain]] = UNSET
+    blame: Maybe[Rows[BlameRow]] = UNSET
+    findings: Maybe[Rows[Text]] = UNSET
+    reel: Maybe[Rows[ReelGroup]] = UNSET
+
+
+class SkillPart(Struct, frozen=True):
+    """In how many runs a part of success held at the end, and what the others lacked."""
+
+    name: Text
+    unit: Text
+    held: Count
+    runs: Count
+    median_lacking: Number | None
+
+
+class MeanInterval(Struct, frozen=True):
+    """The ends of a mean's 95 percent interval."""
+
+    ci_low: Number
+    ci_high: Number
+
+
+class SkillReport(SkillRan, frozen=True, kw_only=True):
+    """The report of a skill by itself."""
+
+    num_episodes: Count
+    success: Rate
+    ends: ByName[Count] = field(default_factory=dict)
+    parts: Rows[SkillPart]
+    first_causes: Rows[CauseRow]
+    steps: Spread
+    force: Forces
+    reward: Spread
+    path: ByName[Number] | None = None
+    path_intervals: ByName[MeanInterval] | None = None
+    view_blocked: ViewBlocked | None = None
+
+
+class IndexRow(Struct, frozen=True, kw_only=True):
+    """One of several evaluations, of a scenario or of a skill (`eval.reporting.index`)."""
+
+    name: Text
+    folder: Text
+    num_episodes: Count
+    success: Rate
+    goals_met: Share | UnsetType = UNSET
+    stages: Number | UnsetType = UNSET
+    num_stages: Count | UnsetType = UNSET
+    disagree: Count | UnsetType = UNSET
+    stages_run: Count | UnsetType = UNSET
+    ends: ByName[Count] | UnsetType = UNSET
+    steps: Spread
+    force: Forces
+    reward: Spread | UnsetType = UNSET
+    timeouts: Maybe[TimeoutRates] = UNSET
+    clutter_moved: Maybe[ClutterMoved] = UNSET
+    view_blocked: Maybe[ViewBlocked] = UNSET
+
+
+class Index(Ran, frozen=True, kw_only=True):
+    """The report of several evaluations."""
+
+    runs: Annotated[Rows[IndexRow], Meta(min_length=1)]
+    num_episodes: Count
+
+
+class ComparedAgent(Struct, frozen=True, kw_only=True):
+    """An evaluation in a comparison: parts of its report, and figures of the common episodes."""
+
+    name: Text
+    folder: Text
+    agent: Text
+    learned: ByName[ReportedPolicy]
+    protocol: Text
+    protocol_changes: ByName[Any]
+    replan: bool
+    version: Text
+    settings_command: Text | None
+    handoff_matrix: Rows[MatrixRow] | None
+    num_episodes: Count
+    success: Rate
+    stages: Rows[StageRow]
+    first_causes: Rows[CauseRow]
+    link: FolderPath | UnsetType = UNSET
+
+
+class AgentDifference(Struct, frozen=True):
+    """An agent against the first one (`eval.analysing.paired`)."""
+
+    name: Text
+    against: Text
+    both: Count
+    only_first: Count
+    only_second: Count
+    neither: Count
+    value: Change
+    ci_low: Number | None
+    ci_high: Number | None
+    unpaired_ci_low: Number | None
+    unpaired_ci_high: Number | None
+    p_value: Share
+
+
+class ComparedOutcome(Struct, frozen=True):
+    """How an episode ended for one of the agents."""
+
+    success: bool
+    steps: Count
+    first_cause: Cause | None
+    cause_text: Text | None
+    set_up_by: Text | None
+    video: FilePath | None
+
+
+class DifferingEpisode(Struct, frozen=True):
+    """An episode in which the agents differ; `outcomes` are in the order of the agents."""
+
+    id: Text
+    outcomes: Rows[ComparedOutcome]
+
+
+class Comparison(Struct, frozen=True):
+    """The report of several agents on the same episodes."""
+
+    scenario: Text
+    title: Text
+    split: Text
+    seed: Count
+    dataset: Text | None
+    num_episodes: Count
+    agents: Rows[ComparedAgent]
+    differences: Rows[AgentDifference]
+    episodes: list[DifferingEpisode]

@@ -1,0 +1,73 @@
+"""What a comparison says: sentences on the differences, and the rows of its tables."""
+
+from collections.abc import Sequence
+
+from eval.analysing.schema import (
+    AgentDifference,
+    ComparedAgent,
+    Comparison,
+    MatrixRow,
+    StageRow,
+)
+from eval.reporting import words
+
+CauseKey = tuple[int, str, str, str]  # stage, its name, predicate, reason
+
+
+def sentence(row: AgentDifference) -> str:
+    """What a difference says: "b succeeds 12.0 points less often than a (95% interval ...)"."""
+    way = "more" if row.value > 0 else "less"
+    often = f"{abs(100 * row.value):.1f} points {way} often than" if row.value else "as often as"
+    sure = f"95% interval {words.points_interval(row)}, p {words.probability(row.p_value)}"
+    return f"{row.name} succeeds {often} {row.against} ({sure})."
+
+
+def warnings(report: Comparison) -> list[str]:
+    """What stands in the way of a fair comparison."""
+    agents = report.agents
+    found = []
+    if len({(a.protocol, str(a.protocol_changes)) for a in agents}) > 1:
+        names = ", ".join(f"{a.name} by {judged_by(a)}" for a in agents)
+        found.append(f"They were judged by different protocols: {names}.")
+    if len({a.version for a in agents}) > 1:
+        names = ", ".join(f"{a.name} {a.version}" for a in agents)
+        found.append(f"They were run by different versions of tpsrl: {names}.")
+    if report.dataset is None:
+        names = ", ".join(f"{a.name} {a.num_episodes}" for a in agents)
+        count = report.num_episodes
+        found.append(f"They ran different numbers of episodes ({names}); the common {count} count.")
+    return found
+
+
+def judged_by(agent: ComparedAgent) -> str:
+    """The protocol with its changes."""
+    changes = words.changes(agent.protocol_changes)
+    return f"{agent.protocol} with {changes}" if changes else agent.protocol
+
+
+def stages(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[StageRow | None]]]:
+    """By stage of the plan the row of each agent, None where its plan does not have it."""
+    known = [{(s.index, s.name): s for s in agent.stages} for agent in agents]
+    keys: set[tuple[int, str]] = set().union(*known)
+    return [(words.numbered(*key), [rows.get(key) for rows in known]) for key in sorted(keys)]
+
+
+def taxes(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[MatrixRow | None]]]:
+    """By handoff from skill to skill the row of each agent, None where it has none."""
+    known = [{(r.from_, r.to): r for r in agent.handoff_matrix or []} for agent in agents]
+    first = {key: row for rows in reversed(known) for key, row in rows.items()}
+    keys = dict.fromkeys(key for rows in known for key in rows)
+    return [(words.link(first[key]), [rows.get(key) for rows in known]) for key in keys]
+
+
+def causes(agents: Sequence[ComparedAgent]) -> list[tuple[CauseKey, list[int]]]:
+    """By first cause how many failures of each agent had it, the most frequent first."""
+    counts: list[dict[CauseKey, int]] = []
+    for agent in agents:
+        counts.append({})
+        for row in agent.first_causes:
+            key = (row.stage, row.name, row.predicate, row.reason)
+            counts[-1][key] = counts[-1].get(key, 0) + row.count
+    keys: set[CauseKey] = set().union(*counts)
+    rows = [(key, [found.get(key, 0) for found in counts]) for key in keys]
+    return sorted(rows, key=lambda row: (-sum(row[1]), row[0]))
