@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import planted
@@ -13,13 +14,13 @@ from planted import Faults, Home
 from rich.console import Console
 
 from eval.analysing.causes import cause_text
-from eval.analysing.results import from_trace
+from eval.analysing.results import EpisodeResult, from_trace
 from eval.analysing.schema import Report
 from eval.handoffs.study import Players, Study
-from eval.running.analysis import StudyJob, StudyOutcome
+from eval.running.analysis import StudyJob
 from eval.running.command import settings_command
 from eval.running.episodes import obtain
-from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate
+from eval.running.evaluator import EpisodeJob, evaluate
 from eval.settings import EvalSettings
 from planner.execution.trace import Cause
 from planner.predicates import PredicateThresholds
@@ -39,15 +40,15 @@ class Episodes:
 
     settings: EvalSettings
 
-    def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
+    def __call__(self) -> Callable[[EpisodeJob], EpisodeResult]:
         executor = planted.executor(Home(), FAULTS)
 
-        def work(job: EpisodeJob) -> EpisodeOutcome:
+        def work(job: EpisodeJob) -> EpisodeResult:
             result = from_trace(executor.run(job.episode))
             if result.first_cause is not None:
                 text = cause_text(result.first_cause, PredicateThresholds())
                 result = dataclasses.replace(result, cause_text=text)
-            return EpisodeOutcome(result, 0.0)
+            return result
 
         return work
 
@@ -59,10 +60,10 @@ class Studies:
     settings: EvalSettings
     players: Players
 
-    def __call__(self) -> Callable[[StudyJob], StudyOutcome]:
+    def __call__(self) -> Callable[[StudyJob], dict[str, Any]]:
         executor = planted.executor(Home(), FAULTS)
         study = Study(executor, self.players, dict.fromkeys(JOINTS, 0.45))
-        return lambda job: StudyOutcome(study.run(job.episode, job.coalitions), 0.0)
+        return lambda job: study.run(job.episode, job.coalitions)
 
 
 @pytest.fixture
@@ -122,10 +123,10 @@ def test_an_analysis_that_was_stopped_goes_on_with_the_studies_that_are_left(
 
     @dataclasses.dataclass(frozen=True)
     class Stopping(Studies):
-        def __call__(self) -> Callable[[StudyJob], StudyOutcome]:
+        def __call__(self) -> Callable[[StudyJob], dict[str, Any]]:
             work = super().__call__()
 
-            def until_third(job: StudyJob) -> StudyOutcome:
+            def until_third(job: StudyJob) -> dict[str, Any]:
                 begun.append(job.episode.id)
                 if len(begun) == 3:
                     raise KeyboardInterrupt

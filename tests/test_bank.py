@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eval.running.bank import BankJob, BankOutcome, exit_states, make_bank, run_episode
+from eval.running.bank import BankJob, KeptStates, exit_states, make_bank, run_episode
 from eval.settings import BankSettings
 from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
@@ -37,10 +37,10 @@ class Fake:
 
     settings: BankSettings
 
-    def __call__(self) -> Callable[[BankJob], BankOutcome]:
+    def __call__(self) -> Callable[[BankJob], KeptStates]:
         return self.work
 
-    def work(self, job: BankJob) -> BankOutcome:
+    def work(self, job: BankJob) -> KeptStates:
         odd = int(job.episode.id[-1]) % 2 == 1
         policies = {
             "navigate": fake.Drive(),
@@ -53,7 +53,7 @@ class Fake:
 class Refusing(Fake):
     """A worker that finds its second episode invalid, when the first one is written."""
 
-    def work(self, job: BankJob) -> BankOutcome:
+    def work(self, job: BankJob) -> KeptStates:
         if job.episode.id == "test/1":
             raise UserError("episode test/1: object 3 overlaps the sofa")
         return super().work(job)
@@ -62,7 +62,7 @@ class Refusing(Fake):
 class Dying(Fake):
     """A worker whose process is killed in its second episode."""
 
-    def work(self, job: BankJob) -> BankOutcome:
+    def work(self, job: BankJob) -> KeptStates:
         if job.episode.id == "test/1":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().work(job)

@@ -15,11 +15,12 @@ import yaml
 from rich.console import Console
 
 from eval.analysing.bounds import encode
+from eval.analysing.results import EpisodeResult
 from eval.analysing.schema import ViewBlocked
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
 from eval.running import agents, episodes, film, reports, view
-from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate, run_episode
+from eval.running.evaluator import EpisodeJob, evaluate, run_episode
 from eval.running.several import evaluate_skills
 from eval.settings import EvalSettings, SkillSettings, SkillsSettings
 from planner.execution.executor import Executor
@@ -50,10 +51,10 @@ class Fake:
 
     settings: EvalSettings
 
-    def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
+    def __call__(self) -> Callable[[EpisodeJob], EpisodeResult]:
         return self.work
 
-    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+    def work(self, job: EpisodeJob) -> EpisodeResult:
         odd = int(job.episode.id[-1]) % 2 == 1
         policies = {
             "navigate": fake.Drive(),
@@ -66,7 +67,7 @@ class Fake:
 class Dying(Fake):
     """A worker whose process is killed in its second episode."""
 
-    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+    def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/1":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().work(job)
@@ -75,7 +76,7 @@ class Dying(Fake):
 class Refusing(Fake):
     """A worker that finds its second episode invalid."""
 
-    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+    def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/1":
             raise UserError("episode test/1: object 3 overlaps the sofa")
         return super().work(job)

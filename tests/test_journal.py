@@ -190,7 +190,7 @@ def run(out: Path, factory: Any, console: Console = QUIET, **named: Any) -> list
         notes.resume("d")
         found = runs.run_jobs(work, 1, notes, "Jobs", console)
         notes.finish()
-    return found
+    return [outcome.result for outcome in found]
 
 
 def test_finished_jobs_are_not_done_again(tmp_path: Path) -> None:
@@ -213,7 +213,8 @@ def test_no_worker_is_built_where_all_jobs_are_done(tmp_path: Path) -> None:
         with journal(tmp_path, keep=True) as notes:
             notes.resume("d")
             work = runs.JobSet("jobs", Done, factory, [1], ["a"])
-            assert runs.run_jobs(work, 1, notes, "Jobs", QUIET) == [Done(0.5)]
+            (outcome,) = runs.run_jobs(work, 1, notes, "Jobs", QUIET)
+            assert outcome.result == Done(0.5)
             notes.finish()
 
 

@@ -18,8 +18,9 @@ from rich.console import Console
 from test_evaluator import Fake, Refusing, quiet, settings
 from test_pool import gone
 
+from eval.analysing.results import EpisodeResult
 from eval.running import evaluator, several
-from eval.running.evaluator import EpisodeJob, EpisodeOutcome, evaluate
+from eval.running.evaluator import EpisodeJob, evaluate
 from eval.settings import AllSettings
 from tpsrl import cli, config
 from tpsrl.commands import api
@@ -38,7 +39,7 @@ TOUCHING = {"open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
 class Logged(Fake):
     """Notes beside the output folder which episodes were run."""
 
-    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+    def work(self, job: EpisodeJob) -> EpisodeResult:
         assert self.settings.out is not None
         with (Path(self.settings.out).parent / "ran").open("a") as file:
             file.write(f"{job.episode.id}\n")
@@ -50,7 +51,7 @@ class Signalling(Logged):
 
     number = signal.SIGTERM
 
-    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+    def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/1":
             parent = multiprocessing.parent_process()
             if parent is None:
@@ -68,7 +69,7 @@ class Interrupting(Signalling):
 
 
 class Failing(Logged):
-    def work(self, job: EpisodeJob) -> EpisodeOutcome:
+    def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/2":
             raise RunError("none of 9 drafts was good")
         return super().work(job)
@@ -237,7 +238,7 @@ def test_a_second_evaluation_into_a_folder_is_refused_in_one_line(
     out = tmp_path / "out"
 
     class Meanwhile(Logged):
-        def work(self, job: EpisodeJob) -> EpisodeOutcome:
+        def work(self, job: EpisodeJob) -> EpisodeResult:
             with pytest.raises(UserError, match=f"{out} is in use by process {os.getpid()};"):
                 evaluate(settings(dataset, out, "processes=1"), quiet(), Logged)
             return super().work(job)
@@ -335,7 +336,7 @@ def test_several_evaluations_go_on_where_they_were_stopped(
     monkeypatch.setattr(datasets, "load", load)
 
     class FailingLater(Failing):
-        def work(self, job: EpisodeJob) -> EpisodeOutcome:
+        def work(self, job: EpisodeJob) -> EpisodeResult:
             later = self.settings.scenario.name == names[1]
             return super().work(job) if later else Logged.work(self, job)
 

@@ -17,7 +17,7 @@ from eval.analysing.skill_results import SkillResult
 from eval.reporting import words
 from eval.running import agents, reports
 from eval.running.skill_evaluator import evaluate_skill, parts, path_intervals, summarise
-from eval.running.skill_runs import SkillJob, SkillOutcome, environment, run_job
+from eval.running.skill_runs import SkillJob, environment, run_job
 from eval.settings import SkillSettings
 from skills.core.conditions import Margin
 from skills.core.interface import SkillGoal
@@ -41,10 +41,10 @@ class Fake:
 
     settings: SkillSettings
 
-    def __call__(self) -> Callable[[SkillJob], SkillOutcome]:
+    def __call__(self) -> Callable[[SkillJob], SkillResult]:
         return self.work
 
-    def work(self, job: SkillJob) -> SkillOutcome:
+    def work(self, job: SkillJob) -> SkillResult:
         odd = int(job.episode.id[-1]) % 2 == 1
         return run_job(self.settings, Home(), fake.Idle() if odd else fake.Grab(), job)
 
@@ -87,7 +87,7 @@ def settings(skill: str, *overrides: str) -> SkillSettings:
 
 def run(skill: str, policy: Any, *overrides: str, at: Start | None = None) -> SkillResult:
     chosen = settings(skill, *overrides)
-    return run_job(chosen, Home(), policy, SkillJob(at or start(), None)).result
+    return run_job(chosen, Home(), policy, SkillJob(at or start(), None))
 
 
 def test_a_skill_that_succeeds_says_so_with_every_part():

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from test_skill_evaluator import Home
 
+from eval.analysing.skill_results import SkillResult
 from eval.running import agents
-from eval.running.skill_runs import SkillJob, SkillOutcome, run_job
+from eval.running.skill_runs import SkillJob, run_job
 from eval.settings import SkillSettings
 from skills import registry
 from skills.core import sensors
@@ -63,9 +64,9 @@ class Acting:
 
     settings: SkillSettings
 
-    def __call__(self) -> Callable[[SkillJob], SkillOutcome]:
+    def __call__(self) -> Callable[[SkillJob], SkillResult]:
         return self.work
 
-    def work(self, job: SkillJob) -> SkillOutcome:
+    def work(self, job: SkillJob) -> SkillResult:
         acting = agents.make_for_skill(self.settings.agent, self.settings.skill)
         return run_job(self.settings, Home(), acting, job)

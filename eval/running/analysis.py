@@ -1,8 +1,8 @@
 """Runs what a handoff analysis needs beside the evaluation itself: studies, and clips."""
 
 import dataclasses
+import functools
 import operator
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,43 +42,30 @@ class StudyJob:
     coalitions: dict[str, list[int]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StudyOutcome:
-    """What came of a study, see `eval.handoffs.study.Study.run`, and how long it took."""
-
-    study: dict[str, Any]
-    seconds: float
+def study_runner(settings: EvalSettings, players: Players) -> pool.Factory:
+    """What builds the function that studies one episode."""
+    return chains.ChainRunner(settings, functools.partial(study_episode, players))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StudyRunner:
-    """Builds in each worker one simulator, which its episodes use in turn."""
+def study_episode(
+    players: Players,
+    settings: EvalSettings,
+    simulator: Simulator,
+    policies: Mapping[str, SkillPolicy],
+    reset_arm: SkillPolicy,
+    job: StudyJob,
+) -> dict[str, Any]:
+    """What `eval.handoffs.study.Study.run` gives of one episode.
 
-    settings: EvalSettings
-    players: Players
-
-    def __call__(self) -> Callable[[StudyJob], StudyOutcome]:
-        """The function that studies one episode."""
-        return chains.in_turn(self.settings, self._study)
-
-    def _study(
-        self,
-        settings: EvalSettings,
-        simulator: Simulator,
-        policies: Mapping[str, SkillPolicy],
-        reset_arm: SkillPolicy,
-        job: StudyJob,
-    ) -> StudyOutcome:
-        started = time.perf_counter()
-        executor = chains.make_executor(
-            settings, simulator, policies, reset_arm, after_timeout=False
-        )
-        opened = opened_by_plan(settings.scenario)
-        try:
-            study = Study(executor, self.players, opened).run(job.episode, job.coalitions)
-        except UserError as error:
-            raise chains.about_episode(job.episode.id, error) from None
-        return StudyOutcome(study, time.perf_counter() - started)
+    Raises:
+        UserError: the episode is not valid; names it.
+    """
+    executor = chains.make_executor(settings, simulator, policies, reset_arm, after_timeout=False)
+    study = Study(executor, players, opened_by_plan(settings.scenario))
+    try:
+        return study.run(job.episode, job.coalitions)
+    except UserError as error:
+        raise chains.about_episode(job.episode.id, error) from None
 
 
 def analyse(
@@ -87,7 +74,7 @@ def analyse(
     results: Sequence[EpisodeResult],
     journal: Journal,
     console: Console,
-    runner: Callable[[EvalSettings, Players], pool.Factory] = StudyRunner,
+    runner: Callable[[EvalSettings, Players], pool.Factory] = study_runner,
 ) -> Analysis | None:
     """Studies the first episodes of an evaluation; None where that is not asked for, or cannot be.
 
@@ -107,14 +94,14 @@ def analyse(
     jobs = [StudyJob(*pair) for pair in zip(episodes, coalitions, strict=False)]
     work = runs.JobSet(
         "studies",
-        StudyOutcome,
+        dict,
         runner(settings, players),
         jobs,
         [f"episode {job.episode.id}" for job in jobs],
     )
     title = f"{settings.scenario.title}: handoffs"
     outcomes = runs.run_jobs(work, min(settings.processes or 1, count), journal, title, console)
-    return Analysis([outcome.study for outcome in outcomes], players, budget)
+    return Analysis([outcome.result for outcome in outcomes], players, budget)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,17 +112,6 @@ class ClipJob:
     at: int
     path: Path
     poster: Path
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClipRunner:
-    """Builds in each worker one simulator, which its episodes use in turn."""
-
-    settings: EvalSettings
-
-    def __call__(self) -> Callable[[ClipJob], dict[str, Any]]:
-        """The function that films one clip."""
-        return chains.in_turn(self.settings, film_clip)
 
 
 def film_clip(
@@ -201,7 +177,7 @@ def film_reel(
     work = runs.JobSet(
         "clips",
         dict,
-        ClipRunner(settings),
+        chains.ChainRunner(settings, film_clip),
         jobs,
         [f"episode {job.episode.id}" for job in jobs],
         wrote=operator.attrgetter("path"),
@@ -210,7 +186,9 @@ def film_reel(
     made = runs.run_jobs(
         work, min(settings.processes or 1, max(1, len(jobs))), journal, title, console
     )
-    posters = {number: outcome["poster"] for number, outcome in zip(chosen, made, strict=True)}
+    posters = {
+        number: outcome.result["poster"] for number, outcome in zip(chosen, made, strict=True)
+    }
     predicates = settings.protocol.predicates
     reel = []
     for what, numbers in most:

@@ -3,7 +3,6 @@
 import dataclasses
 import operator
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,29 +50,15 @@ class KeptStates:
     states: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BankOutcome:
-    """What a worker says of an episode, and how long it took it."""
-
-    result: KeptStates
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BankRunner:
-    """Builds in each worker one simulator, which its episodes use in turn."""
-
-    settings: BankSettings
-
-    def __call__(self) -> Callable[[BankJob], BankOutcome]:
-        """The function that runs one episode."""
-        return chains.in_turn(self.settings, run_episode)
+def bank_runner(settings: BankSettings) -> pool.Factory:
+    """What builds the function that runs one episode."""
+    return chains.ChainRunner(settings, run_episode)
 
 
 def make_bank(
     settings: BankSettings,
     console: Console | None = None,
-    factory: Callable[[BankSettings], pool.Factory] = BankRunner,
+    factory: Callable[[BankSettings], pool.Factory] = bank_runner,
 ) -> dict[str, dict[str, Any]]:
     """Runs the episodes, writes the bank, prints what is in it, and returns the index by skill.
 
@@ -151,12 +136,12 @@ def _make(
     journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
     work = runs.JobSet(
         "episodes",
-        BankOutcome,
+        KeptStates,
         factory(settings),
         [BankJob(episode, parts / f"{n:06d}.npz") for n, episode in enumerate(episodes)],
         [f"episode {episode.id}" for episode in episodes],
         wrote=operator.attrgetter("path"),
-        good=operator.attrgetter("result.success"),
+        good=operator.attrgetter("success"),
     )
     runs.run_jobs(work, settings.processes or 1, journal, settings.scenario.title, console)
     indices = _write(whole, [job.path for job in work.jobs], _header(settings, episodes))
@@ -174,13 +159,12 @@ def run_episode(
     policies: Mapping[str, SkillPolicy],
     reset_arm: SkillPolicy,
     job: BankJob,
-) -> BankOutcome:
+) -> KeptStates:
     """Runs one episode under the protocol, and writes its exit states into the job's file.
 
     Raises:
         UserError: the episode is not valid, or the file cannot be written; names the episode.
     """
-    started = time.perf_counter()
     executor = chains.make_executor(settings, simulator, policies, reset_arm, snapshots=True)
     along = _Along(simulator, settings.along)
     try:
@@ -197,7 +181,7 @@ def run_episode(
                 part.add(state.snapshot, state.note())
     except UserError as error:
         raise chains.about_episode(job.episode.id, error) from None
-    return BankOutcome(KeptStates(trace.success, len(kept)), time.perf_counter() - started)
+    return KeptStates(trace.success, len(kept))
 
 
 class _Along:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from eval.running import agents
 from eval.settings import BankSettings, EvalSettings
@@ -13,7 +13,7 @@ from tpsrl.sim.base import Simulator
 from tpsrl.world.slots import capacity_for
 
 Settings = EvalSettings | BankSettings
-Outcome = TypeVar("Outcome")
+T = TypeVar("T")
 
 
 def make_simulator(settings: Settings) -> Simulator:
@@ -48,16 +48,23 @@ def make_executor(
     )
 
 
-def in_turn(settings: Settings, run: Callable[..., Outcome]) -> Callable[[Any], Outcome]:
-    """A worker's function of one job: `run(settings, simulator, policies, reset_arm, job)`.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChainRunner(Generic[T]):
+    """Builds in each worker one simulator, which its jobs use in turn.
 
-    All jobs have one simulator. Policies are made anew for each, so that nothing is left over from
-    the last one.
+    `run(settings, simulator, policies, reset_arm, job)` does one job. Policies are made anew for
+    each, so that nothing is left over from the last one.
     """
-    simulator = make_simulator(settings)
-    return lambda job: run(
-        settings, simulator, agents.Policies.of(settings), agents.reset_arm(), job
-    )
+
+    settings: Settings
+    run: Callable[..., T]
+
+    def __call__(self) -> Callable[[Any], T]:
+        """The function that does one job."""
+        settings, simulator = self.settings, make_simulator(self.settings)
+        return lambda job: self.run(
+            settings, simulator, agents.Policies.of(settings), agents.reset_arm(), job
+        )
 
 
 def about_episode(episode: str, error: UserError) -> UserError:

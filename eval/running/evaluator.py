@@ -2,7 +2,6 @@
 
 import dataclasses
 import operator
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -39,31 +38,17 @@ class EpisodeJob:
     video: Path | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EpisodeOutcome:
-    """What a worker says of an episode, and how long it took it."""
-
-    result: EpisodeResult
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EpisodeRunner:
-    """Builds in each worker one simulator, which its episodes use in turn."""
-
-    settings: EvalSettings
-
-    def __call__(self) -> Callable[[EpisodeJob], EpisodeOutcome]:
-        """The function that runs one episode."""
-        return chains.in_turn(self.settings, run_episode)
+def episode_runner(settings: EvalSettings) -> pool.Factory:
+    """What builds the function that runs one episode."""
+    return chains.ChainRunner(settings, run_episode)
 
 
 def evaluate(
     settings: EvalSettings,
     console: Console | None = None,
-    factory: Callable[[EvalSettings], pool.Factory] = EpisodeRunner,
+    factory: Callable[[EvalSettings], pool.Factory] = episode_runner,
     keep_journal: bool = False,
-    studies: Callable[[EvalSettings, Players], pool.Factory] = analysis.StudyRunner,
+    studies: Callable[[EvalSettings, Players], pool.Factory] = analysis.study_runner,
 ) -> Report:
     """Runs the episodes, writes the files, prints the table, and returns the report.
 
@@ -103,7 +88,7 @@ def evaluate(
         outcomes = runs.run_jobs(
             runs.JobSet(
                 "episodes",
-                EpisodeOutcome,
+                EpisodeResult,
                 factory(settings),
                 [
                     EpisodeJob(episode, runs.film_path(journal.films, number, settings.videos))
@@ -111,7 +96,7 @@ def evaluate(
                 ],
                 [f"episode {episode.id}" for episode in episodes],
                 wrote=operator.attrgetter("video"),
-                good=operator.attrgetter("result.success"),
+                good=operator.attrgetter("success"),
             ),
             settings.processes or 1,
             journal,
@@ -147,13 +132,12 @@ def run_episode(
     policies: Mapping[str, SkillPolicy],
     reset_arm: SkillPolicy,
     job: EpisodeJob,
-) -> EpisodeOutcome:
+) -> EpisodeResult:
     """Runs one episode under the protocol, and films it if the job says so.
 
     Raises:
         UserError: the episode is not valid; names it.
     """
-    started = time.perf_counter()
     protocol, episode = settings.protocol, job.episode
     executor = chains.make_executor(settings, simulator, policies, reset_arm)
     view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
@@ -174,7 +158,7 @@ def run_episode(
     if result.first_cause is not None:
         text = cause_text(result.first_cause, protocol.predicates)
         result = dataclasses.replace(result, cause_text=text)
-    return EpisodeOutcome(result, time.perf_counter() - started)
+    return result
 
 
 def _header(

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -29,16 +30,25 @@ def _nothing(job: Any) -> Path | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a job gave, and how long it took its worker, in seconds."""
+
+    result: T
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class JobSet(Generic[T]):
     """Jobs of one kind.
 
-    `kind` is their plural ("episodes"), by which a journal tells them from others, and `outcome`
-    what one gives: a dataclass, or JSON (`dict`). `names` of the jobs are for messages, `wrote` is
-    the file that a job leaves in the journal's folder, if any, and `good` whether it succeeded.
+    `kind` is their plural ("episodes"), by which a journal tells them from others, and `result`
+    what one gives: a dataclass, or JSON (`dict`). `factory` builds in each worker the function that
+    does a job. `names` of the jobs are for messages, `wrote` is the file that a job leaves in the
+    journal's folder, if any, and `good` whether it succeeded.
     """
 
     kind: str
-    outcome: type[T]
+    result: type[T]
     factory: pool.Factory
     jobs: Sequence[Any]
     names: Sequence[str]
@@ -48,7 +58,7 @@ class JobSet(Generic[T]):
 
 def run_jobs(
     work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
-) -> list[T]:
+) -> list[Outcome[T]]:
     """The outcomes in the order of the jobs; shows how many are done.
 
     Jobs that the journal has are not done again. Every outcome comes as the journal gives it, so
@@ -60,24 +70,25 @@ def run_jobs(
     """
     total = len(work.jobs)
     keys = [f"{number} {name}" for number, name in enumerate(work.names)]
-    found, done = journal.done(work.kind), {}
+    found = journal.done(work.kind)
+    done: dict[int, Outcome[T]] = {}
     for index, (key, job) in enumerate(zip(keys, work.jobs, strict=True)):
         file = work.wrote(job)
         if key in found and (file is None or file.is_file()):
-            done[index] = records.decode(found[key], work.outcome, f"journal: {key}")
+            done[index] = _decoded(work, key, found[key])
     if done:
         told = f"going on: {len(done)} of {total} {work.kind} are done"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     todo = [index for index in range(total) if index not in done]
     jobs, names = [work.jobs[i] for i in todo], [work.names[i] for i in todo]
-    running = pool.run(work.factory, jobs, processes, names) if todo else _no_work()
+    running = pool.run(_Timed(work.factory), jobs, processes, names) if todo else _no_work()
     try:
         with contextlib.closing(running), progress.Bar(console, title, total) as bar:
             bar.update(len(done), _good(work, done))
             for place, outcome in running:
                 index = todo[place]
                 kept = journal.add(work.kind, keys[index], outcome)
-                done[index] = records.decode(kept, work.outcome, f"journal: {keys[index]}")
+                done[index] = _decoded(work, keys[index], kept)
                 bar.update(len(done), _good(work, done))
     finally:
         for file in (work.wrote(job) for index, job in enumerate(work.jobs) if index not in done):
@@ -86,16 +97,38 @@ def run_jobs(
     return [done[index] for index in range(total)]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Timed:
+    """Builds what a factory builds, which also says how long each job took."""
+
+    factory: pool.Factory
+
+    def __call__(self) -> Callable[[Any], Outcome[Any]]:
+        work = self.factory()
+
+        def timed(job: Any) -> Outcome[Any]:
+            started = time.perf_counter()
+            result = work(job)
+            return Outcome(result, time.perf_counter() - started)
+
+        return timed
+
+
+def _decoded(work: JobSet[T], key: str, outcome: Mapping[str, Any]) -> Outcome[T]:
+    result = records.decode(outcome["result"], work.result, f"journal: {key}")
+    return Outcome(result, outcome["seconds"])
+
+
 def _no_work() -> Generator[tuple[int, Any], None, None]:
     """Nothing; a pool would build a simulator for it."""
     yield from ()
 
 
-def _good(work: JobSet[T], done: Mapping[int, T]) -> str:
+def _good(work: JobSet[T], done: Mapping[int, Outcome[T]]) -> str:
     """How many were good, where that is asked."""
     if work.good is None:
         return ""
-    return f"{sum(work.good(outcome) for outcome in done.values())} succeeded"
+    return f"{sum(work.good(outcome.result) for outcome in done.values())} succeeded"
 
 
 def output_folder(out: str) -> Path:
@@ -145,7 +178,9 @@ def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
         raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
 
 
-def timing(processes: int | None, outcomes: Sequence[Any], seconds: float) -> dict[str, Any]:
+def timing(
+    processes: int | None, outcomes: Sequence[Outcome[Any]], seconds: float
+) -> dict[str, Any]:
     """How long a run took; kept apart from the report, which is the same on every machine."""
     steps = sum(outcome.result.steps_run for outcome in outcomes)
     return {

@@ -22,7 +22,7 @@ from eval.reporting import pages, table
 from eval.running import agents, blinding, inputs, runs
 from eval.running.episodes import DEFAULT_COUNT
 from eval.running.journal import Journal
-from eval.running.skill_runs import SkillFactory, SkillJob, SkillOutcome
+from eval.running.skill_runs import SkillFactory, SkillJob
 from eval.settings import SkillSettings
 from skills import registry
 from skills.starts.bank import INDEX
@@ -77,12 +77,12 @@ def evaluate_skill(
         outcomes = runs.run_jobs(
             runs.JobSet(
                 "episodes",
-                SkillOutcome,
+                SkillResult,
                 factory(settings),
                 _jobs(settings, starts, journal),
                 [f"episode {start.episode.id}" for start in starts],
                 wrote=operator.attrgetter("video"),
-                good=operator.attrgetter("result.success"),
+                good=operator.attrgetter("success"),
             ),
             settings.processes or 1,
             journal,

@@ -1,7 +1,6 @@
 """One skill, run by itself from one start state."""
 
 import dataclasses
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,20 +38,12 @@ class SkillJob:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SkillOutcome:
-    """What a worker says of a run, and how long it took it."""
-
-    result: SkillResult
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class SkillFactory:
     """Builds in each worker one simulator, which its runs use in turn."""
 
     settings: SkillSettings
 
-    def __call__(self) -> Callable[[SkillJob], SkillOutcome]:
+    def __call__(self) -> Callable[[SkillJob], SkillResult]:
         """The function that does one job."""
         from tpsrl import sim
 
@@ -64,7 +55,7 @@ class SkillFactory:
             filter_base=settings.protocol.filter_base,
         )
 
-        def work(job: SkillJob) -> SkillOutcome:
+        def work(job: SkillJob) -> SkillResult:
             # A policy is made anew for every run, so that nothing is left over from the last one.
             policy = agents.make_for_skill(settings.agent, settings.skill)
             return run_job(settings, simulator, policy, job)
@@ -74,13 +65,12 @@ class SkillFactory:
 
 def run_job(
     settings: SkillSettings, simulator: Simulator, policy: SkillPolicy, job: SkillJob
-) -> SkillOutcome:
+) -> SkillResult:
     """Runs the skill from one start state, and films it if the job says so.
 
     Raises:
         UserError: the start state is not valid, or the policy returns no action; names the episode.
     """
-    started = time.perf_counter()
     try:
         if job.donor is not None:
             policy = _blinded(settings, simulator, policy, job.donor)
@@ -95,7 +85,7 @@ def run_job(
     except UserError as error:
         prefix, message = f"episode {job.episode.id}: ", str(error)
         raise UserError(message if message.startswith(prefix) else prefix + message) from None
-    return SkillOutcome(result, time.perf_counter() - started)
+    return result
 
 
 def run_start(
