@@ -300,8 +300,8 @@ def full_records() -> list[dict[str, Any]]:
 
 def rendered(report: Any = None, records: Any = None) -> str:
     """The page of a report and records as files have them."""
-    results = [decode(EpisodeResult, record) for record in records or full_records()]
-    return pages.scenario(decode(Report, report or full_report()), results)
+    results = [decode(record, EpisodeResult, "report") for record in records or full_records()]
+    return pages.scenario(decode(report or full_report(), Report, "report"), results)
 
 
 def write_files(folder: Path) -> None:

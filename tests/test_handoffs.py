@@ -488,7 +488,7 @@ def test_what_was_not_run_by_itself_says_nothing_of_a_tax() -> None:
 def test_without_repairs_none_is_said_to_be_useless() -> None:
     studies = hand_made("SSSS", "SFSS")
     report = structs.replace(
-        decode(Report, full_report()),
+        decode(full_report(), Report, "report"),
         propagation=propagation.propagation(studies),
         repairs=[],
     )

@@ -279,7 +279,7 @@ def test_results_and_reports_written_before_can_still_be_shown(
     written = encode(report)
     for key in ("timeouts", "clutter_moved", "view_blocked", "interactions", "handoffs"):
         del written[key]
-    report = decode(Report, written)
+    report = decode(written, Report, "report")
     pages.scenario(report, results)
     table.show(Console(width=100), report)
     assert "clutter" not in capsys.readouterr().out

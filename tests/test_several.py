@@ -59,7 +59,7 @@ def skill_report(settings: Any, console: Console) -> SkillReport:
     ran = {key: value for key, value in HEADER.items() if key != "scenario"}
     ran |= {"skill": settings.skill, "dataset": "0"}
     return SkillReport(
-        **structs.asdict(decode(SkillRan, ran)),
+        **structs.asdict(decode(ran, SkillRan, "report")),
         num_episodes=2,
         success=Rate(1.0, 0.3, 1.0),
         ends={"success": 2},

@@ -50,7 +50,6 @@ class Fake:
 
 
 RAN = decode(
-    SkillRan,
     {
         "skill": "pick",
         "title": "Pick",
@@ -65,6 +64,8 @@ RAN = decode(
         "learned": {},
         "dataset": "0",
     },
+    SkillRan,
+    "report",
 )
 
 

@@ -1,4 +1,4 @@
-"""Types of what files hold, with bounds for files of unknown origin, and how they are read."""
+"""Types of what reports hold, with bounds for files of unknown origin, and how they are read."""
 
 import math
 import operator
@@ -8,51 +8,34 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 from planner.execution.trace import plain
+from tpsrl.errors import UserError
+from tpsrl.runtime import records
+from tpsrl.runtime.records import Text
 
 T = TypeVar("T")
 
-_LONGEST = 100_000  # letters of a text, which may be a command line
-_LARGEST = 2**53
 _SLACK = 1e-6  # of shares, which are sums of many
 _MOST = 10_000  # entries of a list
-_RELATIVE = r"\A(?!/)(?![^/]*:)[^\\]*\Z"
-_INSIDE = r"\A(?!/)(?![^/]*:)(?!([^/]*/)*\.\.(/|\Z))[^\\]+\Z"
-_EXPECTED = {
-    f"`str` matching regex {_RELATIVE!r}": "a path relative to the folder",
-    f"`str` matching regex {_INSIDE!r}": "the path of a file in the folder",
-}
 
-Text = Annotated[str, Meta(max_length=_LONGEST)]
-Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
-StageNumber = Annotated[int, Meta(ge=-1, le=_LARGEST)]  # -1: of none
+StageNumber = Annotated[int, Meta(ge=-1, le=2**53)]  # -1: of none
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Share = Annotated[float, Meta(ge=-_SLACK, le=1 + _SLACK)]
 Change = Annotated[float, Meta(ge=-1 - _SLACK, le=1 + _SLACK)]
-FolderPath = Annotated[str, Meta(max_length=_LONGEST, pattern=_RELATIVE)]
-FilePath = Annotated[str, Meta(max_length=_LONGEST, pattern=_INSIDE)]
 Rows = Annotated[list[T], Meta(max_length=_MOST)]
 ByName = Annotated[dict[Text, T], Meta(max_length=_MOST)]
 Maybe: TypeAlias = T | UnsetType | None  # None: not measured; unset: the key is left out
 
 
-def decode(kind: type[T], value: Any) -> T:
-    """A value of a type from JSON types; keys that the type does not have are ignored.
+def decode(value: Any, kind: type[T], where: str) -> T:
+    """As `tpsrl.runtime.records.decode`, of a part of a report.
 
     A null margin of one result is NaN, since JSON has no word for what is not finite.
-
-    Raises:
-        ValueError: something is not of its type or out of its bounds; names the entry.
     """
     try:
-        return msgspec.convert(_with_margins(value), kind)
+        value = _with_margins(value)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        for pattern, words in _EXPECTED.items():
-            what = what.replace(pattern, words)
-        entry = where.rstrip("`").lstrip(".")
-        raise ValueError(f"{entry}: {what[0].lower()}{what[1:]}" if entry else what) from None
+        raise UserError(f"{where}: nested too deeply") from None
+    return records.decode(value, kind, where)
 
 
 def encode(value: Any) -> Any:

@@ -6,10 +6,11 @@ import operator
 import re
 from typing import Any
 
-from eval.analysing.bounds import Count, FilePath, Number, Share, Text
+from eval.analysing.bounds import Number, Share
 from planner.entities import short_name
 from planner.execution.trace import Cause, Trace, plain
 from tpsrl.errors import unknown
+from tpsrl.runtime.records import Count, FilePath, Text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,21 +9,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from eval.analysing.bounds import (
-    ByName,
-    Change,
-    Count,
-    FilePath,
-    FolderPath,
-    Maybe,
-    Number,
-    Rows,
-    Share,
-    StageNumber,
-    Text,
-)
+from eval.analysing.bounds import ByName, Change, Maybe, Number, Rows, Share, StageNumber
 from eval.analysing.intervals import Rate
 from planner.execution.trace import Cause
+from tpsrl.runtime.records import Count, FilePath, FolderPath, Text
 
 
 class ReportedPolicy(Struct, frozen=True):

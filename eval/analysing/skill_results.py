@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Any
 
-from eval.analysing.bounds import Count, FilePath, Number, Share, Text
+from eval.analysing.bounds import Number, Share
 from planner.execution.trace import Cause, plain
 from skills.core.conditions import Margin
+from tpsrl.runtime.records import Count, FilePath, Text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

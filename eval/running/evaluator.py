@@ -9,7 +9,6 @@ from msgspec import structs
 from rich.console import Console
 
 from eval.analysing import report
-from eval.analysing.bounds import decode
 from eval.analysing.causes import cause_text
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.analysing.schema import Report, ScenarioRan
@@ -25,7 +24,7 @@ from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from skills.core.interface import SkillPolicy
 from tpsrl.errors import UserError
-from tpsrl.runtime import machine, pool
+from tpsrl.runtime import machine, pool, records
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 
@@ -176,4 +175,4 @@ def _header(
         "dataset": digest(episodes),
         "settings_command": settings_command(settings),
     }
-    return decode(ScenarioRan, ran)
+    return records.decode(ran, ScenarioRan, "report")

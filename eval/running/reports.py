@@ -174,7 +174,8 @@ def read_report(folder: Path) -> AnyReport:
     path = folder / "report.json"
     with _naming(str(path)):
         found = files.parse_json(_text(path))
-        return decode(_kind_of(found), found)
+        kind = _kind_of(found)
+    return decode(found, kind, f"report: {path}")
 
 
 def _kind_of(found: Any) -> type[AnyReport]:
@@ -190,8 +191,10 @@ def _read_results(folder: Path, kind: type[Result]) -> list[Result]:
     path = folder / "episodes.jsonl"
     results = []
     for number, line in enumerate(_text(path, files.MOST_DATA).splitlines(), start=1):
-        with _naming(f"{path}, line {number}"):
-            results.append(decode(kind, files.parse_json(line)))
+        where = f"{path}, line {number}"
+        with _naming(where):
+            found = files.parse_json(line)
+        results.append(decode(found, kind, f"report: {where}"))
     if not results:
         raise UserError(f"report: {path} holds no episode")
     return results

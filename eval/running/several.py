@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 from rich.console import Console
 
-from eval.analysing.bounds import decode, encode
+from eval.analysing.bounds import encode
 from eval.analysing.schema import Index, IndexRow, Ran, Report, SkillReport
 from eval.reporting import index, pages
 from eval.running import agents, journal, runs
@@ -17,7 +17,7 @@ from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
 from tpsrl.errors import UserError, renamed
-from tpsrl.runtime import files, locks
+from tpsrl.runtime import files, locks, records
 from tpsrl.world.scenarios import benchmark_names, load_scenario
 
 # Journals are kept until all is done, so that what is finished is not run again after a kill.
@@ -122,7 +122,7 @@ def _fields(settings: Any) -> dict[str, Any]:
 
 def _finish(console: Console, out: Path, ran: dict[str, Any], rows: list[IndexRow]) -> Index:
     """Writes and shows the index, whose runs are then all finished; they share their number."""
-    header = structs.asdict(decode(Ran, ran))
+    header = structs.asdict(records.decode(ran, Ran, "report"))
     summary = Index(**header, runs=rows, num_episodes=rows[0].num_episodes)
     files.write_text(out / "report.html", pages.index(summary))
     files.write_json(out / "report.json", encode(summary))

@@ -13,7 +13,6 @@ from msgspec import structs
 from rich.console import Console
 
 from eval.analysing import extras, report
-from eval.analysing.bounds import decode
 from eval.analysing.intervals import wilson
 from eval.analysing.schema import MeanInterval, SkillPart, SkillRan, SkillReport
 from eval.analysing.skill_results import SkillResult
@@ -31,7 +30,7 @@ from skills.starts.recorded import load_starts
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
 from tpsrl.errors import UserError, renamed
-from tpsrl.runtime import machine, pool
+from tpsrl.runtime import machine, pool, records
 
 
 def evaluate_skill(
@@ -248,4 +247,4 @@ def _header(settings: SkillSettings, starts: Sequence[Start]) -> SkillRan:
         "dataset": digest(starts),
     }
     blind = {"blind": list(blinding.parse(settings.blind))} if settings.blind else {}
-    return decode(SkillRan, ran | blind)
+    return records.decode(ran | blind, SkillRan, "report")

@@ -17,7 +17,14 @@ from tpsrl.runtime import files
 
 T = TypeVar("T")
 
+_LONGEST = 100_000  # letters of a text, which may be a command line
+_RELATIVE = r"\A(?!/)(?![^/]*:)[^\\]*\Z"
+_INSIDE = r"\A(?!/)(?![^/]*:)(?!([^/]*/)*\.\.(/|\Z))[^\\]+\Z"
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # one that a float holds exactly
+Text = Annotated[str, msgspec.Meta(max_length=_LONGEST)]
+FolderPath = Annotated[str, msgspec.Meta(max_length=_LONGEST, pattern=_RELATIVE)]
+FilePath = Annotated[str, msgspec.Meta(max_length=_LONGEST, pattern=_INSIDE)]
 
 _WORDS = {
     "int": "an integer",
@@ -26,6 +33,10 @@ _WORDS = {
     "bool": "true or false",
     "array": "a list",
     "object": "a record",
+}
+_PATTERNS = {
+    f"`str` matching regex {_RELATIVE!r}": "a path relative to the folder",
+    f"`str` matching regex {_INSIDE!r}": "the path of a file in the folder",
 }
 _MESSAGE = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -49,6 +60,8 @@ def decode(value: Any, kind: type[T], where: str, closed: bool = False) -> T:
         found = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise UserError(f"{where}: {_said(str(error), value)}") from None
+    except RecursionError:
+        raise UserError(f"{where}: nested too deeply") from None
     if closed:
         _check_known(value, found, where)
     return found
@@ -81,6 +94,8 @@ def _said(message: str, value: Any) -> str:
     if missing:
         return ": ".join(filter(None, (path, missing[1], "is missing")))
     what = what.replace("Expected", "must be")
+    for pattern, words in _PATTERNS.items():
+        what = what.replace(pattern, words)
     if "[...]" not in path:  # msgspec does not say which entry of a dictionary it is
         what = f"{what.partition(', got ')[0]}, got {shown(_part(value, path))}"
     words = re.sub(r"`([^`]*)`", lambda names: _in_words(names[1]), what)
