@@ -235,7 +235,7 @@ def test_the_null_would_not_hide_a_tax() -> None:
     """The same agents with a fault are found out, so that the test above can fail."""
     faults = Faults(drawn_exits=True, slip_share=SHARE)
     studies = study(faults, 120, hard_starts=True, seed=100, repairs=False)
-    assert taxes(studies)["navigate place"]["significant"]
+    assert taxes(studies)["navigate place"].significant
 
 
 class Marks:
