@@ -104,7 +104,10 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         (["preset.ppo.imitation_coef=0.1"], "preset.ppo.imitation_coef: there are no demonstra"),
         (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 need"),
         (["preset.policy.critic=true", "preset.policy.separate_value=true"], "separate_value: con"),
-        (["task=close_fridge", "preset.ppo.teacher_coef=1"], "teacher: none comes with close_fridge"),
+        (
+            ["task=close_fridge", "preset.ppo.teacher_coef=1"],
+            "teacher: none comes with close_fridge",
+        ),
         (["task=pick", "teacher=nowhere"], "teacher: no checkpoint"),
         (["task=synthetic_busy", "teacher=out"], "teacher: synthetic_busy has no state to label"),
         (["task=synthetic_busy", "preset.policy.critic=true"], "synthetic_busy has no true state"),

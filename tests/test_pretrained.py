@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_report import full_report
 from msgspec import structs
 from rich.console import Console
 from test_evaluator import Fake, dataset, quiet
@@ -12,8 +13,8 @@ from test_several import skill_report
 from test_skill_evaluator import recorded
 from tiny_policies import Acting, trained
 
-from eval.analysing.bounds import encode
-from eval.analysing.schema import ReportedPolicy, SkillReport
+from eval.analysing.bounds import decode, encode
+from eval.analysing.schema import Report, ReportedPolicy, SkillReport
 from eval.presets import AgentPreset
 from eval.reporting import acting
 from eval.running import agents, reports
@@ -215,9 +216,9 @@ def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
 
 
 def test_a_report_of_before_says_nothing_of_sensors() -> None:
-    policy = {"checkpoint": "x", "trained_steps": 5}
-    assert acting.privileged({"learned": {"pick": policy}}) == ""
-    assert acting.privileged({"learned": {}}) == acting.privileged({}) == ""
+    old = full_report() | {"learned": {"pick": {"checkpoint": "x", "trained_steps": 5}}}
+    assert acting.privileged(decode(old, Report, "report")) == ""
+    assert acting.privileged(decode(old | {"learned": {}}, Report, "report")) == ""
 
 
 def test_results_of_two_policies_are_no_result(with_tpsrl: Path, tmp_path: Path) -> None:
