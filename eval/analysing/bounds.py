@@ -19,9 +19,9 @@ _MOST = 10_000  # entries of a list
 
 StageNumber = Annotated[int, Meta(ge=-1, le=2**53)]  # -1: of none
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
-Share = Annotated[float, Meta(ge=-_SLACK, le=1 + _SLACK)]
+Fraction = Annotated[float, Meta(ge=-_SLACK, le=1 + _SLACK)]
 Change = Annotated[float, Meta(ge=-1 - _SLACK, le=1 + _SLACK)]
-Rows = Annotated[list[T], Meta(max_length=_MOST)]
+Items = Annotated[list[T], Meta(max_length=_MOST)]
 ByName = Annotated[dict[Text, T], Meta(max_length=_MOST)]
 Maybe: TypeAlias = T | UnsetType | None  # None: not measured; unset: the key is left out
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from eval.analysing.bounds import Share
+from eval.analysing.bounds import Fraction
 
 Z95 = 1.959963984540054  # the 0.975 quantile of the normal distribution
 
@@ -12,9 +12,9 @@ Z95 = 1.959963984540054  # the 0.975 quantile of the normal distribution
 class Rate:
     """k successes among n trials, with an interval; all three are None where n is 0."""
 
-    mean: Share | None
-    ci_low: Share | None
-    ci_high: Share | None
+    mean: Fraction | None
+    ci_low: Fraction | None
+    ci_high: Fraction | None
 
 
 def wilson(successes: int, trials: int, z: float = Z95) -> Rate:

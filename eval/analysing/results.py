@@ -6,7 +6,7 @@ import operator
 import re
 from typing import Any
 
-from eval.analysing.bounds import Number, Share
+from eval.analysing.bounds import Fraction, Number
 from planner.entities import short_name
 from planner.execution.trace import Cause, Trace, plain
 from tpsrl.errors import unknown
@@ -98,7 +98,7 @@ class EpisodeResult:
     clutter_moved: Count | None = None
     clutter: Count | None = None
     targets_moved: Count | None = None
-    view_blocked: Share | None = None
+    view_blocked: Fraction | None = None
     cause_text: Text | None = None
     set_up_by: Text | None = None
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from eval.analysing.bounds import ByName, Change, Maybe, Number, Rows, Share, StageNumber
+from eval.analysing.bounds import ByName, Change, Fraction, Items, Maybe, Number, StageNumber
 from eval.analysing.intervals import Rate
 from planner.execution.trace import Cause
 from tpsrl.runtime.records import Count, FilePath, FolderPath, Text
@@ -21,7 +21,7 @@ class ReportedPolicy(Struct, frozen=True):
     checkpoint: Text
     trained_steps: int | float
     sample: bool | UnsetType = UNSET
-    privileged: Rows[Text] | UnsetType = UNSET
+    privileged: Items[Text] | UnsetType = UNSET
     policy: Text | UnsetType = UNSET
 
 
@@ -60,7 +60,7 @@ class SkillRan(Ran, frozen=True, kw_only=True):
     num_objects: Count | None = None
     starts: Text | None = None
     dataset: Text
-    blind: Rows[Text] | UnsetType = UNSET
+    blind: Items[Text] | UnsetType = UNSET
 
 
 class Spread(Struct, frozen=True):
@@ -93,7 +93,7 @@ class ClutterMoved(Struct, frozen=True):
     """See `eval.analysing.extras.clutter_moved`."""
 
     mean: Number
-    none: Share
+    none: Fraction
     objects: Number
     targets: Number | UnsetType = UNSET
 
@@ -101,7 +101,7 @@ class ClutterMoved(Struct, frozen=True):
 class ViewBlocked(Struct, frozen=True):
     """See `eval.analysing.extras.view_blocked`."""
 
-    mean: Share
+    mean: Fraction
     episodes: Count
 
 
@@ -126,14 +126,14 @@ class StageRow(Struct, frozen=True, kw_only=True):
     skill: Text
     reached: Count
     succeeded: Count
-    rate: Share | None
-    ci_low: Share | None
-    ci_high: Share | None
-    cumulative: Share
+    rate: Fraction | None
+    ci_low: Fraction | None
+    ci_high: Fraction | None
+    cumulative: Fraction
     skill_succeeded: Count
-    skill_rate: Share | None = None
-    skill_ci_low: Share | None = None
-    skill_ci_high: Share | None = None
+    skill_rate: Fraction | None = None
+    skill_ci_low: Fraction | None = None
+    skill_ci_high: Fraction | None = None
     only_predicates: Count
     only_skill: Count
 
@@ -144,9 +144,9 @@ class GoalRow(Struct, frozen=True):
     name: Text
     episodes: Count
     reached: Count
-    rate: Share | None
-    ci_low: Share | None
-    ci_high: Share | None
+    rate: Fraction | None
+    ci_low: Fraction | None
+    ci_high: Fraction | None
 
 
 class HandoffRow(Struct, frozen=True, kw_only=True):
@@ -158,13 +158,13 @@ class HandoffRow(Struct, frozen=True, kw_only=True):
     skill_from: Text | UnsetType = UNSET
     skill_to: Text | UnsetType = UNSET
     n: Count
-    rate_after_handoff: Share | None
-    rate_isolated: Share | None = None
+    rate_after_handoff: Fraction | None
+    rate_isolated: Fraction | None = None
     paired: Count | UnsetType = UNSET
     tax: Change | None = None
     ci_low: Number | None = None
     ci_high: Number | None = None
-    p_value: Share | UnsetType = UNSET
+    p_value: Fraction | UnsetType = UNSET
     significant: bool | UnsetType = UNSET
 
 
@@ -185,7 +185,7 @@ class ErrorRow(Struct, frozen=True):
     n: Count
     median_before_success: Number | None
     median_before_failure: Number | None
-    bins: Rows[ErrorBin]
+    bins: Items[ErrorBin]
 
 
 class MatrixRow(Struct, frozen=True, kw_only=True):
@@ -200,8 +200,8 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     tax: Change | None
     ci_low: Number | None
     ci_high: Number | None
-    p_value: Share | None
-    errors: Rows[ErrorRow]
+    p_value: Fraction | None
+    errors: Items[ErrorRow]
     significant: bool
 
 
@@ -221,12 +221,12 @@ class Propagation(Struct, frozen=True, kw_only=True):
     """See `eval.handoffs.propagation.propagation`."""
 
     episodes: Count | UnsetType = UNSET
-    measured: Share
-    product_isolated: Share | None = None
-    product_conditional: Share | None = None
+    measured: Fraction
+    product_isolated: Fraction | None = None
+    product_conditional: Fraction | None = None
     residual: Maybe[Change] = UNSET
     loss: Change | None = None
-    parts: Maybe[Rows[LossPart]] = UNSET
+    parts: Maybe[Items[LossPart]] = UNSET
 
 
 class ObjectRates(Struct, frozen=True, kw_only=True):
@@ -241,7 +241,7 @@ class ObjectRates(Struct, frozen=True, kw_only=True):
 class Interactions(Struct, frozen=True):
     """How far the robot got with each object."""
 
-    objects: Rows[ObjectRates]
+    objects: Items[ObjectRates]
     all: ObjectRates
 
 
@@ -269,7 +269,7 @@ class FlowNode(Struct, frozen=True):
     id: Text
     kind: Literal["cause", "stage", "end"]
     label: Text
-    share: Share
+    share: Fraction
 
 
 class FlowEdge(Struct, frozen=True, kw_only=True):
@@ -277,14 +277,14 @@ class FlowEdge(Struct, frozen=True, kw_only=True):
 
     from_: Text = field(name="from")
     to: Text
-    share: Share
+    share: Fraction
 
 
 class Flow(Struct, frozen=True):
     """See `eval.handoffs.flow.flow`."""
 
-    nodes: Rows[FlowNode]
-    edges: Rows[FlowEdge]
+    nodes: Items[FlowNode]
+    edges: Items[FlowEdge]
 
 
 class Gain(Struct, frozen=True):
@@ -292,8 +292,8 @@ class Gain(Struct, frozen=True):
 
     n: Count
     applied: Count
-    before: Share | None
-    after: Share | None
+    before: Fraction | None
+    after: Fraction | None
     gain: Change | None
     ci_low: Number | None
     ci_high: Number | None
@@ -307,8 +307,8 @@ class RepairRow(Struct, frozen=True, kw_only=True):
     to: Text
     n: Count
     applied: Count
-    before: Share
-    after: Share
+    before: Fraction
+    after: Fraction
     gain: Change
     ci_low: Number
     ci_high: Number
@@ -340,7 +340,7 @@ class ReelGroup(Struct, frozen=True):
 
     cause: Text
     count: Count
-    clips: Rows[Clip]
+    clips: Items[Clip]
 
 
 class Report(ScenarioRan, frozen=True, kw_only=True):
@@ -348,13 +348,13 @@ class Report(ScenarioRan, frozen=True, kw_only=True):
 
     num_episodes: Count
     success: Rate
-    goals_met: Share
+    goals_met: Fraction
     timeouts: TimeoutRates | None = None
-    stages: Rows[StageRow]
-    stage_goals: Rows[GoalRow]
-    handoffs: Rows[HandoffRow] | None = None
+    stages: Items[StageRow]
+    stage_goals: Items[GoalRow]
+    handoffs: Items[HandoffRow] | None = None
     propagation: Propagation | None = None
-    first_causes: Rows[CauseRow]
+    first_causes: Items[CauseRow]
     steps: Spread
     force: Forces
     interactions: Interactions | None = None
@@ -362,13 +362,13 @@ class Report(ScenarioRan, frozen=True, kw_only=True):
     clutter_moved: ClutterMoved | None = None
     view_blocked: ViewBlocked | None = None
     analysis: AnalysisSize | None = None
-    handoff_matrix: Maybe[Rows[MatrixRow]] = UNSET
+    handoff_matrix: Maybe[Items[MatrixRow]] = UNSET
     flow: Maybe[Flow] = UNSET
-    repairs: Maybe[Rows[RepairRow]] = UNSET
+    repairs: Maybe[Items[RepairRow]] = UNSET
     repair_all: Maybe[ByName[Gain]] = UNSET
-    blame: Maybe[Rows[BlameRow]] = UNSET
-    findings: Maybe[Rows[Text]] = UNSET
-    reel: Maybe[Rows[ReelGroup]] = UNSET
+    blame: Maybe[Items[BlameRow]] = UNSET
+    findings: Maybe[Items[Text]] = UNSET
+    reel: Maybe[Items[ReelGroup]] = UNSET
 
 
 class SkillPart(Struct, frozen=True):
@@ -394,8 +394,8 @@ class SkillReport(SkillRan, frozen=True, kw_only=True):
     num_episodes: Count
     success: Rate
     ends: ByName[Count] = field(default_factory=dict)
-    parts: Rows[SkillPart]
-    first_causes: Rows[CauseRow]
+    parts: Items[SkillPart]
+    first_causes: Items[CauseRow]
     steps: Spread
     force: Forces
     reward: Spread
@@ -411,7 +411,7 @@ class IndexRow(Struct, frozen=True, kw_only=True):
     folder: Text
     num_episodes: Count
     success: Rate
-    goals_met: Share | UnsetType = UNSET
+    goals_met: Fraction | UnsetType = UNSET
     stages: Number | UnsetType = UNSET
     num_stages: Count | UnsetType = UNSET
     disagree: Count | UnsetType = UNSET
@@ -428,7 +428,7 @@ class IndexRow(Struct, frozen=True, kw_only=True):
 class Index(Ran, frozen=True, kw_only=True):
     """The report of several evaluations."""
 
-    runs: Annotated[Rows[IndexRow], Meta(min_length=1)]
+    runs: Annotated[Items[IndexRow], Meta(min_length=1)]
     num_episodes: Count
 
 
@@ -444,11 +444,11 @@ class ComparedAgent(Struct, frozen=True, kw_only=True):
     replan: bool
     version: Text
     settings_command: Text | None
-    handoff_matrix: Rows[MatrixRow] | None
+    handoff_matrix: Items[MatrixRow] | None
     num_episodes: Count
     success: Rate
-    stages: Rows[StageRow]
-    first_causes: Rows[CauseRow]
+    stages: Items[StageRow]
+    first_causes: Items[CauseRow]
     link: FolderPath | UnsetType = UNSET
 
 
@@ -466,7 +466,7 @@ class AgentDifference(Struct, frozen=True):
     ci_high: Number | None
     unpaired_ci_low: Number | None
     unpaired_ci_high: Number | None
-    p_value: Share
+    p_value: Fraction
 
 
 class ComparedOutcome(Struct, frozen=True):
@@ -484,7 +484,7 @@ class DifferingEpisode(Struct, frozen=True):
     """An episode in which the agents differ; `outcomes` are in the order of the agents."""
 
     id: Text
-    outcomes: Rows[ComparedOutcome]
+    outcomes: Items[ComparedOutcome]
 
 
 class Comparison(Struct, frozen=True):
@@ -496,6 +496,6 @@ class Comparison(Struct, frozen=True):
     seed: Count
     dataset: Text | None
     num_episodes: Count
-    agents: Rows[ComparedAgent]
-    differences: Rows[AgentDifference]
+    agents: Items[ComparedAgent]
+    differences: Items[AgentDifference]
     episodes: list[DifferingEpisode]

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from eval.analysing.bounds import Number, Share
+from eval.analysing.bounds import Fraction, Number
 from planner.execution.trace import Cause, plain
 from skills.core.conditions import Margin
 from tpsrl.runtime.records import Count, FilePath, Text
@@ -32,7 +32,7 @@ class SkillResult:
     force_total_n: Number
     path: dict[str, float] | None = None
     video: FilePath | None = None
-    view_blocked: Share | None = None
+    view_blocked: Fraction | None = None
 
     @property
     def steps_run(self) -> int:
