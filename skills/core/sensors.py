@@ -124,8 +124,7 @@ def _to_goal(seen: SensorContext) -> Array:
 
 
 def _margins(seen: SensorContext) -> Array:
-    away = length(seen.measures.goal_point() - seen.measures.subject)
-    return columns(away, seen.measures.rest) - _ALLOWED_M
+    return columns(length(_to_goal(seen)), seen.measures.rest) - _ALLOWED_M
 
 
 def _gap(seen: SensorContext) -> Array:
