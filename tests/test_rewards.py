@@ -110,6 +110,32 @@ def test_pushing_other_drawers_and_doors_costs_if_told_to():
     assert own.reward_terms["joints"][0] == 0.0
 
 
+def test_moving_other_objects_costs_if_told_to():
+    before = world().object_pos
+    after = before + np.array([[0.3, 0.0, 0.0], [0.0, 0.1, 0.0]])  # both objects move
+
+    def cost(target: int, moved: np.ndarray) -> float:
+        spec = get("pick")
+        chosen = changed(spec.load_settings(), {"clutter": 5.0})
+        state = task.begin(spec.definition, Goals.of([SkillGoal(target)]), world(), spec.thresholds)
+        _, _, outcome = task.step(
+            spec.definition,
+            state,
+            np.zeros((1, act.SIZE)),
+            world(object_pos=moved),
+            chosen,
+            spec.thresholds,
+            object_pos=before,
+        )
+        return float(outcome.reward_terms["clutter"][0])
+
+    assert cost(1, after) == pytest.approx(-1.5)  # the target's own motion is free
+    assert cost(0, after) == pytest.approx(-0.5)
+    assert cost(1, before + 0.001) == 0.0  # at rest, but for trembling
+    _, free = run("pick", PICK, world(), world(object_pos=after))
+    assert "clutter" not in free.reward_terms
+
+
 # -- Pick --------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,7 @@ class TaskSettings:
         "penalty per metre or radian of motion of other drawers and doors",
         minimum=0,
     )
+    clutter: float = config.option(0.0, "penalty per metre of motion of other objects", minimum=0)
     grip: float = config.option(
         0.0,
         "penalty per step with the grip closed where it should be open: away from the object that "
@@ -63,7 +64,8 @@ SettingsT = TypeVar("SettingsT", bound=TaskSettings)
 
 # Of the weights that all skills share.
 PENALTIES = (
-    "slack", "constraint", "force", "force_end", "speed", "joints", "grip", "wrong_stop",
+    "slack", "constraint", "force", "force_end", "speed", "joints", "clutter", "grip",
+    "wrong_stop",
 )  # fmt: skip
 _LIMITS = ("force_total_n", "force_instant_n")
 

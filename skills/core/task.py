@@ -14,7 +14,7 @@ from array_api_compat import device
 from skills.core.arrays import Array, ArrayT
 from skills.core.conditions import Conditions, conjunction
 from skills.core.context import MeasureContext, StartContext, StepContext, ThresholdsT
-from skills.core.geometry import Constant, array_namespace, in_each
+from skills.core.geometry import Constant, array_namespace, in_each, length
 from skills.core.measures import Measures, MeasuresT, MemoryT
 from skills.core.path_metrics import PathProgress
 from skills.core.settings import PENALTIES, SettingsT, TaskSettings
@@ -135,8 +135,11 @@ def step(
     settings: SettingsT,
     thresholds: ThresholdsT,
     path: PathProgress | None = None,
+    object_pos: Array | None = None,
 ) -> tuple[TaskState, MeasuresT, StepOutcome]:
     """Judges and rewards the control step that led to `world` under masked actions (n, 11).
+
+    `object_pos` (n, S, 3) is the world's before the step; without it `clutter` is not rewarded.
 
     The rises of force (`WorldState.force_total`) are summed, and the sum is held against
     `force_total_n`, the force itself against `force_instant_n`.
@@ -172,6 +175,8 @@ def step(
         amounts["speed"] = xp.sum(velocity * velocity, axis=-1)
     if settings.joints > 0.0:
         amounts["joints"] = _pushed(task, world)
+    if settings.clutter > 0.0 and object_pos is not None:
+        amounts["clutter"] = _knocked(task.object, object_pos, world.object_pos)
     if settings.grip > 0.0:
         closed = actions[:, act.GRIP] >= 0.0
         amounts["grip"] = closed & skill.should_be_open(context)
@@ -232,6 +237,14 @@ def _pushed(task: TaskState, world: WorldState) -> Array:
     own = _JOINTS.like(task.joint) == task.joint[:, None]
     moved = xp.sum(xp.where(own, 0.0, xp.abs(world.joints - task.joints)), axis=1)
     return xp.where(moved > _PUSHED, moved, 0.0)
+
+
+def _knocked(own: Array, before: Array, after: Array) -> Array:
+    """How far (n,) in metres loose objects (n, S, 3) moved in a step, but for a task's own (n,)."""
+    xp = array_namespace(after)
+    moved = length(after - before)  # NaN where there is no object
+    places = xp.arange(moved.shape[-1], device=device(moved))
+    return xp.sum(xp.where((places != own[:, None]) & (moved > _PUSHED), moved, 0.0), axis=-1)
 
 
 def _too_much(force: Array, force_sum: Array, settings: TaskSettings) -> Array | None:

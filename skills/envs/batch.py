@@ -108,6 +108,8 @@ class SkillBatch:
         self._task: TaskState | None = None
         self._all = list(range(simulator.num_envs))
         self._held = np.full((2, simulator.num_envs), -1)  # object and joint in each cup
+        # (num_envs, S, 3) m, of loose objects in the last state; only where their motion counts.
+        self._object_pos: np.ndarray | None = None
         self._worlds: dict[int, tuple[WorldState, int]] = {}
         named = (*self.sensors, *self.critic)
         self._maps = MapSensors(
@@ -200,8 +202,16 @@ class SkillBatch:
         self.simulator.step(env_ids, actions)
         world = self.simulator.state(env_ids)
         path = self._maps.drive(env_ids, world)
+        object_pos = None if self._object_pos is None else self._object_pos[rows]
         after, measures, outcome = task.step(
-            self.skill, before, actions, world, self.settings, self.thresholds, path
+            self.skill,
+            before,
+            actions,
+            world,
+            self.settings,
+            self.thresholds,
+            path,
+            object_pos,
         )
         if whole:
             self._task = after
@@ -328,7 +338,12 @@ class SkillBatch:
         return self._task
 
     def _keep(self, env_ids: Sequence[int], world: WorldState) -> None:
-        self._held[:, _rows(env_ids)] = world.held, world.held_joint
+        rows = _rows(env_ids)
+        self._held[:, rows] = world.held, world.held_joint
+        if self.settings.clutter > 0.0:
+            if self._object_pos is None:
+                self._object_pos = np.full((self.num_envs, *world.object_pos.shape[1:]), np.nan)
+            self._object_pos[rows] = world.object_pos
         for row, env in enumerate(env_ids):
             self._worlds[env] = (world, row)
 
