@@ -315,6 +315,11 @@ def fitted(given: list[Demonstration], frames: int, seed: int = 0) -> tuple[Clon
     return cloner, cloner.learn(given, frames, 0.0, 1.0)
 
 
+def test_without_an_episode_there_is_nothing_to_learn_from() -> None:
+    with pytest.raises(RunError, match="no episode to learn from"):
+        fitted([], 300)
+
+
 def test_a_policy_is_fitted_to_what_an_expert_would_do_memory_included() -> None:
     given = toy()
     cloner, first = fitted(given, 300)

@@ -173,7 +173,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     init = None if settings.init is None else _init(settings.init, settings.skill, names, depth)
     episodes = selecting.load(folders, settings.skill, names, depth, left_out)
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
-    if not episodes and not settings.rounds:
+    # Only a policy that is there from the start can record episodes before it learns.
+    if not episodes and not (settings.rounds and init is not None):
         raise UserError(f"demos: no episode of {settings.demos} ended as is wanted; see left_out")
     processes = settings.processes or machine.cores()
     import torch

@@ -66,8 +66,10 @@ class Cloner:
             tell: is told after each batch how many it has gone through
 
         Raises:
-            RunError: the loss is not finite.
+            RunError: there is no frame to learn from, or the loss is not finite.
         """
+        if not any(map(len, episodes)):
+            raise RunError("cloning: no episode to learn from; record more demonstrations")
         totals: dict[str, torch.Tensor] = {}
         gone = count = 0
         rate = self.settings.learning_rate
