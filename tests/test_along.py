@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from test_trainer import SETTINGS, Silent
 
-from skills import registry
 from skills.core import sensors
 from skills.demos import store
-from skills.demos.recording import recorded_sensors
-from skills.envs.environment import EnvOptions
+from skills.envs.batch import SkillBatch
+from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.starts.source import StartSource
 from tpsrl import cli
@@ -37,12 +36,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
     source = StartSource("pick", f"along:{runs}", num_objects=12)
     assert source.groups == 10
-    options = EnvOptions(sensors=recorded_sensors(registry.get("pick").definition))
-    options = dataclasses.replace(options, starts=f"along:{runs}", num_objects=12)
-    batch = options.batch("pick", options.simulator("pick", 1))
+    options = EnvOptions.of("pick", starts=f"along:{runs}", num_objects=12)
+    options = dataclasses.replace(options, inputs=options.inputs.with_all_sensors())
+    batch = SkillBatch(options, options.simulator(1))
     shown = [recording.demonstration for recording in store.read(runs)]
     lines = (runs / "along" / "states.jsonl").read_text().splitlines()
-    columns, held = sensors.layout(batch.skill, batch.sensors), 0
+    columns, held = options.inputs.layout(), 0
     begins = np.r_[columns[sensors.TRAIL], columns[sensors.ELAPSED]]  # with the start
     for row, line in enumerate(map(json.loads, lines)):
         step = int(line["stage"].removeprefix("step "))
@@ -61,8 +60,8 @@ def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
 
 def test_what_was_remembered_goes_on(runs: Path) -> None:
     source = StartSource("pick", f"along:{runs}", num_objects=12)
-    options = EnvOptions(sensors="habitat", starts=f"along:{runs}", num_objects=12)
-    batch = options.batch("pick", options.simulator("pick", 1))
+    options = EnvOptions.of("pick", sensors="habitat", starts=f"along:{runs}", num_objects=12)
+    batch = SkillBatch(options, options.simulator(1))
     for row in range(source.groups):
         start = source[row]
         batch.reset([0], [start])
@@ -76,8 +75,8 @@ def test_what_was_remembered_goes_on(runs: Path) -> None:
 def test_a_memory_of_another_skill_is_refused(runs: Path) -> None:
     source = StartSource("pick", f"along:{runs}", num_objects=12)
     start = source[0]
-    options = EnvOptions(num_objects=12)
-    batch = options.batch("pick", options.simulator("pick", 1))
+    options = EnvOptions.of("pick", num_objects=12)
+    batch = SkillBatch(options, options.simulator(1))
     assert start.memory is not None
     for memory, message in (
         ({}, "memory: .* missing or unknown"),
@@ -174,7 +173,7 @@ def test_success_rates_are_known_for_each_part_of_the_starts(runs: Path) -> None
 
 
 def test_workers_are_told_the_weights() -> None:
-    factory = TrainingVecEnvFactory("pick", EnvOptions(num_objects=12, num_episodes=3))
+    factory = TrainingVecEnvFactory(EnvOptions.of("pick", num_objects=12, num_episodes=3))
     pool = WorkerEnvPool(factory, 2, 2)
     try:
         assert pool.spec.start_parts == (("own", 3),) and pool.spec.start_groups == 3
@@ -188,7 +187,7 @@ def test_workers_are_told_the_weights() -> None:
 
 def test_practice_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     factory = TrainingVecEnvFactory(
-        "pick", EnvOptions(num_objects=12, num_episodes=3, horizon=6), desynchronise=True
+        EnvOptions.of("pick", num_objects=12, num_episodes=3, horizon=6), desynchronise=True
     )
     settings = dataclasses.replace(SETTINGS, practice="success", steps=24 * 6)
     found = []
@@ -215,8 +214,8 @@ def test_practice_goes_on_where_it_was_saved(tmp_path: Path) -> None:
 
 def test_first_episodes_end_at_different_times() -> None:
     for desynchronised in (False, True):
-        options = EnvOptions(num_objects=12, num_episodes=3, horizon=50)
-        factory = TrainingVecEnvFactory("pick", options, desynchronise=desynchronised)
+        options = EnvOptions.of("pick", num_objects=12, num_episodes=3, horizon=50)
+        factory = TrainingVecEnvFactory(options, desynchronise=desynchronised)
         env = factory(range(6))
         env.reset(range(6))
         gone = [env._batch.steps(home) for home in range(6)]

@@ -9,7 +9,9 @@ import pytest
 from homes import LAYOUT_A, box_in_front, episode, on_floor, posture_above, roomiest
 
 from skills.core import sensors
-from skills.envs.batch import BatchOptions, SkillBatch
+from skills.core.inputs import PolicyInputs
+from skills.envs.batch import SkillBatch
+from skills.envs.options import EnvOptions
 from skills.registry import get
 from skills.starts.source import StartSource
 from tpsrl.sim.mujoco_sim import MujocoSimulator
@@ -196,16 +198,16 @@ def test_doors_are_where_they_stand_now(one: MujocoSimulator) -> None:
 
 def test_a_teacher_and_every_critic_feel_it(one: MujocoSimulator) -> None:
     for skill in ("navigate", "pick", "open_fridge"):
-        definition = get(skill).definition
-        names = sensors.chosen(definition, "teacher", False)
+        shown_true = PolicyInputs.of(skill, "teacher")
+        names = shown_true.sensors
         assert {*sensors.TEACHER} < {*names} and len({*names}) == len(names)
-        known = sensors.known(definition)
+        known = sensors.known(get(skill).definition)
         assert known[sensors.CLEARANCE].privileged and known[sensors.SHAPE].privileged
-        batch = SkillBatch(skill, one, BatchOptions(sensors="fetch", critic=True))
-        assert batch.critic == names
+        batch = SkillBatch(EnvOptions.of(skill, sensors="fetch", critic=True), one)
+        assert batch.options.critic == shown_true
         source = StartSource(skill, split="val", num_objects=12, num_episodes=2)
         shown = batch.reset([0], [source[0]])
-        column = sensors.layout(definition, names)[sensors.CLEARANCE]
+        column = shown_true.layout()[sensors.CLEARANCE]
         felt = shown["critic"][0, column].reshape(CLEARANCE_ROWS, 4)
         found = one.clearance([0], batch.task_state([0]).object)[0]
         closeness = np.clip(1.0 - found[:, 3] / CLEARANCE_RANGE_M, 0.0, 1.0)
@@ -215,9 +217,9 @@ def test_a_teacher_and_every_critic_feel_it(one: MujocoSimulator) -> None:
 
 def test_the_shape_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimulator) -> None:
     source = StartSource("pick", split="val", num_objects=12, num_episodes=2)
-    batch = SkillBatch("pick", one, BatchOptions(sensors="teacher"))
+    batch = SkillBatch(EnvOptions.of("pick", sensors="teacher"), one)
     shown = batch.reset([0], [source[0]])["state"][0]
-    column = sensors.layout(batch.skill, batch.sensors)[sensors.SHAPE]
+    column = batch.options.inputs.layout()[sensors.SHAPE]
     extent, x_axis, z_axis = np.split(shown[column], 3)
     index = source[0].goal.object
     np.testing.assert_allclose(extent, object_kind(source[0].episode.objects[index].name).half)
@@ -231,7 +233,7 @@ def test_the_shape_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimulato
 
 def test_the_velocity_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimulator) -> None:
     source = StartSource("pick", split="val", num_objects=12, num_episodes=2)
-    batch = SkillBatch("pick", one, BatchOptions(sensors="teacher"))
+    batch = SkillBatch(EnvOptions.of("pick", sensors="teacher"), one)
     batch.reset([0], [source[0]])
     index = source[0].goal.object
     data, dof = one.homes[0].data, one.home.slot_dof[index]
@@ -246,6 +248,6 @@ def test_the_velocity_of_the_object_is_in_the_frame_of_the_base(one: MujocoSimul
     c, s = math.cos(yaw), math.sin(yaw)
     inverse = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
     shown = batch.restore(0, batch.snapshot(0))["state"][0]
-    column = sensors.layout(batch.skill, batch.sensors)[sensors.MOTION]
+    column = batch.options.inputs.layout()[sensors.MOTION]
     seen = np.concatenate([inverse @ moving, inverse @ turning])
     np.testing.assert_allclose(shown[column], seen, atol=1e-5)

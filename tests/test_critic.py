@@ -103,8 +103,8 @@ def test_a_clone_that_has_none_is_given_one(tmp_path: Path) -> None:
 def test_a_home_shows_the_true_state_if_asked_to() -> None:
     env = SkillEnv("close_drawer", num_episodes=1, critic=True, sensors="habitat")
     seen, _ = env.reset(seed=0)
-    assert seen["critic"].shape == (env.batch.critic_size,)
+    assert seen["critic"].shape == env.batch.options.shapes()["critic"]
     assert env.observation_space["critic"].shape == seen["critic"].shape
     assert np.isfinite(seen["critic"]).all()
-    assert env.batch.critic_size > env.batch.state_size
+    assert len(seen["critic"]) > len(seen["state"])
     env.close()

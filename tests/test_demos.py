@@ -14,6 +14,7 @@ import torch
 
 from skills import registry
 from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
 from skills.demos import disturbing, selecting, store
 from skills.demos.disturbing import Disturbed, Hesitant
@@ -24,11 +25,12 @@ from skills.demos.recording import (
     RecorderFactory,
     Recording,
     RecordJob,
-    recorded_sensors,
 )
-from skills.envs.environment import EnvOptions, SkillEnv
-from skills.envs.training import TrainingVecEnvFactory, deployment
+from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
 from skills.policies import pretrained
+from skills.policies.deployed import Deployment
 from skills.policies.learned import LearnedPolicy
 from skills.starts.start import Start
 from tpsrl import cli
@@ -71,8 +73,8 @@ def near(index: int, **changes: Any) -> Start:
 
 
 def recorder(homes: int = 2, starts: Sequence[Start] | None = None, **options: Any) -> Recorder:
-    given = EnvOptions(depth=(SIDE, SIDE), starts=starts, num_objects=0, **options)
-    return Recorder(RecorderFactory(NAME, given, homes))
+    given = EnvOptions.of(NAME, depth=(SIDE, SIDE), starts=starts, num_objects=0, **options)
+    return Recorder(RecorderFactory(given, homes))
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +90,7 @@ def record(by: Recorder, count: int, actors: Actors = ALONE, seed: int = 0) -> d
 
 def sensed(recording: Recording) -> dict[str, np.ndarray]:
     """What an episode's sensors have shown, by name."""
-    skill = registry.get(NAME).definition
-    places = sensors.layout(skill, recorded_sensors(skill))
+    places = PolicyInputs.of(NAME).with_all_sensors().layout()
     state = recording.demonstration.observation["state"]
     return {name: state[:, place] for name, place in places.items()}
 
@@ -131,8 +132,7 @@ def test_what_is_seen_is_what_the_environment_shows() -> None:
     by = recorder(1, [start])
     (recording,) = record(by, 1).values()
     shown = recording.demonstration
-    skill = registry.get(NAME).definition
-    columns = sensors.places(skill, by.sensors, sensors.chosen(skill, "fetch", True))
+    columns = by.inputs.places(PolicyInputs.of(NAME, "fetch").sensors)
     env = SkillEnv(NAME, starts=[start], depth=(SIDE, SIDE), sensors="fetch", num_objects=0)
     seen, _ = env.reset(options={"start": 0})
     assert np.ptp(sensed(recording)[sensors.LASER]) > 0.0
@@ -202,9 +202,8 @@ def test_an_episode_ends_with_its_time_or_when_the_teacher_has_long_been_lost() 
 
 def student(folder: Path, bias: float, choice: str = "fetch", stop: float = -3.0) -> Path:
     """A checkpoint of a policy that turns to one side, by `bias`, and calls stop by `stop`."""
-    options = EnvOptions(depth=None, sensors=choice, num_objects=0)
-    factory = TrainingVecEnvFactory(NAME, options)
-    homes = factory([0])
+    options = EnvOptions.of(NAME, depth=None, sensors=choice, num_objects=0)
+    homes = TrainingVecEnvFactory(options)([0])
     spec = dataclasses.replace(homes.spec, initial_mean=(), initial_std=())
     homes.close()
     torch.manual_seed(0)
@@ -214,7 +213,7 @@ def student(folder: Path, bias: float, choice: str = "fetch", stop: float = -3.0
         policy.action_head.mean.bias[act.STOP] = stop
     tensors, note = checkpoint.policy_part(policy)
     path = folder / "latest.safetensors"
-    checkpoint.save(path, tensors, {**note, "deploy": deployment(factory, False)})
+    checkpoint.save(path, tensors, {**note, "deploy": Deployment(options.inputs, False).to_json()})
     return path
 
 
@@ -235,7 +234,7 @@ def test_a_student_sees_what_it_sees_alone(two_homes: Recorder, tmp_path: Path) 
     shown = recording.demonstration
     found = checkpoint.load(path)
     policy, names = checkpoint.load_policy(found), found.get("deploy", dict)["sensors"]
-    columns = sensors.places(registry.get(NAME).definition, two_homes.sensors, names)
+    columns = two_homes.inputs.places(names)
     memory, previous = policy.initial_memory(1), torch.zeros(1, act.SIZE)
     for row in range(5):
         state = torch.from_numpy(shown.observation["state"][row : row + 1, columns])
@@ -285,15 +284,15 @@ def test_episodes_in_which_a_policy_succeeds_are_left_out(tmp_path: Path) -> Non
     far = near(0)
     x, y, _ = far.episode.robot_start
     there = dataclasses.replace(far, goal=SkillGoal(position=(x + 0.05, y, 0.0)))
-    given = EnvOptions(depth=(SIDE, SIDE), starts=[there, far], num_objects=0)
-    alone = record(Recorder(RecorderFactory(NAME, given, 2)), 8, Actors(stops, takeover=0.0))
+    given = EnvOptions.of(NAME, depth=(SIDE, SIDE), starts=[there, far], num_objects=0)
+    alone = record(Recorder(RecorderFactory(given, 2)), 8, Actors(stops, takeover=0.0))
     failed = {number for number, one in alone.items() if one.ended_by != "success"}
     assert 0 < len(failed) < 8
     job = RecordJob(tuple(range(8)), ALONE, 0)
-    recorder = Recorder(RecorderFactory(NAME, given, 2, failed_by=stops))
+    recorder = Recorder(RecorderFactory(given, 2, failed_by=stops))
     found = {one.number: one for one in recorder.record(job)}
     assert found.keys() == failed
-    whole = record(Recorder(RecorderFactory(NAME, given, 2)), 8)
+    whole = record(Recorder(RecorderFactory(given, 2)), 8)
     for number, one in found.items():
         assert one.ended_by == "success"
         assert_same(one.demonstration, whole[number].demonstration)
@@ -529,7 +528,7 @@ def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path)
         (("compass",), [0, 1, 2]),
     ):
         for depth in ((5, 7), None):
-            found = selecting.load([folder, folder], NAME, names, depth)
+            found = selecting.load([folder, folder], PolicyInputs(NAME, names, depth))
             assert len(found) == 4
             for one, other in zip(found[2:], recordings, strict=True):
                 given = other.demonstration
@@ -544,7 +543,7 @@ def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path)
     [
         ({"skill": "pick"}, {}, "demos: .* is of pick, not of come_here"),
         ({}, {"depth": (8, 8)}, "depth: 8, but .* has"),
-        ({}, {"names": ("compass", "laser")}, "sensors: .* has no 'laser'; it has compass, vel"),
+        ({}, {"sensors": ("compass", "laser")}, "sensors: .* has no 'laser'; it has compass, vel"),
         (
             {"sensors": (("compass", 4), ("velocity", 2))},
             {},
@@ -552,7 +551,7 @@ def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path)
         ),
         (
             {"sensors": (("compas", 3), ("velocity", 3))},
-            {"names": ("velocity",)},
+            {"sensors": ("velocity",)},
             "that come_here has not",
         ),
     ],
@@ -561,9 +560,9 @@ def test_demonstrations_that_do_not_fit_are_refused(
     tmp_path: Path, note: dict[str, Any], asked: dict[str, Any], message: str
 ) -> None:
     folder = str(written(tmp_path, made_up((3,)), **note))
-    wanted = {"names": ("compass", "velocity"), "depth": (5, 7), **asked}
+    wanted = PolicyInputs(NAME, **{"sensors": ("compass", "velocity"), "depth": (5, 7), **asked})
     with pytest.raises(UserError, match=message) as error:
-        selecting.load([folder], NAME, **wanted)
+        selecting.load([folder], wanted)
     assert "\n" not in str(error.value)
 
 
@@ -595,9 +594,8 @@ def tree(folder: Path) -> list[str]:
 def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
     note = store.read_note(recorded)
     assert (note.skill, note.episodes, note.depth) == (NAME, 16, (SIDE, SIDE))
-    assert [name for name, _ in note.sensors] == list(
-        recorded_sensors(registry.get(NAME).definition)
-    )
+    held = PolicyInputs.of(NAME).with_all_sensors()
+    assert note.sensors == tuple(held.sizes().items())
     assert (note.made["seed"], note.made["num"], note.made["disturbed"]) == (0, 16, 0.6)
     assert note.made["demonstrator"] == "taught_skill:HereDemonstrator"
     found = list(store.read(recorded))

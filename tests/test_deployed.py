@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tiny_policies
 
+from skills.core.inputs import PolicyInputs
 from skills.policies import deployed, learned
 from tpsrl import cli
 from tpsrl.commands import clone, train
@@ -58,21 +59,21 @@ def test_a_policy_that_contradicts_itself_is_refused_wherever_it_is_given(
     with pytest.raises(UserError, match=f"^init: {path}{message}"):
         train.load(["skill=pick", f"init={path}"])
     with pytest.raises(UserError, match=f"^init: {path}{message}"):
-        clone._init(str(path), "pick", ("arm",), None)
+        clone._init(str(path), PolicyInputs("pick", ("arm",)))
 
 
 def test_what_is_read_can_be_written_again(good: Path) -> None:
     found = checkpoint.load(good / checkpoint.FOLDER / checkpoint.BEST)
     made_for = deployed.read(found, checkpoint.policy_spec(found))
     assert made_for.to_json() == {**found.note["deploy"], "sample": True}
-    assert (made_for.skill, made_for.depth, made_for.sample) == ("pick", None, True)
+    assert (made_for.inputs, made_for.sample) == (PolicyInputs.of("pick", "full"), True)
 
 
 def test_a_cloning_that_begins_with_another_policy_says_what_differs(good: Path) -> None:
     with pytest.raises(UserError, match=r"^init: .*was made with skill pick"):
-        clone._init(str(good), "place", ("arm",), None)
+        clone._init(str(good), PolicyInputs("place", ("arm",)))
     with pytest.raises(UserError, match=r"^init: .*was made with sensors \['arm', "):
-        clone._init(str(good), "pick", ("arm",), None)
+        clone._init(str(good), PolicyInputs("pick", ("arm",)))
 
 
 @pytest.mark.parametrize(
@@ -97,4 +98,4 @@ def test_a_cloning_does_not_begin_with_a_value_off_the_true_state(tmp_path: Path
     network = dataclasses.replace(tiny_policies.STATE, critic=True)
     path = tiny_policies.save(tmp_path / "a", ActorCritic(spec, network), deploy)
     with pytest.raises(UserError, match=r"^init: .* has a value read off the true state"):
-        clone._init(str(path), "pick", tuple(deploy["sensors"]), None)
+        clone._init(str(path), PolicyInputs.of("pick", "full"))

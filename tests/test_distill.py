@@ -13,10 +13,9 @@ from test_trainer import Silent, rows
 from tiny_policies import policy as untrained
 from tiny_policies import save
 
-from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from skills.envs.environment import SkillEnv
 from skills.policies.learned import LearnedPolicy
-from skills.registry import get
 from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
@@ -218,9 +217,8 @@ def test_without_a_teacher_there_is_nothing_to_be_near_to(tmp_path: Path) -> Non
 def test_labels_are_the_actions_of_the_teacher_in_every_state_of_a_run(tmp_path: Path) -> None:
     made = untrained("pick", "teacher", dataclasses.replace(MEMORYLESS, state_width=32))
     path = save(tmp_path / "teacher.safetensors", *made)
-    skill = get("pick").definition
-    held = sensors.chosen(skill, "teacher", False)
-    labels = Teacher(made[0], sensors.places(skill, held, held).tolist())
+    held = PolicyInputs.of("pick", "teacher")
+    labels = Teacher(made[0], held.places(held.sensors).tolist())
     acts = LearnedPolicy("pick", path, sample=False)
     options: dict[str, Any] = {"num_objects": 12, "num_episodes": 1, "split": "val"}
     env = SkillEnv("pick", critic=True, sensors="fetch", depth=32, **options)

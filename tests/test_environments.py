@@ -13,16 +13,18 @@ from homes import FRIDGE, IDLE, LAYOUT_A, LAYOUT_B, box_in_front, episode, roomi
 
 import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
 from skills.core import sensors, task
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.envs import environment, episodes
-from skills.envs.batch import BatchOptions, SkillBatch
-from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.batch import SkillBatch
+from skills.envs.environment import SkillEnv
 from skills.envs.map_sensors import MapSensors
+from skills.envs.options import EnvOptions
 from skills.envs.vector import SkillVectorEnv
 from skills.navigate.task import NavigateThresholds
 from skills.policies import agents
-from skills.registry import get, names, planned
+from skills.registry import get, names, planned, registered
 from skills.starts.dataset import BASE_EPISODES, NoPoseError
 from skills.starts.recorded import load_starts, save_starts
 from skills.starts.source import StartSource
@@ -116,10 +118,10 @@ def test_gymnasium_finds_nothing_wrong_with_pictures(one: Simulator):
 
 @pytest.mark.parametrize("skill", names())
 def test_random_actions_leave_no_observation_outside_its_space(one: Simulator, skill: str):
-    choices = [sensors.chosen(get(skill).definition, choice, False) for choice in sensors.CHOICES]
-    every = tuple(dict.fromkeys(name for choice in choices for name in choice))
-    batch = SkillBatch(skill, one, BatchOptions(depth=(4, 4), critic=True, sensors=every))
-    space, rng = environment.observation_space(batch), np.random.default_rng(0)
+    every = PolicyInputs.of(skill).with_all_sensors().sensors
+    options = EnvOptions.of(skill, depth=(4, 4), critic=True, sensors=every)
+    batch = SkillBatch(options, one)
+    space, rng = environment.observation_space(options), np.random.default_rng(0)
     assert all(part.is_bounded() for part in space.spaces.values())
     own = get(skill).start_states().num_objects
     source = StartSource(skill, num_objects=min(own, 12), num_episodes=2)
@@ -151,7 +153,8 @@ def test_sensors_of_a_users_own_have_no_bounds_unless_they_say_so():
             "held": sensors.Sensor(2, read, low=0.0, high=(1.0, 2.0)),
         }
 
-    low, high = sensors.bounds(Own(), ("free", "held"))
+    with registered(dataclasses.replace(get("pick"), name="own", definition=Own(), actions=())):
+        low, high = PolicyInputs.of("own", ("free", "held")).bounds()
     assert low.tolist() == [-np.inf, -np.inf, 0.0, 0.0]
     assert high.tolist() == [np.inf, np.inf, 1.0, 2.0]
 
@@ -347,7 +350,7 @@ def test_a_vector_resets_only_the_homes_of_a_mask(three: Simulator):
 
 
 def test_a_subset_of_homes_is_stepped_and_the_others_wait(three: Simulator):
-    batch = SkillBatch("pick", three)
+    batch = SkillBatch(EnvOptions.of("pick"), three)
     batch.reset([0, 1, 2], starts("pick")[:3])
     actions = some_actions(4, 3)
     batch.step([2, 0], actions[0, [2, 0]])
@@ -364,7 +367,7 @@ def test_a_subset_of_homes_is_stepped_and_the_others_wait(three: Simulator):
 
 
 def test_a_snapshot_restores_home_and_task_into_another_home(three: Simulator):
-    batch = SkillBatch("place", three)
+    batch = SkillBatch(EnvOptions.of("place"), three)
     batch.reset([0, 1], starts("place")[:2])
     actions = some_actions(8)
     for action in actions[:4]:
@@ -415,7 +418,7 @@ def door(world: WorldState) -> float:
 
 def mapped(batch: SkillBatch, shown: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Way and scan of the first home of an observation."""
-    places = sensors.layout(batch.skill, batch.sensors)
+    places = batch.options.inputs.layout()
     return {name: shown["state"][0, places[name]] for name in (sensors.WAY, sensors.SCAN)}
 
 
@@ -440,7 +443,7 @@ def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulat
 
 
 def test_a_start_after_a_door_was_opened_shows_it_open(three: Simulator):
-    batch = SkillBatch("navigate", three)
+    batch = SkillBatch(EnvOptions.of("navigate"), three)
     expected = mapped(batch, batch.reset([1], [by_the_fridge(AJAR_RAD)]))
     start = opened_before(three)
     shown = mapped(batch, batch.reset([0], [start]))
@@ -452,7 +455,7 @@ def test_a_start_after_a_door_was_opened_shows_it_open(three: Simulator):
 
 
 def test_a_snapshot_after_a_door_was_moved_restores_the_same_observation(three: Simulator):
-    batch = SkillBatch("navigate", three)
+    batch = SkillBatch(EnvOptions.of("navigate"), three)
     begun = mapped(batch, batch.reset([0], [opened_before(three)]))
     move_door(three, 0, 0.0)
     idle = IDLE[None]
@@ -469,8 +472,8 @@ def test_a_snapshot_after_a_door_was_moved_restores_the_same_observation(three: 
 
 
 def test_the_face_of_a_handle_is_as_it_was_when_the_skill_began(three: Simulator):
-    batch = SkillBatch("open_fridge", three, options=BatchOptions(sensors="fetch"))
-    where = sensors.layout(batch.skill, batch.sensors)[sensors.FACING]
+    batch = SkillBatch(EnvOptions.of("open_fridge", sensors="fetch"), three)
+    where = batch.options.inputs.layout()[sensors.FACING]
 
     def facing(shown: dict[str, np.ndarray]) -> float:
         cosine, sine = shown["state"][0, where]
@@ -493,7 +496,7 @@ def test_the_face_of_a_handle_is_as_it_was_when_the_skill_began(three: Simulator
 
 
 def test_a_snapshot_without_the_scanned_map_is_refused(three: Simulator):
-    batch = SkillBatch("navigate", three)
+    batch = SkillBatch(EnvOptions.of("navigate"), three)
     batch.reset([0], [by_the_fridge(0.0)])
     snapshot = batch.snapshot(0)
     less = {name: values for name, values in snapshot.path.items() if name != "scan_joints"}
@@ -571,7 +574,7 @@ def test_starts_come_from_a_file_of_recorded_states(one: Simulator, tmp_path):
 
 
 def test_homes_of_a_vector_start_from_a_file_of_recorded_states(three: Simulator, tmp_path):
-    batch = SkillBatch("navigate", three)
+    batch = SkillBatch(EnvOptions.of("navigate"), three)
     batch.reset([0, 1], starts("navigate")[:2])
     for action in some_actions(5, 2):
         batch.step([0, 1], action)
@@ -678,12 +681,10 @@ def test_a_wrong_option_is_refused_by_its_name(one: Simulator, options: dict, me
 
 
 @pytest.mark.parametrize("skill", ["navigate", "flee"])
-def test_a_skill_that_only_drives_cannot_do_without_its_base(one: Simulator, skill: str):
-    held = EnvOptions(base_movement=False)
-    for refuse in (lambda: held.batch(skill, one), lambda: held.check(skill)):
-        with pytest.raises(UserError, match=f"base_movement: {skill} moves only the base"):
-            refuse()
-    held.check("pick")
+def test_a_skill_that_only_drives_cannot_do_without_its_base(skill: str):
+    with pytest.raises(UserError, match=f"base_movement: {skill} moves only the base"):
+        EnvOptions.of(skill, base_movement=False)
+    EnvOptions.of("pick", base_movement=False)
 
 
 def test_settings_may_be_numbers_of_numpy(one: Simulator):
@@ -824,7 +825,7 @@ def test_a_rollout_ends_when_a_policy_gives_up_on_a_skill_without_stop(one: Simu
 
 def test_homes_have_the_slots_that_the_skills_own_objects_need():
     def slots(skill: str, **options: object) -> int:
-        simulator = EnvOptions(**options).simulator(skill, 1)
+        simulator = EnvOptions.of(skill, **options).simulator(1)
         assert isinstance(simulator, MujocoSimulator)
         return simulator.home.capacity
 
@@ -837,7 +838,7 @@ def test_homes_have_the_slots_that_the_skills_own_objects_need():
 
 def test_a_training_has_at_most_12_objects_unless_asked_for_more():
     def objects(*words: str) -> int:
-        return training_task._objects(train.load(words))
+        return training_task.env_options(train.load(words)).num_objects
 
     assert objects("skill=pick") == 12 and objects("skill=pick", "num_objects=30") == 30
     assert objects("skill=open_drawer") == 1 and objects("skill=open_drawer", "num_objects=5") == 5

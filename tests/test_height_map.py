@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from homes import LAYOUT_A, box_in_front, driving, episode, on_floor, roomiest
 
-from skills.envs.batch import BatchOptions, SkillBatch
 from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
 from skills.starts.source import StartSource
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import MAP
@@ -199,9 +199,9 @@ def test_it_is_a_part_of_what_an_environment_shows(one: MujocoSimulator) -> None
     env.close()
 
 
-def test_it_takes_a_camera(one: MujocoSimulator) -> None:
+def test_it_takes_a_camera() -> None:
     with pytest.raises(UserError, match="height_map: it needs a depth camera"):
-        SkillBatch("pick", one, BatchOptions(height_map=True))
+        EnvOptions.of("pick", height_map=True)
 
 
 def test_a_damaged_map_is_refused() -> None:

@@ -26,10 +26,12 @@ from tiny_policies import save
 from planner.execution.executor import Executor
 from planner.execution.limits import execution_limits
 from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal, sensed
 from skills.envs import episodes
-from skills.envs.batch import BatchOptions, SkillBatch
+from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
 from skills.policies.learned import LearnedPolicy
 from skills.registry import get, planned
 from skills.starts.start import Start
@@ -153,18 +155,17 @@ def test_fetch_adds_the_laser_and_odometry_to_what_habitat_shows(
     two: MujocoSimulator, skill: str
 ) -> None:
     definition = get(skill).definition
-    habitat = sensors.chosen(definition, "habitat", True)
-    fetch = sensors.chosen(definition, "fetch", True)
-    assert set(habitat) | {"velocity", sensors.LASER} <= set(fetch)
-    assert not any(sensors.known(definition)[name].privileged for name in fetch)
-    batch = SkillBatch(skill, two, BatchOptions(sensors="fetch"))
+    habitat, fetch = (PolicyInputs.of(skill, choice) for choice in ("habitat", "fetch"))
+    assert {*habitat.sensors, "velocity", sensors.LASER} <= set(fetch.sensors)
+    assert not fetch.privileged
+    batch = SkillBatch(EnvOptions.of(skill, sensors="fetch"), two)
     record = box_in_front()
     goal = SkillGoal(0, record.objects[0].pos, FRIDGE)
     if definition.begins_holding:
         record = dataclasses.replace(record, held=0)
     starts = [Start(record, goal)] * 2
     shown = batch.reset([0, 1], starts)["state"]
-    place = sensors.layout(definition, batch.sensors)[sensors.LASER]
+    place = fetch.layout()[sensors.LASER]
     np.testing.assert_array_equal(shown[:, place], two.laser([0, 1]))
     action = np.zeros((1, act.SIZE))
     action[0, act.BASE] = 0.0, 1.0
@@ -207,7 +208,7 @@ def test_a_policy_that_looks_at_the_laser_is_given_it_alone(
         del network.act
     assert result.steps == len(seen) == len(shown) - 1
     np.testing.assert_allclose(seen, shown[:-1], atol=1e-6)
-    place = sensors.layout(get("navigate").definition, env.batch.sensors)[sensors.LASER]
+    place = env.inputs.layout()[sensors.LASER]
     assert np.ptp(seen[0][place]) > 0.1
     with pytest.raises(UserError, match="measured: the policy of navigate needs the engine's"):
         policy.act(env.world)

@@ -13,8 +13,10 @@ from eval.presets import AgentPreset
 from eval.running import agents
 from skills.core import sensors as observation
 from skills.core.interface import SkillGoal
-from skills.envs.environment import EnvOptions, SkillEnv
-from skills.envs.training import TrainingVecEnvFactory, deployment
+from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
+from skills.policies.deployed import Deployment
 from skills.policies.learned import LearnedPolicy
 from skills.registry import get, planned
 from skills.starts import dataset
@@ -43,15 +45,14 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Start]]:
 
 
 def options(given: list[Start], camera: bool) -> EnvOptions:
-    return EnvOptions(starts=given, num_objects=4, depth=(32, 48) if camera else None)
+    return EnvOptions.of("pick", starts=given, num_objects=4, depth=(32, 48) if camera else None)
 
 
 def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCritic:
     """A checkpoint of a network that was not trained, and the network."""
     torch.manual_seed(1)
-    factory = TrainingVecEnvFactory("pick", settings)
-    homes = factory([0])
-    encoder = "se_resnet9" if settings.depth else "state"
+    homes = TrainingVecEnvFactory(settings)([0])
+    encoder = "se_resnet9" if settings.inputs.depth else "state"
     network = PolicySettings(
         encoder=encoder, encoder_width=4, visual_width=8, state_width=8, lstm_layers=1, lstm_width=8
     )
@@ -59,7 +60,7 @@ def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCri
     with torch.no_grad():
         policy.action_head.mean.weight.mul_(100.0)  # so that what is seen makes a difference
     tensors, note = checkpoint.policy_part(policy)
-    note |= {"deploy": deployment(factory, delay), "steps": 1_500_000}
+    note |= {"deploy": Deployment(settings.inputs, delay).to_json(), "steps": 1_500_000}
     checkpoint.save(folder / "checkpoints" / "best.safetensors", tensors, note)
     homes.close()
     return policy.eval()
@@ -73,8 +74,8 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
     settings = options(given, camera)
     network = trained(tmp_path, settings, delay)
     policy = LearnedPolicy("pick", tmp_path, sample=False)
-    assert policy.depth_size == settings.depth
-    env = SkillEnv("pick", starts=given, num_objects=4, depth=settings.depth)
+    assert policy.depth_size == settings.inputs.depth
+    env = SkillEnv("pick", starts=given, num_objects=4, depth=settings.inputs.depth)
     for start in (0, 1):
         shown, _ = env.reset(options={"start": start})
         policy.begin(env.episode, env.goal, env.world)
@@ -99,8 +100,8 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
 
 def navigator(folder: Path, drive: Start) -> tuple[ActorCritic, tuple[str, ...]]:
     """A navigator without a camera that was not trained, as a checkpoint too; its sensors."""
-    factory = TrainingVecEnvFactory("navigate", EnvOptions(starts=[drive], num_objects=4))
-    homes = factory([0])
+    settings = EnvOptions.of("navigate", starts=[drive], num_objects=4)
+    homes = TrainingVecEnvFactory(settings)([0])
     torch.manual_seed(2)
     network = ActorCritic(
         homes.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8, initial_std=0.1)
@@ -109,9 +110,9 @@ def navigator(folder: Path, drive: Start) -> tuple[ActorCritic, tuple[str, ...]]
     with torch.no_grad():
         network.action_head.mean.weight.mul_(100.0)
     tensors, note = checkpoint.policy_part(network)
-    deploy = deployment(factory, delay=False)
+    deploy = Deployment(settings.inputs, delay=False).to_json()
     checkpoint.save(folder / "a.safetensors", tensors, note | {"deploy": deploy})
-    return network, tuple(deploy["sensors"])
+    return network, settings.inputs.sensors
 
 
 def would_do(

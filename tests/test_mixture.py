@@ -18,7 +18,8 @@ import tpsrl.sim
 from eval.analysing.schema import SkillReport
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import SkillSettings
-from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.starts import dataset, mixture
 from skills.starts.bank import Bank, BankWriter, ExitState
@@ -270,12 +271,12 @@ def test_a_bank_of_another_engine_is_refused_before_anything_starts(tmp_path: Pa
     with pytest.raises(UserError, match="its states are of engine 'kinematic', this one is 'mujo"):
         SkillEnv("pick", starts=f"bank:{folder}")
     with pytest.raises(UserError, match="its states are of engine 'kinematic'"):
-        TrainingVecEnvFactory("pick", EnvOptions(starts=f"bank:{folder}")).prepare(1)
+        TrainingVecEnvFactory(EnvOptions.of("pick", starts=f"bank:{folder}")).prepare(1)
 
 
 def training(folder: Path) -> TrainingVecEnvFactory:
     options: dict[str, Any] = {"starts": f"own:0.4,bank:{folder}:0.6", "num_objects": 4}
-    return TrainingVecEnvFactory("pick", EnvOptions(**options, num_episodes=2, horizon=3), seed=5)
+    return TrainingVecEnvFactory(EnvOptions.of("pick", **options, num_episodes=2, horizon=3), 5)
 
 
 def test_homes_that_go_on_from_a_checkpoint_draw_the_same_starts(
@@ -305,7 +306,7 @@ def test_homes_in_workers_go_through_the_same_episodes(
 ) -> None:
     # The workers are not told of the few base episodes, so only the bank is drawn from.
     made = dataclasses.replace(
-        training(exits[0]), options=EnvOptions(starts=f"bank:{exits[0]}", horizon=3)
+        training(exits[0]), options=EnvOptions.of("pick", starts=f"bank:{exits[0]}", horizon=3)
     )
     serial, workers = SerialEnvPool(made, 3), WorkerEnvPool(made, 3, 2)
     try:

@@ -30,8 +30,8 @@ NETWORK = learned.load("pick", "pretrained")
 
 class Mine:
     """The shipped policy, by hand: its mean action."""
-    sensors = NETWORK.sensors
-    depth = NETWORK.depth
+    sensors = NETWORK.inputs.sensors
+    depth = NETWORK.inputs.depth
 
     def reset(self):
         self.memory = NETWORK.policy.initial_memory(1)

@@ -25,6 +25,7 @@ from skills.envs import episodes
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
 from skills.envs.episodes import SkillEpisode
+from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
 from skills.pointnav.baselines import polar
 from skills.pointnav.starts import acceptance, pointnav_start
@@ -489,7 +490,7 @@ def test_homes_of_a_vector_go_through_the_same_as_a_single_one(simulator: Simula
 
 
 def test_a_snapshot_takes_the_way_along_into_another_home(starts: list[Start]) -> None:
-    batch = SkillBatch("pointnav", sim.make("mujoco", 2, slots=12))
+    batch = SkillBatch(EnvOptions.of("pointnav"), sim.make("mujoco", 2, slots=12))
     batch.reset([0], starts[:1])
     forward = np.zeros((1, act.SIZE))
     forward[0, 8], forward[0, act.STOP] = 1.0, -1.0

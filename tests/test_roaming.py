@@ -17,6 +17,7 @@ from eval.running.agents import make_for_skill
 from skills.core import sensors, task
 from skills.core.conditions import margins
 from skills.core.context import MeasureContext
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import Readings
@@ -25,6 +26,7 @@ from skills.core.task import StepOutcome
 from skills.envs import episodes
 from skills.envs.batch import SkillBatch
 from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
 from skills.pointnav.roaming import (
     Explore,
@@ -137,8 +139,8 @@ def test_conditions_say_what_is_left_and_need_the_floor_surveyed(skill: Any) -> 
 def test_what_is_shown_has_neither_goal_nor_map(name: str) -> None:
     skill: Any = get(name).definition
     for choice in ("habitat", "full"):
-        assert sensors.chosen(skill, choice, camera=choice == "habitat") == ("velocity",)
-    assert set(sensors.chosen(skill, "fetch", camera=True)) == {"velocity", sensors.LASER}
+        assert PolicyInputs.of(name, choice).sensors == ("velocity",)
+    assert set(PolicyInputs.of(name, "fetch").sensors) == {"velocity", sensors.LASER}
     shown = []
     for start in (START, (3.0, -2.0)):
         goals = Goals.of([SkillGoal(position=(*start, 0.0))])
@@ -305,7 +307,7 @@ def test_the_environment_passes_gymnasiums_checks(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_snapshot_takes_what_was_visited_along_into_another_home(name: str) -> None:
-    batch = SkillBatch(name, sim.make("mujoco", 2, slots=12))
+    batch = SkillBatch(EnvOptions.of(name), sim.make("mujoco", 2, slots=12))
     batch.reset([0], get(name).start_states().obtain(get(name), [1], "val"))
     forward = np.full((1, act.SIZE), -1.0)
     forward[0, act.BASE] = 1.0, 0.0

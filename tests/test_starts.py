@@ -12,7 +12,7 @@ from homes import IDLE
 
 import tpsrl.sim
 from skills.core.interface import SkillGoal
-from skills.envs.environment import EnvOptions
+from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.registry import get, planned
 from skills.starts import dataset
@@ -349,7 +349,7 @@ def test_starts_that_do_not_fit_are_refused_before_a_training(
 ) -> None:
     path = tmp_path / "starts.npz"
     shutil.copy(recorded_file, path)
-    factory = TrainingVecEnvFactory("pick", EnvOptions(starts=path, slots=12))
+    factory = TrainingVecEnvFactory(EnvOptions.of("pick", starts=path, slots=12))
     factory.prepare()
     changed_file(path, change)
     with pytest.raises(UserError, match=rf"starts: .*starts\.npz: snapshot 0: {message}"):

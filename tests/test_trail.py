@@ -7,7 +7,8 @@ import pytest
 from small_worlds import random_worlds, rows
 
 from skills.core import sensors
-from skills.envs.batch import BatchOptions, SkillBatch
+from skills.envs.batch import SkillBatch
+from skills.envs.options import EnvOptions
 from skills.envs.trail import TRAIL_ARRAY, TRAIL_STEPS, Trail
 from skills.starts.source import StartSource
 from tpsrl.errors import UserError
@@ -41,9 +42,9 @@ def test_a_turn_is_the_short_way_around() -> None:
 
 def test_a_robot_at_rest_leaves_its_trail_behind_and_a_snapshot_keeps_it() -> None:
     simulator = MujocoSimulator(2, slots=12)
-    batch = SkillBatch("pick", simulator, BatchOptions(sensors="teacher"))
+    batch = SkillBatch(EnvOptions.of("pick", sensors="teacher"), simulator)
     source = StartSource("pick", split="val", num_objects=12, num_episodes=2)
-    columns = sensors.layout(batch.skill, batch.sensors)
+    columns = batch.options.inputs.layout()
     batch.reset([0], [source[0]])
     drive = np.zeros((1, act.SIZE))
     drive[0, act.BASE] = 0.5, 0.0

@@ -15,7 +15,8 @@ from toy_vec_env import ToyVecEnvFactory
 from eval.running import skill_evaluator
 from eval.settings import SkillSettings
 from skills import registry
-from skills.envs.environment import EnvOptions, SkillEnv
+from skills.envs.environment import SkillEnv
+from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
 from skills.envs.training import TrainingVecEnv, TrainingVecEnvFactory
 from skills.starts import dataset
@@ -55,7 +56,7 @@ def options(
 
 
 def factory(options: Options, skill: str = "pick") -> TrainingVecEnvFactory:
-    return TrainingVecEnvFactory(skill, EnvOptions.of(options), seed=5)
+    return TrainingVecEnvFactory(EnvOptions.of(skill, **options), seed=5)
 
 
 @pytest.fixture
@@ -85,8 +86,8 @@ def test_a_home_goes_through_the_episodes_of_its_generator(
 
 
 def test_a_limit_may_end_an_episode_and_its_value_knows_how_near_it_is(options: Options) -> None:
-    told = EnvOptions.of({**options, "critic": True})
-    homes = TrainingVecEnvFactory("pick", told, seed=5, limit_ends=True)(range(N))
+    told = EnvOptions.of("pick", **{**options, "critic": True})
+    homes = TrainingVecEnvFactory(told, seed=5, limit_ends=True)(range(N))
     left = [homes.reset(range(N))["critic"][:, -1]]
     for turn in range(6):
         done = homes.step(range(N), action(turn))
@@ -160,9 +161,9 @@ def test_with_an_order_its_starts_come_in_turn(options: Options) -> None:
 
 
 def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
-    told = EnvOptions.of(options)
+    told = EnvOptions.of("pick", **options)
     fresh, retried = (
-        TrainingVecEnvFactory("pick", told, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
+        TrainingVecEnvFactory(told, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
     )
     repeated = []
     for homes in (fresh, retried):
@@ -181,7 +182,7 @@ def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
 
 @pytest.mark.parametrize("skill", ["place", "pick"])
 def test_a_new_policy_keeps_what_it_begins_with_and_else_tries_the_grip(skill: str) -> None:
-    homes = TrainingVecEnvFactory(skill, EnvOptions(num_objects=4))([0])
+    homes = TrainingVecEnvFactory(EnvOptions.of(skill, num_objects=4))([0])
     torch.manual_seed(0)
     policy = ActorCritic(homes.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8))
     count = 20_000

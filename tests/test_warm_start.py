@@ -12,7 +12,7 @@ from test_trainer import SETTINGS, Silent, rows, trainer
 from toy_vec_env import SPEC
 
 from skills import registry
-from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from tpsrl import config
 from tpsrl.commands import train
 from tpsrl.commands.fine_tuning import widened
@@ -200,7 +200,7 @@ def picking(tmp_path: Path) -> Path:
     deploy = {"skill": "pick", "sensors": list(PICK.sensors), "depth": [32, 32], "delay": True}
     mask = PICK.mask()
     mask[act.BASE] = False
-    size = sum(sensors.known(PICK)[name].size for name in PICK.sensors)
+    size = PolicyInputs("pick", PICK.sensors).size
     clone(
         folder / checkpoints.FOLDER / checkpoints.BEST,
         PolicySettings(encoder="nature_cnn", visual_width=8, state_width=8, lstm_width=8),
@@ -258,9 +258,9 @@ def test_a_training_that_is_resumed_takes_no_other_weights(picking: Path) -> Non
 
 def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> None:
     """What is new has no effect on action and value until it is learned from."""
-    wide = sensors.chosen(PICK, "teacher", False)
-    narrow = tuple(name for name in wide if name not in ("scan", "elapsed"))
-    sizes = [sum(sensors.known(PICK)[one].size for one in names) for names in (narrow, wide)]
+    wide = PolicyInputs.of("pick", "teacher")
+    narrow = tuple(name for name in wide.sensors if name not in ("scan", "elapsed"))
+    sizes = [PolicyInputs("pick", narrow).size, wide.size]
     mask = tuple(PICK.mask().tolist())
     specs = [EnvSpec({"state": (size,), CRITIC: (size + 1,)}, mask) for size in sizes]
     small = PolicySettings(
@@ -274,7 +274,7 @@ def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> 
     policy = ActorCritic(specs[1], settings.preset.policy)
     warm_start.take_over(policy, widened(checkpoints.load(path), settings))
     state, left = torch.randn(5, sizes[1]), torch.rand(5, 1)
-    columns = torch.tensor(sensors.places(PICK, wide, narrow))
+    columns = torch.tensor(wide.places(narrow))
     found = []
     for net, seen in ((before, state[:, columns]), (policy, state)):
         observation = {"state": seen, CRITIC: torch.cat((seen, left), dim=1)}

@@ -13,7 +13,7 @@ from eval.running import agents
 from eval.running.skill_runs import SkillJob, run_job
 from eval.settings import SkillSettings
 from skills import registry
-from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
@@ -31,16 +31,12 @@ def policy(
 ) -> tuple[ActorCritic, dict[str, Any]]:
     """A network for a skill with sensors of a choice, and the note on its deployment."""
     definition = registry.get(skill).definition
-    names = sensors.chosen(definition, choice, depth is not None)
-    size = sum(sensors.known(definition)[name].size for name in names)
-    shapes: dict[str, tuple[int, ...]] = {"state": (size,)}
-    if depth is not None:
-        shapes["depth"] = depth
+    inputs = PolicyInputs.of(skill, choice, depth)
     torch.manual_seed(seed)
-    made = ActorCritic(EnvSpec(shapes, tuple(definition.mask().tolist())), network)
+    made = ActorCritic(EnvSpec(inputs.shapes(), tuple(definition.mask().tolist())), network)
     with torch.no_grad():
         made.action_head.mean.weight.mul_(100.0)  # so that what is seen makes a difference
-    deploy = {"skill": skill, "sensors": list(names), "delay": False}
+    deploy = {"skill": skill, "sensors": list(inputs.sensors), "delay": False}
     return made, deploy | {"depth": None if depth is None else list(depth)}
 
 

@@ -13,17 +13,13 @@ been, which makes the state complete enough for a policy without memory.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from skills.core.arrays import Array
-from skills.core.choices import CHOICES
 from skills.core.geometry import Constant, array_namespace, columns, each, length
 from skills.core.skill import Skill
 from skills.core.state import TaskState
-from tpsrl.errors import UserError, unknown
 from tpsrl.world.fetch import (
     ARM,
     CLEARANCE_RANGE_M,
@@ -325,59 +321,6 @@ FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
 def known(skill: Skill) -> Mapping[str, Sensor]:
     """Every sensor that a skill may have, by name: those of all skills and its own."""
     return {**SENSORS, **skill.own_sensors} if skill.own_sensors else SENSORS
-
-
-def chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> tuple[str, ...]:
-    """The names of a skill's sensors in their order; names are taken as they are.
-
-    No choice means habitat's beside a camera, and full without one.
-
-    Raises:
-        UserError: there is no such choice, or no sensor of a name (names the nearest); there are
-            no names, or one twice.
-    """
-    if isinstance(choice, tuple):
-        for name in choice:
-            if not isinstance(name, str) or name not in known(skill):
-                raise unknown("sensors", name, known(skill))
-        if not choice:
-            raise UserError("sensors: name at least one")
-        if len(set(choice)) < len(choice):
-            raise UserError(f"sensors: {', '.join(choice)} contains a duplicate")
-        return choice
-    choice = choice or ("habitat" if camera else "full")
-    if choice not in CHOICES:
-        raise unknown("sensors", choice, CHOICES)
-    if choice in ("full", "teacher"):
-        full = skill.full_sensors or FULL
-        return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
-    if choice == "fetch":
-        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH)))
-    return skill.sensors
-
-
-def layout(skill: Skill, names: tuple[str, ...]) -> dict[str, slice]:
-    """Where each sensor lies in the vector."""
-    found, start = {}, 0
-    for name in names:
-        size = known(skill)[name].size
-        found[name] = slice(start, start + size)
-        start += size
-    return found
-
-
-def bounds(skill: Skill, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest vector (k,) float32 of the sensors `names`."""
-    held = [known(skill)[name] for name in names]
-    low = [np.broadcast_to(np.asarray(each.low, np.float32), each.size) for each in held]
-    high = [np.broadcast_to(np.asarray(each.high, np.float32), each.size) for each in held]
-    return np.concatenate(low), np.concatenate(high)
-
-
-def places(skill: Skill, held: Sequence[str], names: Sequence[str]) -> np.ndarray:
-    """Where the numbers of the sensors `names` are in a vector of the sensors `held`."""
-    columns = layout(skill, tuple(held))
-    return np.concatenate([np.r_[columns[name]] for name in names])
 
 
 def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Array:

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from skills import registry
 from skills.demos.preset import SCALES, SWITCHES, ClonePreset
-from skills.demos.recording import Actors, RecorderFactory, RecordJob, recorded_sensors
+from skills.demos.recording import Actors, RecorderFactory, RecordJob
 from skills.demos.selecting import select
-from skills.envs.environment import EnvOptions
-from skills.envs.training import TrainingVecEnvFactory, deployment
+from skills.envs.options import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
+from skills.policies.deployed import Deployment
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.imitation.cloner import Cloner
 from tpsrl.rl.imitation.dataset import Demonstration
@@ -63,7 +63,6 @@ class Cloning:
     """One policy that is being cloned.
 
     Args:
-        skill: that it is of
         options: of the homes that DAgger's rounds take place in, and of what the policy is shown
         preset: network and fitting
         schedule: how long
@@ -80,7 +79,6 @@ class Cloning:
 
     def __init__(
         self,
-        skill: str,
         options: EnvOptions,
         preset: ClonePreset,
         schedule: CloneSchedule,
@@ -91,15 +89,14 @@ class Cloning:
         say: Callable[[str], None],
         init: checkpoints.Checkpoint | None = None,
     ) -> None:
-        self.skill, self.options, self.schedule, self.out = skill, options, schedule, out
+        self.options, self.schedule, self.out = options, schedule, out
         self._processes, self._seed = processes, seed
         self._validation: Validation | None = None
         if validation is not None:
             self._validation = Validation(validation, schedule.validation_episodes, say)
         self._say = say
-        factory = TrainingVecEnvFactory(skill, options, seed)
-        self._deploy = deployment(factory, False)
-        env = factory([0])
+        self._deploy = Deployment(options.inputs, delay=False).to_json()
+        env = TrainingVecEnvFactory(options, seed)([0])
         spec = dataclasses.replace(env.spec, initial_mean=(), initial_std=())
         env.close()
         torch.manual_seed(seed)
@@ -177,11 +174,10 @@ class Cloning:
             RecordJob(tuple(range(first, min(first + _JOB, count))), actors, seed)
             for first in range(0, count, _JOB)
         ]
-        skill = registry.get(self.skill).definition
-        camera = self.options.depth is not None
-        held = recorded_sensors(skill)
+        inputs = self.options.inputs
+        held = inputs.with_all_sensors()
         found: dict[int, Sequence[Any]] = {}
-        factory = RecorderFactory(self.skill, self.options)
+        factory = RecorderFactory(self.options)
         lines, done = progress.Lines(self._say), 0
         lines.add(f"round {number}: recording {count:,} episodes")
         for index, recordings in pool.run(factory, jobs, self._processes):
@@ -192,7 +188,7 @@ class Cloning:
         frames = 0
         for index in sorted(found):
             ended.update(recording.ended_by for recording in found[index])
-            shown = select(found[index], held, self._deploy["sensors"], self.skill, camera)
+            shown = select(found[index], held, inputs)
             frames += sum(map(len, shown))
             episodes += shown
         return {"number": number, "frames": frames, "ended": dict(ended.most_common())}

@@ -9,21 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from skills import registry
-from skills.core import sensors
 from skills.core.interface import Demonstrator, SkillGoal, SkillPolicy, sensed
-from skills.core.skill import Skill
 from skills.demos.disturbing import Disturbed, Hesitant
 from skills.envs.batch import BatchStep, SkillBatch
-from skills.envs.environment import EnvOptions
-from skills.policies.learned import LearnedPolicy
+from skills.envs.options import EnvOptions
+from skills.policies.learned import LearnedPolicy, Network
 from skills.spec import SkillSpec
 from skills.starts.bank import StateAlong
 from skills.starts.start import Start
 from tpsrl.rl.imitation.dataset import Demonstration, quantised
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic
-from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -88,7 +83,6 @@ class RecorderFactory:
     the file of a checkpoint, only those episodes of a job are recorded in which its policy fails.
     """
 
-    skill: str
     options: EnvOptions
     homes: int = 8
     agent: str = DEMONSTRATOR
@@ -102,33 +96,25 @@ class RecorderFactory:
         return lambda job: list(recorder.record(job))
 
 
-def recorded_sensors(skill: Skill) -> tuple[str, ...]:
-    """The sensors that demonstrations hold: all that a policy may be shown."""
-    choices = (sensors.chosen(skill, choice, True) for choice in sensors.CHOICES)
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(choices)))
-
-
 class Recorder:
     """Homes of one skill, each with a demonstrator of its own."""
 
     def __init__(self, factory: RecorderFactory) -> None:
-        spec, homes = registry.get(factory.skill), factory.homes
-        self.skill, self.homes = spec.definition, homes
-        names = recorded_sensors(self.skill)
-        options = dataclasses.replace(factory.options, sensors=names)
-        self._batch = options.batch(spec.name, options.simulator(spec.name, homes))
-        self._source = options.source(spec.name)
+        asked, homes = factory.options, factory.homes
+        options = dataclasses.replace(asked, inputs=asked.inputs.with_all_sensors())
+        self.inputs, self.homes = options.inputs, homes
+        self._batch = SkillBatch(options, options.simulator(homes))
+        self._source = options.source()
         self._failed_by = factory.failed_by
         self._seats = [
             _Seat(
                 self._batch,
                 home,
-                make_demonstrator(spec, factory.agent, self._batch, home),
+                make_demonstrator(self._batch.spec, factory.agent, self._batch, home),
                 factory.states,
             )
             for home in range(homes)
         ]
-        self.sensors = names
 
     def record(self, job: RecordJob) -> Iterator[Recording]:
         """The episodes of a job, in the order in which they end."""
@@ -337,9 +323,9 @@ class _Student:
     """The policy of a checkpoint in the homes of a recorder."""
 
     def __init__(self, path: Path, recorder: Recorder) -> None:
-        self._policy, names = _load(path, path.stat().st_mtime_ns)
-        skill, homes = recorder.skill, recorder.homes
-        self._columns = sensors.places(skill, recorder.sensors, names)
+        network, homes = _load(path, path.stat().st_mtime_ns), recorder.homes
+        self._policy = network.policy
+        self._columns = recorder.inputs.places(network.inputs.sensors)
         self._memory = self._policy.initial_memory(homes)
         self._previous = torch.zeros(homes, act.SIZE)
         self._first = torch.ones(homes, dtype=torch.bool)
@@ -369,8 +355,6 @@ class _Student:
 
 
 @functools.lru_cache(maxsize=1)
-def _load(path: Path, changed_ns: int) -> tuple[ActorCritic, tuple[str, ...]]:
-    """The network of a checkpoint, and the sensors that it is shown."""
-    found = checkpoints.load(path)
-    names = tuple(map(str, found.get("deploy", dict)["sensors"]))
-    return checkpoints.load_policy(found), names
+def _load(path: Path, changed_ns: int) -> Network:
+    """The network of a checkpoint."""
+    return Network(path)

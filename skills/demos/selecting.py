@@ -1,4 +1,4 @@
-"""Demonstrations as a policy with certain sensors is to be shown them."""
+"""Demonstrations as a policy with certain inputs is to be shown them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from skills import registry
 from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from skills.demos import store
 from skills.demos.recording import Recording
 from tpsrl.errors import UserError
@@ -13,13 +14,9 @@ from tpsrl.rl.imitation.dataset import Demonstration
 
 
 def load(
-    folders: Sequence[str],
-    skill: str,
-    names: Sequence[str],
-    depth: tuple[int, int] | None,
-    left_out: Sequence[str] = (),
+    folders: Sequence[str], inputs: PolicyInputs, left_out: Sequence[str] = ()
 ) -> list[Demonstration]:
-    """The episodes of folders of demonstrations, with these sensors only.
+    """The episodes of folders of demonstrations, with these inputs only.
 
     Those that ended in one of the ways in `left_out` do not come along: where the expert itself ran
     out of steps it mostly stood before something and did not know what to do.
@@ -29,33 +26,31 @@ def load(
             size.
     """
     found: list[Demonstration] = []
+    skill, depth = inputs.skill, inputs.depth
     for folder in folders:
         note = store.read_note(folder)
         if note.skill != skill:
             raise UserError(f"demos: {folder} is of {note.skill}, not of {skill}")
         if depth is not None and note.depth != depth:
             raise UserError(f"depth: {depth[0]}, but {folder} has {note.depth}")
-        held = [name for name, _ in note.sensors]
-        for name in names:
-            if name not in held:
-                raise UserError(f"sensors: {folder} has no '{name}'; it has {', '.join(held)}")
+        held = PolicyInputs(skill, tuple(name for name, _ in note.sensors), note.depth)
+        for name in inputs.sensors:
+            if name not in held.sensors:
+                has = ", ".join(held.sensors)
+                raise UserError(f"sensors: {folder} has no '{name}'; it has {has}")
         known = sensors.known(registry.get(skill).definition)
         if any(name not in known or known[name].size != size for name, size in note.sensors):
             raise UserError(f"demos: {folder} has sensors that {skill} has not; record it again")
         good = (episode for episode in store.read(folder) if episode.ended_by not in left_out)
-        found += select(good, held, names, skill, depth is not None)
+        found += select(good, held, inputs)
     return found
 
 
 def select(
-    recordings: Iterable[Recording],
-    held: Sequence[str],
-    names: Sequence[str],
-    skill: str,
-    camera: bool,
+    recordings: Iterable[Recording], held: PolicyInputs, inputs: PolicyInputs
 ) -> list[Demonstration]:
-    """Recordings with the sensors `held` as demonstrations with the sensors `names`."""
-    columns = sensors.places(registry.get(skill).definition, held, names)
+    """Recordings with the inputs `held` as demonstrations with the inputs of a policy."""
+    columns, camera = held.places(inputs.sensors), inputs.depth is not None
     return [_shown(recording.demonstration, columns, camera) for recording in recordings]
 
 

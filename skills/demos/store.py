@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 import tpsrl
+from skills.core.inputs import PolicyInputs
 from skills.demos.recording import SUCCESS, Recording
 from skills.policies.deployed import Pixels
 from skills.starts.bank import ALONG, StatesWriter
@@ -48,6 +49,11 @@ class DemosNote:
     frames: Count = 0
     ended: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     made: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def of(inputs: PolicyInputs, made: Mapping[str, Any]) -> "DemosNote":
+        """The note of a recording of these inputs, before its first episode."""
+        return DemosNote(inputs.skill, tuple(inputs.sizes().items()), inputs.depth, made=made)
 
 
 class DemosWriter:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skills import registry
-from skills.core import sensors, settings, task
+from skills.core import sensors, task
 from skills.core.conditions import Margin, margins
 from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
@@ -21,6 +21,7 @@ from skills.core.skill import Skill
 from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome
 from skills.envs.map_sensors import MapSensors
+from skills.envs.options import EnvOptions
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim import frozen
@@ -32,29 +33,6 @@ from tpsrl.world.state import WorldState
 
 if TYPE_CHECKING:
     from skills.starts.start import Start
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """What the homes show and allow.
-
-    `depth` is the (height, width) of the head depth, None for none. `sensors` chooses the vector
-    beside it ("habitat", "fetch", "full" or "teacher", see `skills.core.sensors`, or sensors by
-    name; None: habitat with depth, full without). With `critic` they show the true state as well,
-    the sensors of "teacher", for a value that only training needs. With `height_map` they show the
-    map of what the camera saw (`tpsrl.world.height_map`), which takes depth. `base_movement` false
-    holds the base still, the limited action space of the paper's ablation. `settings` changes
-    entries of the skill's settings, `thresholds` are the skill's own (None: those of the default
-    protocol).
-    """
-
-    depth: tuple[int, int] | None = None
-    critic: bool = False
-    sensors: str | tuple[str, ...] | None = None
-    height_map: bool = False
-    base_movement: bool = True
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    thresholds: Any = None
 
 
 _HEIGHTS = "map."  # of the names of a snapshot's arrays
@@ -83,26 +61,15 @@ class SkillBatch:
     """One skill in every home of a simulator; numpy, homes are named by `env_ids`.
 
     `depth_s` are the seconds that depth has taken so far.
-
-    Raises:
-        UserError: skill, choice of sensors or a setting is unknown; names the nearest.
     """
 
-    def __init__(
-        self, skill: str, simulator: Simulator, options: BatchOptions | None = None
-    ) -> None:
-        self.options = options = options or BatchOptions()
-        self.spec = registry.get(skill)
+    def __init__(self, options: EnvOptions, simulator: Simulator) -> None:
+        self.options = options
+        self.spec = registry.get(options.skill)
         self.skill: Skill = self.spec.definition
         self.simulator = simulator
-        self.settings = settings.changed(self.spec.load_settings(), options.settings)
-        given, kind = options.thresholds, type(self.spec.thresholds)
-        if given is not None and not isinstance(given, kind):
-            raise UserError(f"thresholds: {given!r} is not of the kind {kind.__name__}")
-        self.thresholds = self.spec.thresholds if given is None else given
-        self.sensors = sensors.chosen(self.skill, options.sensors, options.depth is not None)
-        self.critic = sensors.chosen(self.skill, "teacher", False) if options.critic else ()
-        self.mask = action_mask(skill, options.base_movement)
+        self.settings, self.thresholds = options.task, options.thresholds
+        self.mask = np.array(options.mask)
         self.episodes: list[Episode | None] = [None] * simulator.num_envs
         self.depth_s = 0.0
         self._task: TaskState | None = None
@@ -111,39 +78,21 @@ class SkillBatch:
         # (num_envs, S, 3) m, of loose objects in the last state; only where their motion counts.
         self._object_pos: np.ndarray | None = None
         self._worlds: dict[int, tuple[WorldState, int]] = {}
-        named = (*self.sensors, *self.critic)
+        inputs, critic = options.inputs, options.critic
         self._maps = MapSensors(
             self.skill,
-            named,
+            inputs.sensors if critic is None else (*inputs.sensors, *critic.sensors),
             simulator.num_envs,
             self.thresholds,
             rewards_way=self.settings.way != 0.0,
             rewards_hand=self.settings.hand != 0.0,
         )
-        self._heights: HeightMaps | None = None
-        if options.height_map:
-            if options.depth is None:
-                raise UserError("height_map: it needs a depth camera; nearest: false")
-            self._heights = HeightMaps(simulator.num_envs)
+        self._heights = HeightMaps(simulator.num_envs) if inputs.height_map else None
 
     @property
     def num_envs(self) -> int:
         """Number of homes."""
         return self.simulator.num_envs
-
-    @property
-    def state_size(self) -> int:
-        """Length k of the vector in an observation."""
-        return self._size(self.sensors)
-
-    @property
-    def critic_size(self) -> int:
-        """Length of the true state that the homes show beside it, 0 where they do not."""
-        return self._size(self.critic) + 1 if self.critic else 0
-
-    def _size(self, names: Sequence[str]) -> int:
-        known = sensors.known(self.skill)
-        return sum(known[name].size for name in names)
 
     def reset(
         self,
@@ -232,11 +181,12 @@ class SkillBatch:
         readings = self._maps.read(env_ids, world)
         self._maps.measure(readings, self.simulator, env_ids, state)
         seen = sensors.SensorContext(state, measures, world, readings)
-        vector = sensors.observe(self.skill, self.sensors, seen)
+        inputs, critic = self.options.inputs, self.options.critic
+        vector = sensors.observe(self.skill, inputs.sensors, seen)
         shown: Observation = {"state": np.asarray(vector)}
-        if self.critic:
+        if critic is not None:
             left = 1.0 - state.steps / self.settings.horizon
-            true_state = sensors.observe(self.skill, self.critic, seen)
+            true_state = sensors.observe(self.skill, critic.sensors, seen)
             shown["critic"] = np.column_stack((true_state, left)).astype(np.float32)
         return shown
 
@@ -359,9 +309,10 @@ class SkillBatch:
         if measures is None:
             measures = self.skill.measure(MeasureContext(state, world, self.thresholds))
         shown = self.sense(env_ids, state, measures, world)
-        if self.options.depth is not None:
+        size = self.options.inputs.depth
+        if size is not None:
             begun = time.perf_counter()
-            shown["depth"] = self.simulator.depth(env_ids, *self.options.depth)
+            shown["depth"] = self.simulator.depth(env_ids, *size)
             if self._heights is not None:
                 if looks:
                     self._heights.look(env_ids, shown["depth"], world, moved)
@@ -392,21 +343,6 @@ class SkillBatch:
                 missing = np.array([start.goal.position is None for start in starts])
             if missing.any():
                 raise UserError(f"goal.{field}: {self.spec.name} needs one")
-
-
-def action_mask(skill: str, base_movement: bool) -> np.ndarray:
-    """(11,) bool: the parts of the action that a skill may use, the base's only if it may move.
-
-    Raises:
-        UserError: there is no such skill, or it has no other means than the base.
-    """
-    mask: np.ndarray = registry.get(skill).definition.mask()
-    if base_movement:
-        return mask
-    mask[act.BASE] = False
-    if not np.delete(mask, act.STOP).any():
-        raise UserError(f"base_movement: {skill} moves only the base; nearest: true")
-    return mask
 
 
 def checked_actions(actions: Any, count: int) -> np.ndarray:

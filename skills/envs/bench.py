@@ -15,7 +15,8 @@ from skills import registry
 from skills.core import task
 from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
-from skills.envs.batch import BatchOptions, SkillBatch
+from skills.envs.batch import SkillBatch
+from skills.envs.options import EnvOptions
 from skills.starts.start import Start
 from tpsrl.sim import datasets
 from tpsrl.sim.bench import in_the_open
@@ -55,8 +56,8 @@ def _row(
     name: str, episode: Episode, simulator: MujocoSimulator, seconds: float
 ) -> dict[str, float]:
     start = _start(registry.get(name).definition, episode)
-    state = SkillBatch(name, simulator)
-    depth = SkillBatch(name, simulator, BatchOptions(depth=(_SIZE, _SIZE)))
+    state = SkillBatch(EnvOptions.of(name), simulator)
+    depth = SkillBatch(EnvOptions.of(name, depth=_SIZE), simulator)
     works = {
         "steps_with_state_per_s": _stepping(state, start, 1),
         f"steps_with_depth_{_SIZE}_per_s": _stepping(depth, start, 1),
@@ -100,7 +101,7 @@ def _stepping(batch: SkillBatch, start: Start, homes: int) -> Work:
 
 def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) -> Work:
     """A function that judges a step of so many homes: mask, reward, results and observation."""
-    batch = SkillBatch(name, simulator)
+    batch = SkillBatch(EnvOptions.of(name), simulator)
     env_ids = list(range(homes))
     batch.reset(env_ids, [start] * homes)
     skill, state, world = batch.skill, batch.task_state(env_ids), simulator.state(env_ids)

@@ -7,197 +7,30 @@ home, is shown at the bound. An action is (11,) in [-1, 1], the same layout for 
 """
 
 import dataclasses
-import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from types import NoneType
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from skills import registry
-from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
-from skills.envs.batch import (
-    BatchOptions,
-    BatchStep,
-    SkillBatch,
-    SkillSnapshot,
-    action_mask,
-    checked_actions,
-)
-from skills.starts.dataset import BASE_EPISODES
-from skills.starts.mixture import is_mixture
+from skills.envs.batch import BatchStep, SkillBatch, SkillSnapshot, checked_actions
+from skills.envs.options import EnvOptions, check_whole
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl import config, sim
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import MAP, Observation
-from tpsrl.runtime import machine
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world import height_map
 from tpsrl.world.episode import Episode
-from tpsrl.world.slots import capacity_for
 from tpsrl.world.state import WorldState
-
-_MOST_OBJECTS = 30
-_NUMBER = 4  # bytes of a float32
-_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "critic": ((bool,), "true or false"),
-    "height_map": ((bool,), "true or false"),
-    "sensors": ((str, tuple, NoneType), "the name of a choice of sensors"),
-    "base_movement": ((bool,), "true or false"),
-    "settings": ((Mapping,), "a dictionary of settings"),
-    "starts": ((str, os.PathLike, Sequence, NoneType), "a path, a mixture or a list of starts"),
-    "split": ((str,), "the name of a split"),
-    "filter_base": ((bool,), "true or false"),
-    "engine": ((str,), "the name of an engine"),
-}
-_WHOLE: Mapping[str, tuple[int, int | None]] = {  # least and most
-    "horizon": (1, None),
-    "dataset_seed": (0, None),
-    "num_objects": (0, _MOST_OBJECTS),
-    "num_episodes": (1, BASE_EPISODES),
-    "slots": (1, None),
-}
-_OPTIONAL = ("horizon", "num_objects", "slots")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EnvOptions:
-    """What an environment can be told, by the names of the keyword arguments.
-
-    Depth, critic, sensors, height map, base movement, settings and thresholds are as in
-    `skills.envs.batch.BatchOptions`, and one number for `depth` is that of rows and of columns;
-    `horizon` is short for that setting. Starts, split, seed of
-    the dataset, `num_objects` and `num_episodes` are as in `skills.starts.source.StartSource`;
-    `filter_base` and `engine` as in `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects
-    (None: those of the banks that starts are of, or else what the objects need, if the skill has
-    any).
-    """
-
-    depth: Sequence[int] | int | None = None
-    critic: bool = False
-    sensors: str | tuple[str, ...] | None = None
-    height_map: bool = False
-    base_movement: bool = True
-    horizon: int | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    thresholds: Any = None
-    starts: str | os.PathLike[str] | Sequence[Start] | None = None
-    split: str = "train"
-    dataset_seed: int = 0
-    num_objects: int | None = None
-    num_episodes: int = 63
-    slots: int | None = None
-    filter_base: bool = True
-    engine: str = "mujoco"
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> "EnvOptions":
-        """The options of keyword arguments.
-
-        Raises:
-            UserError: one is unknown (names the nearest), is not of its kind, out of range, or
-                given in two ways.
-        """
-        names = [field.name for field in dataclasses.fields(EnvOptions)]
-        for name in given:
-            if name not in names:
-                raise unknown("environment", name, names)
-        for name, value in given.items():
-            if name in _WHOLE and not (value is None and name in _OPTIONAL):
-                check_whole(name, value, *_WHOLE[name])
-            elif name in _KINDS and not isinstance(value, _KINDS[name][0]):
-                raise UserError(f"{name}: {value!r} is not {_KINDS[name][1]}")
-        if given.get("horizon") is not None and "horizon" in given.get("settings", {}):
-            raise UserError("horizon: the settings have one too; leave one of them out")
-        starts = given.get("starts")
-        if isinstance(starts, Sequence) and not isinstance(starts, str):
-            for number, start in enumerate(starts):
-                if not isinstance(start, Start):
-                    raise UserError(f"starts: number {number}, {start!r}, is not a start")
-        return EnvOptions(**given)
-
-    def check(self, skill: str) -> None:
-        """Refuses what a skill cannot do without, before anything is made.
-
-        Raises:
-            UserError: there is no such skill, or it has no other means than a base that is held.
-        """
-        action_mask(skill, self.base_movement)
-
-    def simulator(self, skill: str, num_envs: int) -> Simulator:
-        """The homes that these options ask for.
-
-        Raises:
-            UserError: an option is out of range, the homes with their pictures do not fit into
-                memory, or starts are of another engine.
-        """
-        self._check_memory(num_envs)
-        slots = self._slots_of_banks(skill) if self.slots is None else self.slots
-        if slots is not None:
-            return sim.make(self.engine, num_envs, slots, filter_base=self.filter_base)
-        own = registry.get(skill).start_states().num_objects
-        count = own if own == 0 else self.num_objects
-        if count is None:  # given starts say how many only when they are read
-            count = own if self.starts is None else _MOST_OBJECTS
-        return sim.make(self.engine, num_envs, capacity_for(count), filter_base=self.filter_base)
-
-    def _check_memory(self, num_envs: int) -> None:
-        """Refuses what could not be allocated: of pictures those of the space, twice, and one."""
-        check_whole("num_envs", num_envs)
-        size = image_size(self.depth)
-
-        def needed(values: Mapping[str, int]) -> float:
-            pixels = values.get("depth", 0) ** 2
-            homes = values["num_envs"]
-            return homes * machine.HOME_BYTES + (3 * homes + 2) * pixels * _NUMBER
-
-        given = {"num_envs": num_envs}
-        if size is not None:
-            given["depth"] = math.isqrt(size[0] * size[1])
-        machine.refuse(given, needed, machine.memory_bytes(), {"num_envs": 1, "depth": 256})
-
-    def _slots_of_banks(self, skill: str) -> int | None:
-        """What the homes of banks hold that starts are of, None where there are none."""
-        if not is_mixture(self.starts):
-            return None
-        return self.source(skill).slots(self.engine)
-
-    def batch(self, skill: str, simulator: Simulator) -> SkillBatch:
-        """The skill in every home of a simulator."""
-        settings = dict(self.settings)
-        if self.horizon is not None:
-            settings["horizon"] = self.horizon
-        options = BatchOptions(
-            depth=image_size(self.depth),
-            critic=self.critic,
-            sensors=self.sensors,
-            height_map=self.height_map,
-            base_movement=self.base_movement,
-            settings=settings,
-            thresholds=self.thresholds,
-        )
-        return SkillBatch(skill, simulator, options)
-
-    def source(self, skill: str) -> StartSource:
-        """Where episodes start."""
-        return StartSource(
-            skill,
-            self.starts,
-            split=self.split,
-            seed=self.dataset_seed,
-            num_objects=self.num_objects,
-            num_episodes=self.num_episodes,
-        )
 
 
 class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
-    """One skill in one home; keyword arguments are those of `EnvOptions`.
+    """One skill in one home; keyword arguments are those of `skills.envs.options.EnvKeywords`.
 
     A `simulator` takes the place of the one that they ask for.
 
@@ -218,16 +51,16 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         skill: str,
         render_mode: str | None = None,
         simulator: Simulator | None = None,
-        **options: Any,
+        **given: Any,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise unknown("render_mode", render_mode, ["rgb_array"])
-        chosen = EnvOptions.of(options)
+        options = EnvOptions.of(skill, **given)
         self.render_mode = render_mode
-        self.batch = chosen.batch(skill, homes_of(simulator) or chosen.simulator(skill, 1))
+        self.batch = SkillBatch(options, homes_of(simulator) or options.simulator(1))
         self._closed = False
-        self._source = chosen.source(skill)
-        self.observation_space = observation_space(self.batch)
+        self._source = options.source()
+        self.observation_space = observation_space(options)
         self.action_space = action_space()
         self.start_index = -1
         self.reward_terms: dict[str, float] = {}  # of the last step
@@ -236,6 +69,11 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
     def action_mask(self) -> np.ndarray:
         """(11,) bool: the parts of the action that have an effect."""
         return self.batch.mask.copy()
+
+    @property
+    def inputs(self) -> PolicyInputs:
+        """What an observation is made of."""
+        return self.batch.options.inputs
 
     @property
     def world(self) -> WorldState:
@@ -306,38 +144,19 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         return {name: values[0] for name, values in observation.items()}
 
 
-def image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
-    """A depth option as (height, width); one number is both.
-
-    Raises:
-        UserError: it is not one or two whole numbers of at least 1, or a side is longer than
-            `config.MOST_PIXELS`.
-    """
-    if depth is None:
-        return None
-    size = tuple(depth) if isinstance(depth, Iterable) else (depth, depth)
-    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in size)
-    if len(size) != 2 or not whole or min(size) < 1:
-        raise UserError(f"depth: {depth!r} is not an integer >= 1 or a (height, width) pair")
-    if max(size) > config.MOST_PIXELS:
-        raise UserError(
-            f"depth: {depth!r} is out of range, a side has at most {config.MOST_PIXELS} pixels"
-        )
-    return (int(size[0]), int(size[1]))
-
-
-def observation_space(batch: SkillBatch) -> Any:
+def observation_space(options: EnvOptions) -> Any:
     """The space of one home's observations, a `gymnasium.spaces.Dict`."""
-    low, high = sensors.bounds(batch.skill, batch.sensors)
+    inputs, critic = options.inputs, options.critic
+    low, high = inputs.bounds()
     parts: dict[str, spaces.Space[Any]] = {"state": spaces.Box(low, high, dtype=np.float32)}
-    if batch.critic:
-        low, high = sensors.bounds(batch.skill, batch.critic)
+    if critic is not None:
+        low, high = critic.bounds()
         # Behind the sensors: the share of the horizon that is left.
         low, high = np.append(low, np.float32(0.0)), np.append(high, np.float32(1.0))
         parts["critic"] = spaces.Box(low, high, dtype=np.float32)
-    if batch.options.depth is not None:
-        parts["depth"] = spaces.Box(0.0, 1.0, batch.options.depth, np.float32)
-    if batch.options.height_map:
+    if inputs.depth is not None:
+        parts["depth"] = spaces.Box(0.0, 1.0, inputs.depth, np.float32)
+    if inputs.height_map:
         parts[MAP] = spaces.Box(0.0, 1.0, height_map.SHAPE, np.float32)
     return spaces.Dict(parts)
 
@@ -397,20 +216,6 @@ def homes_of(simulator: Any) -> Simulator | None:
         raise UserError(f"simulator: {simulator!r} is not a simulator; `tpsrl.sim.make` makes one")
     found: Simulator | None = simulator
     return found
-
-
-def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """A whole number that comes from a caller.
-
-    Raises:
-        UserError: it is none, less than the least, or more than the most.
-    """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise UserError(f"{name}: {value!r} is not an integer")
-    if (least is not None and value < least) or (most is not None and value > most):
-        limits = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise UserError(f"{name}: must be {limits}, got {value}")
-    return int(value)
 
 
 def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from skills.envs.environment import EnvOptions
+from skills import registry
+from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.starts.dataset import BASE_EPISODES
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
@@ -32,7 +33,7 @@ class HeldOut:
     hang_s: float = 120.0
 
 
-def validation_pools(skill: str, options: EnvOptions, how: HeldOut) -> MakePool:
+def validation_pools(options: EnvOptions, how: HeldOut) -> MakePool:
     """Makes the homes of a validation, under the skill's own settings; prepares its episodes.
 
     Raises:
@@ -42,12 +43,12 @@ def validation_pools(skill: str, options: EnvOptions, how: HeldOut) -> MakePool:
     other = dataclasses.replace(
         options,
         split="val",
-        settings={},
+        task=registry.get(options.skill).load_settings(),
         starts=how.starts,
         dataset_seed=how.seed,
         num_episodes=min(how.episodes, BASE_EPISODES),
     )
-    factory = TrainingVecEnvFactory(skill, other)
+    factory = TrainingVecEnvFactory(other)
     factory.prepare(max(how.processes, 1))
 
     def make(starts: Sequence[int]) -> EnvPool:

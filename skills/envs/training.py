@@ -11,23 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from skills import registry
 from skills.core import sensors, task
 from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
 from skills.core.state import Goals
-from skills.envs.batch import BatchStep, SkillSnapshot
-from skills.envs.environment import EnvOptions, image_size
+from skills.envs.batch import BatchStep, SkillBatch, SkillSnapshot
+from skills.envs.options import EnvOptions
 from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
-from tpsrl.rl.envs.vec_env import MAP, EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.runtime import records
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
-from tpsrl.world import height_map
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.state import JOINTS
@@ -83,8 +81,7 @@ class TrainingVecEnvFactory:
     coarse for that: a policy that succeeds from 19 of 20 starts of an episode fails from one.
     """
 
-    skill: str
-    options: EnvOptions = dataclasses.field(default_factory=EnvOptions)
+    options: EnvOptions
     seed: int = 0
     order: Sequence[int] = ()
     stride: int = 1
@@ -98,12 +95,10 @@ class TrainingVecEnvFactory:
         It takes a second an episode and core, the first time; `processes` is all cores by default.
 
         Raises:
-            UserError: the skill or an option is unknown or out of range, or recorded starts do not
-                fit into the homes.
+            UserError: starts cannot be read, or recorded ones do not fit into the homes.
             RunError: an episode cannot be made.
         """
-        registry.get(self.skill)
-        source = self.options.source(self.skill)
+        source = self.options.source()
         source.slots(self.options.engine)  # refuses banks of another engine
         if source.recorded:
             self._check(source)
@@ -111,7 +106,7 @@ class TrainingVecEnvFactory:
 
     def _check(self, source: StartSource) -> None:
         """Refuses recorded starts that do not fit into the homes."""
-        simulator = self.options.simulator(self.skill, 1)
+        simulator = self.options.simulator(1)
         try:
             source.check(simulator)
         finally:
@@ -126,28 +121,19 @@ class TrainingVecEnv:
     """One skill in the homes of a simulator, as `tpsrl.rl.envs.vec_env.VecEnv`.
 
     Raises:
-        UserError: the skill or an option is unknown or out of range.
+        UserError: the homes do not fit into memory, or starts cannot be read.
     """
 
     def __init__(self, factory: TrainingVecEnvFactory, env_ids: Sequence[int]) -> None:
-        skill, options = factory.skill, factory.options
-        self._batch = options.batch(skill, options.simulator(skill, len(env_ids)))
-        self._source = options.source(skill)
+        options = factory.options
+        self._batch = SkillBatch(options, options.simulator(len(env_ids)))
+        self._source = options.source()
         self.num_envs = len(env_ids)
-        shapes: dict[str, tuple[int, ...]] = {"state": (self._batch.state_size,)}
-        if self._batch.options.depth is not None:
-            shapes["depth"] = self._batch.options.depth
-        if self._batch.options.height_map:
-            shapes[MAP] = height_map.SHAPE
-        if self._batch.critic:
-            shapes["critic"] = (self._batch.critic_size,)
         mean, std = _first_actions(self._batch.skill)
-        mask = tuple(self._batch.mask.tolist())
-        columns = sensors.layout(self._batch.skill, self._batch.sensors)
-        rays = columns.get(sensors.LASER, slice(0, 0))
+        rays = options.inputs.layout().get(sensors.LASER, slice(0, 0))
         self.spec = EnvSpec(
-            shapes,
-            mask,
+            options.shapes(),
+            options.mask,
             tuple(mean.tolist()),
             tuple(std.tolist()),
             (rays.start, rays.stop),
@@ -367,16 +353,3 @@ def _first_actions(skill: Skill) -> np.ndarray:
     if skill.begins_holding:
         mean[act.GRIP], std[act.GRIP] = _START_GRIP, _START_GRIP_STD
     return first
-
-
-def deployment(factory: TrainingVecEnvFactory, delay: bool) -> Json:
-    """What a checkpoint says so that `skills.policies.learned` can act by it."""
-    options, skill = factory.options, registry.get(factory.skill).definition
-    size = image_size(options.depth)
-    return {
-        "skill": factory.skill,
-        "sensors": list(sensors.chosen(skill, options.sensors, size is not None)),
-        "depth": None if size is None else list(size),
-        "delay": delay,
-        **({"height_map": True} if options.height_map else {}),
-    }

@@ -14,26 +14,25 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from skills.core.arrays import Array
-from skills.envs.batch import BatchStep, checked_actions
+from skills.envs.batch import BatchStep, SkillBatch, checked_actions
 from skills.envs.environment import (
-    EnvOptions,
     action_space,
     bounded,
     check_open,
-    check_whole,
     choose,
     final_info,
     homes_of,
     observation_space,
     reset_options,
 )
+from skills.envs.options import EnvOptions, check_whole
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 
 
 class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
-    """`num_envs` homes; keyword arguments are those of `skills.envs.environment.EnvOptions`.
+    """`num_envs` homes; keyword arguments are those of `skills.envs.options.EnvKeywords`.
 
     `infos` hold what the `info` of a `SkillEnv` does, as gymnasium's vectors of environments do:
     each entry has an array (n,), and beside it, with an underscore before its name, which homes it
@@ -56,16 +55,16 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         num_envs: int = 1,
         render_mode: str | None = None,
         simulator: Simulator | None = None,
-        **options: Any,
+        **given: Any,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise unknown("render_mode", render_mode, ["rgb_array"])
-        chosen = EnvOptions.of(options)
+        options = EnvOptions.of(skill, **given)
         self.render_mode = render_mode
-        self.batch = chosen.batch(skill, homes_of(simulator) or chosen.simulator(skill, num_envs))
-        self._source = chosen.source(skill)
+        self.batch = SkillBatch(options, homes_of(simulator) or options.simulator(num_envs))
+        self._source = options.source()
         self.num_envs = self.batch.num_envs
-        self.single_observation_space = observation_space(self.batch)
+        self.single_observation_space = observation_space(options)
         self.single_action_space = action_space()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from skills import registry
 from skills.core import sensors
 from skills.core.interface import SkillGoal
 from skills.policies import deployed, pretrained
@@ -50,13 +49,12 @@ class LearnedPolicy(Perceiving):
     ) -> None:
         self._network = load(skill, path)
         self._sample = self._network.sample if sample is None else sample
-        network = self._network
-        self._perception = Perception(skill, network.sensors, network.depth, network.height_map)
+        self._perception = Perception(self._network.inputs)
 
     @property
     def sees_laser(self) -> bool:
         """Whether it looks at the base's laser."""
-        return sensors.LASER in self._network.sensors
+        return sensors.LASER in self._network.inputs.sensors
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -139,9 +137,9 @@ def load(skill: str, path: str | os.PathLike[str]) -> "Network":
     """
     where = find(skill, path)
     network = _load(where, where.stat().st_mtime_ns, f"skills.{skill}")
-    if network.skill != skill:
+    if network.inputs.skill != skill:
         raise UserError(
-            f"skills.{skill}: {where} acts for {network.skill}; "
+            f"skills.{skill}: {where} acts for {network.inputs.skill}; "
             f"train one with `tpsrl train {skill}`"
         )
     return network
@@ -159,7 +157,7 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
         "checkpoint": str(path),
         "trained_steps": network.steps,
         "sample": network.sample,
-        "privileged": list(network.privileged),
+        "privileged": list(network.inputs.privileged),
         "policy": network.digest,
     }
 
@@ -182,11 +180,8 @@ class Network:
     def __init__(self, path: Path, field: str = "checkpoint") -> None:
         found = checkpoints.load(path, "policy", field)
         self._deployment = deployed.read(found, checkpoints.policy_spec(found))
-        self.skill, self.sensors = self._deployment.skill, self._deployment.sensors
-        self.depth, self.delay = self._deployment.depth, self._deployment.delay
-        self.sample, self.height_map = self._deployment.sample, self._deployment.height_map
-        known = sensors.known(registry.get(self.skill).definition)
-        self.privileged = tuple(name for name in self.sensors if known[name].privileged)
+        self.inputs, self.delay = self._deployment.inputs, self._deployment.delay
+        self.sample = self._deployment.sample
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)

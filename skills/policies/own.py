@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from skills import registry
-from skills.core import sensors
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
+from skills.core.sensors import Readings
 from skills.policies.perception import Perceiving, Perception
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
@@ -55,8 +56,7 @@ class OwnPolicy(Perceiving):
     def __init__(self, skill: str, path: str, field: str = "") -> None:
         self._field = field or f"skills.{skill}"
         self._class, self._path = _load(path, self._field), path
-        names = _sensors(self._class, skill, self._field)
-        self._perception = Perception(skill, names, _depth(self._class, self._field))
+        self._perception = Perception(_inputs(self._class, skill, self._field))
         self._mask = registry.get(skill).definition.mask()
         self._policy = self._made()
 
@@ -69,7 +69,7 @@ class OwnPolicy(Perceiving):
         self,
         world: WorldState,
         depth: np.ndarray | None = None,
-        measured: sensors.Readings | None = None,
+        measured: Readings | None = None,
     ) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`.
 
@@ -115,14 +115,12 @@ class OwnPolicy(Perceiving):
 def about(skill: str, path: str) -> dict[str, Any]:
     """What reports say of it, as `skills.policies.learned.about`; `policy` is of its file."""
     found = _load(path, f"skills.{skill}")
-    known = sensors.known(registry.get(skill).definition)
-    names = _sensors(found, skill, f"skills.{skill}")
     text = file_of(skill, path).read_bytes()
     return {
         "checkpoint": path,
         "trained_steps": 0,
         "sample": False,
-        "privileged": [name for name in names if known[name].privileged],
+        "privileged": list(_inputs(found, skill, f"skills.{skill}").privileged),
         "policy": hashlib.sha256(text).hexdigest()[:12],
     }
 
@@ -146,12 +144,11 @@ def _load(path: str, field: str) -> type:
     return found
 
 
-def _sensors(found: type, skill: str, field: str) -> tuple[str, ...]:
-    """The sensors that a class names; without them those of a training."""
+def _inputs(found: type, skill: str, field: str) -> PolicyInputs:
+    """What a class asks to be shown; without a word on sensors those of a training."""
     asked = getattr(found, "sensors", None)
-    definition = registry.get(skill).definition
     with renamed("sensors", f"{field}: sensors"):
-        return sensors.chosen(definition, asked, _depth(found, field) is not None)
+        return PolicyInputs.of(skill, asked, _depth(found, field))
 
 
 def _depth(found: type, field: str) -> tuple[int, int] | None:

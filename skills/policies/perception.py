@@ -5,6 +5,7 @@ import numpy as np
 from skills import registry
 from skills.core import sensors, task
 from skills.core.context import MeasureContext
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
 from skills.core.state import Goals
 from skills.envs.map_sensors import MapSensors
@@ -17,27 +18,14 @@ from tpsrl.world.state import WorldState
 
 
 class Perception:
-    """Observations of one home, by the skill's default thresholds, whatever protocol judges.
+    """Observations of one home, by the skill's default thresholds, whatever protocol judges."""
 
-    Args:
-        skill: name of the skill
-        names: sensors of the vector "state"
-        depth: height and width of the head camera's depth, None without camera
-        height_map: whether the height map is shown too
-    """
-
-    def __init__(
-        self,
-        skill: str,
-        names: tuple[str, ...],
-        depth: tuple[int, int] | None,
-        height_map: bool = False,
-    ) -> None:
-        spec, self._name = registry.get(skill), skill
-        self.skill, self.sensors, self.depth = spec.definition, names, depth
+    def __init__(self, inputs: PolicyInputs) -> None:
+        spec = registry.get(inputs.skill)
+        self.inputs, self.skill = inputs, spec.definition
         self._thresholds, self._settings = spec.thresholds, spec.load_settings()
-        self._maps = MapSensors(self.skill, names, 1, self._thresholds)
-        self._heights = HeightMaps(1) if height_map else None
+        self._maps = MapSensors(self.skill, inputs.sensors, 1, self._thresholds)
+        self._heights = HeightMaps(1) if inputs.height_map else None
 
     @property
     def asks_engine(self) -> bool:
@@ -72,13 +60,14 @@ class Perception:
         self._advance(world)
         measures = self.skill.measure(MeasureContext(self._task, world, self._thresholds))
         if self.asks_engine and measured is None:
-            raise UserError(f"measured: the policy of {self._name} needs the engine's")
+            raise UserError(f"measured: the policy of {self.inputs.skill} needs the engine's")
         readings = self._maps.read([0], world, measured)
         seen = sensors.SensorContext(self._task, measures, world, readings)
-        shown = {"state": np.asarray(sensors.observe(self.skill, self.sensors, seen))}
-        if self.depth is not None:
-            if depth is None or depth.shape != self.depth:
-                raise UserError(f"depth: the policy of {self._name} looks at {self.depth}")
+        shown = {"state": np.asarray(sensors.observe(self.skill, self.inputs.sensors, seen))}
+        size = self.inputs.depth
+        if size is not None:
+            if depth is None or depth.shape != size:
+                raise UserError(f"depth: the policy of {self.inputs.skill} looks at {size}")
             shown["depth"] = depth[None]
             if self._heights is not None:
                 self._heights.look([0], depth[None], world, self._done is not None)
@@ -107,7 +96,7 @@ class Perceiving:
     @property
     def depth_size(self) -> tuple[int, int] | None:
         """See `skills.core.interface.SkillPolicy.depth_size`."""
-        return self._perception.depth
+        return self._perception.inputs.depth
 
     @property
     def asks_engine(self) -> bool:

@@ -83,9 +83,9 @@ def make(
     deploy = network.deploy | ({} if sample is None else {"sample": sample})
     facts = {
         "skill": skill,
-        "sensors": network.sensors,
-        "privileged": network.privileged,
-        "depth": network.depth,
+        "sensors": network.inputs.sensors,
+        "privileged": network.inputs.privileged,
+        "depth": network.inputs.depth,
         "delay": network.delay,
         "sample": deploy["sample"],
         "encoder": half.settings.encoder,
@@ -166,13 +166,14 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         registry.get(skill)
         check_size(path.stat().st_size, called, field)
         found, network = checkpoints.load(path, "policy", field), Network(path, field)
-        if network.skill != skill:
-            raise UserError(f"{field}: {called}: it acts for {network.skill}, not for {skill}")
+        inputs = network.inputs
+        if inputs.skill != skill:
+            raise UserError(f"{field}: {called}: it acts for {inputs.skill}, not for {skill}")
         if not halving.is_half(found.tensors):
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
         told = (card.skill, card.sensors, card.depth, card.delay, card.sample)
-        if told != (skill, network.sensors, network.depth, network.delay, network.sample):
+        if told != (skill, inputs.sensors, inputs.depth, network.delay, network.sample):
             raise UserError(f"{field}: {called}: its card is of another policy")
         return card
     except UserError as error:

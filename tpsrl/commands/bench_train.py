@@ -191,23 +191,23 @@ def _default_task() -> str:
 
 def _factory(settings: BenchTrainSettings) -> Any:
     """The homes to measure with."""
-    from skills.envs.environment import EnvOptions
+    from skills.envs.options import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory
     from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
 
     if settings.task in SYNTHETIC:
         return SyntheticVecEnvFactory(SYNTHETIC[settings.task], settings.seed)
-    camera = settings.preset.policy.encoder != "state"
-    changes = task_changes(settings.preset.task, settings.task, "preset.task")
-    options = EnvOptions(
-        depth=(settings.depth, settings.depth) if camera else None,
-        critic=settings.preset.policy.critic,
-        sensors=settings.preset.sensors or None,
-        settings=changes,
+    preset = settings.preset
+    options = EnvOptions.of(
+        settings.task,
+        depth=settings.depth if preset.policy.encoder != "state" else None,
+        critic=preset.policy.critic,
+        sensors=preset.sensors or None,
+        settings=task_changes(preset.task, settings.task, "preset.task"),
         num_objects=settings.num_objects,
         num_episodes=settings.num_episodes,
     )
-    factory = TrainingVecEnvFactory(settings.task, options, settings.seed)
+    factory = TrainingVecEnvFactory(options, settings.seed)
     making = None if settings.processes is None else max(settings.processes, 1)
     factory.prepare(making)
     return factory

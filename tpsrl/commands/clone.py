@@ -14,7 +14,8 @@ from tpsrl.rl.policy.settings import check_depth
 from tpsrl.runtime import files, locks, progress
 
 if TYPE_CHECKING:
-    from skills.envs.environment import EnvOptions
+    from skills.core.inputs import PolicyInputs
+    from skills.envs.options import EnvOptions
     from tpsrl.rl.run.checkpoint import Checkpoint
 
 _DESCRIPTION = """Trains a policy on demonstrations (behaviour cloning). With rounds=N the policy
@@ -131,7 +132,6 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     from rich.console import Console
 
     from skills import registry
-    from skills.core import sensors
     from skills.demos import recording, selecting
     from skills.demos.cloning import CloneSchedule, Cloning, was_stopped
     from skills.envs.held_out import HeldOut, validation_pools
@@ -155,9 +155,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
             progress.say(f"{out} holds this policy already; another out= clones again")
             return 0
         raise UserError(f"out: {out} holds a policy; choose another out")
-    camera = settings.preset.policy.encoder != "state"
-    depth = (settings.depth, settings.depth) if camera else None
-    names = sensors.chosen(spec.definition, settings.sensors, camera)
+    options = _options(settings)
+    inputs = options.inputs
     folders = [folder.strip() for folder in settings.demos.split(",")]
     left_out = [name.strip() for name in settings.left_out.split(",")]
     ends = ("none", "skill_stop", *recording.ENDS, *spec.definition.failures)
@@ -170,8 +169,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     say(f"reading {', '.join(folders)}")
-    init = None if settings.init is None else _init(settings.init, settings.skill, names, depth)
-    episodes = selecting.load(folders, settings.skill, names, depth, left_out)
+    init = None if settings.init is None else _init(settings.init, inputs)
+    episodes = selecting.load(folders, inputs, left_out)
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
     # Only a policy that is there from the start can record episodes before it learns.
     if not episodes and not (settings.rounds and init is not None):
@@ -181,9 +180,8 @@ def _clone(settings: CloneSettings, out: Path) -> int:
 
     torch.set_num_threads(settings.threads or machine.cores())
     machine.keep_memory()
-    options = _options(settings, depth)
     with datasets.shown(console):
-        options.source(settings.skill).prepare(processes)
+        options.source().prepare(processes)
     schedule = CloneSchedule(
         settings.frames,
         settings.rounds,
@@ -200,10 +198,9 @@ def _clone(settings: CloneSettings, out: Path) -> int:
     validation = None
     if settings.validation_episodes:
         with datasets.shown(console):
-            validation = validation_pools(settings.skill, options, how)
+            validation = validation_pools(options, how)
     made = {"demos": folders, "episodes": len(episodes), "seed": settings.seed}
     cloning = Cloning(
-        settings.skill,
         options,
         settings.preset,
         schedule,
@@ -249,9 +246,7 @@ def _says(path: Path, text: str) -> bool:
         return False
 
 
-def _init(
-    path: str, skill: str, names: tuple[str, ...], depth: tuple[int, int] | None
-) -> "Checkpoint":
+def _init(path: str, inputs: "PolicyInputs") -> "Checkpoint":
     """The checkpoint to begin with.
 
     Raises:
@@ -264,10 +259,10 @@ def _init(
 
     found = checkpoints.load(warm_start.find(path), field="init")
     spec, network = checkpoints.network_of(found)
-    made_for = deployed.read(found, spec)
-    for key, value in (("skill", skill), ("sensors", names), ("depth", depth)):
+    made_for = deployed.read(found, spec).inputs
+    for key in ("skill", "sensors", "depth"):
         theirs = getattr(made_for, key)
-        if theirs != value:
+        if theirs != getattr(inputs, key):
             shown = list(theirs) if isinstance(theirs, tuple) else theirs
             raise UserError(f"init: {found.path} was made with {key} {shown}")
     if network.critic:
@@ -278,18 +273,20 @@ def _init(
     return found
 
 
-def _options(settings: CloneSettings, depth: tuple[int, int] | None) -> "EnvOptions":
-    """The homes of DAgger's rounds."""
-    from skills import registry
-    from skills.envs.environment import EnvOptions
+def _options(settings: CloneSettings) -> "EnvOptions":
+    """The homes of DAgger's rounds, and what the policy is shown in them.
 
-    own = registry.get(settings.skill).start_states().num_objects
-    count = settings.num_objects
-    return EnvOptions(
-        depth=depth,
+    Raises:
+        UserError: an option is not valid.
+    """
+    from skills.envs.options import EnvOptions, few_objects
+
+    return EnvOptions.of(
+        settings.skill,
+        depth=settings.depth if settings.preset.policy.encoder != "state" else None,
         sensors=settings.sensors,
         starts=settings.start_states,
-        num_objects=min(own, 12) if count is None else count,
+        num_objects=few_objects(settings.skill, settings.num_objects),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )

@@ -12,7 +12,7 @@ from tpsrl.runtime import files, progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skills.envs.environment import EnvOptions
+    from skills.envs.options import EnvOptions
 
 _DESCRIPTION = """Records demonstrations of a skill in training apartments. The skill's demonstrator
 acts, with random perturbations in a fraction of the episodes, and every state is stored with the
@@ -23,7 +23,6 @@ _MOST_STEPS = 100_000  # of an episode, all of which are kept until it is over
 _MOST_STATES = 1000
 _JOB = 12  # episodes that a worker is given at a time
 _TRIED = 60  # and of those that a policy tries first
-_FEW_OBJECTS = 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,9 +125,8 @@ def _record(settings: DemosSettings) -> int:
     from rich.console import Console
 
     from skills import registry
-    from skills.core.sensors import known
     from skills.demos import lerobot, store
-    from skills.demos.recording import DEMONSTRATOR, recorded_sensors
+    from skills.demos.recording import DEMONSTRATOR
 
     if settings.format == "lerobot":
         if settings.states:
@@ -139,14 +137,8 @@ def _record(settings: DemosSettings) -> int:
     if settings.agent == DEMONSTRATOR:
         kind = type(spec.make_demonstrator())  # refuses a skill that has none
         made["demonstrator"] = f"{kind.__module__}:{kind.__name__}"
-    skill = spec.definition
-    sizes = known(skill)
-    note = store.DemosNote(
-        settings.skill,
-        tuple((name, sizes[name].size) for name in recorded_sensors(skill)),
-        (settings.depth, settings.depth) if settings.camera else None,
-        made=made,
-    )
+    options = env_options(settings)
+    note = store.DemosNote.of(options.inputs.with_all_sensors(), made)
     console = Console()
     path = files.user_path(settings.out or f"out/demos/{settings.skill}")
     if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:
@@ -160,8 +152,8 @@ def _record(settings: DemosSettings) -> int:
         if settings.format == "lerobot":
             writer = lerobot.LeRobotWriter(folder, note)
         else:
-            writer = store.DemosWriter(folder, note, _homes(settings) if settings.states else None)
-        for recordings in record(settings, console):
+            writer = store.DemosWriter(folder, note, _homes(options) if settings.states else None)
+        for recordings in record(settings, options, console):
             writer.add(recordings)
         done = writer.finish()
     ended = ", ".join(f"{name} {count}" for name, count in done.ended.items())
@@ -169,23 +161,19 @@ def _record(settings: DemosSettings) -> int:
     return 0
 
 
-def _homes(settings: DemosSettings) -> dict[str, int]:
+def _homes(options: "EnvOptions") -> dict[str, int]:
     """The homes that states are of: how many objects they hold, and how many there are."""
     from skills import registry
-    from tpsrl.world.slots import capacity_for
 
-    options = env_options(settings)
-    own = registry.get(settings.skill).start_states().num_objects
-    count = min(own, options.num_objects or 0)
-    slots = options.source(settings.skill).slots(settings.engine)
-    return {"slots": slots or capacity_for(count), "num_objects": count}
+    own = registry.get(options.skill).start_states().num_objects
+    return {"slots": options.capacity(), "num_objects": min(own, options.num_objects or 0)}
 
 
 def _say(console: Any, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
+def record(settings: DemosSettings, options: "EnvOptions", console: Any) -> Iterator[list[Any]]:
     """The recordings of all episodes, job by job in their order, with a progress bar.
 
     Raises:
@@ -195,10 +183,9 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
     from tpsrl.runtime import machine, pool
     from tpsrl.sim import datasets
 
-    options = env_options(settings)
     processes = settings.processes or machine.cores()
     with datasets.shown(console):
-        options.source(settings.skill).prepare(processes)
+        options.source().prepare(processes)
     actors = Actors(None, settings.disturbed, settings.noise, settings.lapses, settings.hesitation)
     size = _JOB if settings.failed_by is None else _TRIED
     jobs = [
@@ -206,7 +193,6 @@ def record(settings: DemosSettings, console: Any) -> Iterator[list[Any]]:
         for first in range(0, settings.num, size)
     ]
     factory = RecorderFactory(
-        settings.skill,
         options,
         agent=settings.agent,
         states=settings.states,
@@ -239,28 +225,27 @@ def _policy(settings: DemosSettings) -> "Path | None":
     path = learned.find(settings.skill, settings.failed_by, "failed_by")
     with renamed(f"skills.{settings.skill}", "failed_by"):
         network = learned.load(settings.skill, path)
-    if network.height_map:
+    inputs = network.inputs
+    if inputs.height_map:
         raise UserError(f"failed_by: {path} uses a height map, which recordings do not have")
-    if network.depth is not None and not settings.camera:
+    if inputs.depth is not None and not settings.camera:
         raise UserError(f"camera: false, but the policy of {path} uses it; nearest: true")
-    if network.depth is not None and network.depth[0] != settings.depth:
-        nearest = network.depth[0]
+    if inputs.depth is not None and inputs.depth[0] != settings.depth:
+        nearest = inputs.depth[0]
         raise UserError(f"depth: {settings.depth}, but {path} has {nearest}; nearest: {nearest}")
     return path
 
 
 def env_options(settings: DemosSettings) -> "EnvOptions":
     """The homes in which it is recorded."""
-    from skills import registry
-    from skills.envs.environment import EnvOptions
+    from skills.envs.options import EnvOptions, few_objects
 
-    own = registry.get(settings.skill).start_states().num_objects
-    count = settings.num_objects
-    return EnvOptions(
-        depth=(settings.depth, settings.depth) if settings.camera else None,
+    return EnvOptions.of(
+        settings.skill,
+        depth=settings.depth if settings.camera else None,
         horizon=settings.horizon,
         starts=settings.start_states,
-        num_objects=min(own, _FEW_OBJECTS) if count is None else count,
+        num_objects=few_objects(settings.skill, settings.num_objects),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
     )

@@ -140,31 +140,32 @@ def _made_for(
     import numpy as np
 
     from skills import registry
-    from skills.core import sensors
+    from skills.core.choices import CHOICES
+    from skills.core.inputs import PolicyInputs
     from skills.policies import deployed
     from tpsrl.world import action as act
 
     deploy, where = deployed.read(checkpoint, spec), checkpoint.path
-    if deploy.skill != settings.skill:
-        raise UserError(f"init: {where} acts for {deploy.skill}, not for {settings.skill}")
-    definition, depth = registry.get(deploy.skill).definition, deploy.depth
-    camera = depth is not None
-    fit = [c for c in sensors.CHOICES if sensors.chosen(definition, c, camera) == deploy.sensors]
+    inputs = deploy.inputs
+    if inputs.skill != settings.skill:
+        raise UserError(f"init: {where} acts for {inputs.skill}, not for {settings.skill}")
+    fit = inputs.choices()
     wanted = settings.sensors or settings.preset.sensors
-    if wanted and {*deploy.sensors} < {*sensors.chosen(definition, wanted, camera)}:
+    if wanted and PolicyInputs.of(inputs.skill, wanted).extend(inputs):
         fit = [wanted]
     if not fit:
         raise UserError(
-            f"init: the sensors of {where} are neither of {', '.join(sensors.CHOICES)}, but "
-            f"{', '.join(deploy.sensors)}"
+            f"init: the sensors of {where} are neither of {', '.join(CHOICES)}, but "
+            f"{', '.join(inputs.sensors)}"
         )
     # Where both choices are the same, either that is asked for fits.
-    found: dict[str, Any] = {"delay": deploy.delay, "height_map": deploy.height_map}
+    found: dict[str, Any] = {"delay": deploy.delay, "height_map": inputs.height_map}
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
-    if camera and len(set(depth or ())) != 1:
-        raise UserError(f"init: the depth of {where} must be square, got {list(depth or ())}")
-    found["depth"] = depth[0] if depth else None
-    if bool(np.any(definition.mask()[act.BASE])):
+    depth = inputs.depth
+    if depth is not None and len(set(depth)) != 1:
+        raise UserError(f"init: the depth of {where} must be square, got {list(depth)}")
+    found["depth"] = None if depth is None else depth[0]
+    if bool(np.any(registry.get(inputs.skill).definition.mask()[act.BASE])):
         found["base_movement"] = any(spec.mask[act.BASE])
     return found
 
@@ -177,30 +178,22 @@ def widened(checkpoint: "Checkpoint", settings: "TrainingSettings") -> "Checkpoi
     """
     import numpy as np
 
-    from skills import registry
-    from skills.core import sensors
     from skills.policies import deployed
+    from tpsrl.commands.training_task import env_options
     from tpsrl.rl.policy.actor_critic import CRITIC
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
 
     spec, _ = checkpoints.network_of(checkpoint)
-    deploy = deployed.read(checkpoint, spec)
-    definition = registry.get(deploy.skill).definition
-    choice = settings.sensors or settings.preset.sensors or None
-    names = sensors.chosen(definition, choice, deploy.depth is not None)
-    if not {*deploy.sensors} < {*names}:
+    narrow, wide = deployed.read(checkpoint, spec).inputs, env_options(settings).inputs
+    if not wide.extend(narrow):
         return checkpoint
-
-    def size(of: tuple[str, ...]) -> int:
-        return sum(one.stop - one.start for one in sensors.layout(definition, of).values())
-
-    columns = {"state": sensors.places(definition, names, deploy.sensors)}
-    sizes = {"state": size(names)}
-    if spec.observations.get(CRITIC) == (size(deploy.sensors) + 1,):
+    columns = {"state": wide.places(narrow.sensors)}
+    sizes = {"state": wide.size}
+    if spec.observations.get(CRITIC) == (narrow.size + 1,):
         # The critic of a teacher reads the same sensors, and last of all the time that is left.
-        columns[CRITIC] = np.append(columns["state"], size(names))
-        sizes[CRITIC] = size(names) + 1
+        columns[CRITIC] = np.append(columns["state"], wide.size)
+        sizes[CRITIC] = wide.size + 1
     return warm_start.widened(checkpoint, columns, sizes)
 
 

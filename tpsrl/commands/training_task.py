@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from tpsrl.errors import UserError, renamed, unknown
 
 if TYPE_CHECKING:
+    from skills.core.inputs import PolicyInputs
+    from skills.envs.options import EnvOptions
     from tpsrl.commands.train import TrainingSettings
     from tpsrl.rl.learning.teaching import Teacher
     from tpsrl.rl.run.settings import TrainSettings
-
-_FEW_OBJECTS = 12
 
 
 def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
@@ -24,28 +24,14 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
         UserError: an option is not valid, or the demonstrations do not fit.
         RunError: an episode cannot be made.
     """
-    from skills.envs.environment import EnvOptions
     from skills.envs.held_out import HeldOut, validation_pools
-    from skills.envs.training import TrainingVecEnvFactory, deployment
+    from skills.envs.training import TrainingVecEnvFactory
+    from skills.policies.deployed import Deployment
     from tpsrl.rl.envs.delay import DelayedVecEnvFactory
     from tpsrl.rl.run.trainer import TrainTask
 
-    camera = settings.preset.policy.encoder != "state"
-    options = EnvOptions(
-        depth=(settings.depth, settings.depth) if camera else None,
-        critic=settings.preset.policy.critic,
-        sensors=settings.sensors or settings.preset.sensors or None,
-        height_map=settings.height_map,
-        base_movement=settings.base_movement,
-        settings=changes(settings),
-        starts=settings.start_states,
-        num_objects=_objects(settings),
-        num_episodes=settings.num_episodes,
-        engine=settings.engine,
-    )
-    options.check(settings.skill)
+    options = env_options(settings)
     factory = TrainingVecEnvFactory(
-        settings.skill,
         options,
         settings.seed,
         limit_ends=settings.limit_ends,
@@ -54,13 +40,13 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
     )
     making = None if settings.processes is None else max(settings.processes, 1)
     with renamed("starts", "start_states"):
-        deploy = deployment(factory, settings.delay)
-        imitation = _imitation(settings, deploy, rank)
+        deploy = Deployment(options.inputs, settings.delay).to_json()
+        imitation = _imitation(settings, options.inputs, rank)
         teacher = None
         if settings.teacher is not None:
             teacher = load_teacher(settings.skill, settings.teacher, settings.preset)
         factory.prepare(making)
-        banks = {str(bank.folder): bank.digest for bank in options.source(settings.skill).banks}
+        banks = {str(bank.folder): bank.digest for bank in options.source().banks}
     if banks:
         deploy["banks"] = banks
     shown = DelayedVecEnvFactory(factory) if settings.delay else factory
@@ -76,11 +62,35 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
         settings.preset.hang_s,
     )
     with renamed("starts", "validation_starts"):
-        validation = validation_pools(settings.skill, options, how)
+        validation = validation_pools(options, how)
     return TrainTask(shown, validation, deploy), imitation, teacher
 
 
-def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: int) -> Any:
+def env_options(settings: "TrainingSettings") -> "EnvOptions":
+    """The environment of a training.
+
+    Raises:
+        UserError: an option is not valid.
+    """
+    from skills.envs.options import EnvOptions, few_objects
+
+    preset = settings.preset
+    return EnvOptions.of(
+        settings.skill,
+        depth=settings.depth if preset.policy.encoder != "state" else None,
+        critic=preset.policy.critic,
+        sensors=settings.sensors or preset.sensors or None,
+        height_map=settings.height_map,
+        base_movement=settings.base_movement,
+        settings=changes(settings),
+        starts=settings.start_states,
+        num_objects=few_objects(settings.skill, settings.num_objects),
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+    )
+
+
+def _imitation(settings: "TrainingSettings", inputs: "PolicyInputs", rank: int) -> Any:
     """The loss on demonstrations, None where there are none.
 
     Raises:
@@ -95,10 +105,8 @@ def _imitation(settings: "TrainingSettings", deploy: Mapping[str, Any], rank: in
     from tpsrl.rl.imitation.imitator import Imitator
     from tpsrl.rl.imitation.settings import CloningSettings
 
-    depth = deploy["depth"]
-    size = None if depth is None else (int(depth[0]), int(depth[1]))
     folders = [folder.strip() for folder in settings.demos.split(",")]
-    episodes = selecting.load(folders, settings.skill, deploy["sensors"], size)
+    episodes = selecting.load(folders, inputs)
     return Imitator(episodes, SWITCHES, CloningSettings(), settings.seed + rank, SCALES)
 
 
@@ -114,8 +122,7 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
         UserError: it is of another skill, has a sensor that is not of the true state, or no label
             can be had of it.
     """
-    from skills import registry
-    from skills.core import sensors
+    from skills.core.inputs import PolicyInputs
     from skills.demos.preset import SWITCHES
     from skills.policies import pretrained
     from skills.policies.learned import Network, find
@@ -124,12 +131,11 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
     shipped = where == pretrained.WORD
     path = pretrained.find_teacher(skill) if shipped else find(skill, where, "teacher")
     network = Network(path, "teacher")
-    if network.skill != skill:
-        raise UserError(f"teacher: {where} acts for {network.skill}")
-    definition = registry.get(skill).definition
-    held = sensors.chosen(definition, "teacher", False)
-    for name in network.sensors:
-        if name not in held:
+    if network.inputs.skill != skill:
+        raise UserError(f"teacher: {where} acts for {network.inputs.skill}")
+    held = PolicyInputs.of(skill, "teacher")
+    for name in network.inputs.sensors:
+        if name not in held.sensors:
             raise UserError(
                 f"teacher: {where} is shown '{name}', which is not among the sensors of "
                 "sensors=teacher"
@@ -139,7 +145,7 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
             "teacher: it acts by the true state, which environments show with "
             "preset.policy.critic=true"
         )
-    columns = sensors.places(definition, held, network.sensors).tolist()
+    columns = held.places(network.inputs.sensors).tolist()
     return Teacher(network.policy, columns, SWITCHES)
 
 
@@ -203,11 +209,3 @@ def of_text(task: Any) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     """A number without a fraction as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _objects(settings: "TrainingSettings") -> int:
-    """Fewer objects simulate faster, so that no more than 12 are taken unless asked for."""
-    from skills import registry
-
-    own = registry.get(settings.skill).start_states().num_objects
-    return min(own, _FEW_OBJECTS) if settings.num_objects is None else settings.num_objects

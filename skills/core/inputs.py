@@ -1,0 +1,166 @@
+"""What a policy of a skill is shown: resolved once, and passed on whole from then on."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from skills import registry
+from skills.core.choices import CHOICES
+from skills.core.sensors import FETCH, FULL, TEACHER, Sensor, known
+from skills.core.skill import Skill
+from tpsrl import config
+from tpsrl.errors import UserError, unknown
+from tpsrl.rl.envs.vec_env import MAP
+from tpsrl.world import height_map
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicyInputs:
+    """The inputs of a skill's policy; environments, checkpoints and policies hold the same ones.
+
+    `sensors` are the parts of the vector "state", in their order (`skills.core.sensors`); `depth`
+    is the (height, width) of the head camera's depth, None without a camera; `height_map` is
+    whether the map of what the camera saw is among them (`tpsrl.world.height_map`).
+    """
+
+    skill: str
+    sensors: tuple[str, ...]
+    depth: tuple[int, int] | None = None
+    height_map: bool = False
+
+    @staticmethod
+    def of(
+        skill: str,
+        choice: str | tuple[str, ...] | None = None,
+        depth: Sequence[int] | int | None = None,
+        height_map: bool = False,
+    ) -> "PolicyInputs":
+        """The inputs that are asked for.
+
+        Args:
+            skill: name of the skill
+            choice: "habitat", "fetch", "full", "teacher", or names of sensors; None: habitat with a
+                camera, full without one
+            depth: (height, width) of the head depth in pixels, one number for both, None for none
+            height_map: whether the height map is shown, which takes depth
+
+        Raises:
+            UserError: there is no such skill, choice or sensor (names the nearest), a sensor is
+                named twice or none is, `depth` is out of range, or a height map has no camera.
+        """
+        size = _image_size(depth)
+        names = _chosen(registry.get(skill).definition, choice, size is not None)
+        if height_map and size is None:
+            raise UserError("height_map: it needs a depth camera; nearest: false")
+        return PolicyInputs(skill, names, size, height_map)
+
+    @property
+    def size(self) -> int:
+        """Length k of the vector "state"."""
+        return sum(self.sizes().values())
+
+    @property
+    def privileged(self) -> tuple[str, ...]:
+        """The sensors that a robot does not have."""
+        sensors = self._known()
+        return tuple(name for name in self.sensors if sensors[name].privileged)
+
+    def sizes(self) -> dict[str, int]:
+        """How many numbers each sensor has."""
+        sensors = self._known()
+        return {name: sensors[name].size for name in self.sensors}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of an observation's parts, by name."""
+        shapes: dict[str, tuple[int, ...]] = {"state": (self.size,)}
+        if self.depth is not None:
+            shapes["depth"] = self.depth
+        if self.height_map:
+            shapes[MAP] = height_map.SHAPE
+        return shapes
+
+    def layout(self) -> dict[str, slice]:
+        """Where each sensor lies in the vector."""
+        ends = itertools.accumulate(self.sizes().values())
+        pairs = zip(self.sizes().items(), ends, strict=True)
+        return {name: slice(end - size, end) for (name, size), end in pairs}
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the greatest vector (k,) float32."""
+        sensors = self._known()
+        held = [sensors[name] for name in self.sensors]
+        low = [np.broadcast_to(np.asarray(each.low, np.float32), each.size) for each in held]
+        high = [np.broadcast_to(np.asarray(each.high, np.float32), each.size) for each in held]
+        return np.concatenate(low), np.concatenate(high)
+
+    def places(self, names: Sequence[str]) -> np.ndarray:
+        """Where the numbers of the sensors `names`, some of these, are in the vector."""
+        columns = self.layout()
+        return np.concatenate([np.r_[columns[name]] for name in names])
+
+    def choices(self) -> list[str]:
+        """The choices of sensors that mean these."""
+        skill, camera = registry.get(self.skill).definition, self.depth is not None
+        return [choice for choice in CHOICES if _chosen(skill, choice, camera) == self.sensors]
+
+    def extend(self, other: "PolicyInputs") -> bool:
+        """Whether these have the sensors of others and more."""
+        return {*other.sensors} < {*self.sensors}
+
+    def with_all_sensors(self) -> "PolicyInputs":
+        """The same camera beside the sensors of all choices."""
+        chosen = (PolicyInputs.of(self.skill, choice).sensors for choice in CHOICES)
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(chosen)))
+        return dataclasses.replace(self, sensors=names)
+
+    def _known(self) -> Mapping[str, Sensor]:
+        return known(registry.get(self.skill).definition)
+
+
+def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> tuple[str, ...]:
+    """The names of a skill's sensors in their order; names are taken as they are.
+
+    Raises:
+        UserError: there is no such choice, or no sensor of a name (names the nearest); there are
+            no names, or one twice.
+    """
+    if isinstance(choice, tuple):
+        for name in choice:
+            if not isinstance(name, str) or name not in known(skill):
+                raise unknown("sensors", name, known(skill))
+        if not choice:
+            raise UserError("sensors: name at least one")
+        if len(set(choice)) < len(choice):
+            raise UserError(f"sensors: {', '.join(choice)} contains a duplicate")
+        return choice
+    choice = choice or ("habitat" if camera else "full")
+    if choice not in CHOICES:
+        raise unknown("sensors", choice, CHOICES)
+    if choice in ("full", "teacher"):
+        full = skill.full_sensors or FULL
+        return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
+    if choice == "fetch":
+        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH)))
+    return skill.sensors
+
+
+def _image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
+    """A depth option as (height, width); one number is both.
+
+    Raises:
+        UserError: it is not one or two whole numbers of at least 1, or a side is longer than
+            `config.MOST_PIXELS`.
+    """
+    if depth is None:
+        return None
+    size = tuple(depth) if isinstance(depth, Iterable) else (depth, depth)
+    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in size)
+    if len(size) != 2 or not whole or min(size) < 1:
+        raise UserError(f"depth: {depth!r} is not an integer >= 1 or a (height, width) pair")
+    if max(size) > config.MOST_PIXELS:
+        raise UserError(
+            f"depth: {depth!r} is out of range, a side has at most {config.MOST_PIXELS} pixels"
+        )
+    return (int(size[0]), int(size[1]))

@@ -1,0 +1,262 @@
+"""The options of a skill's environment: resolved once, and passed on whole from then on."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+
+from skills import registry
+from skills.core import settings
+from skills.core.inputs import PolicyInputs
+from skills.core.settings import TaskSettings
+from skills.starts.dataset import BASE_EPISODES
+from skills.starts.mixture import is_mixture
+from skills.starts.source import StartSource
+from skills.starts.start import Start
+from tpsrl import sim
+from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import machine
+from tpsrl.sim.base import Simulator
+from tpsrl.world import action as act
+from tpsrl.world.slots import capacity_for
+
+_FEW_OBJECTS = 12
+_MOST_OBJECTS = 30
+_NUMBER = 4  # bytes of a float32
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "critic": ((bool,), "true or false"),
+    "height_map": ((bool,), "true or false"),
+    "sensors": ((str, tuple, NoneType), "the name of a choice of sensors"),
+    "base_movement": ((bool,), "true or false"),
+    "settings": ((Mapping,), "a dictionary of settings"),
+    "starts": ((str, os.PathLike, Sequence, NoneType), "a path, a mixture or a list of starts"),
+    "split": ((str,), "the name of a split"),
+    "filter_base": ((bool,), "true or false"),
+    "engine": ((str,), "the name of an engine"),
+}
+_WHOLE: Mapping[str, tuple[int, int | None]] = {  # least and most
+    "horizon": (1, None),
+    "dataset_seed": (0, None),
+    "num_objects": (0, _MOST_OBJECTS),
+    "num_episodes": (1, BASE_EPISODES),
+    "slots": (1, None),
+}
+_OPTIONAL = ("horizon", "num_objects", "slots")
+_AS_GIVEN = (
+    "starts", "split", "dataset_seed", "num_objects", "num_episodes", "slots", "filter_base",
+    "engine",
+)  # fmt: skip
+
+
+class EnvKeywords(TypedDict, total=False):
+    """What a skill's environment can be told, by keyword.
+
+    `sensors`, `depth` and `height_map` are as in `skills.core.inputs.PolicyInputs.of`. With
+    `critic` the true state is shown as well, the sensors of "teacher", for a value that only
+    training needs. `base_movement` false holds the base still, the limited action space of the
+    paper's ablation. `settings` changes entries of the skill's settings, `horizon` is short for
+    that one; `thresholds` are the skill's own (None: those of the default protocol). Starts, split,
+    seed of the dataset, `num_objects` and `num_episodes` are as in
+    `skills.starts.source.StartSource`; `filter_base` and `engine` as in `tpsrl.sim.make`; homes
+    have 12 or 30 `slots` for objects (None: those of the banks that starts are of, or else what the
+    objects need, if the skill has any).
+    """
+
+    depth: Sequence[int] | int | None
+    critic: bool
+    sensors: str | tuple[str, ...] | None
+    height_map: bool
+    base_movement: bool
+    horizon: int | None
+    settings: Mapping[str, Any]
+    thresholds: Any
+    starts: str | os.PathLike[str] | Sequence[Start] | None
+    split: str
+    dataset_seed: int
+    num_objects: int | None
+    num_episodes: int
+    slots: int | None
+    filter_base: bool
+    engine: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EnvOptions:
+    """The environment of a skill: what it shows, allows and rewards, and where episodes start.
+
+    `of` makes one of what a user asked for (`EnvKeywords`), checked, without defaults that are
+    still open; it is what worker processes are sent. `inputs` are the policy's, `critic` those of
+    the true state beside them, None where it is not shown; `mask` (11,) is the parts of the action
+    that have an effect; `task` has the horizon and the reward's weights.
+    """
+
+    inputs: PolicyInputs
+    critic: PolicyInputs | None
+    mask: tuple[bool, ...]
+    task: TaskSettings
+    thresholds: Any
+    starts: str | os.PathLike[str] | Sequence[Start] | None = None
+    split: str = "train"
+    dataset_seed: int = 0
+    num_objects: int | None = None
+    num_episodes: int = 63
+    slots: int | None = None
+    filter_base: bool = True
+    engine: str = "mujoco"
+
+    @staticmethod
+    def of(skill: str, **given: Unpack[EnvKeywords]) -> "EnvOptions":
+        """The options that are asked for.
+
+        Raises:
+            UserError: there is no such skill, or an option is unknown (names the nearest), is not
+                of its kind, out of range, or given in two ways.
+        """
+        _check(given)
+        spec = registry.get(skill)
+        changes = dict(given.get("settings", {}))
+        if given.get("horizon") is not None:
+            changes["horizon"] = given["horizon"]
+        task = settings.changed(spec.load_settings(), changes)
+        thresholds, kind = given.get("thresholds"), type(spec.thresholds)
+        if thresholds is not None and not isinstance(thresholds, kind):
+            raise UserError(f"thresholds: {thresholds!r} is not of the kind {kind.__name__}")
+        inputs = PolicyInputs.of(
+            skill, given.get("sensors"), given.get("depth"), given.get("height_map", False)
+        )
+        rest: dict[str, Any] = {name: value for name, value in given.items() if name in _AS_GIVEN}
+        return EnvOptions(
+            inputs,
+            PolicyInputs.of(skill, "teacher") if given.get("critic") else None,
+            _mask(skill, given.get("base_movement", True)),
+            task,
+            spec.thresholds if thresholds is None else thresholds,
+            **rest,
+        )
+
+    @property
+    def skill(self) -> str:
+        """The name of the skill."""
+        return self.inputs.skill
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of an observation's parts, by name."""
+        shapes = self.inputs.shapes()
+        if self.critic is not None:
+            shapes["critic"] = (self.critic.size + 1,)  # and the share of the horizon that is left
+        return shapes
+
+    def capacity(self) -> int:
+        """How many slots for objects the homes have.
+
+        Raises:
+            UserError: starts cannot be read, or are of another engine.
+        """
+        slots = self._slots_of_banks() if self.slots is None else self.slots
+        if slots is not None:
+            return slots
+        own = registry.get(self.skill).start_states().num_objects
+        count = own if own == 0 else self.num_objects
+        if count is None:  # given starts say how many only when they are read
+            count = own if self.starts is None else _MOST_OBJECTS
+        return capacity_for(count)
+
+    def simulator(self, num_envs: int) -> Simulator:
+        """The homes that these options ask for.
+
+        Raises:
+            UserError: the homes with their pictures do not fit into memory, or see `capacity`.
+        """
+        self._check_memory(num_envs)
+        return sim.make(self.engine, num_envs, self.capacity(), filter_base=self.filter_base)
+
+    def source(self) -> StartSource:
+        """Where episodes start."""
+        return StartSource(
+            self.skill,
+            self.starts,
+            split=self.split,
+            seed=self.dataset_seed,
+            num_objects=self.num_objects,
+            num_episodes=self.num_episodes,
+        )
+
+    def _check_memory(self, num_envs: int) -> None:
+        """Refuses what could not be allocated: of pictures those of the space, twice, and one."""
+        check_whole("num_envs", num_envs)
+
+        def needed(values: Mapping[str, int]) -> float:
+            pixels = values.get("depth", 0) ** 2
+            homes = values["num_envs"]
+            return homes * machine.HOME_BYTES + (3 * homes + 2) * pixels * _NUMBER
+
+        given = {"num_envs": num_envs}
+        if self.inputs.depth is not None:
+            given["depth"] = math.isqrt(math.prod(self.inputs.depth))
+        machine.refuse(given, needed, machine.memory_bytes(), {"num_envs": 1, "depth": 256})
+
+    def _slots_of_banks(self) -> int | None:
+        """What the homes of banks hold that starts are of, None where there are none."""
+        return self.source().slots(self.engine) if is_mixture(self.starts) else None
+
+
+def few_objects(skill: str, asked: int | None) -> int:
+    """The number of objects of a training: fewer simulate faster, so 12 at most unless asked."""
+    own = registry.get(skill).start_states().num_objects
+    return min(own, _FEW_OBJECTS) if asked is None else asked
+
+
+def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """A whole number that comes from a caller.
+
+    Raises:
+        UserError: it is none, less than the least, or more than the most.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise UserError(f"{name}: {value!r} is not an integer")
+    if (least is not None and value < least) or (most is not None and value > most):
+        limits = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise UserError(f"{name}: must be {limits}, got {value}")
+    return int(value)
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuses keyword arguments that no environment has, or of another kind.
+
+    Raises:
+        UserError: names the argument.
+    """
+    names = list(EnvKeywords.__annotations__)
+    for name in given:
+        if name not in names:
+            raise unknown("environment", name, names)
+    for name, value in given.items():
+        if name in _WHOLE and not (value is None and name in _OPTIONAL):
+            check_whole(name, value, *_WHOLE[name])
+        elif name in _KINDS and not isinstance(value, _KINDS[name][0]):
+            raise UserError(f"{name}: {value!r} is not {_KINDS[name][1]}")
+    if given.get("horizon") is not None and "horizon" in given.get("settings", {}):
+        raise UserError("horizon: the settings have one too; leave one of them out")
+    starts = given.get("starts")
+    if isinstance(starts, Sequence) and not isinstance(starts, str):
+        for number, start in enumerate(starts):
+            if not isinstance(start, Start):
+                raise UserError(f"starts: number {number}, {start!r}, is not a start")
+
+
+def _mask(skill: str, base_movement: bool) -> tuple[bool, ...]:
+    """(11,): the parts of the action that a skill may use, the base's only if it may move.
+
+    Raises:
+        UserError: the skill has no other means than the base.
+    """
+    mask: np.ndarray = registry.get(skill).definition.mask()
+    if not base_movement:
+        mask[act.BASE] = False
+        if not np.delete(mask, act.STOP).any():
+            raise UserError(f"base_movement: {skill} moves only the base; nearest: true")
+    return tuple(mask.tolist())
