@@ -37,7 +37,7 @@ def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
     source = StartSource("pick", f"along:{runs}", num_objects=12)
     assert source.groups == 10
     options = EnvOptions.of("pick", starts=f"along:{runs}", num_objects=12)
-    options = dataclasses.replace(options, inputs=options.inputs.with_all_sensors())
+    options = dataclasses.replace(options, inputs=options.inputs.complete())
     batch = SkillBatch(options, options.simulator(1))
     shown = [recording.demonstration for recording in store.read(runs)]
     lines = (runs / "along" / "states.jsonl").read_text().splitlines()

@@ -90,7 +90,7 @@ def record(by: Recorder, count: int, actors: Actors = ALONE, seed: int = 0) -> d
 
 def sensed(recording: Recording) -> dict[str, np.ndarray]:
     """What an episode's sensors have shown, by name."""
-    places = PolicyInputs.of(NAME).with_all_sensors().layout()
+    places = PolicyInputs.of(NAME).complete().layout()
     state = recording.demonstration.observation["state"]
     return {name: state[:, place] for name, place in places.items()}
 
@@ -132,7 +132,7 @@ def test_what_is_seen_is_what_the_environment_shows() -> None:
     by = recorder(1, [start])
     (recording,) = record(by, 1).values()
     shown = recording.demonstration
-    columns = by.inputs.places(PolicyInputs.of(NAME, "fetch").sensors)
+    columns = by.inputs.places(PolicyInputs.of(NAME, "fetch"))
     env = SkillEnv(NAME, starts=[start], depth=(SIDE, SIDE), sensors="fetch", num_objects=0)
     seen, _ = env.reset(options={"start": 0})
     assert np.ptp(sensed(recording)[sensors.LASER]) > 0.0
@@ -234,7 +234,7 @@ def test_a_student_sees_what_it_sees_alone(two_homes: Recorder, tmp_path: Path) 
     shown = recording.demonstration
     found = checkpoint.load(path)
     policy, names = checkpoint.load_policy(found), found.get("deploy", dict)["sensors"]
-    columns = two_homes.inputs.places(names)
+    columns = two_homes.inputs.places(PolicyInputs(NAME, tuple(names)))
     memory, previous = policy.initial_memory(1), torch.zeros(1, act.SIZE)
     for row in range(5):
         state = torch.from_numpy(shown.observation["state"][row : row + 1, columns])
@@ -594,7 +594,7 @@ def tree(folder: Path) -> list[str]:
 def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
     note = store.read_note(recorded)
     assert (note.skill, note.episodes, note.depth) == (NAME, 16, (SIDE, SIDE))
-    held = PolicyInputs.of(NAME).with_all_sensors()
+    held = PolicyInputs.of(NAME).complete()
     assert note.sensors == tuple(held.sizes().items())
     assert (note.made["seed"], note.made["num"], note.made["disturbed"]) == (0, 16, 0.6)
     assert note.made["demonstrator"] == "taught_skill:HereDemonstrator"

@@ -218,7 +218,7 @@ def test_labels_are_the_actions_of_the_teacher_in_every_state_of_a_run(tmp_path:
     made = untrained("pick", "teacher", dataclasses.replace(MEMORYLESS, state_width=32))
     path = save(tmp_path / "teacher.safetensors", *made)
     held = PolicyInputs.of("pick", "teacher")
-    labels = Teacher(made[0], held.places(held.sensors).tolist())
+    labels = Teacher(made[0], held.places(held).tolist())
     acts = LearnedPolicy("pick", path, sample=False)
     options: dict[str, Any] = {"num_objects": 12, "num_episodes": 1, "split": "val"}
     env = SkillEnv("pick", critic=True, sensors="fetch", depth=32, **options)

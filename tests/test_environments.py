@@ -118,7 +118,7 @@ def test_gymnasium_finds_nothing_wrong_with_pictures(one: Simulator):
 
 @pytest.mark.parametrize("skill", names())
 def test_random_actions_leave_no_observation_outside_its_space(one: Simulator, skill: str):
-    every = PolicyInputs.of(skill).with_all_sensors().sensors
+    every = PolicyInputs.of(skill).complete().sensors
     options = EnvOptions.of(skill, depth=(4, 4), critic=True, sensors=every)
     batch = SkillBatch(options, one)
     space, rng = environment.observation_space(options), np.random.default_rng(0)

@@ -11,14 +11,13 @@ from homes import FRIDGE, LAYOUT_A, episode
 import tpsrl.sim
 from eval.presets import AgentPreset
 from eval.running import agents
-from skills.core import sensors as observation
 from skills.core.interface import SkillGoal
 from skills.envs.environment import SkillEnv
 from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.policies.deployed import Deployment
 from skills.policies.learned import LearnedPolicy
-from skills.registry import get, planned
+from skills.registry import planned
 from skills.starts import dataset
 from skills.starts.source import start_episodes
 from skills.starts.start import Start
@@ -98,8 +97,8 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
     env.close()
 
 
-def navigator(folder: Path, drive: Start) -> tuple[ActorCritic, tuple[str, ...]]:
-    """A navigator without a camera that was not trained, as a checkpoint too; its sensors."""
+def navigator(folder: Path, drive: Start) -> ActorCritic:
+    """A navigator without a camera that was not trained, as a checkpoint too."""
     settings = EnvOptions.of("navigate", starts=[drive], num_objects=4)
     homes = TrainingVecEnvFactory(settings)([0])
     torch.manual_seed(2)
@@ -112,7 +111,7 @@ def navigator(folder: Path, drive: Start) -> tuple[ActorCritic, tuple[str, ...]]
     tensors, note = checkpoint.policy_part(network)
     deploy = Deployment(settings.inputs, delay=False).to_json()
     checkpoint.save(folder / "a.safetensors", tensors, note | {"deploy": deploy})
-    return network, settings.inputs.sensors
+    return network
 
 
 def would_do(
@@ -141,11 +140,11 @@ def assert_acts_as_in_training(network: ActorCritic, policy: LearnedPolicy, env:
 def test_a_navigator_without_camera_is_shown_the_way(tmp_path: Path, given: list[Start]) -> None:
     start = given[0]
     drive = Start(start.episode, SkillGoal(position=start.episode.objects[0].pos))
-    network, sensors = navigator(tmp_path, drive)
+    network = navigator(tmp_path, drive)
     policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
     env = SkillEnv("navigate", starts=[drive], num_objects=4)
     shown, _ = env.reset(options={"start": 0})
-    places = observation.layout(get("navigate").definition, sensors)
+    places = env.inputs.layout()
     left, *corner = shown["state"][places["way"]]
     assert left > 0.0 and np.abs(corner).max() > 0.0
     assert shown["state"][places["scan"]].min() > 0.2
@@ -160,7 +159,7 @@ def test_in_a_plan_a_navigator_sees_doors_as_the_skill_before_left_them(tmp_path
     )
     simulator.reset([0], [wide])
     opened = Start(shut, goal, dataclasses.replace(simulator.snapshot(0), episode=shut))
-    network, _ = navigator(tmp_path, opened)
+    network = navigator(tmp_path, opened)
     policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
     before = SkillEnv("navigate", simulator=simulator, starts=[opened])
     assert_acts_as_in_training(network, policy, before)

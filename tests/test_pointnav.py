@@ -15,6 +15,7 @@ from skills.core import sensors as observation
 from skills.core import task
 from skills.core.conditions import Margin, margins
 from skills.core.context import MeasureContext
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress, soft_spl, spl
 from skills.core.sensors import Readings, SensorContext
@@ -164,7 +165,7 @@ def test_the_observation_holds_compass_and_velocity_in_the_robots_frame() -> Non
     state = begun(moving, (2.0, 0.0))
     measures = POINTNAV.measure(MeasureContext(state, moving, LIMITS))
     for choice in ("habitat", "fetch", "full"):
-        sensors = observation.chosen(POINTNAV, choice, camera=False)
+        sensors = PolicyInputs.of("pointnav", choice).sensors
         shown = SensorContext(state, measures, moving, Readings(laser=np.zeros((1, 0))))
         seen = observation.observe(POINTNAV, sensors, shown)
         assert seen.shape == (1, 6)

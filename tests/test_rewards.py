@@ -25,7 +25,9 @@ from small_worlds import (
 
 from skills.core import sensors as observation
 from skills.core import task
+from skills.core.choices import CHOICES
 from skills.core.context import MeasureContext
+from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import Readings, SensorContext
@@ -33,7 +35,7 @@ from skills.core.settings import changed
 from skills.core.skill import FAILURES
 from skills.core.state import Goals, TaskState
 from skills.pick.task import Pick
-from skills.registry import get, names, planned
+from skills.registry import get, names, planned, registered
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
@@ -579,8 +581,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
             motion=world_.ee_quat[:, [0, 1, 2, 1, 2, 3]],
             trail=world_.ee_quat[:, [[0, 1, 2], [1, 2, 3], [2, 3, 0]]],
         )
-        for choice in observation.CHOICES:
-            sensors = observation.chosen(skill, choice, camera=False)
+        for choice in CHOICES:
+            sensors = PolicyInputs.of(name, choice).sensors
             seen = SensorContext(state, measures, world_, readings)
             found[f"{number}.{choice}"] = observation.observe(skill, sensors, seen)
         found |= {f"{number}.{key}": value for key, value in outcome.reward_terms.items()}
@@ -692,7 +694,7 @@ def test_sensors_say_where_things_are_in_the_frame_of_the_base():
     goal = SkillGoal(0, (0.0, 4.0, 0.7))
     moving = world(base_velocity=np.array([[0.0, 0.5, 0.3]]), held=np.array([0]))
     vector = seen_by("place", goal, moving, moving, observation.FULL)
-    places = observation.layout(get("place").definition, observation.FULL)
+    places = PolicyInputs.of("place", "full").layout()
     seen = {name: vector[part] for name, part in places.items()}
     assert len(vector) == 24
     assert seen["ee"] == pytest.approx([0.5, 0.0, 1.0])
@@ -735,11 +737,10 @@ def test_fetch_says_where_the_objects_start_and_the_goal_are_along_the_axes_of_t
         ("place", SkillGoal(0, (0.0, 2.0, 0.8)), "goal_reach"),
     ):
         definition = get(skill).definition
-        names = observation.chosen(definition, "fetch", camera=True)
+        names = PolicyInputs.of(skill, "fetch").sensors
         assert set(definition.sensors) < set(names) and observation.LASER in names
-        place = observation.layout(definition, (sensor,))[sensor]
         moved = world(object_pos=world().object_pos + 5.0)  # where it was is what counts
-        seen = seen_by(skill, goal, world(), moved, (sensor,))[place]
+        seen = seen_by(skill, goal, world(), moved, (sensor,))
         assert seen == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)
 
 
@@ -750,12 +751,13 @@ class HighPick(Pick):
 
 def test_a_skill_may_have_sensors_of_its_own():
     skill, limits = HighPick(), get("pick").thresholds
-    sensors = observation.chosen(skill, "full", camera=False)
-    assert observation.layout(skill, sensors) == {"height": slice(0, 1), "arm": slice(1, 8)}
+    with registered(dataclasses.replace(get("pick"), name="high", definition=skill, actions=())):
+        inputs = PolicyInputs.of("high", "full")
+        assert inputs.layout() == {"height": slice(0, 1), "arm": slice(1, 8)}
     state = task.begin(skill, Goals.of([PICK]), world(), limits)
     measures = skill.measure(MeasureContext(state, world(), limits))
     context = SensorContext(state, measures, world(), Readings())
-    seen = observation.observe(skill, sensors, context)
+    seen = observation.observe(skill, inputs.sensors, context)
     assert seen[0].tolist() == [1.0] + [0.0] * 7
     assert "height" not in observation.known(get("pick").definition)
 

@@ -259,14 +259,15 @@ def test_a_training_that_is_resumed_takes_no_other_weights(picking: Path) -> Non
 def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> None:
     """What is new has no effect on action and value until it is learned from."""
     wide = PolicyInputs.of("pick", "teacher")
-    narrow = tuple(name for name in wide.sensors if name not in ("scan", "elapsed"))
-    sizes = [PolicyInputs("pick", narrow).size, wide.size]
+    few = tuple(name for name in wide.sensors if name not in ("scan", "elapsed"))
+    narrow = PolicyInputs("pick", few)
+    sizes = [narrow.size, wide.size]
     mask = tuple(PICK.mask().tolist())
     specs = [EnvSpec({"state": (size,), CRITIC: (size + 1,)}, mask) for size in sizes]
     small = PolicySettings(
         encoder="state", state_width=8, lstm_layers=0, critic=True, magnify_state=True
     )
-    deploy = {"skill": "pick", "sensors": list(narrow), "depth": None, "delay": False}
+    deploy = {"skill": "pick", "sensors": list(narrow.sensors), "depth": None, "delay": False}
     path = tmp_path / "teacher"
     before = checkpoints.load_policy(clone(path, small, specs[0], deploy=deploy))
     settings = train.load(["skill=pick", "preset=teacher", f"init={path}"])

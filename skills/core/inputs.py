@@ -8,7 +8,7 @@ import numpy as np
 
 from skills import registry
 from skills.core.choices import CHOICES
-from skills.core.sensors import FETCH, FULL, TEACHER, Sensor, known
+from skills.core.sensors import FETCH, FULL, LASER, TEACHER, Sensor, known
 from skills.core.skill import Skill
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -62,6 +62,12 @@ class PolicyInputs:
         return sum(self.sizes().values())
 
     @property
+    def rays(self) -> tuple[int, int]:
+        """Where the laser's ranges begin and end in the vector, (0, 0) without a laser."""
+        lies = self.layout().get(LASER, slice(0, 0))
+        return lies.start, lies.stop
+
+    @property
     def privileged(self) -> tuple[str, ...]:
         """The sensors that a robot does not have."""
         sensors = self._known()
@@ -95,10 +101,10 @@ class PolicyInputs:
         high = [np.broadcast_to(np.asarray(each.high, np.float32), each.size) for each in held]
         return np.concatenate(low), np.concatenate(high)
 
-    def places(self, names: Sequence[str]) -> np.ndarray:
-        """Where the numbers of the sensors `names`, some of these, are in the vector."""
+    def places(self, others: "PolicyInputs") -> np.ndarray:
+        """Where the numbers of others, whose sensors are among these, are in the vector."""
         columns = self.layout()
-        return np.concatenate([np.r_[columns[name]] for name in names])
+        return np.concatenate([np.r_[columns[name]] for name in others.sensors])
 
     def choices(self) -> list[str]:
         """The choices of sensors that mean these."""
@@ -109,7 +115,7 @@ class PolicyInputs:
         """Whether these have the sensors of others and more."""
         return {*other.sensors} < {*self.sensors}
 
-    def with_all_sensors(self) -> "PolicyInputs":
+    def complete(self) -> "PolicyInputs":
         """The same camera beside the sensors of all choices."""
         chosen = (PolicyInputs.of(self.skill, choice).sensors for choice in CHOICES)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(chosen)))

@@ -175,7 +175,7 @@ class Cloning:
             for first in range(0, count, _JOB)
         ]
         inputs = self.options.inputs
-        held = inputs.with_all_sensors()
+        held = inputs.complete()
         found: dict[int, Sequence[Any]] = {}
         factory = RecorderFactory(self.options)
         lines, done = progress.Lines(self._say), 0

@@ -101,7 +101,7 @@ class Recorder:
 
     def __init__(self, factory: RecorderFactory) -> None:
         asked, homes = factory.options, factory.homes
-        options = dataclasses.replace(asked, inputs=asked.inputs.with_all_sensors())
+        options = dataclasses.replace(asked, inputs=asked.inputs.complete())
         self.inputs, self.homes = options.inputs, homes
         self._batch = SkillBatch(options, options.simulator(homes))
         self._source = options.source()
@@ -325,7 +325,7 @@ class _Student:
     def __init__(self, path: Path, recorder: Recorder) -> None:
         network, homes = _load(path, path.stat().st_mtime_ns), recorder.homes
         self._policy = network.policy
-        self._columns = recorder.inputs.places(network.inputs.sensors)
+        self._columns = recorder.inputs.places(network.inputs)
         self._memory = self._policy.initial_memory(homes)
         self._previous = torch.zeros(homes, act.SIZE)
         self._first = torch.ones(homes, dtype=torch.bool)

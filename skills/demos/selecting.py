@@ -50,7 +50,7 @@ def select(
     recordings: Iterable[Recording], held: PolicyInputs, inputs: PolicyInputs
 ) -> list[Demonstration]:
     """Recordings with the inputs `held` as demonstrations with the inputs of a policy."""
-    columns, camera = held.places(inputs.sensors), inputs.depth is not None
+    columns, camera = held.places(inputs), inputs.depth is not None
     return [_shown(recording.demonstration, columns, camera) for recording in recordings]
 
 

@@ -151,7 +151,7 @@ def observation_space(options: EnvOptions) -> Any:
     parts: dict[str, spaces.Space[Any]] = {"state": spaces.Box(low, high, dtype=np.float32)}
     if critic is not None:
         low, high = critic.bounds()
-        # Behind the sensors: the share of the horizon that is left.
+        # Behind the true state: the share of the horizon that is left.
         low, high = np.append(low, np.float32(0.0)), np.append(high, np.float32(1.0))
         parts["critic"] = spaces.Box(low, high, dtype=np.float32)
     if inputs.depth is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skills.core import sensors, task
+from skills.core import task
 from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
 from skills.core.state import Goals
@@ -130,13 +130,12 @@ class TrainingVecEnv:
         self._source = options.source()
         self.num_envs = len(env_ids)
         mean, std = _first_actions(self._batch.skill)
-        rays = options.inputs.layout().get(sensors.LASER, slice(0, 0))
         self.spec = EnvSpec(
             options.shapes(),
             options.mask,
             tuple(mean.tolist()),
             tuple(std.tolist()),
-            (rays.start, rays.stop),
+            options.inputs.rays,
             HEAD_CAMERA_FAR_M,
             () if factory.order else self._source.parts,
             (act.GRIP, act.STOP),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from skills.core import sensors
 from skills.core.interface import SkillGoal
+from skills.core.sensors import Readings
 from skills.policies import deployed, pretrained
 from skills.policies.perception import Perceiving, Perception
 from tpsrl.errors import UserError
@@ -54,7 +54,7 @@ class LearnedPolicy(Perceiving):
     @property
     def sees_laser(self) -> bool:
         """Whether it looks at the base's laser."""
-        return sensors.LASER in self._network.inputs.sensors
+        return any(self._network.inputs.rays)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -70,7 +70,7 @@ class LearnedPolicy(Perceiving):
         self,
         world: WorldState,
         depth: np.ndarray | None = None,
-        measured: sensors.Readings | None = None,
+        measured: Readings | None = None,
     ) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`.
 

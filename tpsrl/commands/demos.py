@@ -138,7 +138,7 @@ def _record(settings: DemosSettings) -> int:
         kind = type(spec.make_demonstrator())  # refuses a skill that has none
         made["demonstrator"] = f"{kind.__module__}:{kind.__name__}"
     options = env_options(settings)
-    note = store.DemosNote.of(options.inputs.with_all_sensors(), made)
+    note = store.DemosNote.of(options.inputs.complete(), made)
     console = Console()
     path = files.user_path(settings.out or f"out/demos/{settings.skill}")
     if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:

@@ -188,7 +188,7 @@ def widened(checkpoint: "Checkpoint", settings: "TrainingSettings") -> "Checkpoi
     narrow, wide = deployed.read(checkpoint, spec).inputs, env_options(settings).inputs
     if not wide.extend(narrow):
         return checkpoint
-    columns = {"state": wide.places(narrow.sensors)}
+    columns = {"state": wide.places(narrow)}
     sizes = {"state": wide.size}
     if spec.observations.get(CRITIC) == (narrow.size + 1,):
         # The critic of a teacher reads the same sensors, and last of all the time that is left.

@@ -145,7 +145,7 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
             "teacher: it acts by the true state, which environments show with "
             "preset.policy.critic=true"
         )
-    columns = held.places(network.inputs.sensors).tolist()
+    columns = held.places(network.inputs).tolist()
     return Teacher(network.policy, columns, SWITCHES)
 
 
