@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import habitat_files
 from hypothesis import strategies as st
 
 from skills.starts.bank import Bank
@@ -252,9 +253,6 @@ def make_materials(folder: Path, server: "Server | None" = None) -> dict[str, Fi
 
     A server below whose folder they are makes them sooner.
     """
-    from test_habitat import record
-    from test_habitat import write as write_habitat
-
     folder.mkdir(parents=True, exist_ok=True)
     calls = {
         "episodes": ("episodes", "tidy_house", "num=1", "num_objects=5", "out=episodes.jsonl.gz"),
@@ -278,7 +276,7 @@ def make_materials(folder: Path, server: "Server | None" = None) -> dict[str, Fi
             command = [sys.executable, "-m", "tpsrl", *call]
             subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     if not (folder / "habitat.json.gz").is_file():
-        write_habitat(folder / "habitat.json.gz", record())
+        habitat_files.write(folder / "habitat.json.gz", habitat_files.record())
         shutil.copy(ROOT / "configs/scenario/prepare_groceries.yaml", folder / "scenario.yaml")
         text = (folder / "scenario.yaml").read_text()
         (folder / "scenario.yaml").write_text(text.replace("prepare_groceries", "my_scenario"))

@@ -154,6 +154,13 @@ class KinematicHome:
         pass
 
 
+class PicturedHome(KinematicHome):
+    """A home without physics that has pictures: grey ones."""
+
+    def render(self, env_id: int, *args: object, **named: object) -> np.ndarray:
+        return np.full((90, 120, 3), 128, dtype=np.uint8)
+
+
 class _Policy:
     """Remembers its goal; does nothing."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from test_skill_evaluator import Home
+from kinematic_home import PicturedHome
 
 from eval.analysing.skill_results import SkillResult
 from eval.running import agents
@@ -65,4 +65,4 @@ class Acting:
 
     def work(self, job: SkillJob) -> SkillResult:
         acting = agents.make_for_skill(self.settings.agent, self.settings.skill)
-        return run_job(self.settings, Home(), acting, job)
+        return run_job(self.settings, PicturedHome(), acting, job)

@@ -1,0 +1,155 @@
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpsrl
+from tpsrl import cli
+from tpsrl.commands import api
+from tpsrl.errors import UserError
+from tpsrl.rl.run.signals import SignalsNoted
+
+TINY = {
+    "preset": "cpu_state",
+    "preset.steps": 64,
+    "preset.num_envs": 2,
+    "preset.num_steps": 16,
+    "preset.ppo.minibatches": 2,
+    "num_objects": 12,
+    "num_episodes": 1,
+    "processes": 0,
+    "validation_episodes": 0,
+}
+
+
+def test_importing_tpsrl_imports_no_command() -> None:
+    known = {"tpsrl.runtime", "tpsrl.runtime.shadowing"}
+    loaded = f"[m for m in sys.modules if m.startswith('tpsrl.') and m not in {known}]"
+    code = f"import sys, tpsrl; assert not {loaded}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_package_has_the_three_functions_and_no_others() -> None:
+    assert tpsrl.evaluate is api.evaluate
+    assert tpsrl.film is api.film
+    assert tpsrl.train is api.train
+    with pytest.raises(AttributeError, match="module 'tpsrl' has no attribute 'evalute'"):
+        tpsrl.evalute  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides"),
+    [
+        ({"num_episodes": 5, "replan": True}, ["num_episodes=5", "replan=true"]),
+        ({"out": Path("a") / "b"}, ["out=a/b"]),
+        ({"starts": None}, []),
+        ({"skills": {"pick": "out/pick"}}, ["skills.pick=out/pick"]),
+        ({"preset": {"ppo": {"clip": 0.1}}}, ["preset.ppo.clip=0.1"]),
+        ({"preset": {"name": "cpu_state", "steps": 9}}, ["preset=cpu_state", "preset.steps=9"]),
+        ({"preset": "cpu_state", "preset.steps": 9}, ["preset=cpu_state", "preset.steps=9"]),
+    ],
+)
+def test_settings_become_what_the_command_line_takes(
+    settings: dict[str, Any], overrides: list[str]
+) -> None:
+    assert list(api._overrides(settings)) == overrides
+
+
+def test_nothing_as_a_folder_is_the_default_as_on_the_command_line() -> None:
+    for given in ({}, {"out": None}, {"out": ""}):
+        assert api._out(given, "out/pick") == Path("out/pick")
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [
+        ({"resume": "auto", "out": "there"}, "there"),
+        ({"resume": "auto"}, "out/train/pick"),
+        ({"resume": "there"}, "there"),
+        ({}, "out/train/pick"),
+    ],
+)
+def test_a_training_returns_the_folder_that_it_is_in(
+    settings: dict[str, Any], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_run", lambda command, target, settings: 0)
+    assert api.train("pick", **settings) == Path(folder)
+
+
+def test_signals_are_left_alone_in_another_thread_than_the_main_one() -> None:
+    taken: list[str] = []
+
+    def note() -> None:
+        with SignalsNoted() as noted:
+            taken.append(noted.take())
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    thread.join()
+    assert taken == [""]
+
+
+def test_a_dictionary_in_itself_is_refused() -> None:
+    endless: dict[str, Any] = {}
+    endless["ppo"] = endless
+    with pytest.raises(UserError, match="settings: a dictionary is nested too deeply"):
+        tpsrl.train("pick", preset=endless)
+
+
+def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
+    overrides = api._overrides({"preset": {"ppo": {"learning_rate": 2.5e-05}}})
+    _, settings = cli.parse(["train", "pick", *overrides])
+    assert settings.preset.ppo.learning_rate == 2.5e-05
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tpsrl.evaluate("pikc"), "did you mean 'pick'?"),
+        (lambda: tpsrl.evaluate("pick", num_episodes=0), "num_episodes: 0 is out of range"),
+        (lambda: tpsrl.film("pick", sede=1), "unknown key 'sede'"),
+        (lambda: tpsrl.train("pick", preset="cpu_smal"), "did you mean 'cpu_small'?"),
+        (
+            lambda: tpsrl.train(resume="/proc/nowhere"),
+            "/proc/nowhere is not the folder of a training",
+        ),
+        (lambda: tpsrl.train(), "skill: choose one of navigate, "),
+        (lambda: tpsrl.train(3), "train: 3 is not the name of a skill or scenario"),  # type: ignore[arg-type]
+        (lambda: tpsrl.train(resume=3), "resume: 3 is not a path"),
+        (lambda: tpsrl.evaluate("pick", out=3), "out: 3 is not a path"),
+        (lambda: tpsrl.evaluate("pick", seed="a\nb"), "seed: 'a\\nb' is not an integer"),
+        (lambda: tpsrl.evaluate("pick", seed=10**5000), "seed: a number of more than 400 digits"),
+    ],
+)
+def test_what_is_not_valid_raises_what_the_command_line_prints(call: Any, message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def test_an_evaluation_returns_its_report(tmp_path: Path) -> None:
+    report = tpsrl.evaluate(
+        "pick", agent="zero", num_episodes=1, num_objects=12, processes=1, out=tmp_path
+    )
+    assert report == json.loads((tmp_path / "report.json").read_text())
+    assert (report["skill"], report["num_episodes"]) == ("pick", 1)
+
+
+def test_a_film_returns_its_video(tmp_path: Path) -> None:
+    settings = {"num_objects": 12, "processes": 1, "protocol": {"alone": {"pick": {"steps": 8}}}}
+    (video,) = tpsrl.film("pick", agent="zero", out=tmp_path, **settings)
+    assert video == tmp_path / "videos" / "0000.mp4"
+    assert video.stat().st_size > 0
+
+
+def test_a_training_returns_its_folder_and_is_resumed_from_it(tmp_path: Path) -> None:
+    out = tpsrl.train("navigate", out=tmp_path, **TINY)
+    assert out == tmp_path
+    assert tpsrl.train(resume=out, **{"preset.steps": 128}) == tmp_path
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["steps"] for row in rows] == [32, 64, 96, 128]

@@ -1,0 +1,135 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_vec_env import SPEC, ToyVecEnvFactory
+
+from tpsrl import cli
+from tpsrl.rl.bench import measure as bench
+from tpsrl.rl.collection.collector import Collection
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.settings import COLLECTORS
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run.settings import TrainSettings
+
+N, T = 3, 2
+
+
+def collection(env: list[int], took_s: list[float]) -> Collection:
+    rollout = Rollout(SPEC, N, N * T, 0)
+    return Collection(
+        rollout, len(env), [], {}, {}, np.array(env), np.array(took_s), np.zeros(0), []
+    )
+
+
+def bounds(name: str, env: list[int], took_s: list[float], learning: float) -> dict[str, object]:
+    return bench._bounds(name, collection(env, took_s), learning, N)
+
+
+def test_bounds_are_those_computed_by_hand() -> None:
+    env, took = [0, 1, 2, 2, 1, 0], [0.1, 0.2, 0.4, 0.1, 0.5, 0.3]
+    # Steps a second of each environment: 2 / 0.4, 2 / 0.7, 2 / 0.5.
+    ceiling = 5.0 + 2 / 0.7 + 4.0
+    wanted = {
+        "sync": 6 / (0.4 + 0.5 + 1.0),
+        "nover": 6 / (0.7 + 1.0),
+        "ver": 6 / (6 / ceiling + 1.0),
+        "overlap": ceiling,
+    }
+    for name, bound in wanted.items():
+        found = bounds(name, env, took, learning=1.0)
+        assert found["bound"] == pytest.approx(bound)
+        assert found["ceiling"] == pytest.approx(ceiling)
+        assert found["steps"] == [2, 2, 2]
+
+
+def test_an_environment_that_gave_nothing_does_not_count() -> None:
+    found = bounds("ver", [0, 0, 1, 0, 1, 0], [0.1, 0.1, 0.2, 0.1, 0.2, 0.1], learning=0.0)
+    assert found["ceiling"] == pytest.approx(10.0 + 5.0)
+    assert found["steps"] == [4, 2, 0]
+
+
+def test_a_step_counts_for_a_window_with_the_part_within_it() -> None:
+    env, end, took = np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 2.0, 9.0]), np.array([1, 2, 2, 4])
+    # Environment 0: half of the first second's step, half of the next; 1: three quarters of one.
+    found = bench.ceiling_between(env, end, took, (0.5, 2.0), N)
+    assert found == pytest.approx((0.5 + 0.5) / (0.5 + 1.0) + 0.75 / 1.5)
+
+
+def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
+    settings = dataclasses.replace(
+        TrainSettings(),
+        num_envs=N,
+        num_steps=T,
+        policy=PolicySettings(encoder="state", lstm_layers=1, lstm_width=4, state_width=4),
+        ppo=PPOSettings(epochs=1, minibatches=1),
+    )
+    schedule = bench.BenchSchedule(rollouts=2, turns=2, warm_up=1)
+    report = bench.measure(list(COLLECTORS), settings, ToyVecEnvFactory(), 3, schedule)
+    report = json.loads(json.dumps(report))
+    assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap"]
+    for name, found in report["collectors"].items():
+        assert len(found["rollouts"]) == 4
+        assert found["samples"] == 4 * N * T
+        assert found["took_s"] == pytest.approx(sum(row["took_s"] for row in found["rollouts"]))
+        rates = found["samples_per_s"]
+        assert rates["mean"] == pytest.approx(found["samples"] / found["took_s"])
+        assert 0 < rates["mean"] <= rates["max"]
+        least, mean, most = found["steps_of_environment"]
+        assert least <= mean <= most and mean == T
+        assert (least == most) or name in ("ver", "overlap")
+        assert set(found["waits"]) == {"others", "inference", "learning"}
+    bench.draw(report, tmp_path / "train.png", "toy")
+    assert (tmp_path / "train.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["collector=verr"], "collector: unknown value 'verr'; did you mean 'ver'"),
+        (["collector=ver,ver"], "collector: ver,ver contains a duplicate"),
+        (["task=pik"], "task: unknown value 'pik'; did you mean 'pick'"),
+        (["turns=0"], "turns: 0 is out of range"),
+        (["preset.collector=foo"], "preset.collector: unknown value 'foo'"),
+        (["preset.preempt=foo"], "preset.preempt: unknown value 'foo'"),
+        (["preset.ppo.entropy_min=0.5"], "0.5 and 1.0 (preset.ppo.entropy_min and"),
+        (["preset.policy.min_std=3"], "preset.policy.initial_std: 0.37 is not between 3.0 and"),
+        (["preset.min_batch=99"], "preset.min_batch: 99 is more than the 32 environments"),
+        (["preset.num_steps=1", "preset.ppo.minibatches=33"], "is more than the 32 steps of a"),
+        (["preset.ppo.value_epochs=2"], "preset.ppo.value_epochs: the value has no network of"),
+        (["preset.ppo.imitation_coef=0.1"], "preset.ppo.imitation_coef: there are no demonstra"),
+        (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 need"),
+        (["preset.policy.critic=true", "preset.policy.separate_value=true"], "separate_value: con"),
+        (
+            ["task=close_fridge", "preset.ppo.teacher_coef=1"],
+            "teacher: none comes with close_fridge",
+        ),
+        (["task=pick", "teacher=nowhere"], "teacher: no checkpoint"),
+        (["task=synthetic_busy", "teacher=out"], "teacher: synthetic_busy has no state to label"),
+        (["task=synthetic_busy", "preset.policy.critic=true"], "synthetic_busy has no true state"),
+        (["task=synthetic_busy", "preset.num_envs=2000"], "must be at most 1024; or choose proces"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bench"
+    assert cli.main(["bench", "train", *arguments, f"out={out}"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("preset", ["cpu_fast", "teacher"])
+def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skill(
+    preset: str, tmp_path: Path
+) -> None:
+    words = f"task=open_fridge preset={preset} preset.num_envs=2 preset.num_steps=8"
+    words += " preset.min_batch=1 preset.ppo.minibatches=1 collector=sync depth=32"
+    words += " num_episodes=1 processes=0 threads=1 rollouts=1 turns=1 warm_up=1"
+    assert cli.main(["bench", "train", *words.split(), f"out={tmp_path}"]) == 0
+    report = json.loads((tmp_path / "train.json").read_text())
+    assert report["collectors"]["sync"]["samples"] == 16

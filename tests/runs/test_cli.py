@@ -1,0 +1,474 @@
+import dataclasses
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpsrl import cli, config
+from tpsrl.commands import video
+from tpsrl.errors import UserError
+from tpsrl.world.episode import load_episodes
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("eval", "video", "plan", "episodes", "bench sim", "warmup", "doctor"):
+        assert f"  {name} " in printed
+
+
+def test_no_command_prints_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "usage: tpsrl COMMAND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["eval", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = ["mujoco", "numba", "torch", "scipy", "imageio"]
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({arguments}) == 0; "
+        f"assert not [m for m in {heavy} if m in sys.modules]"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("word", ["tidy_house", "pick", "navigate"])
+def test_a_scripted_evaluation_imports_no_torch_and_of_a_skill_no_networkx(
+    word: str, tmp_path: Path
+) -> None:
+    limit = "limits.episode_steps" if word == "tidy_house" else f"alone.{word}.steps"
+    few = ["num_episodes=1", "processes=1", f"out={tmp_path}/out", f"protocol.{limit}=3"]
+    # How failures flow through a scenario is a graph of networkx, which takes half a second.
+    unused = ["torch"] if word == "tidy_house" else ["torch", "networkx"]
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({['eval', word, *few]}) == 0; "
+        f"assert not [m for m in {unused} if m in sys.modules]"
+    )
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+_NO_SEED = {"doctor", "warmup", "report", "export", "hub push", "hub pull", "bench sim"}
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*command.split(), "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert f"usage: tpsrl {command}" in printed
+    assert ("  seed=0" in printed) == (command not in _NO_SEED)
+
+
+def test_a_long_list_of_choices_does_not_push_the_help_aside(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["eval", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (seed,) = [line for line in lines if line.startswith("  seed=0 ")]
+    (at,) = [i for i, line in enumerate(lines) if line.startswith("  scenario=")]
+    assert seed.index("seed of") < 45 and lines[at + 1].strip() == "name or file of the scenario"
+
+
+def test_help_leaves_out_what_the_word_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["eval", "pick", "--help"]) == 0
+    assert "starts=" in (printed := capsys.readouterr().out) and "  skill=" not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["train", "--help", "preset.ppo"], r"  preset\.ppo\.gamma=0\.99 +discount factor"),
+        (
+            ["eval", "pick", "--help", "protocol"],
+            r"  protocol\.skills\.pick\.rest_m=0\.15 +maximum",
+        ),
+        (["eval", "--help", "skills"], r"  skills\.pick= +policy of each skill"),
+        (["train", "--help"], r"nested keys: tpsrl train --help preset"),
+    ],
+)
+def test_help_lists_nested_keys_with_the_defaults_of_the_default_preset(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 0
+    assert re.search(line, capsys.readouterr().out)
+
+
+def test_help_refuses_a_nested_key_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--help", "preset.pppo"]) == 2
+    assert (
+        "--help: unknown value 'preset.pppo'; did you mean 'preset.ppo'?" in capsys.readouterr().err
+    )
+    assert cli.main(["doctor", "--help", "preset"]) == 2
+
+
+@pytest.mark.parametrize(
+    "command", ["train pick", "clone pick demos=x", "eval tidy_house", "eval pick"]
+)
+def test_every_nested_key_has_a_line_of_help(command: str) -> None:
+    settings = cli.parse(command.split())[1]
+    for key in config.nested_keys(type(settings)):
+        assert [row[0] for row in config.describe(type(settings), key) if not row[2]] == []
+
+
+def test_help_of_half_a_command_lists_what_it_may_become(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["bench", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "  bench sim " in printed and "  eval " not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evl"], "command: unknown value 'evl'; did you mean 'eval'?"),
+        (["bench", "sin"], "command: unknown value 'bench sin'; did you mean 'bench sim'?"),
+        (["bench", "scale"], "command: 'bench scale' is now python -m benchmarks.scaling"),
+        (["eval"], "tidy_house, tidy_house_reachable, all, navigate, "),
+        (["eval", "seed=1"], "scenario: choose one of prepare_groceries, "),
+        (["eval", "tidy_hose"], "skill: unknown value 'tidy_hose'; did you mean 'tidy_house'?"),
+        (["eval", "pikc"], "scenario or skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["eval", "pick", "skill=place"], "eval: 'pick' and skill=place contradict each other"),
+        (
+            ["eval", "tidy_house", "scenario=set_table"],
+            "eval: 'tidy_house' and scenario=set_table contradict each other",
+        ),
+        (["eval", "pick", "protocol.skills.pick.rest_m=-1"], "-1.0 is out of range"),
+        (["eval", "pick", "protocol.alone.pick.steps=0"], "0 is out of range, must be at least 1"),
+        (["eval", "all", "protocol.episode_steps.set_table=0"], "0 is out of range"),
+        (["eval", "pick", "protocol.name=m3"], "protocol=m3 takes another one"),
+        (["plan", "set_table", "protocol.predicates.robot_at_m=-2"], "-2.0 is out of range"),
+        (["eval", "pointnav", "agent=scripted"], "did you mean 'shortest_path'?"),
+        (["eval", "pick", "replan=true"], "unknown key 'replan'"),
+        (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
+        (["video", "tidy"], "skill: unknown value 'tidy'; did you mean 'tidy_house'?"),
+        (
+            ["eval", "tidy_house", "split=test"],
+            "unknown value 'test'; did you mean 'train'?",
+        ),
+        (["eval", "tidy_house", "protocol=habitt"], "did you mean 'habitat'?"),
+        (["eval", "tidy_house", "epsiodes=x"], "unknown key 'epsiodes'; did you mean 'episodes'?"),
+        (["eval", "tidy_house", "num_episodes=-1"], "num_episodes: -1 is out of range"),
+        (["eval", "tidy_house", "--seed=3"], "eval: unknown flag '--seed=3'"),
+        (["eval", "tidy_house", "val"], "eval: unexpected argument 'val'"),
+        (["eval", "nowhere/x.yaml"], "nowhere/x.yaml: cannot be read (No such file"),
+        (["plan", "x.yaml"], "x.yaml: cannot be read (No such file or directory)"),
+        (["plan", "tidy_house", "scenario.clutter=[024_bow]"], "did you mean '024_bowl'?"),
+        (["plan", "tidy_house", "episode=x"], "episode: 'x' is not an integer"),
+        (
+            ["plan", "tidy_house", "episodes=/proc/nowhere/x.gz"],
+            "episodes: cannot read /proc/nowhere/x.gz",
+        ),
+        (["doctor", "please"], "doctor: unexpected argument 'please'"),
+        (
+            ["clone", "pick", "demos=x", "frames=64", "validations=65"],
+            "validations: 65 divide the 64 frames into parts of less than one",
+        ),
+        (
+            ["clone", "pick", "demos=x", "frames=2", "rounds=2"],
+            "rounds: 2 divide the 2 frames into parts of less than one",
+        ),
+        (["bank", "tidy_house", "out=\udcff"], "out: '\\udcff' is not valid UTF-8"),
+        (["eval", "pick", "agent=a/\udcff/b"], "agent: 'a/\\udcff/b' is not valid UTF-8"),
+        (["report", "\udcff"], "report: '\\udcff' is not valid UTF-8"),
+        (["train"], "skill: choose one of navigate, pick, place, "),
+        (["train", "pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["train", "seed=1"], "skill: choose one of navigate, pick, place, "),
+        (["train", "skill=pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["demos", "skill=pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["clone", "demos=x"], "skill: choose one of navigate, pick, place, "),
+        (["export", "skill=pikc", "agent=x"], "skill: unknown value 'pikc'; did you mean 'pick'"),
+        (["train", "pick", "depth=31"], "depth: 31 x 31 is too small, must be at least 32 x 32"),
+        (["clone", "pick", "demos=x", "depth=31"], "depth: 31 x 31 is too small"),
+        (["bench", "train", "task=pick", "depth=31"], "depth: 31 x 31 is too small"),
+        (["train", "pick", "preset=cpu_smal"], "did you mean 'cpu_small'?"),
+        (["train", "pick", "preset.ppo.clip=-1"], "preset.ppo.clip: -1.0 is out of range"),
+        (["train", "pick", "preset.ppo.clap=1"], "did you mean 'preset.ppo.clip'?"),
+        (["train", "pick", "preset.policy.encoder=resnet81"], "did you mean 'resnet18'?"),
+        (["train", "pick", "preset.collector=synk"], "did you mean 'sync'?"),
+        (
+            ["train", "pick", "preset=fine_tune", "preset.ppo.learning_rate=1e-3"],
+            "preset.ppo.learning_rate: 0.001 is not between 1e-06 and 0.0002",
+        ),
+        (["train", "pick", "preset.ppo.entropy_coef=2"], "preset.ppo.entropy_coef: 2.0 is not"),
+        (["train", "pick", "init=/proc/nowhere"], "init: no checkpoint /proc/nowhere"),
+        (
+            ["train", "resume=/proc/nowhere"],
+            "resume: /proc/nowhere is not the folder of a training",
+        ),
+        (["train", "pick", "starts=/proc/nowhere/x.npz"], "cannot read /proc/nowhere/x.npz"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("tpsrl: error: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eval pick agent=BAD", "eval pick skills.pick=BAD", "eval skills agent=BAD",
+        "eval skills skills.pick=BAD", "video pick agent=BAD", "export pick agent=BAD",
+        "train pick init=BAD", "train pick start_states=BAD", "train pick starts=BAD",
+        "train pick validation_starts=BAD", "train pick starts=own:BAD",
+        "train pick validation_starts=own:BAD", "train pick start_states=bank:BAD",
+        "train pick preset=cpu_state validation_starts=bank:BAD", "demos pick start_states=BAD",
+        "demos pick start_states=bank:BAD", "eval pick starts=BAD", "eval pick starts=bank:BAD",
+    ],
+)  # fmt: skip
+def test_an_error_is_of_the_field_by_which_a_file_was_given(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.safetensors").write_bytes(b"no checkpoint and no snapshots")
+    words = line.replace("BAD", "./bad.safetensors").split()
+    assert cli.main([*words, "out=out"]) == 2
+    field = words[-1].partition("=")[0]
+    assert capsys.readouterr().err.startswith(f"tpsrl: error: {field}: ")
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "videos"), [([], 1, 1), (["num_episodes=3"], 3, 3), (["videos=2"], 2, 2)]
+)
+def test_video_films_every_episode_that_it_runs(given: list[str], count: int, videos: int) -> None:
+    command = video.choose("pick")
+    settings = config.load(command.settings, [*command.fixed, *given])
+    filmed = video.filmed(settings, "pick")
+    assert (filmed.num_episodes, filmed.videos) == (count, videos)
+    assert (filmed.skill, filmed.out) == ("pick", "out/videos/pick")
+
+
+def test_a_word_and_its_key_choose_the_same_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    messages = []
+    for first in ("set_table", "scenario=set_table"):
+        assert cli.main(["eval", first, "episodes=/proc/nowhere/x.gz"]) == 2
+        messages.append(capsys.readouterr().err)
+    assert messages[0] == messages[1] and "cannot read /proc/nowhere/x.gz" in messages[0]
+
+
+def test_a_scenario_of_the_list_runs_by_its_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "_presets", lambda group: tmp_path / group)
+    (tmp_path / "scenario").mkdir()
+    (tmp_path / "scenario" / "clear_chair.yaml").write_text(
+        "name: clear_chair\nnum_objects: 1\n"
+        "targets: [{objects: [024_bowl], starts: [chair], goals: [sofa]}]\n"
+    )
+    assert config.preset_names("scenario") == ["clear_chair"]
+    out = tmp_path / "one.jsonl.gz"
+    assert cli.main(["episodes", "clear_chair", "num=1", f"out={out}"]) == 0
+    (episode,) = load_episodes(out)
+    assert (episode.scenario, episode.objects[0].receptacle) == ("clear_chair", "chair")
+
+
+def test_an_output_folder_that_is_a_file_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert cli.main(["eval", "tidy_house", f"out={tmp_path}/file"]) == 2
+    assert capsys.readouterr().err.startswith(f"tpsrl: error: out: cannot write into '{tmp_path}/")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        ("KeyboardInterrupt()", 130, "tpsrl: interrupted\n"),
+        ("RunError('a worker died')", 1, "tpsrl: error: a worker died\n"),
+        ("UserError('seed: too odd')", 2, "tpsrl: error: seed: too odd\n"),
+        ("OSError(28, 'No room', 'a\\nb')", 1, "tpsrl: error: No room: a\\nb\n"),
+    ],
+)
+def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, message: str) -> None:
+    done = run_python(
+        "import sys\n"
+        "from tpsrl import cli\n"
+        "from tpsrl.errors import RunError, UserError\n"
+        "def end(arguments):\n"
+        f"    raise {raised}\n"
+        "cli._dispatch = end\n"
+        "sys.exit(cli.main([]))"
+    )
+    assert (done.returncode, done.stderr) == (code, message)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_an_exit_code_is_the_same_where_errors_cannot_be_said() -> None:
+    command = [sys.executable, "-m", "tpsrl", "eval", "pick", "seed=one"]
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command, stderr=full).returncode == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_what_a_signal_left_half_made_does_not_complain(number: str, code: int) -> None:
+    done = run_python(
+        "import os, signal, sys\n"
+        "from tpsrl import cli\n"
+        # Ignored by what is started in the background.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Half:\n"
+        "    def __init__(self):\n"
+        f"        os.kill(os.getpid(), signal.{number})\n"
+        "        self.whole = True\n"
+        "    def __del__(self):\n"
+        "        self.whole\n"
+        "cli._dispatch = lambda arguments: Half()\n"
+        "sys.exit(cli.main([]))"
+    )
+    said = "tpsrl: terminated\n" if code == 143 else "tpsrl: interrupted\n"
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_a_reader_that_has_enough_causes_no_traceback() -> None:
+    command = f"{sys.executable} -m tpsrl --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "code", "out", "err"),
+    [
+        ("exec >&-", 0, "", ""),
+        ("exec 2>&-", 2, "", ""),
+        ("exec <&- >&- 2>&-", 2, "", ""),
+        ("export NUMBA_NUM_THREADS=0", 2, "", "NUMBA_NUM_THREADS: '0' is not an integer >= 1"),
+        ("export NUMBA_NUM_THREADS=a", 2, "", "NUMBA_NUM_THREADS: 'a' is not an integer >= 1"),
+        ("export OMP_NUM_THREADS=abc", 2, "", "OMP_NUM_THREADS: 'abc' is not an integer >= 1"),
+        ("export OMP_NUM_THREADS=", 2, "", "OMP_NUM_THREADS: '' is not an integer >= 1"),
+        ("export OMP_NUM_THREADS=' 4 ,2'", 2, "", "scenario or skill: unknown value 'nothing'"),
+        ("export TORCH_LOGS=foo", 2, "", "TORCH_LOGS: torch does not know 'foo'; unset it"),
+        ("rmdir $PWD", 2, "", "the current folder is not there any more"),
+    ],
+)
+def test_odd_surroundings_cause_no_traceback(
+    tmp_path: Path, surroundings: str, code: int, out: str, err: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    words = "--version" if code == 0 else "eval nothing"
+    command = f"cd here; {surroundings}; exec {sys.executable} -m tpsrl {words}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stdout) == (code, out)
+    assert done.stderr.startswith(f"tpsrl: error: {err}") if err else not done.stderr
+    assert len(done.stderr.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("size", ["0", "00", "-1", "\N{SUPERSCRIPT TWO}", "9" * 9, ""])
+def test_a_terminal_of_an_odd_width_is_shown_everything(
+    monkeypatch: pytest.MonkeyPatch, size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", size)
+    monkeypatch.setenv("LINES", size)
+    assert cli.main(["--version"]) == 0
+    assert "COLUMNS" not in os.environ and "LINES" not in os.environ
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli.main(["--version"]) == 0
+    assert os.environ["COLUMNS"] == "40"
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        (["pick", "resume=there"], "there"),
+        (["pick", "resume=auto", "out=there"], "there"),
+        (["pick", "resume=auto"], "out/train/pick"),
+        (["skill=pick", "resume=auto"], "out/train/pick"),
+    ],
+)
+def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
+    words: list[str], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "config.yaml").write_text("skill_modules: /nowhere/mine.py\n")
+    with pytest.raises(UserError, match="/nowhere/mine"):
+        cli._with_user_modules(words)
+
+
+@pytest.mark.parametrize("given", ["nonsense", "egl", "osmesa"])
+def test_pictures_need_no_opengl(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """`mujoco` cannot be imported with a value that it does not know or has no library for."""
+    monkeypatch.setenv("MUJOCO_GL", given)
+    code = "from tpsrl import cli; cli.main(['--version']); import mujoco; mujoco.MjModel"
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_doctor_finds_that_this_machine_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "the embedded engine can run" in printed
+    assert "libx264" in printed
+
+
+def test_doctor_names_a_missing_package_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import importlib.metadata
+
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["numpy>=999", "no-such-one"])
+    assert cli.main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "missing: numpy: pip install 'numpy>=999'" in printed
+    assert "missing: no-such-one: pip install 'no-such-one'" in printed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate"),
+        type("FatalError", (Exception,), {})("Could not allocate memory"),  # MuJoCo's
+    ],
+)
+def test_memory_that_ends_is_a_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(settings: object) -> int:
+        raise error
+
+    module = importlib.import_module("tpsrl.commands.doctor")
+    monkeypatch.setattr(module, "COMMAND", dataclasses.replace(module.COMMAND, run=run))
+    assert cli.main(["doctor"]) == 1
+    assert capsys.readouterr().err == "tpsrl: error: there is not enough memory\n"
+
+
+def test_what_else_goes_wrong_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(settings: object) -> int:
+        raise RuntimeError("a shape does not fit")
+
+    module = importlib.import_module("tpsrl.commands.doctor")
+    monkeypatch.setattr(module, "COMMAND", dataclasses.replace(module.COMMAND, run=run))
+    with pytest.raises(RuntimeError, match="a shape"):
+        cli.main(["doctor"])

@@ -1,0 +1,353 @@
+import dataclasses
+import json
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import kinematic_home as fake
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from eval.analysing.bounds import encode
+from eval.analysing.results import EpisodeResult
+from eval.analysing.schema import ViewBlocked
+from eval.presets import AgentPreset
+from eval.protocols import Protocol
+from eval.running import agents, episodes, film, reports, view
+from eval.running.evaluator import EpisodeJob, evaluate, run_episode
+from eval.running.several import evaluate_skills
+from eval.settings import EvalSettings, SkillSettings, SkillsSettings
+from planner.execution.executor import Executor
+from planner.execution.limits import execution_limits
+from planner.execution.progress import StepInfo
+from planner.predicates import PredicateThresholds
+from skills import registry, tables
+from skills.core.conditions import Margin
+from skills.spec import SkillSpec
+from tpsrl import config
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim import datasets
+from tpsrl.world.episode import Episode, load_episodes, save_episodes
+from tpsrl.world.generator import Source
+from tpsrl.world.scenarios import load_scenario
+
+
+@dataclasses.dataclass(frozen=True)
+class Fake:
+    """Builds workers with a home without physics; in odd episodes the robot places beside goals."""
+
+    settings: EvalSettings
+
+    def __call__(self) -> Callable[[EpisodeJob], EpisodeResult]:
+        return self.work
+
+    def work(self, job: EpisodeJob) -> EpisodeResult:
+        odd = int(job.episode.id[-1]) % 2 == 1
+        policies = {
+            "navigate": fake.Drive(),
+            "pick": fake.Grab(),
+            "place": fake.Put(offset_m=1.0 if odd else 0.0),
+        }
+        return run_episode(self.settings, fake.PicturedHome(), policies, fake.Fold(), job)
+
+
+class Dying(Fake):
+    """A worker whose process is killed in its second episode."""
+
+    def work(self, job: EpisodeJob) -> EpisodeResult:
+        if job.episode.id == "test/1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().work(job)
+
+
+class Refusing(Fake):
+    """A worker that finds its second episode invalid."""
+
+    def work(self, job: EpisodeJob) -> EpisodeResult:
+        if job.episode.id == "test/1":
+            raise UserError("episode test/1: object 3 overlaps the sofa")
+        return super().work(job)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    path = tmp_path / "data.jsonl.gz"
+    save_episodes(path, [fake.make_episode(2, 1, id=f"test/{i}") for i in range(3)])
+    return path
+
+
+def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
+    # What is run for an analysis is another factory's, see tests/runs/test_analysis.py.
+    fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "analysis_episodes=0"]
+    return config.load(EvalSettings, [*fixed, *overrides])
+
+
+def quiet() -> Console:
+    return Console(quiet=True)
+
+
+def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path: Path) -> None:
+    outputs = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        evaluate(settings(dataset, out, f"processes={processes}"), quiet(), Fake)
+        names = ("report.json", "report.html", "episodes.jsonl")
+        outputs.append([(out / name).read_bytes() for name in names])
+        (out / "report.html").unlink()
+        reports.rebuild(str(out), quiet())
+        assert (out / "report.html").read_bytes() == outputs[-1][1]
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("processes=1", 1), ("processes=0", None)])
+def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
+    dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    expected: int | None,
+) -> None:
+    made_by: list[int | None] = []
+
+    def load(*arguments: Any) -> list[Episode]:
+        made_by.append(arguments[-1])
+        return load_episodes(dataset)
+
+    monkeypatch.setattr(datasets, "load", load)
+    overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", asked]
+    evaluate(config.load(EvalSettings, overrides), quiet(), Fake)
+    assert made_by == [expected]
+
+
+def test_the_files_hold_what_was_run(dataset: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    report = evaluate(settings(dataset, out, "processes=1", "num_episodes=2"), quiet(), Fake)
+    assert json.loads((out / "report.json").read_text()) == encode(report)
+    records = [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
+    assert [r["id"] for r in records] == ["test/0", "test/1"]
+    assert [r["success"] for r in records] == [True, False]
+    assert yaml.safe_load((out / "config.yaml").read_text())["num_episodes"] == 2
+    assert len(json.loads((out / "timing.json").read_text())["episode_seconds"]) == 2
+    assert not (out / "videos").exists()
+
+
+def test_as_many_episodes_are_filmed_as_were_asked_for(dataset: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    evaluate(settings(dataset, out, "processes=1", "videos=2", "video_stride=10"), quiet(), Fake)
+    assert sorted(p.name for p in (out / "videos").iterdir()) == ["0000.mp4", "0001.mp4"]
+    record = json.loads((out / "episodes.jsonl").read_text().splitlines()[1])
+    assert record["video"] == "videos/0001.mp4"
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(out / record["video"]))
+    assert frames == math.ceil(record["steps"] / 10)
+    evaluate(settings(dataset, out, "processes=1", "num_episodes=1"), quiet(), Fake)
+    assert not (out / "videos").exists()
+
+
+def test_the_report_counts_and_names_what_failed(dataset: Path, tmp_path: Path) -> None:
+    report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
+    assert report.success.mean == 2 / 3
+    assert [s.name for s in report.stages][:4] == [
+        "nav obj_0",
+        "pick obj_0",
+        "nav goal_0",
+        "place obj_0",
+    ]
+    causes = report.first_causes
+    assert sum(c.count for c in causes) == 1
+    assert all(c.predicate and c.reason for c in causes)
+    assert all("cracker" not in c.predicate for c in causes)
+
+
+def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
+    limited = settings(dataset, tmp_path / "out", "processes=1", "protocol.limits.episode_steps=20")
+    report = evaluate(limited, quiet(), Fake)
+    assert report.success.mean == 0.0
+    assert [(c.reason, c.count) for c in report.first_causes] == [("episode_steps", 3)]
+    assert report.protocol_changes == {"limits.episode_steps": 20}
+
+
+def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
+    dataset: Path, tmp_path: Path
+) -> None:
+    limited = "processes=1", "num_episodes=1", "protocol.limits.pick.steps=3"
+    report = evaluate(settings(dataset, tmp_path / "on", *limited, "videos=1"), quiet(), Fake)
+    found = report.timeouts
+    assert (found.episodes, found.ending.mean, found.ignored.mean) == (1, 0.0, 1.0)
+    (record,) = read(tmp_path / "on")
+    assert record["ended_by"] == "timeout" and record["timeouts"]["first"]["name"] == "pick obj_0"
+    assert record["timeouts"]["ignored"]["ended_by"] == "stop"
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "on" / record["video"]))
+    assert frames == math.ceil(record["steps"] / 4)  # the film ends where the episode does
+    off = settings(dataset, tmp_path / "off", *limited, "after_timeout=false")
+    assert evaluate(off, quiet(), Fake).timeouts.ignored is None
+    (stopped,) = read(tmp_path / "off")
+    changed = {key for key in record if record[key] != stopped[key]}
+    assert changed == {"video", "timeouts"}
+
+
+def test_how_much_of_the_view_is_blocked_is_measured_when_asked(
+    dataset: Path, tmp_path: Path
+) -> None:
+    class Dark(fake.PicturedHome):
+        """What is in the hand fills the lower part of the picture."""
+
+        def depth(self, env_ids: Any, height: int = 64, width: int = 64) -> np.ndarray:
+            self.looks = getattr(self, "looks", 0) + 1
+            picture = np.full((1, height, width), 0.5, dtype=np.float32)
+            picture[:, : 0 if self.looks > 3 else height // 2 + 1] = 0.03
+            return picture
+
+    home = Dark()
+    watch = view.ViewWatch(home, every=2)
+    info: Any = None
+    home.reset([0], [fake.make_episode()])
+    free, held = home.state([0]), home.state([0])
+    held.held[0] = 1
+    for world in (free, held, held, free, *[held] * 8):
+        watch.on_step(world, info)
+    assert (home.looks, watch.share) == (5, 3 / 5)
+    assert view.ViewWatch(home, 2).share is None
+    out = tmp_path / "out"
+    seen = evaluate(settings(dataset, out, "processes=1", "measure_view=true"), quiet(), Fake)
+    assert seen.view_blocked == ViewBlocked(0.0, 3)
+    assert all(record["view_blocked"] == 0.0 for record in read(out))
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
+
+
+def test_a_dead_worker_ends_the_run_and_leaves_no_report(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"died while working on episode test/1: signal SIGKILL"):
+        evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
+    # The other worker may have finished an episode by then, which is kept.
+    assert [path for path in tmp_path.glob("out/*") if path.name != ".running"] == []
+
+
+def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
+    dataset: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    evaluate(settings(dataset, out, "processes=1"), quiet(), Fake)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(UserError, match="overlaps the sofa"):
+        evaluate(settings(dataset, out, "processes=1", "videos=1"), quiet(), Refusing)
+    left = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert left == before
+
+
+def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_path: Path) -> None:
+    path = tmp_path / "two.jsonl.gz"
+    drawn, _ = datasets.generate(
+        Source(load_scenario("tidy_house"), "val", 7), range(2), processes=1
+    )
+    save_episodes(path, drawn)
+    outputs = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        few = f"processes={processes}", "protocol.limits.episode_steps=150"
+        report = evaluate(settings(path, out, *few), quiet())
+        assert report.steps.max == 150
+        assert report.stages[0].reached == 2
+        outputs.append([(out / name).read_bytes() for name in ("report.json", "episodes.jsonl")])
+    assert outputs[0] == outputs[1]
+
+
+def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds 3 episodes, 6 requested"):
+        evaluate(settings(dataset, tmp_path / "out", "num_episodes=6"), quiet(), Fake)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_of_another_split_is_refused(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="test/0 is of tidy_house, split val, not"):
+        evaluate(settings(dataset, tmp_path / "out", "split=train"), quiet(), Fake)
+
+
+def test_the_digest_tells_datasets_apart() -> None:
+    one, other = fake.make_episode(), fake.make_episode(robot_start=(0.0, 0.1, 0.0))
+    assert episodes.digest([one]) == episodes.digest([fake.make_episode()])
+    assert episodes.digest([one]) != episodes.digest([other])
+    assert episodes.digest([one, other]) != episodes.digest([other, one])
+
+
+def test_protocol_habitat_has_the_benchmarks_numbers() -> None:
+    protocol = config.load_preset("protocol", "habitat", Protocol)
+    assert protocol.skills == tables.thresholds()
+    assert protocol.predicates == PredicateThresholds(2.0, 0.3, 0.35, 0.15, 1.07, 0.15)
+    assert protocol.limits == execution_limits()
+    assert protocol.rules(False, {}).add_arm_rest
+    assert protocol.changes() == {}
+
+
+def test_a_caption_names_the_step_and_what_it_lacks() -> None:
+    home, episode = fake.KinematicHome(), fake.make_episode()
+    home.reset([0], [episode])
+    info = StepInfo(
+        index=1,
+        total=8,
+        name="pick obj_0",
+        action="pick(obj_0_003_cracker_box, robot_0)",
+        skill="pick",
+        phase="skill",
+        phase_step=30,
+        phase_limit=200,
+        episode_step=90,
+        predicate="robot_at(obj_0_003_cracker_box, robot_0)",
+        margin=Margin(False, -1.204, "m"),
+    )
+    caption = film.caption(episode, home.state([0]), info)
+    assert caption.title == "2/8  pick(obj_0_003_cracker_box, robot_0)"
+    assert caption.results == [("robot_at(obj_0, robot_0): 1.20 m short", False)]
+    assert "step 90, 3.0 s" in caption.status and "holds nothing" in caption.status
+
+
+def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held() -> None:
+    home, episode = fake.KinematicHome(), fake.make_episode(num_objects=3, num_targets=2)
+    home.reset([0], [episode])
+    world = home.state([0])
+    spheres = film.markers(episode, world, current=1)
+    assert [s.pos for s in spheres[:2]] == [t.goal for t in episode.targets]
+    assert spheres[0].rgb != spheres[1].rgb and spheres[0].radius < spheres[1].radius
+    assert [s.pos[:2] for s in spheres[2:]] == [(1.0, 2.0)]
+    world.held[0] = 1
+    assert len(film.markers(episode, world, current=1)) == 2
+    assert len(film.markers(episode, world, current=-1)) == 2
+
+
+def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs_it() -> None:
+    with registry.registered(unscripted(actions=())):
+        acting = agents.Policies(AgentPreset(), {})
+        executor = Executor(fake.PicturedHome(), acting, reset_arm=fake.Fold())
+        assert type(executor.policy("pick")).__name__ == "ScriptedPick"
+        with pytest.raises(UserError, match="loiter: it has no scripted version"):
+            executor.policy("loiter")
+
+
+def test_an_evaluation_of_all_skills_leaves_out_who_has_nobody_to_act(tmp_path: Path) -> None:
+    ran, console = [], Console(record=True, width=300)
+
+    def run(settings: SkillSettings, _: Console) -> dict[str, Any]:
+        ran.append(settings.skill)
+        raise ZeroDivisionError
+
+    settings = config.load(SkillsSettings, [f"out={tmp_path}"])
+    with registry.registered(unscripted(actions=("nav",))), pytest.raises(ZeroDivisionError):
+        evaluate_skills(settings, console, run)
+    assert ran == ["navigate"]
+    said = console.export_text()
+    assert "left out: skills.loiter: it has no scripted version" in said
+    assert "`tpsrl train loiter` makes one" in said
+
+
+def unscripted(actions: tuple[str, ...]) -> SkillSpec:
+    """A skill that has to be learned."""
+    return dataclasses.replace(
+        registry.get("navigate"), name="loiter", scripted=None, actions=actions, seed=None
+    )

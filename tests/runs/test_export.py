@@ -1,0 +1,373 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from test_skill_evaluator import recorded
+from tiny_policies import Acting, policy, save, trained
+
+from eval.running.skill_evaluator import evaluate_skill
+from eval.settings import SkillSettings
+from skills.policies import learned, pretrained, shipped
+from skills.policies.card import Card, markdown
+from skills.policies.learned import LearnedPolicy
+from skills.starts.recorded import save_starts
+from tpsrl import cli, config
+from tpsrl.commands.clone import CloneSettings
+from tpsrl.commands.train import TrainingSettings
+from tpsrl.errors import UserError
+from tpsrl.rl.run import checkpoint
+from tpsrl.world import action
+
+
+def note_of(path: Path) -> dict[str, Any]:
+    return checkpoint.load(path).note
+
+
+def export(folder: Path, *overrides: str) -> int:
+    return cli.main(["export", "pick", f"out={folder}/shipped", *overrides])
+
+
+def evaluated(folder: Path, agent: Path | str, *overrides: str) -> Path:
+    """The folder of an evaluation of Pick from recorded start states."""
+    starts, out = folder / "starts.npz", folder / "evaluation"
+    save_starts(starts, [recorded(i) for i in range(2)])
+    words = ["skill=pick", f"agent={agent}", f"starts={starts}", f"out={out}", "processes=1"]
+    given = [*words, "protocol.alone.pick.steps=3", *overrides]
+    evaluate_skill(config.load(SkillSettings, given), Console(quiet=True), Acting)
+    return out
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int) -> str:
+    """The line that a command was refused with."""
+    printed = capsys.readouterr().err
+    assert code == 2 and printed.count("\n") == 1
+    return printed
+
+
+def test_a_training_becomes_a_small_file_that_acts(tmp_path: Path) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    assert export(tmp_path, f"agent={source}", "machine=two cores") == 0
+    path = tmp_path / "shipped" / "pick.safetensors"
+    whole, half = (
+        sum(tensor.nbytes for tensor in checkpoint.load(file).tensors.values())
+        for file in (source / "checkpoints/best.safetensors", path)
+    )
+    assert 2 * half == whole
+    card = shipped.check(path, "pick")
+    assert card.to_json() == shipped.Card.from_json(note_of(path)["card"]).to_json()
+    assert path.with_suffix(".md").read_text() == markdown(card)
+    assert (card.steps, card.machine, card.licence) == (1_500_000, "two cores", "MIT")
+    assert card.privileged == ("reach", "goal", "gap") and card.success is None
+    assert "Not measured." in markdown(card)
+    for agent in (path, path.parent, source):
+        assert learned.load("pick", agent).digest == learned.load("pick", source).digest
+    assert LearnedPolicy("pick", path).depth_size is None
+
+
+def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
+    source = trained(tmp_path / "training", "pick")
+    words = ["skill=pick", f"out={source}", "preset=cpu_state", "num_episodes=5", "seed=3"]
+    (source / "config.yaml").write_text(
+        config.to_yaml(config.load(TrainingSettings, [*words, "preset.steps=2000000"]))
+    )
+    rows = [{"update": n, "steps": n * 500_000, "seconds": n * 1800.0} for n in (1, 2, 3, 4)]
+    (source / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert export(tmp_path, f"agent={source}") == 0
+    card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
+    assert card.hours == 1.5 and card.apartments is not None
+    assert card.apartments.startswith("5 apartments of split train (families sc0")
+    assert "elsewhere" not in card.apartments
+    command = "tpsrl train pick preset=cpu_state preset.steps=2000000 num_episodes=5 seed=3"
+    assert card.commands == (command,)
+    words.append("start_states=own:0.5,rearranged:0.5")
+    (source / "config.yaml").write_text(config.to_yaml(config.load(TrainingSettings, words)))
+    assert export(tmp_path, f"agent={source}") == 0
+    card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
+    rearranged = "and 5 of these with fridge or furniture elsewhere"
+    assert card.apartments and card.apartments.endswith(rearranged)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "2 episodes of the scripted expert, 120 frames"),
+        ({"frames": "x"}, "in 1 folders that are there no more"),
+        ({"episodes": -1}, "in 1 folders that are there no more"),
+        ({"made": [1]}, "in 1 folders that are there no more"),
+        ({"made": {"start_states": "own:x:y"}}, "2 episodes of the scripted expert, 120 frames"),
+        ({"made": {"start_states": 5}}, "2 episodes of the scripted expert, 120 frames"),
+    ],
+)
+def test_what_is_damaged_beside_a_policy_is_left_out_of_its_card(
+    tmp_path: Path, changes: dict[str, Any], shown: str
+) -> None:
+    source, demos = trained(tmp_path / "clone", "pick"), tmp_path / "demos"
+    cloned = config.load(CloneSettings, ["skill=pick", f"demos={demos}"])
+    (source / "config.yaml").write_text(config.to_yaml(cloned))
+    (source / "metrics.jsonl").write_text('junk\n{"update": 1, "steps": 9}\n')
+    note = {"skill": "pick", "sensors": [["arm", 7]], "depth": None, "episodes": 2, "frames": 120}
+    demos.mkdir()
+    (demos / "demos.json").write_text(
+        json.dumps({"format": 1, **note, "ended": {}, "made": {}, **changes})
+    )
+    assert export(tmp_path, f"agent={source}") == 0
+    card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
+    assert card.demonstrations is not None and card.demonstrations.endswith(shown)
+    assert card.hours is None and card.apartments and "elsewhere" not in card.apartments
+
+
+def test_settings_of_a_training_that_are_damaged_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick")
+    (source / "config.yaml").write_text("skill: pick\ndepth: deep\n")
+    message = refused(capsys, export(tmp_path, f"agent={source}"))
+    assert f"agent: {source}/config.yaml: " in message
+    assert not list(tmp_path.glob("shipped/*"))
+
+
+def test_success_comes_from_an_evaluation_of_this_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    evaluation = evaluated(tmp_path, source)
+    assert export(tmp_path, f"agent={source}", f"evaluation={evaluation}", "failures=slow;odd") == 0
+    path = tmp_path / "shipped/pick.safetensors"
+    card = shipped.check(path, "pick")
+    assert card.success is not None
+    report = json.loads((evaluation / "report.json").read_text())
+    found = card.success
+    shown = {"mean": found.mean, "ci_low": found.ci_low, "ci_high": found.ci_high}
+    assert shown == report["success"] and found.num_episodes == 2
+    assert found.failures == ("2 of 2 runs: ran out of steps; `holding` did not hold",)
+    assert found.protocol == "habitat with alone.pick.steps=3"
+    assert found.command.startswith("tpsrl eval pick agent=pretrained protocol.alone.pick.steps=3")
+    page = path.with_suffix(".md").read_text()
+    assert (
+        "**0.0%** (0 of 2; 95% Wilson interval 0.0 to 65.8)" in page and "- slow\n- odd\n" in page
+    )
+    # What was exported once keeps its facts, and acting by it is acting by the same policy.
+    assert export(tmp_path, f"agent={path}", "machine=m") == 0
+    again = shipped.check(path, "pick")
+    assert (again.success, again.failures, again.machine) == (found, ("slow", "odd"), "m")
+    capsys.readouterr()
+    other = trained(tmp_path / "other", "pick", "full", seed=2)
+    message = refused(capsys, export(tmp_path, f"agent={other}", f"evaluation={evaluation}"))
+    assert f"evaluation: {evaluation} is of another policy" in message
+    # Taking the mean is another way to act, and has not been measured.
+    message = refused(
+        capsys, export(tmp_path, f"agent={path}", f"evaluation={evaluation}", "sample=false")
+    )
+    assert "is of another policy" in message
+    assert export(tmp_path, f"agent={path}", "sample=false") == 0
+    assert shipped.check(path, "pick").success is None
+
+
+def test_the_card_says_how_often_a_blinded_policy_succeeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    evaluation = evaluated(tmp_path, source)
+    message = refused(capsys, export(tmp_path, f"agent={source}", f"blind={evaluation}"))
+    assert "was shown its own sensors" in message
+    path = evaluation / "report.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"blind": ["depth", "laser"]}))
+    message = refused(capsys, export(tmp_path, f"agent={source}", f"evaluation={evaluation}"))
+    assert "is of a blinded policy; name it by blind=" in message
+    assert export(tmp_path, f"agent={source}", f"blind={evaluation}") == 0
+    shown = tmp_path / "shipped/pick.safetensors"
+    (found,) = shipped.check(shown, "pick").blind
+    assert found.sensors == ("depth", "laser") and found.num_episodes == 2 and found.mean == 0.0
+    assert "- depth and laser: 0.0% (0 of 2)" in shown.with_suffix(".md").read_text()
+    # Taking the mean is another way to act, and has not been measured.
+    assert export(tmp_path, f"agent={shown}", "sample=false") == 0
+    assert shipped.check(shown, "pick").blind == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"skill": "place"}, "is not of pick by itself"),
+        ({"split": "train"}, "is of split train, of the training"),
+        (
+            {"starts": None, "seed": 1000},
+            "is of seed 1000, by whose start states checkpoints are chosen",
+        ),
+        ({"learned": {}}, "is of another policy"),
+    ],
+)
+def test_figures_that_are_no_fair_ones_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    evaluation = evaluated(tmp_path, source)
+    path = evaluation / "report.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    code = export(tmp_path, f"agent={source}", f"evaluation={evaluation}")
+    assert message in refused(capsys, code)
+    assert not (tmp_path / "shipped").exists()
+
+
+def test_a_training_that_validated_on_a_seed_of_its_own_is_not_reported_on_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "pick", "full")
+    own = config.load(TrainingSettings, ["skill=pick", "validation_seed=0"])
+    (source / "config.yaml").write_text(config.to_yaml(own))
+    evaluation = evaluated(tmp_path, source)
+    path = evaluation / "report.json"
+    report = json.loads(path.read_text()) | {"starts": None, "seed": 0}
+    path.write_text(json.dumps(report))
+    words = f"agent={source}", f"evaluation={evaluation}"
+    message = refused(capsys, export(tmp_path, *words))
+    assert "is of seed 0, by whose" in message and "such as seed=1\n" in message
+    path.write_text(json.dumps(report | {"seed": 1}))
+    assert export(tmp_path, *words) == 0
+
+
+def test_a_policy_that_is_too_large_or_acts_otherwise_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = trained(tmp_path / "training", "pick")
+    message = refused(capsys, export(tmp_path, f"agent={source}", "tolerance=1e-9"))
+    assert "tolerance: in half precision a mean action of" in message
+    monkeypatch.setattr(shipped, "MOST_BYTES", 1000)
+    message = refused(capsys, export(tmp_path, f"agent={source}"))
+    assert "pick.safetensors: 0.0 MB, more than 0 MB" in message
+    assert not list(tmp_path.glob("shipped/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
+        (["pick"], "agent: name the folder of a training"),
+        (["pick", "agent=/proc/nowhere"], "agent: no checkpoint /proc/nowhere"),
+        (["place", "agent=pretrained"], "agent: no policy for place comes with tpsrl"),
+        (
+            ["pick", "agent=x", "evaluation=/proc/nowhere", "tolerance=-1"],
+            "tolerance: -1.0 is out of",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    code = cli.main(["export", *words, f"out={tmp_path}/out"])
+    assert message in refused(capsys, code)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_takes_the_mean_does_so_without_being_told(tmp_path: Path) -> None:
+    source = trained(tmp_path / "training", "pick")
+    assert learned.load("pick", source).sample
+    assert export(tmp_path, f"agent={source}", "sample=false") == 0
+    path = tmp_path / "shipped/pick.safetensors"
+    assert not learned.load("pick", path).sample and not shipped.check(path, "pick").sample
+    start = recorded()
+    drawn = {}
+    for agent, sample in ((path, None), (source, None), (path, False), (path, True)):
+        acting = LearnedPolicy("pick", agent, sample)
+        world = _world(start)
+        acting.begin(start.episode, start.goal, world)
+        drawn[agent, sample] = acting.act(world)
+    assert (drawn[path, None] == drawn[path, False]).all()
+    assert abs(drawn[path, None] - drawn[path, True]).max() > 0.05
+    assert abs(drawn[source, None] - drawn[path, True]).max() < 0.01
+
+
+def test_a_policy_can_be_made_to_stop_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "navigate")
+    words = [f"agent={source}", f"out={tmp_path}/out", "stop_shift=0.5"]
+    digest = learned.load("navigate", source).digest
+    for _ in range(2):  # the network that is kept in memory stays as it is
+        assert cli.main(["export", "navigate", *words]) == 0
+    assert learned.load("navigate", source).digest == digest
+    before = checkpoint.load(source / "checkpoints/best.safetensors", "policy")
+    after = checkpoint.load(tmp_path / "out/navigate.safetensors", "policy")
+    bias = "policy.action_head.mean.bias"
+    change = after.tensors[bias].float() - before.tensors[bias].float()
+    assert change[action.STOP].item() == pytest.approx(-0.5, abs=1e-3)
+    assert change[: action.STOP].abs().max().item() < 1e-3
+    assert learned.load("navigate", tmp_path / "out").digest != digest
+    pick = trained(tmp_path / "pick", "pick")
+    assert export(tmp_path, f"agent={pick}", "stop_shift=0.5") == 2
+    assert "stop_shift: pick has no stop action" in capsys.readouterr().err
+
+
+def _world(start: Any) -> Any:
+    from kinematic_home import PicturedHome
+
+    home = PicturedHome()
+    home.reset([0], [start.episode])
+    return home.state([0])
+
+
+def test_a_file_that_is_no_shipped_policy_is_told(tmp_path: Path) -> None:
+    made, deploy = policy("pick")
+    path = save(tmp_path / "pick.safetensors", made, deploy)
+    with pytest.raises(UserError, match="its weights are not in half precision"):
+        shipped.check(path, "pick")
+    exported = shipped.make("pick", path)
+    shipped.write(exported, tmp_path / "out")
+    good = tmp_path / "out/pick.safetensors"
+    with pytest.raises(UserError, match="good: it acts for pick, not for place"):
+        shipped.check(good, "place", "good")
+    with pytest.raises(UserError, match="skill: unknown value 'pikc'"):
+        shipped.check(good, "pikc")
+    cards: list[tuple[Any, str]] = [
+        (None, "card: must be a record"),
+        ({**exported.card.to_json(), "odd": 1}, "card: unknown value 'odd'"),
+        ({**exported.card.to_json(), "steps": -1}, "card: steps: must be an integer >= 0, got -1"),
+        ({**exported.card.to_json(), "sensors": ["arm"]}, "its card is of another policy"),
+    ]
+    for card, message in cards:
+        checkpoint.save(path, exported.tensors, {**exported.note, "card": card})
+        with pytest.raises(UserError, match=message):
+            shipped.check(path, "pick")
+    whole = good.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="pick is truncated or not a checkpoint"):
+        shipped.check(path, "pick", "pick")
+
+
+def test_a_card_comes_back_from_json() -> None:
+    made = Card(
+        "pick",
+        ("arm",),
+        (),
+        (64, 64),
+        True,
+        False,
+        "state",
+        10,
+        0.001,
+        5,
+        "0",
+        hours=2,
+        machine="a|b",
+    )
+    assert Card.from_json(json.loads(json.dumps(made.to_json()))) == made
+    page = markdown(made)
+    assert "| camera | head depth, 64 x 64 |" in page and "| machine | a\\|b |" in page
+    assert "takes the mean of its actions, one step after what it has seen" in page
+    near = markdown(dataclasses.replace(made, sight=1.5))
+    assert "64 x 64; beyond 1.5 m neither it nor the laser sees anything |" in near
+
+
+def test_weights_are_read_as_single_precision(tmp_path: Path) -> None:
+    exported = shipped.make("pick", trained(tmp_path, "pick"))
+    path = shipped.write(exported, tmp_path / "out")
+    network = learned.load("pick", path)
+    assert {weights.dtype for weights in network.policy.parameters()} == {torch.float32}

@@ -1,0 +1,32 @@
+"""What killed commands leave; `python -m benchmarks.kills` kills all of them 100 times."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fuzzing
+import pytest
+
+from benchmarks.kills import COMMANDS, SIGNALS, Tried
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[fuzzing.Server, Path]]:
+    folder = tmp_path_factory.mktemp("kills")
+    server = fuzzing.Server(folder)
+    yield server, folder
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("episodes", dict(zip(SIGNALS, (0.8, 0.6, 0.4, 0.5), strict=True))),
+        ("train_sync", {"SIGKILL": 0.8, "SIGINT to all": 0.4}),
+    ],
+)
+def test_a_killed_command_leaves_nothing_and_goes_on(
+    name: str, shares: dict[str, float], server: tuple[fuzzing.Server, Path]
+) -> None:
+    tried = Tried(COMMANDS[name], server[0], {}, server[1])
+    for signal, share in shares.items():
+        assert tried.kill(signal, share * tried.seconds, anew=False) == []

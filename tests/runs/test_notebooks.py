@@ -1,0 +1,35 @@
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "examples").rglob("*.ipynb"))
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+@pytest.mark.parametrize("name", names(NOTEBOOKS))
+def test_a_notebook_is_kept_without_its_outputs(name: str) -> None:
+    cells = nbformat.read(ROOT / name, as_version=4).cells
+    assert [c for c in cells if c.get("outputs") or c.get("execution_count")] == []
+
+
+@pytest.mark.parametrize("name", names(NOTEBOOKS))
+def test_a_notebook_runs_and_shows_a_picture(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel is a process of its own, which finds the packages by this.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / ".ipython"))
+    notebook = nbformat.read(ROOT / name, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    shown = [
+        kind for c in notebook.cells for o in c.get("outputs", ()) for kind in o.get("data", ())
+    ]
+    assert "image/png" in shown

@@ -1,0 +1,318 @@
+"""Every code block of the README, the docs and the examples is what it says that it is.
+
+The word after a fence decides what happens to its block: `python` is run, the blocks of a page in
+order and with the same names, as in a notebook, but those with a `__main__` guard each as a script
+of its own; `shell` is held against the command line, and run where that is cheap; `yaml`,
+`toml` and `json` are read; `text` is left alone. A block with a title (`python title="reach.py"`)
+is a file, which stands in the folder that the page's other blocks are run in.
+"""
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_policies
+import yaml
+
+from eval.settings import EvalSettings
+from skills import registry
+from tpsrl import cli, config
+from tpsrl.commands import train
+from tpsrl.errors import UserError
+from tpsrl.rl.policy import encoder_registry as encoders
+from tpsrl.rl.policy.settings import PolicySettings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in (
+        *sorted(ROOT.glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "examples").rglob("README.md")),
+    )
+]
+READERS: dict[str, Callable[[str], Any]] = {
+    "yaml": yaml.safe_load,
+    "toml": tomllib.loads,
+    "json": json.loads,
+}
+KINDS = ("python", "shell", "text", *READERS)
+CHEAP = ("plan", "doctor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block of a page; `line` is where its fence stands."""
+
+    page: str
+    line: int
+    kind: str
+    title: str | None
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: str, text: str) -> Iterator[Block]:
+    fence = re.compile(
+        r'^(?P<indent> *)```(?P<kind>[\w-]*)(?: title="(?P<title>[^"]+)")?\n'
+        r"(?P<text>.*?)^(?P=indent)```$",
+        re.MULTILINE | re.DOTALL,
+    )
+    for match in fence.finditer(text):
+        indent = match["indent"]
+        lines = (line.removeprefix(indent) for line in match["text"].splitlines(keepends=True))
+        number = text.count("\n", 0, match.start()) + 1
+        yield Block(page, number, match["kind"], match["title"], "".join(lines))
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page, (ROOT / page).read_text())]
+
+
+def pages_with(kind: str) -> list[str]:
+    return [page for page in PAGES if any(b.page == page and b.kind == kind for b in BLOCKS)]
+
+
+def of(page: str, kind: str) -> list[Block]:
+    return [b for b in BLOCKS if b.page == page and b.kind == kind and b.title is None]
+
+
+def trained(folder: Path, skill: str, *settings: str) -> None:
+    """What a training of a skill leaves in a folder, as far as a command line looks at it."""
+    words = [f"skill={skill}", f"out=out/train/{skill}", *settings]
+    path = folder / "out" / "train" / skill / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(config.to_yaml(config.load(train.TrainingSettings, words)))
+
+
+def cloned(folder: Path, skill: str) -> None:
+    """What a cloning and a distillation leave in a folder, as far as a training begins with it."""
+    for kind in ("clone", "distill"):
+        tiny_policies.trained(folder / "out" / kind / skill, skill, "fetch")
+
+
+def seeing(folder: Path, skill: str) -> None:
+    """What a training with a camera leaves, as far as a training takes its encoder."""
+    network = PolicySettings("nature_cnn", encoder_width=4, visual_width=8)
+    out = folder / "out" / "train" / skill
+    tiny_policies.trained(out, skill, network=network, depth=(64, 64))
+
+
+def evaluated(folder: Path, scenario: str) -> None:
+    """What an evaluation leaves, as far as a view of it looks at it."""
+    path = folder / "out" / scenario / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(config.to_yaml(config.load(EvalSettings, [f"scenario={scenario}"])))
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page's commands have registered, and modules that they have imported."""
+    monkeypatch.setenv(registry.VARIABLE, "")
+    monkeypatch.setenv(encoders.VARIABLE, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known, modules = (*registry.names(), *encoders.encoder_names()), set(sys.modules)
+    yield
+    for name in set(encoders.encoder_names()) - set(known):
+        encoders.unregister_encoder(name)
+    for name in set(registry.names()) - set(known):
+        registry.unregister(name)
+    for name in set(sys.modules) - modules:
+        if not getattr(sys.modules[name], "__file__", None) or "examples" in str(
+            sys.modules[name].__file__
+        ):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The folder of a reader who has come so far: what the pages speak of is there."""
+    for skill in ("navigate", "pick"):
+        trained(tmp_path, skill)
+    cloned(tmp_path, "pick")
+    seeing(tmp_path, "pointnav")
+    evaluated(tmp_path, "tidy_house")
+    shutil.copy(ROOT / "planner" / "domain.pddl", tmp_path / "FILE.pddl")
+    page = request.node.callspec.params["page"]
+    if page.startswith("examples/"):
+        shutil.copytree((ROOT / page).parent, tmp_path, dirs_exist_ok=True)
+    if example := re.fullmatch(r"docs/add_an?_(\w+)\.md", page):
+        # These pages are read in the folder of their example, beside which the others stand.
+        shutil.copytree(ROOT / "examples", tmp_path / "examples")
+        tmp_path = tmp_path / "examples" / example[1]
+        trained(tmp_path, "come_near", "skill_modules=come_near.py")
+        trained(tmp_path, "pointnav", "encoder_modules=coord_cnn.py")
+    for block in BLOCKS:
+        if block.page == page and block.title is not None:
+            path = tmp_path / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+    return tmp_path
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each line of a shell block, comments removed and continued lines joined."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            yield words
+
+
+def inline_commands(page: str) -> Iterator[list[str]]:
+    """What stands in a sentence as `tpsrl ...` and is more than the name of a command."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    for call in re.findall(r"`tpsrl ([^`]+)`", prose):
+        words = call.split()
+        placeholder = re.search(r"\.\.\.|\b[A-Z]{2,}\b", " ".join(w.split("=")[0] for w in words))
+        if not placeholder and not any(f"{name} ".startswith(f"{call} ") for name in cli.COMMANDS):
+            yield words
+
+
+def check_tpsrl(words: list[str]) -> None:
+    """Raises the `UserError` that the command would end with before it does anything."""
+    if {"-h", "--help", "-V", "--version"} & set(words):
+        assert cli.main(words) == 0
+        return
+    command, settings = cli.parse(words)
+    if words[0] in CHEAP:
+        # 1 is what a linter says that has found something.
+        assert command.run(settings) in ((0, 1) if "lint=true" in words else (0,))
+
+
+def check_make(words: list[str]) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = [word for word in words if "=" not in word]
+    assert all(f"\n{target}:" in makefile for target in targets), f"make {' '.join(targets)}"
+
+
+def check_pip(words: list[str]) -> None:
+    assert words[0] == "install"
+    files = [name for option, name in itertools.pairwise(words) if option in ("-c", "-r")]
+    assert all((ROOT / name).is_file() for name in files)
+
+
+def check_python(words: list[str]) -> None:
+    if words[0] == "-m":
+        module = Path(*words[1].split("."))
+        found = [ROOT / module.with_suffix(".py"), ROOT / module / "__main__.py"]
+        known = any(path.is_file() for path in found)
+        assert known or importlib.util.find_spec(words[1]) is not None, words[1]
+    else:
+        assert any((base / words[0]).is_file() for base in (Path.cwd(), ROOT)), words[0]
+
+
+def check_tool(words: list[str]) -> None:
+    """A tool that is installed beside this Python; what it is told is not looked at."""
+
+
+def check_torchrun(words: list[str]) -> None:
+    """Its own options are taken as they are; what it runs is a command of tpsrl's."""
+    what = words.index("-m")
+    assert all(word.startswith("--") for word in words[:what]) and words[what + 1] == "tpsrl"
+    check_tpsrl(words[what + 2 :])
+
+
+def check_sbatch(words: list[str]) -> None:
+    """As `check_torchrun`, of a script that comes with tpsrl and passes on what `train` is told."""
+    script = next(i for i, word in enumerate(words) if not word.startswith("--"))
+    assert (ROOT / words[script]).is_file(), words[script]
+    check_tpsrl(["train", *words[script + 1 :]])
+
+
+CHECKS: dict[str, Callable[[list[str]], None]] = {
+    "tpsrl": check_tpsrl,
+    "make": check_make,
+    "pip": check_pip,
+    "python": check_python,
+    "pre-commit": check_tool,
+    "pytest": check_tool,
+    "jupyter": check_tool,
+    "tensorboard": check_tool,
+    "git": check_tool,
+    "torchrun": check_torchrun,
+    "sbatch": check_sbatch,
+    "cd": check_tool,
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert len(re.findall(r"^ *```", text, re.M)) == 2 * len(list(blocks(page, text)))
+    unknown = [(b.where, b.kind) for b in BLOCKS if b.page == page and b.kind not in KINDS]
+    assert unknown == []
+
+
+def test_every_block_of_data_can_be_read() -> None:
+    for block in BLOCKS:
+        if block.kind in READERS:
+            READERS[block.kind](block.text)
+
+
+@pytest.mark.parametrize("page", pages_with("shell"))
+def test_every_command_of_a_page_is_one(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    for block in of(page, "shell"):
+        for program, *words in commands(block.text):
+            check = CHECKS.get(Path(program).name)
+            assert check is not None, f"{block.where}: {program} is no command that we know of"
+            check(words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_in_a_sentence_is_one(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    for words in inline_commands(page):
+        check_tpsrl(words)
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_the_python_of_a_page_runs(page: str, folder: Path) -> None:
+    found = [block.text for block in of(page, "python")]
+    scripts = [text for text in found if "__main__" in text]
+    cells = "\n".join(text for text in found if text not in scripts)
+    # The processes that a cell starts import the script, which must not run the cells again.
+    notebook = f"if __name__ == '__main__':\n    exec({cells!r}, globals())\n"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    for number, text in enumerate([*scripts, notebook]):
+        (folder / f"script_{number}.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, f"script_{number}.py"],
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+
+
+def test_a_block_is_found_with_its_kind_title_and_line() -> None:
+    text = '```python title="reach.py"\nx = 1\n```\n\n- or\n\n  ```shell\n  make test\n  ```\n'
+    assert list(blocks("page.md", text)) == [
+        Block("page.md", 1, "python", "reach.py", "x = 1\n"),
+        Block("page.md", 7, "shell", None, "make test\n"),
+    ]
+
+
+@pytest.mark.parametrize("line", ["tpsrl eval pikc", "tpsrl eval pick num_episode=3", "tpsrl evl"])
+def test_a_command_that_is_wrong_is_found(line: str) -> None:
+    (words,) = commands(f"{line}  # as the page says")
+    with pytest.raises(UserError, match="did you mean"):
+        check_tpsrl(words[1:])

@@ -1,0 +1,358 @@
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_vec_env import ToyVecEnvFactory
+
+from tpsrl.errors import UserError
+from tpsrl.rl.distributed.group import OthersLostError, reaching_others
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.supervision import FaultTolerance
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run import metrics
+from tpsrl.rl.run import trainer as trainers
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
+from tpsrl.runtime.processes import Terminated
+
+STEPS, ENVS = 8, 3
+SETTINGS = TrainSettings(
+    name="tiny",
+    steps=10 * STEPS * ENVS,
+    num_envs=ENVS,
+    num_steps=STEPS,
+    policy=PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8),
+    ppo=PPOSettings(epochs=2, minibatches=2),
+)
+TIMES = ("seconds", "samples_per_s", "time", "waits")  # what no two runs have in common
+
+
+class Silent:
+    """Remembers what it is told, and does something at a certain update."""
+
+    def __init__(self, at: int = -1, do: Any = None) -> None:
+        self.at, self.do = at, do
+        self.said: list[str] = []
+
+    def update(self, row: dict[str, Any]) -> None:
+        if row["update"] == self.at:
+            self.do()
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer:
+    options: dict[str, Any] = {
+        "settings": SETTINGS,
+        "schedule": TrainSchedule(validation_episodes=0),
+        "out": out,
+        "task": TrainTask(ToyVecEnvFactory()),
+        "watcher": watcher or Silent(),
+    }
+    torch.set_num_threads(1)
+    return Trainer(**(options | changes))
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in metrics.read(out)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The metrics of a whole training."""
+    out = tmp_path_factory.mktemp("whole")
+    whole = trainer(out)
+    assert whole.train() == ""
+    whole.close()
+    return rows(out)
+
+
+def test_every_rollout_has_a_record(uninterrupted: list[dict[str, Any]]) -> None:
+    assert [row["update"] for row in uninterrupted] == list(range(1, 11))
+    assert [row["steps"] for row in uninterrupted] == [24 * n for n in range(1, 11)]
+    last = uninterrupted[-1]
+    assert last["episodes"] > 0 and 0.0 <= last["success"] <= 1.0
+    for name in ("kl", "clip_fraction", "entropy", "entropy_coef", "explained_variance"):
+        assert isinstance(last["learner"][name], float)
+    rates = [row["learner"]["learning_rate"] for row in uninterrupted]
+    assert rates == sorted(rates, reverse=True) and rates[0] == 2.5e-4
+
+
+def test_what_is_tolerated_is_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    def noting(*args: Any, **others: Any) -> Any:
+        told.extend(a for a in args if isinstance(a, FaultTolerance))
+        return assemble(*args, **others)
+
+    monkeypatch.setattr(trainers, "assemble", noting)
+    trainer(tmp_path, settings=dataclasses.replace(SETTINGS, hang_s=7.0, max_failures=3)).close()
+    assert told == [FaultTolerance(hang_s=7.0, max_failures=3)]
+    assert told[0].launch_s == 300.0
+
+
+def test_what_is_collected_ahead_is_one_update_old(tmp_path: Path) -> None:
+    one = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, collector="overlap", steps=120))
+    one.train()
+    one.close()
+    learned = [row["learner"] for row in rows(tmp_path)]
+    ages = [found["age"] for found in learned]  # of steps in flight two updates
+    assert ages[0] == 0.0 and all(1.0 <= age <= 1.0 + ENVS / (ENVS * STEPS) for age in ages[1:])
+    assert learned[0]["correction"] == 1.0
+    assert all(found["correction"] != 1.0 for found in learned[1:])
+
+
+def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
+    one = trainer(tmp_path)
+    one.train()
+    one.close()
+    records = list(metrics.read(tmp_path))
+    for before, row in zip([{"seconds": 0.0}, *records], records, strict=False):
+        spent = row["seconds"] - before["seconds"]
+        assert sum(row["time"].values()) == pytest.approx(spent, abs=0.002)
+        assert row["time"].keys() >= {"simulation", "rendering", "inference", "learning", "waiting"}
+
+
+@pytest.mark.parametrize("stop", ["SIGTERM", "SIGINT"])
+def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], stop: str
+) -> None:
+    handler = signal.getsignal(getattr(signal, stop))
+    first = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, stop))))
+    assert first.train() == stop
+    first.close()
+    assert signal.getsignal(getattr(signal, stop)) == handler
+    assert len(rows(tmp_path)) == 4
+    second = trainer(tmp_path)
+    second.resume(load_latest(tmp_path))
+    assert second.train() == ""
+    second.close()
+    assert rows(tmp_path) == uninterrupted
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("SIGTERM", Terminated), ("SIGINT", KeyboardInterrupt), ("SIGUSR1", OthersLostError)],
+)
+def test_who_loses_the_others_and_was_told_to_end_as_they_were_ends_so(
+    tmp_path: Path, told: str, expected: type[BaseException]
+) -> None:
+    one = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, told))))
+
+    def lost(thing: Any) -> list[Any]:
+        if one.updates == 4:
+            with reaching_others("lost another rank"):
+                raise RuntimeError("connection closed by peer")
+        return [thing]
+
+    one.group.gather = lost  # type: ignore[method-assign]
+    with pytest.raises(expected):
+        one.train()
+    one.close()
+
+
+def test_sigusr1_saves_and_goes_on(tmp_path: Path, uninterrupted: list[dict[str, Any]]) -> None:
+    watcher = Silent(4, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    one = trainer(tmp_path, watcher)
+    steps = []
+    save = one.save
+
+    def noted() -> None:
+        steps.append(one.updates)
+        save()
+
+    one.save = noted  # type: ignore[method-assign]
+    assert one.train() == ""
+    one.close()
+    assert steps == [4, 10]
+    assert any("saved" in text for text in watcher.said)
+    assert rows(tmp_path) == uninterrupted
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_trainer import TrainSchedule, Silent, ToyVecEnvFactory, trainer
+out = Path(sys.argv[1])
+one = trainer(
+    out,
+    schedule=TrainSchedule(validation_episodes=0, checkpoint_minutes=0.0),
+)
+if __name__ == "__main__":
+    one.train()
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was killed after its first checkpoint."""
+    folder = tmp_path_factory.mktemp("killed")
+    script, out = folder / "train.py", folder / "out"
+    script.write_text(textwrap.dedent(SCRIPT.format(path=[*map(str, Path(__file__).parents[:2])])))
+    process = subprocess.Popen([sys.executable, str(script), str(out)])
+    latest = out / "checkpoints" / "latest.safetensors"
+    while not latest.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    with (out / metrics.METRICS).open("a") as file:
+        file.write('{"update": 11, "st')  # a line that was being written
+    return out
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_training_that_is_killed_goes_on_bit_for_bit(
+    tmp_path: Path, killed: Path, uninterrupted: list[dict[str, Any]], processes: int
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(killed, out)
+    second = trainer(out, processes=processes)
+    checkpoint = load_latest(out)
+    assert checkpoint.get("updates", int) >= 1
+    second.resume(checkpoint)
+    second.train()
+    second.close()
+    assert rows(out) == uninterrupted
+
+
+def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
+    count = 4
+    one = trainer(
+        tmp_path,
+        schedule=TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=count),
+        task=TrainTask(
+            ToyVecEnvFactory(),
+            lambda starts: SerialEnvPool(ToyVecEnvFactory(order=(*starts,), stride=count), count),
+        ),
+    )
+    one.train()
+    one.close()
+    results = [row["validation"] for row in rows(tmp_path) if "validation" in row]
+    assert len(results) == 5
+    assert all(result["episodes"] == count for result in results)
+    best = max(results, key=lambda r: (r["success"], r["return"]))
+    found = json.loads(json.dumps(load_latest(tmp_path).get("best", dict)))
+    assert (found["success"], found["return"]) == (best["success"], best["return"])
+    assert (
+        tmp_path / "checkpoints" / "best.safetensors"
+    ).stat().st_size < one.latest.stat().st_size
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])  # of five validations, the last is after all steps
+def test_a_training_that_is_stopped_in_a_validation_goes_on_with_it(
+    tmp_path: Path, at: int
+) -> None:
+    made: list[int] = []
+
+    def make(starts: Sequence[int]) -> SerialEnvPool:
+        made.append(len(starts))
+        if len(made) == stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return SerialEnvPool(ToyVecEnvFactory(order=(*starts,), stride=4), 4)
+
+    options: dict[str, Any] = {
+        "schedule": TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=4),
+        "task": TrainTask(ToyVecEnvFactory(), make),
+    }
+    stop_at = 0
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    whole.close()
+    made, stop_at = [], at
+    first = trainer(tmp_path / "parts", **options)
+    assert first.train() == "SIGTERM"
+    first.close()
+    assert len(made) == at
+    assert len(rows(tmp_path / "parts")) == 2 * at - 1
+    second = trainer(tmp_path / "parts", **options)
+    second.resume(load_latest(tmp_path / "parts"))
+    assert second.train() == ""
+    second.close()
+    assert len(made) == 5 + 1
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("bad", [(2,), (0, 1, 2)])
+def test_homes_that_fail_in_a_validation_do_not_end_the_training(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]], bad: tuple[int, ...]
+) -> None:
+    made: list[tuple[int, ...]] = []
+
+    def make(starts: Sequence[int]) -> SerialEnvPool:
+        made.append(tuple(starts))
+        size = len(starts)
+        return SerialEnvPool(ToyVecEnvFactory("raise", order=made[-1], stride=size, bad=bad), size)
+
+    options: dict[str, Any] = {
+        "schedule": TrainSchedule(validate_every=5 * STEPS * ENVS, validation_episodes=4),
+        "task": TrainTask(ToyVecEnvFactory(), make),
+    }
+    watcher = Silent(5, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    first = trainer(tmp_path, watcher, **options)
+    assert first.train() == "SIGTERM"
+    first.close()
+    assert sum("is left out" in line for line in watcher.said) == len(bad)
+    made.clear()
+    second = trainer(tmp_path, **options)
+    second.resume(load_latest(tmp_path))
+    assert second.train() == ""
+    second.close()
+    records = rows(tmp_path)
+    if len(bad) == 1:
+        assert made == [(0, 1, 3)]  # as the checkpoint says
+        found = [row.pop("validation")["lost"] for row in records if "validation" in row]
+        assert found == [{"count": 1, "starts": [2]}] * 2
+    else:
+        name = "validation_given_up"
+        found = [row.pop(name)["lost"] for row in records if name in row]
+        assert [set(lost["starts"]) >= set(bad) for lost in found] == [True, True]
+        assert watcher.said[-1].startswith("validation given up: ")
+    assert records == uninterrupted
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    one = trainer(tmp_path)
+    one.train()
+    one.close()
+    found = load_latest(tmp_path)
+    wider = PolicySettings(encoder="state", lstm_layers=1, lstm_width=16)
+    others = {
+        "of another network": dataclasses.replace(SETTINGS, policy=wider),
+        "num_envs: 4, but the checkpoint has 3": dataclasses.replace(SETTINGS, num_envs=4),
+    }
+    for problem, settings in others.items():
+        other = trainer(tmp_path / "other", settings=settings)
+        with pytest.raises(UserError, match=problem):
+            other.resume(found)
+        other.close()
+    with pytest.raises(UserError, match="no checkpoint"):
+        load_latest(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("command", ["train", "bench train"])
+def test_the_help_of_training_comes_without_torch(command: str) -> None:
+    code = (
+        "import sys; from tpsrl import cli; "
+        f"assert cli.main({[*command.split(), '--help']!r}) == 0; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"usage: tpsrl {command}" in done.stdout

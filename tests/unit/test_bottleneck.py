@@ -1,0 +1,145 @@
+"""The encoders of the DD-PPO paper, held against the published networks, and their ChannelNorm."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tpsrl import cli
+from tpsrl.rl.policy.bottleneck import ResNet50, SeResNeXt50, SeResNeXt101
+from tpsrl.rl.policy.channel_norm import ChannelNorm
+from tpsrl.rl.policy.encoder_registry import make_encoder
+from tpsrl.rl.policy.settings import ENCODER_NAMES
+
+DOCS = Path(__file__).parents[2] / "docs"
+KINDS = {"resnet50": ResNet50, "se_resnext50": SeResNeXt50, "se_resnext101": SeResNeXt101}
+# Without the layer that classifies: torchvision's ResNet-50, timm's SE-ResNeXt 32 x 4d.
+PUBLISHED = {"resnet50": 23_508_032, "se_resnext50": 25_510_896, "se_resnext101": 46_906_416}
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_at_whole_width_there_are_as_many_parameters_as_published(name: str) -> None:
+    with torch.device("meta"):
+        made = KINDS[name](64, (3, 64, 64), 8)
+    assert count(made.body) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("side", "compressed"), [(64, (1024, 1)), (128, (512, 4)), (256, (128, 16))]
+)
+def test_the_last_map_is_brought_down_to_about_two_thousand_numbers(
+    name: str, side: int, compressed: tuple[int, int]
+) -> None:
+    with torch.device("meta"):
+        made = make_encoder(name, 32, {"depth": (side, side)}, 512)
+        assert made is not None
+        vectors = made(torch.empty(2, side, side))
+        image = torch.nn.functional.avg_pool2d(torch.empty(2, 1, side, side), 2)
+        last = made.body(image)
+    assert vectors.shape == (2, 512)
+    assert last.shape == (2, 1024, side // 64, side // 64)
+    channels, pixels = compressed
+    assert made.head.compress(last).shape[1] == channels
+    assert made.head.linear.in_features == channels * pixels <= 2048
+
+
+def test_the_layers_are_half_as_wide_in_as_many_groups_as_keep_a_groups_width() -> None:
+    made = SeResNeXt50(32, (64, 64), 8)
+    inner = [m for m in made.body.modules() if isinstance(m, nn.Conv2d) and m.kernel_size[0] == 3]
+    assert [conv.groups for conv in inner] == [16] * 16
+    assert [conv.out_channels for conv in inner[::3]] == [64, 128, 128, 256, 256, 512]
+    assert {conv.out_channels // conv.groups for conv in inner[:3]} == {4}
+    plain = ResNet50(32, (64, 64), 8)
+    assert {m.groups for m in plain.body.modules() if isinstance(m, nn.Conv2d)} == {1}
+    assert {m.num_groups for m in plain.body.modules() if isinstance(m, nn.GroupNorm)} == {16}
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in (*made.modules(), *plain.modules()))
+
+
+def test_a_picture_is_averaged_over_two_by_two_pixels_first() -> None:
+    made = ResNet50(4, (64, 64), 8)
+    blocks = torch.rand(2, 32, 32)
+    checks = torch.tensor([[0.1, -0.1], [-0.1, 0.1]]).repeat(32, 32)
+    whole = blocks.repeat_interleave(2, 1).repeat_interleave(2, 2)
+    torch.testing.assert_close(made(whole), made(whole + checks), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [1, 6, 7])
+def test_a_width_that_groups_do_not_divide_has_fewer_of_them(width: int) -> None:
+    assert SeResNeXt50(width, (32, 32), 8)(torch.rand(2, 32, 32)).shape == (2, 8)
+
+
+def test_colour_is_normalised_and_depth_is_not() -> None:
+    assert ResNet50(4, (32, 32), 8).norm is None
+    made = ResNet50(4, (4, 32, 32), 8)
+    pictures = torch.rand(6, 4, 32, 32) * torch.tensor([255.0, 255.0, 255.0, 1.0])[:, None, None]
+    for _ in range(2):
+        made(pictures).sum().backward()
+    assert int(made.norm.pictures) == 12
+    shown = made.norm.eval()(nn.functional.avg_pool2d(pictures, 2))
+    torch.testing.assert_close(shown.mean((0, 2, 3)), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(shown.std((0, 2, 3)), torch.ones(4), atol=0.01, rtol=0)
+
+
+def batches() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [3.0 * torch.rand(n, 3, 4, 5) + n for n in (4, 1, 7)]
+
+
+def test_batch_by_batch_the_moments_are_those_of_all_pixels() -> None:
+    norm, seen = ChannelNorm(3), batches()
+    for batch in seen:
+        norm(batch)
+    variance, mean = torch.var_mean(torch.cat(seen), (0, 2, 3), correction=0)
+    torch.testing.assert_close(norm.mean, mean)
+    torch.testing.assert_close(norm.variance, variance)
+    assert int(norm.pictures) == 12
+
+
+def test_only_a_learners_pass_moves_the_moments_and_it_is_shown_those_of_before() -> None:
+    norm, (first, second, _) = ChannelNorm(3), batches()
+    assert torch.equal(norm(first), first)
+    before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
+    with torch.no_grad():
+        acted = norm(second)
+    with torch.inference_mode():
+        norm(second)
+    norm.eval()(second)
+    assert all(torch.equal(norm.state_dict()[name], tensor) for name, tensor in before.items())
+    learned = norm.train()(second.clone().requires_grad_())
+    assert torch.equal(learned, acted)
+    learned.sum().backward()
+    assert not torch.equal(norm.mean, before["mean"])
+
+
+def test_the_moments_are_state_and_survive_half_precision() -> None:
+    norm, other = ChannelNorm(3), ChannelNorm(3)
+    for batch in batches():
+        norm(batch)
+    norm.pictures += 10_000_000
+    state = norm.state_dict()
+    half = {k: t.half() if t.is_floating_point() else t for k, t in state.items()}
+    other.load_state_dict(half)
+    assert int(other.pictures) == 10_000_012
+    torch.testing.assert_close(other.mean, norm.mean, rtol=1e-3, atol=0)
+
+
+def test_a_channel_that_never_varies_stays_finite() -> None:
+    norm = ChannelNorm(3)
+    for _ in range(2):
+        norm(torch.full((2, 3, 4, 4), 0.5))
+    assert torch.equal(norm.eval()(torch.full((1, 3, 4, 4), 0.5)), torch.zeros(1, 3, 4, 4))
+
+
+def test_help_and_docs_name_every_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "pointnav", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    pages = [(DOCS / page).read_text() for page in ("add_an_encoder.md", "training.md")]
+    for name in ENCODER_NAMES:
+        assert name in shown
+        assert all(f"`{name}`" in page for page in pages)
