@@ -15,11 +15,14 @@ from tpsrl.rl.distributed import group as groups
 from tpsrl.rl.distributed.group import Group
 
 _LIMIT_S = 120.0
+# Imported once, by the process that all ranks are forked from.
+_IMPORTED = ["tpsrl.rl.distributed.group", "tpsrl.rl.run.trainer", "tpsrl.rl.run.assembly"]
 
 
 def run(count: int, work: Callable[..., Any], folder: Path, *args: Any) -> list[Any]:
     """What `work(group, *args)` gives on each of so many ranks; it can be pickled."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
     port = _free_port()
     processes = [
         context.Process(target=_rank, args=(rank, count, port, work, folder, args))

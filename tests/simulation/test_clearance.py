@@ -50,17 +50,22 @@ def points(simulator: MujocoSimulator) -> np.ndarray:
     ])  # fmt: skip
 
 
-def surface(kind: int, size: np.ndarray) -> np.ndarray:
-    """Points on the surface of a box or cylinder, in its own frame."""
-    if kind == mujoco.mjtGeom.mjGEOM_BOX:
-        lines = [np.linspace(-s, s, max(2, math.ceil(2 * s / STEP_M))) for s in size]
-        faces = []
-        for axis in range(3):
-            rest = [lines[k] for k in range(3) if k != axis]
-            u, v = (grid.ravel() for grid in np.meshgrid(*rest))
-            for side in (-size[axis], size[axis]):
-                faces.append(np.insert(np.column_stack([u, v]), axis, side, axis=1))
-        return np.concatenate(faces)
+def to_box(size: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Distances (n,) of places (n, 3) in a box's frame to the nearest sample of its faces.
+
+    The samples of a face are a grid, on which the nearest has the nearest coordinate on each axis.
+    """
+    lines = [np.linspace(-s, s, max(2, math.ceil(2 * s / STEP_M))) for s in size]
+    along = np.array([
+        np.abs(line[:, None] - places[:, axis]).min(axis=0) for axis, line in enumerate(lines)
+    ])  # fmt: skip
+    to_face = np.abs(np.abs(places.T) - size[:, None])
+    faces = [np.where(np.eye(3, dtype=bool)[axis, :, None], to_face, along) for axis in range(3)]
+    return np.linalg.norm(faces, axis=1).min(axis=0)
+
+
+def to_cylinder(size: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Distances (n,) of places (n, 3) in a cylinder's frame to samples of its surface."""
     radius, half = size[0], size[1]
     angles = np.arange(0.0, 2 * math.pi, STEP_M / radius)
     heights = np.linspace(-half, half, max(2, math.ceil(2 * half / STEP_M)))
@@ -70,7 +75,8 @@ def surface(kind: int, size: np.ndarray) -> np.ndarray:
     a, r = (grid.ravel() for grid in np.meshgrid(angles, radii))
     for end in (-half, half):
         parts.append(np.column_stack([r * np.cos(a), r * np.sin(a), np.full_like(a, end)]))
-    return np.concatenate(parts)
+    samples = np.concatenate(parts)
+    return np.array([np.linalg.norm(samples - place, axis=1).min() for place in places])
 
 
 def by_samples(simulator: MujocoSimulator) -> np.ndarray:
@@ -90,9 +96,9 @@ def by_samples(simulator: MujocoSimulator) -> np.ndarray:
         reach = model.geom_rbound[geom] + CLEARANCE_RANGE_M
         if np.linalg.norm(where - centre, axis=1).min() > reach:
             continue
-        samples = centre + surface(model.geom_type[geom], model.geom_size[geom]) @ turn.T
-        for row, point in enumerate(where):
-            found[row] = min(found[row], float(np.linalg.norm(samples - point, axis=1).min()))
+        is_box = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_BOX
+        distance = to_box if is_box else to_cylinder
+        found = np.minimum(found, distance(model.geom_size[geom], (where - centre) @ turn))
     return found
 
 

@@ -140,15 +140,16 @@ def test_an_adapted_rate_stays_in_its_bounds() -> None:
     assert adapted(4.9, 0.0, 0.01, (1.0, 5.0), True) == 5.0
 
 
+@pytest.mark.slow
 def test_the_rate_settles_where_updates_have_the_desired_kl() -> None:
     """From a rate that moves the policy too far, and from one that hardly moves it."""
     for first in (0.2, 1e-6):
-        rollout, policy, driver = collected(size=200, num_envs=8)
+        rollout, policy, driver = collected(size=100, num_envs=8)
         settings = PPOSettings(
             learning_rate=first, schedule="adaptive", rate_max=1.0, rate_min=1e-7, epochs=2
         )
         ppo, kls = PPO(policy, settings), []
-        for _ in range(50):
+        for _ in range(40):
             kls.append(ppo.update(rollout)["kl"])
             rollout.begin()
             driver.collect(rollout)
