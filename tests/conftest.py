@@ -1,11 +1,14 @@
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from kinematic_home import make_episode
 
 import tpsrl.sim
 from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import save_episodes
 
 
 def pytest_configure() -> None:
@@ -34,3 +37,11 @@ def simulator() -> Iterator[Simulator]:
     simulator = tpsrl.sim.make(slots=12)
     yield simulator
     simulator.close()
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """A file of three episodes, for `fake_evaluation`."""
+    path = tmp_path / "data.jsonl.gz"
+    save_episodes(path, [make_episode(2, 1, id=f"test/{i}") for i in range(3)])
+    return path

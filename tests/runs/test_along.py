@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_trainer import SETTINGS, Silent
+from toy_training import SETTINGS, Silent
 
 from skills.core import sensors
 from skills.demos import store

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_trainer import Silent, rows
 from tiny_policies import policy as untrained
 from tiny_policies import save
+from toy_training import Silent, rows
 
 from skills.core.inputs import PolicyInputs
 from skills.envs.environment import SkillEnv

@@ -3,7 +3,6 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import kinematic_home as fake
 import numpy as np
 import pytest
 import yaml
+from fake_evaluation import Fake, Refusing, quiet, settings
 from rich.console import Console
 
 from eval.analysing.bounds import encode
@@ -20,7 +20,7 @@ from eval.analysing.schema import ViewBlocked
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
 from eval.running import agents, episodes, film, reports, view
-from eval.running.evaluator import EpisodeJob, evaluate, run_episode
+from eval.running.evaluator import EpisodeJob, evaluate
 from eval.running.several import evaluate_skills
 from eval.settings import EvalSettings, SkillSettings, SkillsSettings
 from planner.execution.executor import Executor
@@ -38,25 +38,6 @@ from tpsrl.world.generator import Source
 from tpsrl.world.scenarios import load_scenario
 
 
-@dataclasses.dataclass(frozen=True)
-class Fake:
-    """Builds workers with a home without physics; in odd episodes the robot places beside goals."""
-
-    settings: EvalSettings
-
-    def __call__(self) -> Callable[[EpisodeJob], EpisodeResult]:
-        return self.work
-
-    def work(self, job: EpisodeJob) -> EpisodeResult:
-        odd = int(job.episode.id[-1]) % 2 == 1
-        policies = {
-            "navigate": fake.Drive(),
-            "pick": fake.Grab(),
-            "place": fake.Put(offset_m=1.0 if odd else 0.0),
-        }
-        return run_episode(self.settings, fake.PicturedHome(), policies, fake.Fold(), job)
-
-
 class Dying(Fake):
     """A worker whose process is killed in its second episode."""
 
@@ -64,32 +45,6 @@ class Dying(Fake):
         if job.episode.id == "test/1":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().work(job)
-
-
-class Refusing(Fake):
-    """A worker that finds its second episode invalid."""
-
-    def work(self, job: EpisodeJob) -> EpisodeResult:
-        if job.episode.id == "test/1":
-            raise UserError("episode test/1: object 3 overlaps the sofa")
-        return super().work(job)
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    path = tmp_path / "data.jsonl.gz"
-    save_episodes(path, [fake.make_episode(2, 1, id=f"test/{i}") for i in range(3)])
-    return path
-
-
-def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
-    # What is run for an analysis is another factory's, see tests/runs/test_analysis.py.
-    fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "analysis_episodes=0"]
-    return config.load(EvalSettings, [*fixed, *overrides])
-
-
-def quiet() -> Console:
-    return Console(quiet=True)
 
 
 def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import kinematic_home as fake
 import pytest
+from fake_evaluation import Fake, Refusing, quiet, settings
 from rich.console import Console
-from test_evaluator import Fake, Refusing, quiet, settings
 from test_pool import gone
 
 from eval.analysing.results import EpisodeResult

@@ -7,68 +7,24 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from toy_training import ENVS, SETTINGS, STEPS, Silent, rows, trainer
 from toy_vec_env import ToyVecEnvFactory
 
 from tpsrl.errors import UserError
 from tpsrl.rl.distributed.group import OthersLostError, reaching_others
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
-from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import metrics
 from tpsrl.rl.run import trainer as trainers
 from tpsrl.rl.run.assembly import assemble
-from tpsrl.rl.run.settings import TrainSettings
-from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
+from tpsrl.rl.run.trainer import TrainSchedule, TrainTask, load_latest
 from tpsrl.runtime.processes import Terminated
-
-STEPS, ENVS = 8, 3
-SETTINGS = TrainSettings(
-    name="tiny",
-    steps=10 * STEPS * ENVS,
-    num_envs=ENVS,
-    num_steps=STEPS,
-    policy=PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8),
-    ppo=PPOSettings(epochs=2, minibatches=2),
-)
-TIMES = ("seconds", "samples_per_s", "time", "waits")  # what no two runs have in common
-
-
-class Silent:
-    """Remembers what it is told, and does something at a certain update."""
-
-    def __init__(self, at: int = -1, do: Any = None) -> None:
-        self.at, self.do = at, do
-        self.said: list[str] = []
-
-    def update(self, row: dict[str, Any]) -> None:
-        if row["update"] == self.at:
-            self.do()
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
-def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer:
-    options: dict[str, Any] = {
-        "settings": SETTINGS,
-        "schedule": TrainSchedule(validation_episodes=0),
-        "out": out,
-        "task": TrainTask(ToyVecEnvFactory()),
-        "watcher": watcher or Silent(),
-    }
-    torch.set_num_threads(1)
-    return Trainer(**(options | changes))
-
-
-def rows(out: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k not in TIMES} for row in metrics.read(out)]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +145,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_trainer import TrainSchedule, Silent, ToyVecEnvFactory, trainer
+from toy_training import Silent, TrainSchedule, trainer
 out = Path(sys.argv[1])
 one = trainer(
     out,
@@ -205,7 +161,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training that was killed after its first checkpoint."""
     folder = tmp_path_factory.mktemp("killed")
     script, out = folder / "train.py", folder / "out"
-    script.write_text(textwrap.dedent(SCRIPT.format(path=[*map(str, Path(__file__).parents[:2])])))
+    script.write_text(textwrap.dedent(SCRIPT.format(path=[str(Path(__file__).parents[1])])))
     process = subprocess.Popen([sys.executable, str(script), str(out)])
     latest = out / "checkpoints" / "latest.safetensors"
     while not latest.exists() and process.poll() is None:
@@ -255,38 +211,49 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
     ).stat().st_size < one.latest.stat().st_size
 
 
+def validated(make: Callable[[Sequence[int]], SerialEnvPool]) -> dict[str, Any]:
+    """Options of a training with five validations."""
+    schedule = TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=4)
+    return {"schedule": schedule, "task": TrainTask(ToyVecEnvFactory(), make)}
+
+
+def validation_pool(starts: Sequence[int]) -> SerialEnvPool:
+    return SerialEnvPool(ToyVecEnvFactory(order=(*starts,), stride=4), 4)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The metrics of a training whose validations were not disturbed."""
+    out = tmp_path_factory.mktemp("validated")
+    one = trainer(out, **validated(validation_pool))
+    one.train()
+    one.close()
+    return rows(out)
+
+
 @pytest.mark.parametrize("at", [1, 3, 5])  # of five validations, the last is after all steps
 def test_a_training_that_is_stopped_in_a_validation_goes_on_with_it(
-    tmp_path: Path, at: int
+    tmp_path: Path, whole: list[dict[str, Any]], at: int
 ) -> None:
     made: list[int] = []
 
     def make(starts: Sequence[int]) -> SerialEnvPool:
         made.append(len(starts))
-        if len(made) == stop_at:
+        if len(made) == at:
             os.kill(os.getpid(), signal.SIGTERM)
-        return SerialEnvPool(ToyVecEnvFactory(order=(*starts,), stride=4), 4)
+        return validation_pool(starts)
 
-    options: dict[str, Any] = {
-        "schedule": TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=4),
-        "task": TrainTask(ToyVecEnvFactory(), make),
-    }
-    stop_at = 0
-    whole = trainer(tmp_path / "whole", **options)
-    whole.train()
-    whole.close()
-    made, stop_at = [], at
-    first = trainer(tmp_path / "parts", **options)
+    first = trainer(tmp_path, **validated(make))
     assert first.train() == "SIGTERM"
     first.close()
     assert len(made) == at
-    assert len(rows(tmp_path / "parts")) == 2 * at - 1
-    second = trainer(tmp_path / "parts", **options)
-    second.resume(load_latest(tmp_path / "parts"))
+    assert len(rows(tmp_path)) == 2 * at - 1
+    second = trainer(tmp_path, **validated(make))
+    second.resume(load_latest(tmp_path))
     assert second.train() == ""
     second.close()
     assert len(made) == 5 + 1
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert rows(tmp_path) == whole
 
 
 @pytest.mark.parametrize("bad", [(2,), (0, 1, 2)])

@@ -2,7 +2,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 import tpsrl.sim
 from eval.running.warmup import lead_the_cup_back, one_object_episode, plan_around_a_pole

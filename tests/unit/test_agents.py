@@ -5,8 +5,8 @@ from typing import Any
 import kinematic_home as fake
 import numpy as np
 import pytest
+from fake_evaluation import Fake, quiet, settings
 from rich.console import Console
-from test_evaluator import Fake, dataset, quiet, settings
 
 from eval.analysing import interactions
 from eval.analysing.bounds import encode
@@ -31,8 +31,6 @@ from skills.policies.in_turn import GoThere
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as layout
-
-__all__ = ["dataset"]  # a fixture
 
 NAMES = config.preset_names("agent")
 NAVIGATION = ("nav", "nav_to_receptacle", "nav_to_receptacle_by_name")

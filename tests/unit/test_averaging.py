@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_trainer import ENVS, SETTINGS, STEPS, Silent, trainer
+from toy_training import ENVS, SETTINGS, STEPS, Silent, trainer
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
@@ -59,6 +59,7 @@ def test_what_is_not_learned_is_that_of_the_end() -> None:
     assert mean_of(average) == pytest.approx(6.0)
 
 
+@pytest.mark.slow
 def test_the_policy_that_is_kept_has_the_mean_of_the_weights(tmp_path: Path) -> None:
     one = trainer(tmp_path, settings=dataclasses.replace(AVERAGED, average_steps=10**9))
     seen = []
@@ -82,6 +83,7 @@ def test_the_policy_that_is_kept_has_the_mean_of_the_weights(tmp_path: Path) -> 
     assert any(not torch.equal(kept[name], last[name]) for name in seen[0])
 
 
+@pytest.mark.slow
 def test_an_average_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole", settings=AVERAGED)
     whole.train()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_trainer import SETTINGS
+from toy_training import SETTINGS
 
 from skills.envs.environment import SkillEnv
 from tpsrl.errors import UserError

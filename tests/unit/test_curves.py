@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from rich.console import Console
-from test_trainer import trainer
+from toy_training import trainer
 
 from tpsrl.rl.run import curves, watch
 from tpsrl.rl.run.curves import CURVE, Curve

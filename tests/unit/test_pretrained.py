@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_evaluation import Fake, quiet
+from fake_evaluation import settings as scenario_settings
 from full_report import full_report
 from msgspec import structs
 from rich.console import Console
-from test_evaluator import Fake, dataset, quiet
-from test_evaluator import settings as scenario_settings
 from test_several import skill_report
 from test_skill_evaluator import recorded
 from tiny_policies import Acting, trained
@@ -32,8 +32,6 @@ from tpsrl.commands.training_task import load_teacher
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings
-
-__all__ = ["dataset"]  # a fixture
 
 OURS = pretrained.names()
 TAUGHT = [name for name in registry.names() if registry.get(name).teacher is not None]

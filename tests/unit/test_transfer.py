@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny_policies
 import torch
-from test_trainer import SETTINGS, Silent, rows, trainer
+from toy_training import SETTINGS, Silent, rows, trainer
 from toy_vec_env import SPEC, ToyVecEnv, ToyVecEnvFactory
 
 from tpsrl import cli, config

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_trainer import SETTINGS, Silent, rows, trainer
+from toy_training import SETTINGS, Silent, rows, trainer
 from toy_vec_env import SPEC
 
 from skills import registry
