@@ -98,9 +98,10 @@ def test_ranks_end_with_the_command_that_began_them(tmp_path: Path) -> None:
         assert {path: path.read_bytes() for path in before} == before
         rows = metrics.read_text().splitlines()
         steps = json.loads(rows[-1])["steps"] + 2 * ROLLOUT
-        going_on = [*command, "resume=auto", f"preset.steps={steps}"]
+        going_on = ["tpsrl", "train", "resume=out", f"preset.steps={steps}"]
         done = subprocess.run(going_on, cwd=tmp_path, env=env, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert "on each of 2 ranks" in done.stdout
     numbers = [json.loads(row)["update"] for row in metrics.read_text().splitlines()]
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= len(rows)
 

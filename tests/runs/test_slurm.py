@@ -233,16 +233,20 @@ def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatc
         train.resumed(["skill=pick"])
 
 
-@pytest.mark.parametrize(
-    ("launcher", "machines"), [("srun", ()), ("torchrun", ("--nodes=2", "--ntasks-per-node=1"))]
-)
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
 def test_a_job_near_its_time_limit_saves_is_put_back_and_goes_on(
-    tmp_path: Path, launcher: str, machines: tuple[str, ...]
+    tmp_path: Path, launcher: str
 ) -> None:
     metrics = tmp_path / "out/train/navigate/metrics.jsonl"
     planned = 100 * ROLLOUT
-    options = machines or ("--nodes=1", "--ntasks-per-node=2")
-    command = ["sbatch", *options, str(SCRIPT), *TINY, f"preset.steps={planned}"]
+    command = [
+        "sbatch",
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        str(SCRIPT),
+        *TINY,
+        f"preset.steps={planned}",
+    ]
     with fake_slurm.installed(tmp_path) as env, (tmp_path / "log").open("w") as log:
         env["LAUNCHER"] = launcher
         job = subprocess.Popen(

@@ -46,6 +46,23 @@ def chained() -> EpisodeRecording:
     return found
 
 
+@pytest.fixture(scope="module")
+def skill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation of a skill."""
+    out = tmp_path_factory.mktemp("skill")
+    words = [*_SKILL, "num_episodes=2", "processes=1", f"out={out}"]
+    evaluate_skill(config.load(SkillSettings, words))
+    return out
+
+
+@pytest.fixture(scope="module")
+def scenario_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation of a scenario."""
+    out = tmp_path_factory.mktemp("scenario")
+    evaluate(config.load(EvalSettings, [*_SCENARIO, "episode=2", f"out={out}"]))
+    return out
+
+
 @pytest.fixture
 def server() -> Iterator[viser.ViserServer]:
     # Port 0 is any that is free.
@@ -55,12 +72,10 @@ def server() -> Iterator[viser.ViserServer]:
 
 
 def test_a_recording_of_a_skill_is_its_evaluation(
-    alone: list[EpisodeRecording], tmp_path: Path
+    alone: list[EpisodeRecording], skill_folder: Path
 ) -> None:
-    settings = config.load(SkillSettings, [*_SKILL, "num_episodes=2", f"out={tmp_path}"])
-    evaluate_skill(settings)
     scripted, zero = alone
-    second = json.loads((tmp_path / "episodes.jsonl").read_text().splitlines()[1])
+    second = json.loads((skill_folder / "episodes.jsonl").read_text().splitlines()[1])
     assert (scripted.episode.id, len(scripted.moments) - 1) == (second["id"], second["steps"])
     rewards = sum(sum(moment.rewards.values()) for moment in scripted.moments)
     assert rewards == pytest.approx(second["reward"], abs=1e-6)
@@ -77,11 +92,9 @@ def test_a_recording_of_a_skill_is_its_evaluation(
 
 
 def test_a_recording_of_a_scenario_is_its_evaluation(
-    chained: EpisodeRecording, tmp_path: Path
+    chained: EpisodeRecording, scenario_folder: Path
 ) -> None:
-    out = f"out={tmp_path}", "episode=2"
-    evaluate(config.load(EvalSettings, [*_SCENARIO, *out]))
-    episodes = (tmp_path / "episodes.jsonl").read_text()
+    episodes = (scenario_folder / "episodes.jsonl").read_text()
     assert chained.outcome == "failure (episode ran out of steps)"
     assert chained.episode.id in episodes and '"steps": 60' in episodes
     assert chained.moments[-1].step == 60
@@ -90,15 +103,15 @@ def test_a_recording_of_a_scenario_is_its_evaluation(
     assert chained.plan[0].startswith("nav(") and chained.moments[-1].stage >= 0
 
 
-def test_an_evaluations_folder_is_viewed_with_its_settings(tmp_path: Path) -> None:
-    evaluate_skill(config.load(SkillSettings, [*_SKILL, "num_episodes=1", f"out={tmp_path}"]))
-    command = view.choose(str(tmp_path))
+def test_an_evaluations_folder_is_viewed_with_its_settings(
+    skill_folder: Path, scenario_folder: Path
+) -> None:
+    command = view.choose(str(skill_folder))
     assert command.load is not None
     settings = command.load(["episode=4", "port=9000"])
     assert (settings.skill, settings.num_objects, settings.agent) == ("pick", 3, "scripted")
     assert (settings.episode, settings.port, settings.num_episodes) == (4, 9000, None)
-    evaluate(config.load(EvalSettings, [*_SCENARIO, "episode=0", f"out={tmp_path / 'plans'}"]))
-    again = view.choose(str(tmp_path / "plans"))
+    again = view.choose(str(scenario_folder))
     assert again.load is not None
     loaded = again.load(["episode=3"])
     assert (loaded.scenario.name, loaded.episode) == ("prepare_groceries", "3")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import mujoco
@@ -39,10 +40,9 @@ def looked(
     return maps.show([0], simulator.state([0]).base)[0]
 
 
-def columns(simulator: MujocoSimulator, points: np.ndarray) -> list[list[float]]:
+def columns(simulator: MujocoSimulator, points: np.ndarray) -> Iterator[list[float]]:
     """The heights of all surfaces above points (n, 2) of the floor, by the engine's own rays."""
     home = simulator.homes[0]
-    found = []
     for x, y in points:
         heights, z = [], 3.0
         while z > 0.0:
@@ -57,8 +57,7 @@ def columns(simulator: MujocoSimulator, points: np.ndarray) -> list[list[float]]
             if not simulator.home.robot_geom[geom[0]]:
                 heights.append(z)
             z -= 1e-4
-        found.append(heights)
-    return found
+        yield heights
 
 
 def cells(base: np.ndarray) -> np.ndarray:
@@ -89,9 +88,12 @@ def is_height_there(simulator: MujocoSimulator, point: np.ndarray, height: float
     """Whether something in the cell around a point (2,) has a top, or a front, at a height."""
     # With the cell's border, whose points are other cells' by rounding.
     offsets = np.linspace(-0.75, 0.75, 9) * CELL_M
-    around = point + np.array([[a, b] for a in offsets for b in offsets])
-    tops = [h for heights in columns(simulator, around) for h in [*heights, 0.0]]
-    return min(abs(h - height) for h in tops) < 0.02 or has_front(simulator, point, height)
+    around = np.array([[a, b] for a in offsets for b in offsets])
+    around = point + around[np.argsort(np.linalg.norm(around, axis=1))]  # most are in the middle
+    is_top = abs(height) < 0.02 or any(
+        abs(top - height) < 0.02 for tops in columns(simulator, around) for top in tops
+    )
+    return is_top or has_front(simulator, point, height)
 
 
 def has_front(simulator: MujocoSimulator, point: np.ndarray, height: float) -> bool:

@@ -60,16 +60,19 @@ def lines(folder: Path) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_class_with_the_shipped_network_does_what_the_shipped_policy_does(tmp_path: Path) -> None:
     mine = f"{written(tmp_path, PRETRAINED, 'mine_pretrained.py')}:Mine"
-    for agent, out in (("pretrained", "a"), (mine, "b")):
-        words = ["skill=pick", f"agent={agent}", "num_objects=4", "num_episodes=4", "processes=2"]
+    for agent, out, processes in (("pretrained", "a", 1), (mine, "b", 2)):
+        words = ["skill=pick", f"agent={agent}", "num_objects=4", "num_episodes=2"]
+        words.append(f"processes={processes}")
         report = evaluate_skill(config.load(SkillSettings, [*words, f"out={tmp_path / out}"]))
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
     assert report.learned["pick"].checkpoint == mine
     assert report.learned["pick"].privileged == []
 
 
+@pytest.mark.slow
 def test_a_class_acts_in_a_plan(tmp_path: Path) -> None:
     text = """
 class Still:
