@@ -24,7 +24,7 @@ export NUMBA_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 
 help:
-	@echo "make demo      evaluate the learned robot on the three scenarios, a few episodes each, with videos (OUT=$(OUT))"
+	@echo "make demo      evaluate the learned robot on two episodes of each scenario, with videos (OUT=$(OUT))"
 	@echo "make test      lint, types and the test suite"
 	@echo "make test-fast the tests of functions, and the quick ones of the simulation, in a minute"
 	@echo "make coverage  the test suite, and which lines it ran"
@@ -50,13 +50,12 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "tpsrl needs Python 3.11 or newer, and found none on the PATH" >&2; \
 	    exit 1; \
 	fi
-	@echo "installing into $(VENV)"
+	@echo "installing into $(VENV): 2 GB, a few minutes"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # The compiled code lies in __pycache__ beside its source, where every later run finds it.
 $(WARM): $(STAMP)
-	@echo "compiling, which takes about a minute, this once"
 	@$(BIN)/tpsrl warmup
 	@touch $@
 

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class StableBaselinesPick:
-    """A Stable-Baselines3 policy, trained on `gymnasium.make("tpsrl/Pick-v0", sensors="fetch")`.
+    """A Stable-Baselines3 policy, trained on tpsrl/Pick-v0 with `sensors="fetch", depth=(64, 64)`.
 
     SB3_MODEL names its file (default: pick_ppo.zip).
     """

@@ -126,6 +126,8 @@ def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:
         where = shipped if shipped.is_file() and not best.is_file() else best
     if not where.is_file():
         raise UserError(f"{field}: no checkpoint {where}; train one with `tpsrl train {skill}`")
+    if where.suffix == ".py":
+        raise UserError(f"{field}: {where} is Python code; name its class: {path}:CLASS")
     return where
 
 
