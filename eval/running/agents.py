@@ -167,7 +167,7 @@ def _is_path(agent: str) -> bool:
     return (
         own.is_own(agent)
         or os.sep in agent
-        or agent.endswith(".safetensors")
+        or agent.endswith((".safetensors", ".py"))
         or os.path.isdir(agent)
     )
 

@@ -1,6 +1,7 @@
 """Starts the viewer's server and keeps it running."""
 
 import contextlib
+import io
 
 import viser
 
@@ -16,8 +17,10 @@ def show(settings: ScenarioView | SkillView) -> None:
         UserError: there is no such episode or agent.
     """
     found = recordings(settings)
-    server = viser.ViserServer(host="127.0.0.1", port=settings.port, verbose=False)
-    print(f"showing {found[0].episode.id} at http://localhost:{server.get_port()}; Ctrl-C ends it")
+    with contextlib.redirect_stdout(io.StringIO()):  # viser has a banner with the same address
+        server = viser.ViserServer(host="127.0.0.1", port=settings.port, verbose=False)
+    address = f"http://localhost:{server.get_port()}"
+    print(f"showing {found[0].episode.id} at {address}; Ctrl-C ends it", flush=True)
     page = Page(server, found)
     with contextlib.suppress(KeyboardInterrupt):
         page.run()
