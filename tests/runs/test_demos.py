@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -694,11 +693,7 @@ def test_a_finished_recording_or_cloning_is_finished_the_second_time(
 
 def test_a_cloning_keeps_the_best_of_its_validations(tmp_path: Path, recorded: Path) -> None:
     words = ["clone", NAME, *FEW, *TINY, f"demos={recorded}", "frames=2000", f"out={tmp_path}"]
-    # In a process of its own: workers get to know the skill by an environment variable, which they
-    # inherit from the first process of this one that starts workers.
-    line = [sys.executable, "-m", "tpsrl", *words, "validations=2", "validation_episodes=2"]
-    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run(line, env={**os.environ, **path}, check=True, timeout=300)
+    assert cli.main([*words, "validations=2", "validation_episodes=2"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     found = [row["validation"] for row in rows]
     assert [one["episodes"] for one in found] == [2, 2]

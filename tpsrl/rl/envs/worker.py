@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import signal
 import time
 import traceback
@@ -27,7 +28,7 @@ _LEFT_TO_MAIN = ("SIGINT", "SIGTERM", "SIGUSR1")
 
 
 def work(
-    factory: VecEnvFactory,
+    factory: bytes,
     number: int,
     envs: list[int],
     restarts: int,
@@ -37,7 +38,8 @@ def work(
     """All that a worker process does.
 
     Args:
-        factory: of its environments
+        factory: of its environments, pickled: what it is made of may be registered by modules that
+            the variables of the main process name
         number: of the worker
         envs: numbers of its environments in the whole
         restarts: how many workers had these environments before it
@@ -49,7 +51,8 @@ def work(
     outbox = Outbox(pipe)
     report_failure: Callable[[], None] = lambda: None  # noqa: E731
     try:
-        vec_env = factory(envs)
+        make: VecEnvFactory = pickle.loads(factory)
+        vec_env = make(envs)
         if restarts:
             vec_env.reseed(restarts)
         outbox.put(("spec", vec_env.spec))

@@ -5,6 +5,7 @@ import dataclasses
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import pickle
 import signal
 import sys
 import time
@@ -71,12 +72,12 @@ def _wake_server() -> None:
 def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int = 0) -> Worker:
     """A process that makes its environments and sends their spec."""
     processes.end_if_unguarded()
-    context = _context(factory)
+    context, packed = _context(factory), pickle.dumps(factory)
     ours, theirs = MessagePipe.pair()
     with _single_threaded():
         process = context.Process(
             target=work,
-            args=(factory, number, envs.tolist(), restarts, theirs, dict(os.environ)),
+            args=(packed, number, envs.tolist(), restarts, theirs, dict(os.environ)),
             name=f"tpsrl worker {number}",
             daemon=True,
         )
