@@ -132,7 +132,7 @@ class Run:
 
 def main(words: Sequence[str]) -> None:
     """Runs what is missing and prints the table."""
-    settings = config.load(Settings, words)
+    settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]
     out = Path(settings.out)

@@ -303,7 +303,7 @@ def main(words: Sequence[str]) -> int:
         print(__doc__)
         return 2
     try:
-        settings = config.load(Settings, words[1:])
+        settings = config.load(Settings, config.parse(words[1:]))
         folder = files.check_writable(settings.out) if settings.out else None
         row = measure(words[0], settings)
     except UserError as error:

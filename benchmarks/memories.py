@@ -80,7 +80,7 @@ class Student:
 
 def main(words: Sequence[str]) -> None:
     """Runs what is missing and prints the table."""
-    settings = config.load(Settings, words)
+    settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]
     print("| remembers by | minutes | success | with depth and laser of another run |")

@@ -96,7 +96,7 @@ def record(settings: Settings) -> Path:
 
 def main(words: Sequence[str]) -> None:
     """Runs what is missing and prints the table."""
-    settings = config.load(Settings, words)
+    settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]
     recorded = record(settings) if "along" in variants else Path()

@@ -122,6 +122,17 @@ def get(name: str) -> SkillSpec:
     return found[name]
 
 
+def check_name(name: str) -> None:
+    """Refuses what is no skill, or no word at all.
+
+    Raises:
+        UserError: names the nearest, or all.
+    """
+    if not name:
+        raise UserError(f"skill: choose one of {', '.join(names())}")
+    get(name)
+
+
 def carrying_out(action: str, chosen: Mapping[str, str] | None = None) -> SkillSpec:
     """The skill that carries out an action of the planning domain.
 

@@ -45,7 +45,7 @@ class Refusing(Fake):
 def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
     # What is run for an analysis is another factory's, see tests/runs/test_analysis.py.
     fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "analysis_episodes=0"]
-    return config.load(EvalSettings, [*fixed, *overrides])
+    return config.load(EvalSettings, config.parse([*fixed, *overrides]))
 
 
 def quiet() -> Console:

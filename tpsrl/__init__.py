@@ -5,19 +5,28 @@ from typing import TYPE_CHECKING, Any
 from tpsrl.runtime import shadowing
 
 if TYPE_CHECKING:
-    from tpsrl.commands.api import evaluate, film, train
+    from tpsrl.api import clone, distill, evaluate, film, record_bank, record_demos, train
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "film", "train"]
+__all__ = [
+    "__version__",
+    "clone",
+    "distill",
+    "evaluate",
+    "film",
+    "record_bank",
+    "record_demos",
+    "train",
+]
 
 if not shadowing.is_command():
     shadowing.check()
 
 
 def __getattr__(name: str) -> Any:
-    """`tpsrl.evaluate`, `film` and `train`, imported when asked for: they need all that is here."""
-    if name not in ("evaluate", "film", "train"):
+    """The functions of `tpsrl.api`, imported when asked for: they need all that is here."""
+    if name not in __all__:
         raise AttributeError(f"module 'tpsrl' has no attribute '{name}'")
-    from tpsrl.commands import api
+    from tpsrl import api
 
     return getattr(api, name)

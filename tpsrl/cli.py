@@ -6,18 +6,17 @@ A subcommand's module is imported only when it is called, so that help and error
 import contextlib
 import gc
 import importlib
+import itertools
 import os
-import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import tpsrl
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, one_line, unknown
-from tpsrl.runtime import files, machine, processes, shadowing, temporaries
+from tpsrl.runtime import machine, processes, shadowing, surroundings, temporaries
 
 # Name: (module, what it takes, what it does in one line).
 COMMANDS = {
@@ -116,15 +115,7 @@ COMMANDS = {
 # Commands of earlier versions, and what replaced them.
 _MOVED = {"bench scale": "python -m benchmarks.scaling, in a checkout of the repository"}
 
-_COUNT = "[1-9][0-9]{0,4}"  # of threads, or of characters in a line
-
 _COLUMN = 40  # characters that keys with their defaults may take in a help text
-
-# Setting that names modules of a user's own: where what they register is registered.
-_USER_MODULES = {
-    "skill_modules": "skills.registry",
-    "encoder_modules": "tpsrl.rl.policy.encoder_registry",
-}
 
 
 def command() -> int:
@@ -143,14 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Pictures are drawn without OpenGL. Its libraries, where they are not installed or MUJOCO_GL
     # has a value of another program's, would end the import of mujoco.
     os.environ["MUJOCO_GL"] = "disable"
-    let_threads_sleep()
-    forget_odd_sizes()
+    surroundings.let_threads_sleep()
+    surroundings.forget_odd_sizes()
     with contextlib.suppress(AttributeError, ValueError):  # not of a stream that is somebody's own
         # Names of files may have characters that the terminal's encoding has not.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         shadowing.check()
-        _check_surroundings()
+        surroundings.check()
         with processes.ending_in_order():
             code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
             sys.stdout.flush()
@@ -209,40 +200,6 @@ def _open_streams() -> None:
                 setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-def _check_surroundings() -> None:
-    """Refuses what libraries would end with pages about, or all commands would stumble over.
-
-    Raises:
-        UserError: names the variable and what it may be.
-    """
-    try:
-        os.getcwd()
-    except OSError:
-        raise UserError("the current folder is not there any more; change into another") from None
-    # OpenMP takes one number for each level of threads within threads.
-    for name, several in (("NUMBA_NUM_THREADS", ""), ("OMP_NUM_THREADS", f"( *, *{_COUNT})*")):
-        threads = os.environ.get(name)
-        if threads is not None and not re.fullmatch(f" *{_COUNT}{several} *", threads):
-            raise UserError(f"{name}: '{threads}' is not an integer >= 1; nearest: 1")
-    if os.environ.get("TORCH_LOGS"):
-        _check_torch_logs()
-
-
-def _check_torch_logs() -> None:
-    """Has torch, where it is installed, read what it is told to log, which it does once.
-
-    Raises:
-        UserError: it refuses that.
-    """
-    try:
-        importlib.import_module("torch")
-    except ValueError:
-        told = os.environ["TORCH_LOGS"]
-        raise UserError(f"TORCH_LOGS: torch does not know '{told}'; unset it") from None
-    except ImportError:
-        return
-
-
 def _drop_output() -> None:
     """Has the standard output, if it takes no more, go nowhere.
 
@@ -252,24 +209,6 @@ def _drop_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def let_threads_sleep() -> None:
-    """To be called before torch is imported, which is when OpenMP reads this.
-
-    Threads that wait by turning in circles would take the cores from the processes that simulate.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-def forget_odd_sizes() -> None:
-    """Has a terminal whose size is said to be nothing, or beyond all screens, be asked itself.
-
-    To be called before anything is shown: without a column nothing would be.
-    """
-    for name in ("COLUMNS", "LINES"):
-        if not re.fullmatch(_COUNT, os.environ.get(name, "1")):
-            del os.environ[name]
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -304,8 +243,7 @@ def parse(arguments: Sequence[str]) -> tuple[Command, Any]:
 def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
     """The name of a command, the command, and the arguments that its settings are read from."""
     words = 2 if arguments[0] in _families() else 1
-    name, rest = " ".join(arguments[:words]), arguments[words:]
-    rest = _with_user_modules(rest)
+    name, rest = " ".join(arguments[:words]), _with_user_code(arguments[words:])
     if name in _MOVED:
         raise UserError(f"command: '{name}' is now {_MOVED[name]}")
     if name not in COMMANDS:
@@ -314,47 +252,39 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
     return name, command, rest
 
 
+def _with_user_code(arguments: list[str]) -> list[str]:
+    """Arguments in which files of the user's own code, registered now, have whole paths."""
+    given = dict(a.split("=", 1) for a in arguments if "=" in a)
+    if not given.keys() & {"skill_modules", "encoder_modules", "resume"}:
+        return arguments
+    from skills import user_code
+
+    word = next((a for a in arguments if "=" not in a), "")
+    whole = user_code.register(given, word)
+    return [f"{_key(a)}={whole[_key(a)]}" if _key(a) in whole else a for a in arguments]
+
+
+def _key(argument: str) -> str:
+    return argument.partition("=")[0].strip()
+
+
 def _load(name: str, command: Command, arguments: list[str]) -> Any:
+    """The settings of a command."""
     from tpsrl import config
 
-    named = _name_positional(name, command, arguments)
-    _check_fixed(name, command.fixed, named)
-    overrides = [*command.fixed, *named]
-    if command.load is not None:
-        return command.load(overrides)
-    return config.load(command.settings, overrides)
+    values = _values(name, command, arguments)
+    for key, word in command.fixed.items():  # cannot be chosen again by its key
+        if values.get(key, word) != word:
+            raise UserError(f"{name}: '{word}' and {key}={values[key]} contradict each other")
+    for key in values.keys() & set(command.ignored):
+        raise UserError(f"{key}: has no effect on `tpsrl {name}`; leave it out")
+    values |= command.fixed
+    return config.load(command.settings, values) if command.load is None else command.load(values)
 
 
 def _families() -> set[str]:
     """First words that more than one command may begin with."""
     return {name.split()[0] for name in COMMANDS if " " in name}
-
-
-def _with_user_modules(arguments: list[str]) -> list[str]:
-    """Makes skills and encoders of the user's own known, before settings depend on them.
-
-    The arguments, in which files have their whole paths, so that a training can be resumed from
-    anywhere. One that is resumed says itself which modules it needs.
-    """
-    given = dict(a.split("=", 1) for a in arguments if "=" in a)
-    for key, registry in _USER_MODULES.items():
-        named = given.get(key)
-        if named is None and "resume" in given:
-            from tpsrl.config import entry_of
-
-            named = entry_of(_resumed(arguments, given) / "config.yaml", key)
-        if named:
-            loaded = importlib.import_module(registry).load_modules(named)
-            arguments = [f"{key}={loaded}" if a.startswith(f"{key}=") else a for a in arguments]
-    return arguments
-
-
-def _resumed(arguments: Sequence[str], given: Mapping[str, str]) -> Path:
-    """The folder of the training that `resume` speaks of."""
-    if given["resume"] != "auto":
-        return files.user_path(given["resume"], "resume")
-    word = next((a for a in arguments if "=" not in a), "")
-    return files.user_path(given.get("out") or f"out/train/{given.get('skill', word)}")
 
 
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
@@ -368,29 +298,22 @@ def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
     return module.choose(arguments[0]), arguments[1:]
 
 
-def _name_positional(name: str, command: Command, arguments: list[str]) -> list[str]:
-    """Leading words without `=` become values of the command's positional keys."""
-    words = 0
-    while words < len(arguments) and "=" not in arguments[words]:
-        words += 1
+def _values(name: str, command: Command, arguments: list[str]) -> dict[str, Any]:
+    """The values of the arguments by key; leading words without `=` are of positional keys."""
+    from tpsrl import config
+
+    words = list(itertools.takewhile(lambda argument: "=" not in argument, arguments))
     flag = next((a for a in arguments if a.startswith("-")), None)
     if flag is not None:
         raise UserError(f"{name}: unknown flag '{flag}'; settings are key=value, without dashes")
-    keys = (command.repeated,) * words if command.repeated else command.positional
-    if words > len(keys):
-        raise UserError(f"{name}: unexpected argument '{arguments[len(keys)]}'")
-    named = [f"{key}={word}" for key, word in zip(keys, arguments[:words], strict=False)]
-    return named + arguments[words:]
-
-
-def _check_fixed(command: str, fixed: Sequence[str], named: Sequence[str]) -> None:
-    """What the first word has chosen cannot be chosen again by its key."""
-    for choice in fixed:
-        key, _, word = choice.partition("=")
-        for given in named:
-            name, _, value = map(str.strip, given.partition("="))
-            if name == key and value != word:
-                raise UserError(f"{command}: '{word}' and {key}={value} contradict each other")
+    rest = arguments[len(words) :]
+    if key := command.repeated:
+        named = [a for a in rest if _key(a) == key]
+        values: dict[str, Any] = config.parse([a for a in rest if a not in named])
+        return values | {key: (*words, *(a.partition("=")[2] for a in named))}
+    if len(words) > len(command.positional):
+        raise UserError(f"{name}: unexpected argument '{words[len(command.positional)]}'")
+    return dict(zip(command.positional, words, strict=False)) | config.parse(rest)
 
 
 def _usage(prefix: str = "") -> str:
@@ -415,10 +338,13 @@ def _command_usage(name: str, command: Command, within: str = "") -> str:
     """The help of a command, or with `within` of its keys nested there."""
     from tpsrl import config
 
-    fixed = [choice.partition("=")[0] for choice in command.fixed]
     if within and not config.describe(command.settings):
         raise UserError(f"--help: 'tpsrl {name}' has no keys")
-    rows = [row for row in config.describe(command.settings, within) if row[0] not in fixed]
+    rows = [
+        row
+        for row in config.describe(command.settings, within)
+        if row[0] not in {*command.fixed, *command.ignored}
+    ]
     told = [(f"{key}={value}", text) for key, value, text in rows]
     width = max((len(key) for key, _ in told if len(key) <= _COLUMN), default=0)
     lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip()]

@@ -1,9 +1,12 @@
-"""Typed settings: a dataclass schema, YAML presets of `configs/`, and `key=value` overrides.
+"""Typed settings: a dataclass schema, YAML presets of `configs/`, and values by dotted key.
 
 A schema is a dataclass whose fields are made by `option` and `preset`. The value of a preset field
 is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another one, and
 `GROUP.key=value` changes one entry of it. Some groups also take a file of the user's own:
 `GROUP=path/to/mine.yaml`. A preset that says `based_on: OTHER` states only what differs from that.
+
+`load` makes settings from values by dotted key. `parse` gives them for words of the command line,
+`flatten` for keyword arguments of Python.
 """
 
 import dataclasses
@@ -12,6 +15,7 @@ import functools
 import importlib.resources
 import keyword
 import math
+import numbers
 import os
 import types
 import typing
@@ -38,6 +42,7 @@ MOST_WHOLE = 2**53
 _DEEPEST = 50  # lists and mappings in each other
 _MOST_YAML = 2**20  # bytes of a file
 _MOST_NODES = 100_000  # values in it, those that it repeats by reference among them
+_MOST_DIGITS = 400  # of a whole number; Python does not write as many as one may have
 _EventLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST = 1e15
 
@@ -119,40 +124,91 @@ def load_preset(group: str, name: str, schema: type[T]) -> T:
     return typing.cast(T, OmegaConf.to_object(_read_preset(group, name, schema)))
 
 
-def load(schema: type[T], overrides: Sequence[str], base: Path | None = None) -> T:
-    """Settings from the schema's defaults, its presets, then the overrides, the last one winning.
+def parse(words: Sequence[str]) -> dict[str, str]:
+    """The values of `key=value` words, by key; of a key that is repeated the last one.
+
+    Raises:
+        UserError: a word is not `key=value`.
+    """
+    values = {}
+    for word in words:
+        key, equals, value = map(str.strip, word.partition("="))
+        if not equals or not key:
+            raise UserError(f"'{word}': expected key=value")
+        values[key] = value
+    return values
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of nested dictionaries, by dotted key.
+
+    A dictionary's entry `name` chooses a preset: `{"preset": {"name": "cpu_small", "steps": 9}}` is
+    `preset=cpu_small preset.steps=9`. None is left out; paths become texts, numbers of numpy those
+    of Python.
+
+    Raises:
+        UserError: a dictionary is nested too deeply.
+    """
+    try:
+        return dict(_flattened(settings))
+    except RecursionError:
+        raise UserError("settings: a dictionary is nested too deeply, or in itself") from None
+
+
+def _flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            entries = dict(value)
+            yield from _flattened({key: entries.pop("name", None)}, prefix)
+            yield from _flattened(entries, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """A value as YAML could have it, if there is such a one."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
+
+
+def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -> T:
+    """Settings from the schema's defaults, its presets, then the values.
 
     Args:
         schema: a dataclass
-        overrides: of the form key=value
+        values: by dotted key; a text is read as on the command line
         base: a file that `to_yaml` made, to start from instead of defaults and presets
 
     Raises:
-        UserError: an override is no `key=value`, its key or preset is unknown (names the nearest
-            known one), or its value is of the wrong type or outside its range.
+        UserError: a key or preset is unknown (names the nearest known one), or a value is of the
+            wrong type or outside its range.
     """
-    pairs = [_split(override) for override in overrides]
+    values = {_field_name(key): _checked(key, value) for key, value in values.items()}
     groups = {f.name: f for f in _fields(schema) if "group" in f.metadata}
     config = OmegaConf.structured(schema)
     OmegaConf.set_readonly(config, False)
     if base is not None:
         config = _merge_file(config, schema, base)
     for name, field in groups.items():
-        chosen = [value for key, value in pairs if key == name]
-        if base is not None and not chosen:
+        if base is not None and name not in values:
             continue
-        selected = chosen[-1] if chosen else field.metadata["preset"]
+        selected = values.get(name, field.metadata["preset"])
         group = field.metadata["group"]
         if selected is None:
             raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
-        kind = _field_type(schema, name)
+        selected, kind = str(selected), _field_type(schema, name)
         if field.metadata["files"] and names_file(selected):
             config[name] = _read_own(name, group, Path(selected), kind)
         else:
             if selected not in preset_names(group):
                 raise unknown(name, selected, preset_names(group))
             config[name] = _read_preset(group, selected, kind)
-    for key, value in pairs:
+    for key, value in values.items():
         if key.removesuffix(".name") in groups and key not in groups:
             raise UserError(f"{key}: a preset keeps its name; {key[:-5]}={value} takes another one")
         if key not in groups:
@@ -389,14 +445,25 @@ def _merge_file(config: Any, schema: Any, path: Path) -> Any:
         raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
 
 
-def _split(override: str) -> tuple[str, str]:
-    key, equals, value = map(str.strip, override.partition("="))
-    if not equals or not key:
-        raise UserError(f"'{override}': expected key=value")
+def _field_name(key: str) -> str:
+    """The field of a key: "import" is that of `import_`."""
+    return f"{key}_" if keyword.iskeyword(key) else key
+
+
+def _checked(key: str, value: Any) -> Any:
+    """A value that can be written into a file.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+        raise UserError(f"{key}: a number of more than {_MOST_DIGITS} digits is out of range")
+    if not isinstance(value, str):
+        return value
     if "${" in value:
         raise UserError(f"{key}: '{value}' is a reference; give the value itself")
     check_text(key, value)
-    return f"{key}_" if keyword.iskeyword(key) else key, value
+    return value
 
 
 def check_text(key: str, value: str) -> None:
@@ -411,25 +478,25 @@ def check_text(key: str, value: str) -> None:
         raise UserError(f"{key}: '{value}' is not valid UTF-8") from None
 
 
-def _override(config: Any, schema: type, key: str, text: str) -> Any:
+def _override(config: Any, schema: type, key: str, given: Any) -> Any:
     if key in _mappings(schema):
-        raise UserError(f"{key}: set its entries by {_entries(key, text)}")
+        raise UserError(f"{key}: set its entries by {_entries(key, str(given))}")
     kind = _kind(schema, key)
-    if text == "???":  # by which YAML's reader means a value that is missing
+    if given == "???":  # by which YAML's reader means a value that is missing
         raise UserError(f"{key}: '???' is not a value")
-    value = text if kind is str else _parse(key, text)
+    value = _parse(key, given) if isinstance(given, str) and kind is not str else given
     nested: Any = value
     for part in reversed(key.split(".")):
         nested = {part: nested}
     try:
         return OmegaConf.merge(config, nested)
     except OverflowError:
-        raise UserError(f"{key}: {text} is out of range, must be at most {_MOST:g}") from None
+        raise UserError(f"{key}: {given} is out of range, must be at most {_MOST:g}") from None
     except (OmegaConfBaseException, TypeError, ValueError):
         for one in (kind, *typing.get_args(kind)):  # a choice, or one that may be left out
             if typing.get_origin(one) is typing.Literal:
-                raise unknown(key, text, typing.get_args(one)) from None
-        raise UserError(f"{key}: '{text}' is not {_named(kind)}") from None
+                raise unknown(key, str(given), typing.get_args(one)) from None
+        raise UserError(f"{key}: '{given}' is not {_named(kind)}") from None
 
 
 def _entries(key: str, text: str) -> str:

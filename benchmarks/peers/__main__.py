@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
         for name, value, text in config.describe(Options):
             print(f"    {name}={value}: {text}")
         return
-    name, options = arguments[0], config.load(Options, arguments[1:])
+    name, options = arguments[0], config.load(Options, config.parse(arguments[1:]))
     names = tuple(PEERS) if name == "all" else tuple(name.split(","))
     for each in names:
         if each not in PEERS:

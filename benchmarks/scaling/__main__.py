@@ -64,7 +64,7 @@ class ScalingSettings:
 
 def main(words: Sequence[str]) -> None:
     """Measures, simulates, prints and writes."""
-    settings = config.load(ScalingSettings, words)
+    settings = config.load(ScalingSettings, config.parse(words))
     names = settings.rules.split(",")
     for name in names:
         if name not in sweeps.RULES:

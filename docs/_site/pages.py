@@ -32,13 +32,14 @@ DOCUMENTS = {
 # Page of the reference: (title, modules or packages). A package stands for all public modules
 # in it, but for those that have a page of their own.
 REFERENCE = {
-    "python": ("tpsrl from Python", ["tpsrl.commands.api", "tpsrl.config", "tpsrl.errors"]),
+    "python": ("tpsrl from Python", ["tpsrl.api", "tpsrl.config", "tpsrl.errors"]),
     "world": ("tpsrl.world", ["tpsrl.world"]),
     "sim": ("tpsrl.sim", ["tpsrl.sim"]),
     "render": ("tpsrl.render", ["tpsrl.render"]),
     "motion": ("tpsrl.motion", ["tpsrl.motion"]),
     "runtime": ("tpsrl.runtime", ["tpsrl.runtime"]),
     "rl": ("tpsrl.rl", ["tpsrl.rl"]),
+    "training": ("tpsrl.training", ["tpsrl.training"]),
     "skills": ("skills", ["skills"]),
     "planner": ("planner", ["planner"]),
     "eval": ("eval", ["eval"]),

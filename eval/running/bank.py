@@ -96,7 +96,7 @@ def _is_made(settings: BankSettings, out: Path) -> bool:
     if not (out / CONFIG).is_file():
         return False
     try:
-        made = config.load(BankSettings, [], out / CONFIG)
+        made = config.load(BankSettings, {}, out / CONFIG)
     except UserError:
         return False
     count = settings.num_episodes

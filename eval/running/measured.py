@@ -95,7 +95,7 @@ def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[Skill
             f"{field}: {folder} is of another policy ({acted or report.agent}, this one is "
             f"{digest}); evaluate the file that is exported"
         )
-    settings = config.load(SkillSettings, [], path / "config.yaml")
+    settings = config.load(SkillSettings, {}, path / "config.yaml")
     call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
     return report, command_line(call, settings, _LEFT_OUT)
 

@@ -75,7 +75,7 @@ def dataset(tmp_path: Path) -> Path:
 
 def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
     words = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "processes=1", *overrides]
-    return config.load(EvalSettings, words)
+    return config.load(EvalSettings, config.parse(words))
 
 
 def run(given: EvalSettings) -> Report:
@@ -188,12 +188,12 @@ def test_the_command_of_an_evaluation_makes_the_same_settings_again(tmp_path: Pa
         "protocol.skills.pick.rest_m=0.1", "protocol.limits.force_total_n=null",
         "after_timeout=false", "actions=pick:pick",
     ]  # fmt: skip
-    given = config.load(EvalSettings, [*words, "num_episodes=5", "out=somewhere"])
+    given = config.load(EvalSettings, config.parse([*words, "num_episodes=5", "out=somewhere"]))
     command = shlex.split(settings_command(given))
     assert command[:3] == ["tpsrl", "eval", "set_table"]
-    again = config.load(EvalSettings, [f"scenario={command[2]}", *command[3:]])
+    again = config.load(EvalSettings, config.parse([f"scenario={command[2]}", *command[3:]]))
     assert dataclasses.replace(again, num_episodes=5, out="somewhere") == given
-    assert settings_command(config.load(EvalSettings, ["scenario=tidy_house"])) == (
+    assert settings_command(config.load(EvalSettings, config.parse(["scenario=tidy_house"]))) == (
         "tpsrl eval tidy_house"
     )
 

@@ -1,3 +1,4 @@
+import inspect
 import json
 import subprocess
 import sys
@@ -5,13 +6,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tpsrl
-from tpsrl import cli
-from tpsrl.commands import api
+from tpsrl import api, config
 from tpsrl.errors import UserError
 from tpsrl.rl.run.signals import SignalsNoted
+from tpsrl.training import loading
 
 TINY = {
     "preset": "cpu_state",
@@ -34,30 +36,36 @@ def test_importing_tpsrl_imports_no_command() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_package_has_the_three_functions_and_no_others() -> None:
-    assert tpsrl.evaluate is api.evaluate
-    assert tpsrl.film is api.film
-    assert tpsrl.train is api.train
+def test_the_package_has_the_functions_of_the_api_and_no_others() -> None:
+    own = inspect.getmembers(api, lambda f: getattr(f, "__module__", "") == api.__name__)
+    functions = {name for name, _ in own if not name.startswith("_")}
+    assert functions == set(tpsrl.__all__) - {"__version__"}
+    assert all(getattr(tpsrl, name) is getattr(api, name) for name in functions)
     with pytest.raises(AttributeError, match="module 'tpsrl' has no attribute 'evalute'"):
         tpsrl.evalute  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    ("settings", "overrides"),
+    ("settings", "values"),
     [
-        ({"num_episodes": 5, "replan": True}, ["num_episodes=5", "replan=true"]),
-        ({"out": Path("a") / "b"}, ["out=a/b"]),
-        ({"starts": None}, []),
-        ({"skills": {"pick": "out/pick"}}, ["skills.pick=out/pick"]),
-        ({"preset": {"ppo": {"clip": 0.1}}}, ["preset.ppo.clip=0.1"]),
-        ({"preset": {"name": "cpu_state", "steps": 9}}, ["preset=cpu_state", "preset.steps=9"]),
-        ({"preset": "cpu_state", "preset.steps": 9}, ["preset=cpu_state", "preset.steps=9"]),
+        ({"num_episodes": 5, "replan": True}, {"num_episodes": 5, "replan": True}),
+        ({"out": Path("a") / "b"}, {"out": "a/b"}),
+        ({"starts": None}, {}),
+        ({"skills": {"pick": "out/pick"}}, {"skills.pick": "out/pick"}),
+        ({"preset": {"ppo": {"clip": 0.1}}}, {"preset.ppo.clip": 0.1}),
+        ({"preset": {"name": "bps", "steps": 9}}, {"preset": "bps", "preset.steps": 9}),
+        ({"preset": "bps", "preset.steps": 9}, {"preset": "bps", "preset.steps": 9}),
+        ({"seed": np.int64(3), "lapses": np.float32(0.5)}, {"seed": 3, "lapses": 0.5}),
     ],
 )
-def test_settings_become_what_the_command_line_takes(
-    settings: dict[str, Any], overrides: list[str]
+def test_dictionaries_become_values_by_dotted_key(
+    settings: dict[str, Any], values: dict[str, Any]
 ) -> None:
-    assert list(api._overrides(settings)) == overrides
+    found = config.flatten(settings)
+    assert found == values
+    assert {key: type(value) for key, value in found.items()} == {
+        key: type(value) for key, value in values.items()
+    }
 
 
 def test_nothing_as_a_folder_is_the_default_as_on_the_command_line() -> None:
@@ -77,7 +85,8 @@ def test_nothing_as_a_folder_is_the_default_as_on_the_command_line() -> None:
 def test_a_training_returns_the_folder_that_it_is_in(
     settings: dict[str, Any], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "_run", lambda command, target, settings: 0)
+    monkeypatch.setattr("tpsrl.training.run.train", lambda settings: 0)
+    monkeypatch.setattr(loading, "training", dict)
     assert api.train("pick", **settings) == Path(folder)
 
 
@@ -102,8 +111,8 @@ def test_a_dictionary_in_itself_is_refused() -> None:
 
 
 def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
-    overrides = api._overrides({"preset": {"ppo": {"learning_rate": 2.5e-05}}})
-    _, settings = cli.parse(["train", "pick", *overrides])
+    values = config.flatten({"skill": "pick", "preset": {"ppo": {"learning_rate": 2.5e-05}}})
+    settings = loading.training(values)
     assert settings.preset.ppo.learning_rate == 2.5e-05
 
 

@@ -80,7 +80,7 @@ def made(
     dataset: Path, out: Path, *overrides: str, factory: Callable[[BankSettings], Any] = Fake
 ) -> dict[str, Any]:
     fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "processes=1"]
-    settings = config.load(BankSettings, [*fixed, *overrides])
+    settings = config.load(BankSettings, config.parse([*fixed, *overrides]))
     return make_bank(settings, Console(quiet=True), factory)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eval.running import filming
 from tpsrl import cli, config
 from tpsrl.commands import video
 from tpsrl.errors import UserError
@@ -253,8 +254,8 @@ def test_an_error_is_of_the_field_by_which_a_file_was_given(
 )
 def test_video_films_every_episode_that_it_runs(given: list[str], count: int, videos: int) -> None:
     command = video.choose("pick")
-    settings = config.load(command.settings, [*command.fixed, *given])
-    filmed = video.filmed(settings, "pick")
+    settings = config.load(command.settings, {**config.parse(given), **command.fixed})
+    filmed = filming.filmed(settings, "pick")
     assert (filmed.num_episodes, filmed.videos) == (count, videos)
     assert (filmed.skill, filmed.out) == ("pick", "out/videos/pick")
 

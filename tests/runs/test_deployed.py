@@ -9,11 +9,11 @@ import tiny_policies
 
 from skills.core.inputs import PolicyInputs
 from skills.policies import deployed, learned
-from tpsrl import cli
-from tpsrl.commands import clone, train
+from tpsrl import cli, config
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.run import checkpoint
+from tpsrl.training import cloning, loading
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_a_policy_that_contradicts_itself_is_refused_wherever_it_is_given(
     with pytest.raises(UserError, match=f"^skills.pick: {path}{message}"):
         learned.load("pick", path)
     with pytest.raises(UserError, match=f"^init: {path}{message}"):
-        train.load(["skill=pick", f"init={path}"])
+        loading.training(config.parse(["skill=pick", f"init={path}"]))
     with pytest.raises(UserError, match=f"^init: {path}{message}"):
-        clone._init(str(path), PolicyInputs("pick", ("arm",)))
+        cloning._init(str(path), PolicyInputs("pick", ("arm",)))
 
 
 def test_what_is_read_can_be_written_again(good: Path) -> None:
@@ -71,9 +71,9 @@ def test_what_is_read_can_be_written_again(good: Path) -> None:
 
 def test_a_cloning_that_begins_with_another_policy_says_what_differs(good: Path) -> None:
     with pytest.raises(UserError, match=r"^init: .*was made with skill pick"):
-        clone._init(str(good), PolicyInputs("place", ("arm",)))
+        cloning._init(str(good), PolicyInputs("place", ("arm",)))
     with pytest.raises(UserError, match=r"^init: .*was made with sensors \['arm', "):
-        clone._init(str(good), PolicyInputs("pick", ("arm",)))
+        cloning._init(str(good), PolicyInputs("pick", ("arm",)))
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_a_cloning_does_not_begin_with_a_value_off_the_true_state(tmp_path: Path
     network = dataclasses.replace(tiny_policies.STATE, critic=True)
     path = tiny_policies.save(tmp_path / "a", ActorCritic(spec, network), deploy)
     with pytest.raises(UserError, match=r"^init: .* has a value read off the true state"):
-        clone._init(str(path), PolicyInputs.of("pick", "full"))
+        cloning._init(str(path), PolicyInputs.of("pick", "full"))

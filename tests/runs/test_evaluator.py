@@ -76,7 +76,7 @@ def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
 
     monkeypatch.setattr(datasets, "load", load)
     overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", asked]
-    evaluate(config.load(EvalSettings, overrides), quiet(), Fake)
+    evaluate(config.load(EvalSettings, config.parse(overrides)), quiet(), Fake)
     assert made_by == [expected]
 
 
@@ -292,7 +292,7 @@ def test_an_evaluation_of_all_skills_leaves_out_who_has_nobody_to_act(tmp_path: 
         ran.append(settings.skill)
         raise ZeroDivisionError
 
-    settings = config.load(SkillsSettings, [f"out={tmp_path}"])
+    settings = config.load(SkillsSettings, config.parse([f"out={tmp_path}"]))
     with registry.registered(unscripted(actions=("nav",))), pytest.raises(ZeroDivisionError):
         evaluate_skills(settings, console, run)
     assert ran == ["navigate"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eval.running import filming
 from tpsrl import cli, config
 from tpsrl.commands import video
 from tpsrl.sim import datasets
@@ -87,7 +88,7 @@ def test_the_settings_written_beside_the_report_make_the_same_scenario(
 def test_a_film_of_it_goes_where_the_page_says(printed: dict[str, str]) -> None:
     command = video.choose("clear_table.yaml")
     settings = config.load(command.settings, command.fixed)
-    assert video.filmed(settings, "clear_table.yaml").out == "out/videos/clear_table"
+    assert filming.filmed(settings, "clear_table.yaml").out == "out/videos/clear_table"
 
 
 def test_the_page_s_python_runs() -> None:

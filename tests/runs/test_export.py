@@ -16,10 +16,10 @@ from skills.policies.card import Card, markdown
 from skills.policies.learned import LearnedPolicy
 from skills.starts.recorded import save_starts
 from tpsrl import cli, config
-from tpsrl.commands.clone import CloneSettings
-from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint
+from tpsrl.training.cloning import CloneSettings
+from tpsrl.training.settings import TrainingSettings
 from tpsrl.world import action
 
 
@@ -37,7 +37,7 @@ def evaluated(folder: Path, agent: Path | str, *overrides: str) -> Path:
     save_starts(starts, [recorded(i) for i in range(2)])
     words = ["skill=pick", f"agent={agent}", f"starts={starts}", f"out={out}", "processes=1"]
     given = [*words, "protocol.alone.pick.steps=3", *overrides]
-    evaluate_skill(config.load(SkillSettings, given), Console(quiet=True), Acting)
+    evaluate_skill(config.load(SkillSettings, config.parse(given)), Console(quiet=True), Acting)
     return out
 
 
@@ -72,7 +72,9 @@ def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
     source = trained(tmp_path / "training", "pick")
     words = ["skill=pick", f"out={source}", "preset=cpu_state", "num_episodes=5", "seed=3"]
     (source / "config.yaml").write_text(
-        config.to_yaml(config.load(TrainingSettings, [*words, "preset.steps=2000000"]))
+        config.to_yaml(
+            config.load(TrainingSettings, config.parse([*words, "preset.steps=2000000"]))
+        )
     )
     rows = [{"update": n, "steps": n * 500_000, "seconds": n * 1800.0} for n in (1, 2, 3, 4)]
     (source / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -84,7 +86,9 @@ def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
     command = "tpsrl train pick preset=cpu_state preset.steps=2000000 num_episodes=5 seed=3"
     assert card.commands == (command,)
     words.append("start_states=own:0.5,rearranged:0.5")
-    (source / "config.yaml").write_text(config.to_yaml(config.load(TrainingSettings, words)))
+    (source / "config.yaml").write_text(
+        config.to_yaml(config.load(TrainingSettings, config.parse(words)))
+    )
     assert export(tmp_path, f"agent={source}") == 0
     card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
     rearranged = "and 5 of these with fridge or furniture elsewhere"
@@ -106,7 +110,7 @@ def test_what_is_damaged_beside_a_policy_is_left_out_of_its_card(
     tmp_path: Path, changes: dict[str, Any], shown: str
 ) -> None:
     source, demos = trained(tmp_path / "clone", "pick"), tmp_path / "demos"
-    cloned = config.load(CloneSettings, ["skill=pick", f"demos={demos}"])
+    cloned = config.load(CloneSettings, config.parse(["skill=pick", f"demos={demos}"]))
     (source / "config.yaml").write_text(config.to_yaml(cloned))
     (source / "metrics.jsonl").write_text('junk\n{"update": 1, "steps": 9}\n')
     note = {"skill": "pick", "sensors": [["arm", 7]], "depth": None, "episodes": 2, "frames": 120}
@@ -216,7 +220,7 @@ def test_a_training_that_validated_on_a_seed_of_its_own_is_not_reported_on_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = trained(tmp_path / "training", "pick", "full")
-    own = config.load(TrainingSettings, ["skill=pick", "validation_seed=0"])
+    own = config.load(TrainingSettings, config.parse(["skill=pick", "validation_seed=0"]))
     (source / "config.yaml").write_text(config.to_yaml(own))
     evaluation = evaluated(tmp_path, source)
     path = evaluation / "report.json"

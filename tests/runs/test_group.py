@@ -9,7 +9,7 @@ import ranks
 import torch
 from toy_vec_env import ToyVecEnvFactory
 
-from tpsrl.commands import train
+from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.rl.distributed import group as groups
 from tpsrl.rl.distributed.group import Alone, Group
@@ -18,6 +18,8 @@ from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
+from tpsrl.training import loading
+from tpsrl.training import ranks as training_ranks
 
 ENVS, STEPS = 4, 12
 TINY = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
@@ -191,21 +193,29 @@ def test_what_is_started_anew_goes_on_from_what_is_there(
 ) -> None:
     out = tmp_path / "out/train/pick"
     monkeypatch.chdir(tmp_path)
-    words = ["skill=pick", "init=policy.safetensors", "preset.steps=10"]
-    assert train.resumed([*words, "resume=auto"]) == words
-    assert train.resumed(words) == words
+    given = {"skill": "pick", "init": "policy.safetensors", "preset.steps": "10"}
+    assert loading.resumed({**given, "resume": "auto"}) == given
+    assert loading.resumed(given) == given
     (out / "checkpoints").mkdir(parents=True)
     (out / "checkpoints/latest.safetensors").touch()
-    assert train.resumed(words) == words
-    going_on = ["resume=out/train/pick", "skill=pick", "preset.steps=10"]
-    assert train.resumed([*words, "resume=auto"]) == going_on
+    assert loading.resumed(given) == given
+    going_on = {"resume": "out/train/pick", "skill": "pick", "preset.steps": "10"}
+    assert loading.resumed({**given, "resume": "auto"}) == going_on
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
-    assert train.resumed(words) == words  # somebody else has begun it
+    assert loading.resumed(given) == given  # somebody else has begun it
     (out / "config.yaml").write_text("# torchrun 7\nskill: pick\n")
-    assert train.resumed(words) == going_on
-    assert train.resumed(["skill=pick", f"out={out}"]) == [f"resume={out}", "skill=pick"]
-    assert train.resumed(["skill=pick", "resume=elsewhere"]) == ["skill=pick", "resume=elsewhere"]
+    assert loading.resumed(given) == going_on
+    resumed = {"resume": str(out), "skill": "pick"}
+    assert loading.resumed({"skill": "pick", "out": str(out)}) == resumed
+    elsewhere = {"skill": "pick", "resume": "elsewhere"}
+    assert loading.resumed(elsewhere) == elsewhere
+
+
+@pytest.mark.parametrize("load", [loading.training, loading.distillation])
+def test_every_rank_has_the_settings_of_the_command(load: Any) -> None:
+    settings = load({"skill": "place", "ranks": 2, "preset.steps": 5_000, "task.horizon": 90})
+    assert cli.parse(training_ranks.words_of(settings)[1:])[1] == settings
 
 
 class Silent:

@@ -384,7 +384,9 @@ def test_a_skill_is_evaluated_where_another_left_it(tmp_path: Path) -> None:
 
     def report(*overrides: str) -> SkillReport:
         given = ["skill=pick", f"starts={spec}", "processes=1", f"out={tmp_path}/out", *overrides]
-        return evaluate_skill(config.load(SkillSettings, given), Console(quiet=True), Fake)
+        return evaluate_skill(
+            config.load(SkillSettings, config.parse(given)), Console(quiet=True), Fake
+        )
 
     whole = report()
     assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd ones stand still

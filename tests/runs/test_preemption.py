@@ -14,7 +14,7 @@ from test_group import ENVS, STEPS, settings
 from torch import distributed
 from toy_vec_env import ToyVecEnvFactory
 
-from tpsrl.commands import train
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection import preemption
 from tpsrl.rl.collection.preemption import (
@@ -28,6 +28,7 @@ from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.distributed.group import Alone, Group
 from tpsrl.rl.envs.vec_env import StepBatch, VecEnv
 from tpsrl.rl.run.assembly import assemble
+from tpsrl.training import loading
 
 SIZE = ENVS * STEPS
 
@@ -195,7 +196,9 @@ def test_the_slower_rank_stops_early(tmp_path: Path, rule: str, refill: bool) ->
 
 
 def test_the_preset_of_the_dd_ppo_paper_is_as_it_says() -> None:
-    preset = train.load(["skill=pointnav", "preset=ddppo_paper", "depth=128"]).preset
+    preset = loading.training(
+        config.parse(["skill=pointnav", "preset=ddppo_paper", "depth=128"])
+    ).preset
     assert (preset.preempt, preset.preempt_share, preset.preempt_least) == ("share", 0.6, 0.25)
     assert preset.ppo.equal_ranks and not preset.refill  # section 3: ranks count alike
     assert (preset.num_envs, preset.num_steps) == (4, 128)

@@ -18,13 +18,12 @@ from fake_evaluation import Fake, Refusing, quiet, settings
 from rich.console import Console
 from test_pool import gone
 
+from eval import targets
 from eval.analysing.results import EpisodeResult
 from eval.running import evaluator, several
 from eval.running.evaluator import EpisodeJob, evaluate
 from eval.settings import AllSettings
-from tpsrl import cli, config
-from tpsrl.commands import api
-from tpsrl.commands import eval as command
+from tpsrl import api, cli, config
 from tpsrl.errors import RunError, UserError
 from tpsrl.runtime import locks, processes
 from tpsrl.sim import datasets
@@ -267,7 +266,7 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     run = functools.partial(evaluate, console=quiet())
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Signalling))
     with pytest.raises(processes.Terminated), processes.ending_in_order():
-        command.run_scenario(chosen)
+        targets.a_scenario().run(chosen)
     assert capsys.readouterr().out == "stopped; run the same command again to resume\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if count > 1:
@@ -278,7 +277,7 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     assert names_in(out) == (kept if done else [])
     ran(out)
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Logged))
-    assert command.run_scenario(chosen) == 0
+    targets.a_scenario().run(chosen)
     assert sorted([*done, *ran(out)]) == EPISODES
 
 
@@ -291,7 +290,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(
     run = functools.partial(evaluate, console=quiet(), factory=Interrupting)
     monkeypatch.setattr(evaluator, "evaluate", run)
     with pytest.raises(KeyboardInterrupt):
-        command.run_scenario(settings(dataset, tmp_path / "out", "processes=1"))
+        targets.a_scenario().run(settings(dataset, tmp_path / "out", "processes=1"))
     assert capsys.readouterr().out == "stopped; run the same command again to resume\n"
     assert list(whole_lines(tmp_path / "out")) == ["test/0"]
 
@@ -340,7 +339,8 @@ def test_several_evaluations_go_on_where_they_were_stopped(
 
     def run(out: Path, factory: Any) -> None:
         chosen = config.load(
-            AllSettings, [f"out={out}", "num_episodes=3", "processes=1", "analysis_episodes=0"]
+            AllSettings,
+            config.parse([f"out={out}", "num_episodes=3", "processes=1", "analysis_episodes=0"]),
         )
         each = functools.partial(evaluate, factory=factory, keep_journal=True)
         several.evaluate_scenarios(chosen, quiet(), each)

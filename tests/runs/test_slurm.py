@@ -10,9 +10,9 @@ import fake_slurm
 import pytest
 import torch
 
-from tpsrl.commands import ranks, train
 from tpsrl.errors import UserError
 from tpsrl.rl.distributed import group, slurm
+from tpsrl.training import loading, ranks
 
 SCRIPT = fake_slurm.ROOT / "configs" / "slurm" / "train.sbatch"
 # Task 4 of 7: the first of those on the third machine.
@@ -220,17 +220,18 @@ def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatc
     (tmp_path / "out/train/pick/checkpoints/latest.safetensors").touch()
     config = tmp_path / "out/train/pick/config.yaml"
     config.write_text(f"# {ranks.jobs()[0]}\nskill: pick\n")
-    assert train.resumed(["skill=pick"]) == ["skill=pick"]
+    begun = {"skill": "pick"}
+    assert loading.resumed(begun) == begun
     task.setenv("SLURM_RESTART_COUNT", "0")
-    assert train.resumed(["skill=pick"]) == ["skill=pick"]
+    assert loading.resumed(begun) == begun
     task.setenv("SLURM_RESTART_COUNT", "2")
-    assert train.resumed(["skill=pick"]) == ["resume=out/train/pick", "skill=pick"]
+    assert loading.resumed(begun) == {"resume": "out/train/pick", "skill": "pick"}
     for other in ("skill: pick\n", "# slurm 7\nskill: pick\n"):  # begun by somebody else
         config.write_text(other)
-        assert train.resumed(["skill=pick"]) == ["skill=pick"]
+        assert loading.resumed(begun) == begun
     task.setenv("SLURM_RESTART_COUNT", "often")
     with pytest.raises(UserError, match="SLURM_RESTART_COUNT: 'often' is not an integer"):
-        train.resumed(["skill=pick"])
+        loading.resumed(begun)
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])

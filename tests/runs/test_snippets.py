@@ -30,10 +30,10 @@ import yaml
 from eval.settings import EvalSettings
 from skills import registry
 from tpsrl import cli, config
-from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.training.settings import TrainingSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -99,7 +99,7 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
     words = [f"skill={skill}", f"out=out/train/{skill}", *settings]
     path = folder / "out" / "train" / skill / "config.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(config.to_yaml(config.load(train.TrainingSettings, words)))
+    path.write_text(config.to_yaml(config.load(TrainingSettings, config.parse(words))))
 
 
 def cloned(folder: Path, skill: str) -> None:
@@ -119,7 +119,9 @@ def evaluated(folder: Path, scenario: str) -> None:
     """What an evaluation leaves, as far as a view of it looks at it."""
     path = folder / "out" / scenario / "config.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(config.to_yaml(config.load(EvalSettings, [f"scenario={scenario}"])))
+    path.write_text(
+        config.to_yaml(config.load(EvalSettings, config.parse([f"scenario={scenario}"])))
+    )
 
 
 @pytest.fixture(autouse=True)

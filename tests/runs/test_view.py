@@ -20,7 +20,7 @@ from eval.viewing.player import Player
 from eval.viewing.recording import EpisodeRecording
 from eval.viewing.runs import recordings
 from eval.viewing.settings import ScenarioView, SkillView
-from tpsrl import config
+from tpsrl import cli, config
 from tpsrl.commands import view
 from tpsrl.errors import UserError
 
@@ -37,12 +37,16 @@ def recorded(found: list[EpisodeRecording]) -> list[EpisodeRecording]:
 
 @pytest.fixture(scope="module")
 def alone() -> list[EpisodeRecording]:
-    return recorded(recordings(config.load(SkillView, [*_SKILL, "episode=1", "compare=zero"])))
+    return recorded(
+        recordings(config.load(SkillView, config.parse([*_SKILL, "episode=1", "compare=zero"])))
+    )
 
 
 @pytest.fixture(scope="module")
 def chained() -> EpisodeRecording:
-    (found,) = recorded(recordings(config.load(ScenarioView, [*_SCENARIO, "episode=2"])))
+    (found,) = recorded(
+        recordings(config.load(ScenarioView, config.parse([*_SCENARIO, "episode=2"])))
+    )
     return found
 
 
@@ -51,7 +55,7 @@ def skill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an evaluation of a skill."""
     out = tmp_path_factory.mktemp("skill")
     words = [*_SKILL, "num_episodes=2", "processes=1", f"out={out}"]
-    evaluate_skill(config.load(SkillSettings, words))
+    evaluate_skill(config.load(SkillSettings, config.parse(words)))
     return out
 
 
@@ -59,7 +63,7 @@ def skill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scenario_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an evaluation of a scenario."""
     out = tmp_path_factory.mktemp("scenario")
-    evaluate(config.load(EvalSettings, [*_SCENARIO, "episode=2", f"out={out}"]))
+    evaluate(config.load(EvalSettings, config.parse([*_SCENARIO, "episode=2", f"out={out}"])))
     return out
 
 
@@ -108,12 +112,12 @@ def test_an_evaluations_folder_is_viewed_with_its_settings(
 ) -> None:
     command = view.choose(str(skill_folder))
     assert command.load is not None
-    settings = command.load(["episode=4", "port=9000"])
+    settings = command.load({"episode": "4", "port": "9000"})
     assert (settings.skill, settings.num_objects, settings.agent) == ("pick", 3, "scripted")
     assert (settings.episode, settings.port, settings.num_episodes) == (4, 9000, None)
     again = view.choose(str(scenario_folder))
     assert again.load is not None
-    loaded = again.load(["episode=3"])
+    loaded = again.load({"episode": "3"})
     assert (loaded.scenario.name, loaded.episode) == ("prepare_groceries", "3")
     assert loaded.protocol.limits.episode_steps == 60
 
@@ -201,7 +205,7 @@ def test_a_failed_run_is_said_on_the_page(monkeypatch: pytest.MonkeyPatch) -> No
         raise UserError("skill pick: the policy returned no action")
 
     monkeypatch.setattr(runs, "run_start", broken)
-    (found,) = recorded(recordings(config.load(SkillView, [*_SKILL, "episode=0"])))
+    (found,) = recorded(recordings(config.load(SkillView, config.parse([*_SKILL, "episode=0"]))))
     assert found.outcome == "failed: skill pick: the policy returned no action"
 
 
@@ -212,9 +216,11 @@ def test_what_cannot_be_viewed_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         view.choose("out/x")
     with pytest.raises(UserError, match="unknown value 'pikc'; did you mean 'pick'"):
         view.choose("pikc")
+    with pytest.raises(UserError, match=r"videos: has no effect on `tpsrl view`; leave it out"):
+        cli.parse(["view", "pick", "videos=3"])
     with pytest.raises(UserError, match="unknown value 'scriptd'"):
-        recordings(config.load(ScenarioView, [*_SCENARIO, "compare=scriptd"]))
+        recordings(config.load(ScenarioView, config.parse([*_SCENARIO, "compare=scriptd"])))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs viser, .*pip install 'tpsrl\[view\]'"):
-        view.run(config.load(SkillView, [*_SKILL]))
+        view.run(config.load(SkillView, config.parse([*_SKILL])))
     assert threading.active_count() < 50

@@ -29,10 +29,12 @@ from skills.starts.dataset import BASE_EPISODES, NoPoseError
 from skills.starts.recorded import load_starts, save_starts
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl.commands import train, training_task
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.training import loading
+from tpsrl.training.task import env_options
 from tpsrl.world import action as act
 from tpsrl.world.handles import handle
 from tpsrl.world.slots import CAPACITIES
@@ -838,7 +840,7 @@ def test_homes_have_the_slots_that_the_skills_own_objects_need():
 
 def test_a_training_has_at_most_12_objects_unless_asked_for_more():
     def objects(*words: str) -> int:
-        return training_task.env_options(train.load(words)).num_objects
+        return env_options(loading.training(config.parse(words))).num_objects
 
     assert objects("skill=pick") == 12 and objects("skill=pick", "num_objects=30") == 30
     assert objects("skill=open_drawer") == 1 and objects("skill=open_drawer", "num_objects=5") == 5

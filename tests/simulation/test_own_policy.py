@@ -66,7 +66,9 @@ def test_a_class_with_the_shipped_network_does_what_the_shipped_policy_does(tmp_
     for agent, out, processes in (("pretrained", "a", 1), (mine, "b", 2)):
         words = ["skill=pick", f"agent={agent}", "num_objects=4", "num_episodes=2"]
         words.append(f"processes={processes}")
-        report = evaluate_skill(config.load(SkillSettings, [*words, f"out={tmp_path / out}"]))
+        report = evaluate_skill(
+            config.load(SkillSettings, config.parse([*words, f"out={tmp_path / out}"]))
+        )
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
     assert report.learned["pick"].checkpoint == mine
     assert report.learned["pick"].privileged == []
@@ -86,7 +88,9 @@ class Still:
     path = written(tmp_path, text, "still.py")
     words = ["scenario=tidy_house", "num_episodes=1", "processes=1", "analysis_episodes=0"]
     own = f"skills.navigate={path}:Still"
-    report = evaluate(config.load(EvalSettings, [*words, own, f"out={tmp_path / 'out'}"]))
+    report = evaluate(
+        config.load(EvalSettings, config.parse([*words, own, f"out={tmp_path / 'out'}"]))
+    )
     assert report.agent == "mixed"
     assert report.learned["navigate"].privileged  # "full" has what no robot senses
     episode = json.loads((tmp_path / "out" / "episodes.jsonl").read_text())
@@ -202,7 +206,9 @@ def test_what_is_no_action_is_refused(tmp_path: Path, returned: str, message: st
     file = written(tmp_path, text, f"{tmp_path.name}.py")
     words = ["skill=pick", f"agent={file}:A", "num_objects=1", "num_episodes=1", "processes=1"]
     with pytest.raises(UserError, match=f"episode .*{message}"):
-        evaluate_skill(config.load(SkillSettings, [*words, f"out={tmp_path / 'out'}"]))
+        evaluate_skill(
+            config.load(SkillSettings, config.parse([*words, f"out={tmp_path / 'out'}"]))
+        )
     assert not (tmp_path / "out" / "report.json").exists()
 
 

@@ -23,8 +23,6 @@ from skills.starts import dataset
 from skills.starts.source import StartSource, start_episodes
 from tpsrl import config
 from tpsrl.cli import main
-from tpsrl.commands import training_task
-from tpsrl.commands.train import TrainingSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.noise import Noise
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
@@ -35,6 +33,8 @@ from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.training import task as training_task
+from tpsrl.training.settings import TrainingSettings
 from tpsrl.world import action as act
 
 N = 3
@@ -355,12 +355,12 @@ def test_validations_and_evaluations_start_in_different_homes(
     monkeypatch.setattr(dataset, "_BLOCK", 1)
     few = ["num_objects=4", "processes=0"]
     chosen = ["skill=pick", *few, "num_episodes=1", "validation_episodes=1", "preset=cpu_state"]
-    task, *_ = training_task.make(config.load(TrainingSettings, chosen))
+    task, *_ = training_task.make(config.load(TrainingSettings, config.parse(chosen)))
     assert task.validation is not None
     homes = task.validation([0])
     homes.reset()
     ours = homes.snapshot()[1]["environments"][0]["episode"]
-    evaluated = config.load(SkillSettings, ["skill=pick", *few, "num_episodes=1"])
+    evaluated = config.load(SkillSettings, config.parse(["skill=pick", *few, "num_episodes=1"]))
     theirs = skill_evaluator.obtain(evaluated)[0].episode.to_json()
     assert ours["layout"] == theirs["layout"]  # the first of the same split
     for field in ("id", "objects", "robot_start"):
@@ -381,11 +381,11 @@ def test_the_task_that_earlier_versions_recorded_is_read(tmp_path: Path) -> None
     text = "skill: place\ntask: horizon:200,place.drop:5,force_total_n:null\n"
     file = tmp_path / "config.yaml"
     file.write_text(text + "preset:\n  task: force:0.0004,pick.drop:1\n")
-    found = config.load(TrainingSettings, ["task.force=0.1"], file)
+    found = config.load(TrainingSettings, config.parse(["task.force=0.1"]), file)
     assert found.task == {"horizon": 200, "drop": 5, "force_total_n": None, "force": 0.1}
     assert found.preset.task == {"force": 0.0004, "pick": {"drop": 1}}
     file.write_text(config.to_yaml(found))
-    assert config.load(TrainingSettings, [], file) == found
+    assert config.load(TrainingSettings, {}, file) == found
 
 
 @pytest.mark.slow

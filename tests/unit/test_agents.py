@@ -41,7 +41,7 @@ def preset(name: str) -> AgentPreset:
 
 
 def load(*overrides: str) -> EvalSettings:
-    return config.load(EvalSettings, ["scenario=tidy_house", *overrides])
+    return config.load(EvalSettings, config.parse(["scenario=tidy_house", *overrides]))
 
 
 def go_and(skill: str, policy: SkillPolicy) -> SkillPolicy:

@@ -10,13 +10,13 @@ from safetensors.torch import save_file
 
 import tpsrl
 from skills.demos.cloning import was_stopped
-from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
 from tpsrl.rl.run.trainer import load_latest
+from tpsrl.training import run
 
 SPEC = EnvSpec({"state": (5,)}, (True, True, False))
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
@@ -269,5 +269,5 @@ def test_only_what_was_killed_before_its_end_is_begun_anew(
         checkpoint.save(folder / checkpoint.LATEST, {"a.b": torch.zeros(1)}, latest)
     if logged:
         (tmp_path / "metrics.jsonl").touch()
-    assert train.holds_training(tmp_path) == training
+    assert run.holds_training(tmp_path) == training
     assert was_stopped(tmp_path) == cloning

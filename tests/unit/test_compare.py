@@ -80,7 +80,9 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
         assert isinstance(found, Report)
         return found
 
-    several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
+    several.evaluate_scenarios(
+        config.load(AllSettings, config.parse([f"out={tmp_path}"])), QUIET, run
+    )
     pages = sorted(tmp_path.rglob("report.html"))
     before = {path: path.read_bytes() for path in pages}
     for path in pages:
@@ -91,7 +93,9 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
 
 def index(*folders: Any) -> dict[str, Any]:
     """The report of several evaluations in these folders."""
-    report = scenario_report(config.load(EvalSettings, ["scenario=tidy_house"]), QUIET)
+    report = scenario_report(
+        config.load(EvalSettings, config.parse(["scenario=tidy_house"])), QUIET
+    )
     rows = encode(several.index.scenario_rows(dict.fromkeys(folders, report)))
     ran: dict[str, Any] = encode(report)
     return ran | {"runs": rows}
@@ -376,7 +380,9 @@ def test_of_several_reports_none_is_written_when_one_is_damaged(tmp_path: Path) 
         assert isinstance(found, Report)
         return found
 
-    several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
+    several.evaluate_scenarios(
+        config.load(AllSettings, config.parse([f"out={tmp_path}"])), QUIET, run
+    )
     for path in tmp_path.rglob("report.html"):
         path.unlink()
     (tmp_path / "set_table" / "episodes.jsonl").write_text("{}\n")
@@ -400,4 +406,6 @@ def test_an_index_that_cannot_be_written_stops_the_runs_before_they_begin(tmp_pa
 
     (tmp_path / "set_table" / "timing.json").mkdir(parents=True)
     with pytest.raises(UserError, match=r"out: .*set_table/timing\.json is not a regular file"):
-        several.evaluate_scenarios(config.load(AllSettings, [f"out={tmp_path}"]), QUIET, run)
+        several.evaluate_scenarios(
+            config.load(AllSettings, config.parse([f"out={tmp_path}"])), QUIET, run
+        )

@@ -42,28 +42,32 @@ def presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_defaults_come_from_the_schema_and_the_preset() -> None:
-    settings = config.load(Settings, [])
+    settings = config.load(Settings, {})
     assert settings == Settings(rules=Rules("strict", Limits(total=100)))
 
 
 def test_an_override_goes_before_the_preset_wherever_it_stands() -> None:
-    settings = config.load(Settings, ["rules.limits.total=7", "rules=loose"])
+    settings = config.load(Settings, config.parse(["rules.limits.total=7", "rules=loose"]))
     assert settings.rules == Rules("loose", Limits(total=7))
 
 
 def test_the_last_of_two_overrides_wins() -> None:
-    assert config.load(Settings, ["num_episodes=3", "num_episodes=4"]).num_episodes == 4
+    assert (
+        config.load(Settings, config.parse(["num_episodes=3", "num_episodes=4"])).num_episodes == 4
+    )
 
 
 def test_values_take_the_type_of_their_field() -> None:
-    settings = config.load(Settings, ["replan=true", "out=007", "rules.limits.distance_m=1"])
+    settings = config.load(
+        Settings, config.parse(["replan=true", "out=007", "rules.limits.distance_m=1"])
+    )
     assert settings.replan is True
     assert settings.out == "007"
     assert isinstance(settings.rules.limits.distance_m, float)
 
 
 def test_a_value_may_hold_an_equals_sign() -> None:
-    assert config.load(Settings, ["out=a=b"]).out == "a=b"
+    assert config.load(Settings, config.parse(["out=a=b"])).out == "a=b"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_a_value_may_hold_an_equals_sign() -> None:
 )
 def test_a_bad_override_is_one_line_that_names_key_and_value(override: str, message: str) -> None:
     with pytest.raises(UserError) as error:
-        config.load(Settings, [override])
+        config.load(Settings, config.parse([override]))
     assert str(error.value) == message
 
 
@@ -102,7 +106,7 @@ def test_a_preset_that_does_not_fit_its_schema_is_named(presets: Path) -> None:
     (presets / "strict.yaml").write_text("limits: {totl: 1}\n")
     message = r"^configs/rules/strict\.yaml: unknown key 'limits.totl'; did you mean 'total'"
     with pytest.raises(UserError, match=message):
-        config.load(Settings, [])
+        config.load(Settings, {})
 
 
 def test_a_preset_without_default_must_be_chosen() -> None:
@@ -111,12 +115,12 @@ def test_a_preset_without_default_must_be_chosen() -> None:
         rules: Rules = config.preset("rules", Rules, None, "which rules")
 
     with pytest.raises(UserError, match=r"^rules: choose one of loose, strict$"):
-        config.load(Choosing, [])
-    assert config.load(Choosing, ["rules=loose"]).rules.name == "loose"
+        config.load(Choosing, {})
+    assert config.load(Choosing, config.parse(["rules=loose"])).rules.name == "loose"
 
 
 def test_resolved_settings_as_yaml_hold_every_value() -> None:
-    text = config.to_yaml(config.load(Settings, ["num_episodes=5"]))
+    text = config.to_yaml(config.load(Settings, config.parse(["num_episodes=5"])))
     assert yaml.safe_load(text) == {
         "rules": {"name": "strict", "limits": {"total": 100, "distance_m": 0.5}},
         "split": "val",
@@ -133,7 +137,7 @@ def test_resolved_settings_as_yaml_hold_every_value() -> None:
 def test_changes_name_what_differs_from_the_preset(
     overrides: list[str], expected: dict[str, Any]
 ) -> None:
-    rules = config.load(Settings, overrides).rules
+    rules = config.load(Settings, config.parse(overrides)).rules
     assert config.changes(rules, config.load_preset("rules", "strict", Rules)) == expected
 
 
@@ -151,15 +155,15 @@ def own(folder: Path, text: str, name: str = "mine.yaml") -> str:
 
 def test_a_preset_can_be_a_file_which_its_name_comes_from(tmp_path: Path) -> None:
     chosen = own(tmp_path, "limits: {total: 9}\n")
-    assert config.load(Open, [chosen]).rules == Rules("mine", Limits(total=9))
-    assert config.load(Open, [chosen, "rules.limits.total=5"]).rules.limits.total == 5
+    assert config.load(Open, config.parse([chosen])).rules == Rules("mine", Limits(total=9))
+    assert config.load(Open, config.parse([chosen, "rules.limits.total=5"])).rules.limits.total == 5
     path = str(tmp_path / "mine.yaml")
     assert config.load_preset("rules", path, Rules) == Rules("mine", Limits(total=9))
 
 
 def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"rules: unknown value .*valid: loose, strict"):
-        config.load(Settings, [own(tmp_path, "")])
+        config.load(Settings, config.parse([own(tmp_path, "")]))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None
 )
 def test_a_file_that_is_no_such_preset_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        config.load(Open, [own(tmp_path, text)])
+        config.load(Open, config.parse([own(tmp_path, text)]))
 
 
 @pytest.mark.parametrize("text", ["- 1", "3", "true", "!!set {a}", "name: [1", "\0"])
@@ -183,12 +187,12 @@ def test_what_is_no_file_of_settings_is_refused(tmp_path: Path, text: str) -> No
     base = tmp_path / "config.yaml"
     base.write_text(text)
     with pytest.raises(UserError, match=r"config.yaml: cannot be read \("):
-        config.load(Settings, [], base)
+        config.load(Settings, {}, base)
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(UserError, match=r"gone.yaml: cannot be read \(No such file"):
-        config.load(Open, ["rules=gone.yaml"])
+        config.load(Open, config.parse(["rules=gone.yaml"]))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 )
 def test_what_is_no_list_or_set_of_entries_is_refused(override: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        config.load(Open, [override])
+        config.load(Open, config.parse([override]))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,7 @@ def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_p
     with pytest.raises(UserError, match=r"^[^\n]*mine\.yaml: [^\n]+$"):
         config.load_preset("rules", str(path), Rules)
     with pytest.raises(UserError, match=r"cannot read the value|expected key=value"):
-        config.load(Limits, [f"total={text.partition(':')[2] or text}"])
+        config.load(Limits, config.parse([f"total={text.partition(':')[2] or text}"]))
 
 
 def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written() -> None:
@@ -236,7 +240,7 @@ def test_a_file_does_not_refer_to_what_is_the_users(text: str, tmp_path: Path) -
     with pytest.raises(UserError, match=r"mine\.yaml: cannot be read \('.*\$\{.*is a refer"):
         config.load_preset("rules", str(path), Rules)
     with pytest.raises(UserError, match=r"is a reference"):
-        config.load(Settings, [], path)
+        config.load(Settings, {}, path)
 
 
 @pytest.mark.parametrize(
@@ -260,4 +264,4 @@ def test_a_file_of_settings_that_is_or_holds_too_much_is_refused(
         config.load_preset("rules", str(path), Rules)
     path.write_text(text.replace("limits", "rules: {limits").replace("}", "}}"))
     with pytest.raises(UserError, match=rf"mine.yaml: cannot be read \(.*{message}"):
-        config.load(Settings, [], base=path)
+        config.load(Settings, {}, base=path)

@@ -113,13 +113,15 @@ def test_its_rate_can_be_the_papers():
     ],
 )
 def test_without_a_bonus_its_bounds_do_not_matter(words):
-    settings = config.load(PPOSettings, ["entropy_coef=0", "entropy_learned=true", *words])
+    settings = config.load(
+        PPOSettings, config.parse(["entropy_coef=0", "entropy_learned=true", *words])
+    )
     settings.check()
     assert fed(coefficient_of(settings, "cpu"), -5.0, steps=10) == 0.0
 
 
 def test_it_may_fall_without_a_bound():
-    alpha = coefficient_of(config.load(PPOSettings, ["entropy_min=0"]), "cpu")
+    alpha = coefficient_of(config.load(PPOSettings, config.parse(["entropy_min=0"])), "cpu")
     assert 0.0 < fed(alpha, 1.0, steps=2_000) < 1e-5
 
 

@@ -20,6 +20,8 @@ PACKAGES = ("tpsrl", "skills", "planner", "eval", "configs")
 # Top to bottom. A module may import from its own layer and from those below it.
 LAYERS = (
     ("tpsrl.cli", "tpsrl.commands", "tpsrl.__main__"),
+    ("tpsrl.api",),
+    ("tpsrl.training",),
     ("eval",),
     ("planner",),
     ("skills",),

@@ -240,7 +240,7 @@ def test_a_job_whose_file_is_gone_is_done_again_and_no_file_is_left_of_an_unfini
 
 
 def settings(*overrides: str) -> EvalSettings:
-    return config.load(EvalSettings, ["scenario=tidy_house", *overrides])
+    return config.load(EvalSettings, config.parse(["scenario=tidy_house", *overrides]))
 
 
 def test_the_digest_depends_on_all_that_the_results_depend_on(tmp_path: Path) -> None:

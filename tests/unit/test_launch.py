@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-LAUNCH = [sys.executable, "-m", "tpsrl.commands.launch", "--standalone", "--nproc-per-node=1"]
+LAUNCH = [sys.executable, "-m", "tpsrl.training.launch", "--standalone", "--nproc-per-node=1"]
 
 
 def launched(script: Path, text: str, *options: str) -> subprocess.Popen[str]:

@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiny_policies import policy, save, trained
 
+from eval import targets
+from eval.running import filming
 from eval.settings import EvalSettings, SkillSettings
 from skills.policies import learned, shipped
 from tpsrl import cli, config
-from tpsrl.commands import eval as eval_command
-from tpsrl.commands import video
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint
 from tpsrl.runtime import locks
@@ -32,7 +32,7 @@ def running(folder: Path, latest: int = 300, best: int = 200) -> Path:
 
 def filmed(folder: Path, *overrides: str) -> SkillSettings:
     words = ["skill=pick", f"out={folder}/out", *overrides]
-    found: SkillSettings = video.with_newest(config.load(SkillSettings, words))
+    found: SkillSettings = filming.with_newest(config.load(SkillSettings, config.parse(words)))
     return found
 
 
@@ -78,7 +78,9 @@ def test_of_scenarios_too_each_skill_is_the_newest(tmp_path: Path) -> None:
     folder = running(tmp_path / "training")
     place = trained(tmp_path / "other", "place") / BEST
     words = ["scenario=tidy_house", f"skills.pick={folder}", f"skills.place={place}"]
-    given = video.with_newest(config.load(EvalSettings, [*words, f"out={tmp_path}/out"]))
+    given = filming.with_newest(
+        config.load(EvalSettings, config.parse([*words, f"out={tmp_path}/out"]))
+    )
     copy = str(tmp_path / "out/policies/pick.safetensors")
     assert given.skills.given() == {"pick": copy, "place": str(place)}
 
@@ -106,7 +108,7 @@ def test_a_training_of_another_skill_is_refused_and_nothing_is_written(
 
 def test_the_command_films_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(eval_command, "run_skill", lambda settings: seen.append(settings) or 0)
+    monkeypatch.setattr(targets, "_skill", seen.append)
     folder = running(tmp_path / "training")
     assert cli.main(["video", "pick", f"agent={folder}", f"out={tmp_path}/out"]) == 0
     assert seen[0].skills.pick == f"{tmp_path}/out/policies/pick.safetensors"

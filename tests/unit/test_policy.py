@@ -400,7 +400,9 @@ def test_settings_that_lack_an_entry_are_an_error() -> None:
 
 
 def test_settings_are_read_from_the_command_line() -> None:
-    settings = config.load(PolicySettings, ["encoder=state", "std=network", "lstm_layers=0"])
+    settings = config.load(
+        PolicySettings, config.parse(["encoder=state", "std=network", "lstm_layers=0"])
+    )
     assert settings == PolicySettings(encoder="state", std="network", lstm_layers=0)
 
 

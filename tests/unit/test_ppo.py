@@ -322,7 +322,7 @@ def test_bounds_of_the_coefficient_are_checked():
 def test_a_coefficient_of_zero_is_no_bonus_and_is_not_learned(learned):
     rollout, policy, _ = collected()
     words = ["entropy_coef=0", f"entropy_learned={str(learned).lower()}", "entropy_target=100"]
-    ppo = PPO(policy, config.load(PPOSettings, words))
+    ppo = PPO(policy, config.load(PPOSettings, config.parse(words)))
     first, second = ppo.update(rollout), ppo.update(rollout)
     assert first["entropy_coef"] == second["entropy_coef"] == 0.0
     assert all(math.isfinite(value) for value in second.values())
@@ -339,10 +339,12 @@ def test_without_a_bonus_the_loss_is_that_of_policy_and_value():
 
 
 def test_settings_are_read_as_overrides():
-    settings = config.load(PPOSettings, ["schedule=linear", "target_kl=0.01", "clip=0.1"])
+    settings = config.load(
+        PPOSettings, config.parse(["schedule=linear", "target_kl=0.01", "clip=0.1"])
+    )
     assert (settings.schedule, settings.target_kl, settings.clip) == ("linear", 0.01, 0.1)
     with pytest.raises(UserError, match="schedule"):
-        config.load(PPOSettings, ["schedule=cosin"])
+        config.load(PPOSettings, config.parse(["schedule=cosin"]))
 
 
 # Resumption.

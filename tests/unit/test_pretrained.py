@@ -28,10 +28,10 @@ from skills.policies.card import markdown
 from skills.starts.recorded import save_starts
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import cli, config
-from tpsrl.commands.training_task import load_teacher
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.training.task import load_teacher
 
 OURS = pretrained.names()
 TAUGHT = [name for name in registry.names() if registry.get(name).teacher is not None]
@@ -55,7 +55,7 @@ def with_tpsrl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(*overrides: str) -> EvalSettings:
-    return config.load(EvalSettings, ["scenario=tidy_house", *overrides])
+    return config.load(EvalSettings, config.parse(["scenario=tidy_house", *overrides]))
 
 
 def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
@@ -159,7 +159,9 @@ def skill_settings(folder: Path, skill: str, *overrides: str) -> SkillSettings:
     starts = folder / "starts.npz"
     save_starts(starts, [recorded()])
     words = [f"skill={skill}", f"starts={starts}", f"out={folder}/out", "processes=1"]
-    return config.load(SkillSettings, [*words, f"protocol.alone.{skill}.steps=3", *overrides])
+    return config.load(
+        SkillSettings, config.parse([*words, f"protocol.alone.{skill}.steps=3", *overrides])
+    )
 
 
 def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
@@ -206,7 +208,7 @@ def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
         return structs.replace(skill_report(settings, console), learned=learned)
 
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
-    given = config.load(SkillsSettings, ["agent=zero", f"out={tmp_path}/out"])
+    given = config.load(SkillsSettings, config.parse(["agent=zero", f"out={tmp_path}/out"]))
     summary = evaluate_skills(given, console, report)
     told = "privileged sensors of learned policies: navigate way; pick way; "
     assert told in console.export_text() and told in (tmp_path / "out/report.html").read_text()

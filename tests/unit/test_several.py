@@ -72,7 +72,7 @@ def skill_report(settings: Any, console: Console) -> SkillReport:
 
 
 def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path: Path) -> None:
-    settings = config.load(AllSettings, ["protocol=m3", f"out={tmp_path}"])
+    settings = config.load(AllSettings, config.parse(["protocol=m3", f"out={tmp_path}"]))
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, scenario_report)
     assert [row.name for row in summary.runs] == benchmark_names()
@@ -95,7 +95,7 @@ def test_the_table_of_all_scenarios_has_both_readings_of_timeouts(tmp_path: Path
             scenario_report(settings, console), timeouts=both, clutter_moved=moved
         )
 
-    settings = config.load(AllSettings, [f"out={tmp_path}"])
+    settings = config.load(AllSettings, config.parse([f"out={tmp_path}"]))
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, report)
     assert {row.timeouts.ending.mean for row in summary.runs if row.timeouts} == {0.25}
@@ -113,13 +113,13 @@ def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
         seen.append((settings.scenario.name, settings.out, settings.num_episodes, settings.seed))
         return scenario_report(settings, console)
 
-    evaluate_scenarios(config.load(AllSettings, overrides), Console(quiet=True), run)
+    evaluate_scenarios(config.load(AllSettings, config.parse(overrides)), Console(quiet=True), run)
     expected = benchmark_names()
     assert seen == [(name, str(tmp_path / name), 3, 5) for name in expected]
 
 
 def test_all_skills_stand_in_one_table(tmp_path: Path) -> None:
-    settings = config.load(SkillsSettings, ["agent=zero", f"out={tmp_path}"])
+    settings = config.load(SkillsSettings, config.parse(["agent=zero", f"out={tmp_path}"]))
     console = Console(record=True, width=120)
     summary = evaluate_skills(settings, console, skill_report)
     assert [row.name for row in summary.runs] == list(planned())
@@ -128,6 +128,6 @@ def test_all_skills_stand_in_one_table(tmp_path: Path) -> None:
 
 def test_an_output_folder_that_cannot_be_written_is_refused_before_any_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    settings = config.load(AllSettings, [f"out={tmp_path}/file"])
+    settings = config.load(AllSettings, config.parse([f"out={tmp_path}/file"]))
     with pytest.raises(UserError, match="out: cannot write into"):
         evaluate_scenarios(settings, Console(quiet=True), scenario_report)

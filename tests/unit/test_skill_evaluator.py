@@ -76,7 +76,7 @@ def recorded(index: int = 0) -> Start:
 
 
 def settings(skill: str, *overrides: str) -> SkillSettings:
-    return config.load(SkillSettings, [f"skill={skill}", *overrides])
+    return config.load(SkillSettings, config.parse([f"skill={skill}", *overrides]))
 
 
 def run(skill: str, policy: Any, *overrides: str, at: Start | None = None) -> SkillResult:

@@ -14,7 +14,6 @@ from toy_training import SETTINGS, Silent, rows, trainer
 from toy_vec_env import SPEC, ToyVecEnv, ToyVecEnvFactory
 
 from tpsrl import cli, config
-from tpsrl.commands import train
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec, Observation
 from tpsrl.rl.policy.actor_critic import ActorCritic
@@ -24,6 +23,8 @@ from tpsrl.rl.run import halving, warm_start
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.trainer import Trainer, TrainTask, load_latest
 from tpsrl.rl.run.warm_start import EncoderOnly
+from tpsrl.training import loading
+from tpsrl.training.settings import TrainingSettings
 
 SIDE = 32
 CAMERA = PolicySettings(
@@ -199,14 +200,14 @@ def driving(tmp_path: Path) -> Path:
     )
 
 
-def loaded(driving: Path, *words: str) -> train.TrainingSettings:
-    return train.load(["skill=pick", f"encoder={driving}", *words])
+def loaded(driving: Path, *words: str) -> TrainingSettings:
+    return loading.training(config.parse(["skill=pick", f"encoder={driving}", *words]))
 
 
 def test_encoder_and_size_of_pictures_are_the_checkpoints_and_the_rest_the_trainings(
     driving: Path,
 ) -> None:
-    settings, own = loaded(driving, "frozen=true"), train.load(["skill=pick"])
+    settings, own = loaded(driving, "frozen=true"), loading.training(config.parse(["skill=pick"]))
     policy = settings.preset.policy
     assert (policy.encoder, policy.encoder_width, policy.visual_width) == ("nature_cnn", 4, 6)
     assert settings.depth == SIDE and policy.frozen_encoder
@@ -246,30 +247,32 @@ def test_a_policy_without_camera_has_no_encoder_to_take(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^encoder: .*blind.* has none to take"):
         loaded(blind)
     with pytest.raises(UserError, match=r"^frozen: .*blind.* has no encoder"):
-        train.load(["skill=pointnav", f"init={blind}", "frozen=true"])
+        loading.training(config.parse(["skill=pointnav", f"init={blind}", "frozen=true"]))
 
 
 def test_an_encoder_may_be_frozen_with_the_rest_taken_over_and_not_with_nothing(
     driving: Path,
 ) -> None:
-    tuned = train.load(["skill=pointnav", f"init={driving}", "frozen=true"])
+    tuned = loading.training(config.parse(["skill=pointnav", f"init={driving}", "frozen=true"]))
     assert tuned.preset.policy.frozen_encoder and tuned.preset.policy.lstm_layers == 2
     with pytest.raises(UserError, match=r"^frozen: encoder=CHECKPOINT, or init=CHECKPOINT"):
-        train.load(["skill=pointnav", "frozen=true"])
+        loading.training(config.parse(["skill=pointnav", "frozen=true"]))
     words = ["skill=pointnav", "preset.policy.frozen_encoder=true"]
-    assert train.load([*words, f"encoder={driving}"]).preset.policy.frozen_encoder
+    assert loading.training(
+        config.parse([*words, f"encoder={driving}"])
+    ).preset.policy.frozen_encoder
     with pytest.raises(UserError, match=r"^preset.policy.frozen_encoder: encoder=CHECKPOINT, or"):
-        train.load(words)
+        loading.training(config.parse(words))
 
 
 def test_a_training_that_is_resumed_keeps_its_encoder_as_it_was(driving: Path) -> None:
     (driving / "config.yaml").write_text(config.to_yaml(loaded(driving, "frozen=true")))
-    assert train.load([f"resume={driving}"]).preset.policy.frozen_encoder
-    assert train.load([f"resume={driving}", "frozen=true"]).frozen
+    assert loading.training(config.parse([f"resume={driving}"])).preset.policy.frozen_encoder
+    assert loading.training(config.parse([f"resume={driving}", "frozen=true"])).frozen
     with pytest.raises(UserError, match=r"^frozen: the encoder of .* is frozen; leave frozen out"):
-        train.load([f"resume={driving}", "frozen=false"])
+        loading.training(config.parse([f"resume={driving}", "frozen=false"]))
     with pytest.raises(UserError, match=r"^encoder: .* has weights of its own; leave encoder out"):
-        train.load([f"resume={driving}", f"encoder={driving}"])
+        loading.training(config.parse([f"resume={driving}", f"encoder={driving}"]))
 
 
 def test_a_restart_with_the_same_words_goes_on_with_what_was_saved(
@@ -277,8 +280,9 @@ def test_a_restart_with_the_same_words_goes_on_with_what_was_saved(
 ) -> None:
     latest = driving / checkpoints.FOLDER / checkpoints.LATEST
     latest.write_bytes(b"")
-    words = ["skill=pick", f"out={driving}", f"encoder={driving}", "frozen=true", "resume=auto"]
-    assert train.resumed(words) == [f"resume={driving}", "skill=pick", "frozen=true"]
+    kept = {"skill": "pick", "frozen": "true"}
+    given = {**kept, "out": str(driving), "encoder": str(driving), "resume": "auto"}
+    assert loading.resumed(given) == {"resume": str(driving), **kept}
 
 
 def test_a_shipped_policy_lends_its_encoder(tmp_path: Path) -> None:
@@ -286,7 +290,9 @@ def test_a_shipped_policy_lends_its_encoder(tmp_path: Path) -> None:
     settings = loaded(shipped)
     taken = checkpoints.load(shipped)
     policy = settings.preset.policy
-    assert policy == warm_start.encoder_of(train.load(["skill=pick"]).preset.policy, taken)
+    assert policy == warm_start.encoder_of(
+        loading.training(config.parse(["skill=pick"])).preset.policy, taken
+    )
     side = settings.depth
     made = ActorCritic(EnvSpec({"state": (5,), "depth": (side, side)}, (True,) * 11), policy)
     warm_start.take_over(made, EncoderOnly(taken.path, taken.tensors, taken.note))
@@ -299,4 +305,4 @@ def test_the_preset_of_a_training_is_none_the_wiser_of_frozen_encoders_of_before
     note = PolicySettings().to_json()
     del note["frozen_encoder"]
     assert PolicySettings.from_json(note) == PolicySettings()
-    assert isinstance(train.load(["skill=pick"]).preset, TrainSettings)
+    assert isinstance(loading.training(config.parse(["skill=pick"])).preset, TrainSettings)

@@ -14,8 +14,6 @@ from toy_vec_env import SPEC
 from skills import registry
 from skills.core.inputs import PolicyInputs
 from tpsrl import config
-from tpsrl.commands import train
-from tpsrl.commands.fine_tuning import widened
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
@@ -24,6 +22,9 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import warm_start
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.rl.run.trainer import Trainer, load_latest
+from tpsrl.training import loading
+from tpsrl.training.fine_tuning import widened
+from tpsrl.training.settings import TrainingSettings
 from tpsrl.world import action as act
 
 PICK = registry.get("pick").definition
@@ -210,8 +211,10 @@ def picking(tmp_path: Path) -> Path:
     return folder
 
 
-def loaded(picking: Path, *words: str) -> train.TrainingSettings:
-    return train.load(["skill=pick", "preset=fine_tune", f"init={picking}", *words])
+def loaded(picking: Path, *words: str) -> TrainingSettings:
+    return loading.training(
+        config.parse(["skill=pick", "preset=fine_tune", f"init={picking}", *words])
+    )
 
 
 def test_camera_sensors_delay_and_network_are_the_checkpoints(picking: Path) -> None:
@@ -252,8 +255,8 @@ def test_a_checkpoint_that_does_not_say_what_it_was_made_for_is_refused(tmp_path
 def test_a_training_that_is_resumed_takes_no_other_weights(picking: Path) -> None:
     (picking / "config.yaml").write_text(config.to_yaml(loaded(picking)))
     with pytest.raises(UserError, match=r"^init: .*picking has weights of its own; leave init out"):
-        train.load([f"resume={picking}", f"init={picking}"])
-    assert train.load([f"resume={picking}"]).preset == loaded(picking).preset
+        loading.training(config.parse([f"resume={picking}", f"init={picking}"]))
+    assert loading.training(config.parse([f"resume={picking}"])).preset == loaded(picking).preset
 
 
 def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> None:
@@ -270,7 +273,7 @@ def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> 
     deploy = {"skill": "pick", "sensors": list(narrow.sensors), "depth": None, "delay": False}
     path = tmp_path / "teacher"
     before = checkpoints.load_policy(clone(path, small, specs[0], deploy=deploy))
-    settings = train.load(["skill=pick", "preset=teacher", f"init={path}"])
+    settings = loading.training(config.parse(["skill=pick", "preset=teacher", f"init={path}"]))
     assert settings.sensors == "teacher"
     policy = ActorCritic(specs[1], settings.preset.policy)
     warm_start.take_over(policy, widened(checkpoints.load(path), settings))

@@ -5,7 +5,7 @@ A command that takes other keys for other words has instead a function `choose(w
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
@@ -15,17 +15,19 @@ class Command:
 
     `description` is what its help says, `settings` the dataclass of its keys (see `tpsrl.config`),
     `run(settings)` does it and returns the exit code; `positional` are the keys that words without
-    `=` set, each the next one; or, with `repeated`, any number of words set this one key, each time
-    anew, of which `load` makes what it will.
+    `=` set, each the next one; or, with `repeated`, any number of words make a tuple, which is the
+    value of this one key.
 
-    `fixed` are the settings (key=value) that stand for the word by which it was chosen. `load`
-    makes the settings of the overrides, where that is more than `tpsrl.config.load`.
+    `fixed` are the settings that stand for the word by which it was chosen. `load` makes settings
+    of values by dotted key, where that is more than `tpsrl.config.load`. `ignored` are the fields of
+    `settings` that have no effect: help leaves them out, and they are refused.
     """
 
     description: str
     settings: type
     run: Callable[[Any], int]
     positional: tuple[str, ...] = ()
-    fixed: tuple[str, ...] = ()
-    load: Callable[[Sequence[str]], Any] | None = None
+    fixed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    load: Callable[[Mapping[str, Any]], Any] | None = None
     repeated: str = ""
+    ignored: Collection[str] = ()

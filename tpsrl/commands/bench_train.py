@@ -5,12 +5,13 @@ from typing import Any
 
 from tpsrl import config
 from tpsrl.commands import Command
-from tpsrl.commands.train import check, default_teacher, set_up
-from tpsrl.commands.training_task import load_teacher, task_changes
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files, progress
+from tpsrl.training.checks import check, default_teacher
+from tpsrl.training.run import set_up
+from tpsrl.training.task import load_teacher, task_changes
 
 DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment with very uneven step
 times, and learns from them, one collector after the other, in turns. Prints samples per second, the
@@ -217,7 +218,7 @@ def _teacher(settings: BenchTrainSettings) -> Any:
     """Who labels the states; None where nobody does.
 
     Raises:
-        UserError: see `tpsrl.commands.training_task.load_teacher`.
+        UserError: see `tpsrl.training.task.load_teacher`.
     """
     where = settings.teacher or default_teacher(settings.preset)
     if where is None:

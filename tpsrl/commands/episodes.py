@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from tpsrl import config
@@ -129,9 +129,8 @@ def _print_counts(title: str, counts: collections.Counter[str]) -> None:
         print(f"{count:7d}  {one_line(what)}")
 
 
-def _load(overrides: Sequence[str]) -> Any:
-    chosen = any(key.strip() == "import" for key, _, _ in (o.partition("=") for o in overrides))
-    return config.load(ImportSettings if chosen else EpisodesSettings, overrides)
+def _load(values: Mapping[str, Any]) -> Any:
+    return config.load(ImportSettings if "import" in values else EpisodesSettings, values)
 
 
 COMMAND = Command(DESCRIPTION, EpisodesSettings, run, positional=("scenario",), load=_load)

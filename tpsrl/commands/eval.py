@@ -1,12 +1,10 @@
 """`tpsrl eval`: runs episodes and writes the report."""
 
-from collections.abc import Callable
 from typing import Any
 
-from tpsrl import config
+from eval import settings as of
+from eval import targets
 from tpsrl.commands import Command
-from tpsrl.errors import UserError, unknown
-from tpsrl.runtime import processes, progress
 
 TARGETS = """SCENARIO is one of the benchmark's (tidy_house, prepare_groceries, set_table) or your
 own file (path/to/my_scenario.yaml, see docs/add_a_scenario.md). `all` runs the three scenarios of
@@ -25,7 +23,12 @@ conditions of failed episodes, steps, forces and reward."""
 _SKILLS = """Evaluates every skill alone and prints one table. Each skill has its own output folder;
 report.html and report.json link to them."""
 
-_STOPPED = "stopped; run the same command again to resume"
+_DESCRIPTIONS: dict[type, str] = {
+    of.EvalSettings: _SCENARIO,
+    of.AllSettings: _ALL,
+    of.SkillSettings: _SKILL,
+    of.SkillsSettings: _SKILLS,
+}
 
 
 def choose(word: str | None) -> Command:
@@ -34,74 +37,10 @@ def choose(word: str | None) -> Command:
     Raises:
         UserError: there is no such scenario or skill; names the nearest.
     """
-    from eval import settings
+    target = targets.a_scenario() if word is None else targets.find(word)
 
-    scenarios = config.preset_names("scenario")
-    if word == "":
-        words = ", ".join([*scenarios, "all", *_skills(), "skills"])
-        raise UserError(f"scenario or skill: choose one of {words}")
-    if word is None:
-        return Command(_SCENARIO, settings.EvalSettings, run_scenario)
-    if word in scenarios or config.names_file(word):
-        fixed = (f"scenario={word}",)
-        return Command(_SCENARIO, settings.EvalSettings, run_scenario, fixed=fixed)
-    if word == "all":
-        return Command(_ALL, settings.AllSettings, run_all)
-    if word == "skills":
-        return Command(_SKILLS, settings.SkillsSettings, run_skills)
-    if word not in _skills():
-        raise unknown("scenario or skill", word, [*scenarios, "all", *_skills(), "skills"])
-    return Command(_SKILL, settings.SkillSettings, run_skill, fixed=(f"skill={word}",))
+    def run(settings: Any) -> int:
+        target.run(settings)
+        return 0
 
-
-def _skills() -> list[str]:
-    from skills.registry import names
-
-    return list(names())
-
-
-def run_scenario(settings: Any) -> int:
-    """Evaluates; 0 when all episodes were run, whether or not they succeeded."""
-    with progress.loading():
-        from eval.running.evaluator import evaluate
-
-    return _to_the_end(evaluate, settings)
-
-
-def run_all(settings: Any) -> int:
-    """Evaluates every scenario."""
-    with progress.loading():
-        from eval.running.several import evaluate_scenarios
-
-    return _to_the_end(evaluate_scenarios, settings)
-
-
-def run_skill(settings: Any) -> int:
-    """Evaluates one skill by itself."""
-    with progress.loading():
-        from eval.running.skill_evaluator import evaluate_skill
-
-    return _to_the_end(evaluate_skill, settings)
-
-
-def run_skills(settings: Any) -> int:
-    """Evaluates every skill by itself."""
-    with progress.loading():
-        from eval.running.several import evaluate_skills
-
-    return _to_the_end(evaluate_skills, settings)
-
-
-def _to_the_end(evaluate: Callable[[Any], Any], settings: Any) -> int:
-    """0, when it is done; says how to go on when it is stopped before."""
-    from rich.console import Console
-
-    from tpsrl.sim import datasets
-
-    try:
-        with datasets.shown(Console()):
-            evaluate(settings)
-    except (processes.Terminated, KeyboardInterrupt):
-        print(_STOPPED)
-        raise
-    return 0
+    return Command(_DESCRIPTIONS[target.settings], target.settings, run, fixed=target.fixed)

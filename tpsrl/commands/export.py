@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tpsrl import config
 from tpsrl.commands import Command, by_skill
 from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, progress
+from tpsrl.training import loading
 
 _DESCRIPTION = """Exports a training's best checkpoint as SKILL.safetensors, which holds only what
 is needed to act (weights in half precision, at most 8 MB), with a model card SKILL.md. Fails if the
@@ -88,13 +89,13 @@ def choose(word: str | None) -> Command:
     return by_skill.of_skill(word, Command(_DESCRIPTION, ExportSettings, run, load=load))
 
 
-def load(overrides: Sequence[str]) -> ExportSettings:
+def load(values: Mapping[str, Any]) -> ExportSettings:
     """The settings.
 
     Raises:
         UserError: one is not valid, or it is not said what to export.
     """
-    settings: ExportSettings = by_skill.load(ExportSettings, overrides)
+    settings: ExportSettings = loading.of_skill(ExportSettings, values)
     if not settings.agent:
         raise UserError("agent: name the folder of a training, or a checkpoint")
     return settings
@@ -165,8 +166,8 @@ def _folder(settings: ExportSettings) -> Path | None:
 
 def _training(settings: ExportSettings) -> Any:
     """The settings of the training, or of the cloning; None where there is only a file."""
-    from tpsrl.commands.clone import CloneSettings
-    from tpsrl.commands.train import TrainingSettings
+    from tpsrl.training.cloning import CloneSettings
+    from tpsrl.training.settings import TrainingSettings
 
     folder = _folder(settings)
     if folder is None:
@@ -174,7 +175,7 @@ def _training(settings: ExportSettings) -> Any:
     path = folder / _CONFIG
     cloned = config.entry_of(path, "round_episodes") != ""
     try:
-        return config.load(CloneSettings if cloned else TrainingSettings, [], path)
+        return config.load(CloneSettings if cloned else TrainingSettings, {}, path)
     except UserError as error:
         raise UserError(f"agent: {path}: {error}") from None
 
@@ -182,7 +183,7 @@ def _training(settings: ExportSettings) -> Any:
 def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, Any]:
     """What the folder of a training says."""
     from eval.running.command import command_line
-    from tpsrl.commands.clone import CloneSettings
+    from tpsrl.training.cloning import CloneSettings
 
     cloned = isinstance(training, CloneSettings)
     verb = "clone" if cloned else "train"

@@ -1,7 +1,7 @@
 """`tpsrl report`: shows the report of an evaluation again, or compares several."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tpsrl import config
@@ -25,16 +25,15 @@ class ReportSettings:
     out: str | None = config.option(None, "output folder of a comparison (default: out/compare)")
 
 
-def load(overrides: Sequence[str]) -> ReportSettings:
+def load(values: Mapping[str, Any]) -> ReportSettings:
     """Settings in which `folder` has all folders that were named, in their order.
 
     Raises:
         UserError: no folder was named, or a key is unknown.
     """
-    pairs = [override.partition("=") for override in overrides]
-    folders = tuple(value for key, _, value in pairs if key == "folder" and value)
-    rest = [o for o, (key, _, _) in zip(overrides, pairs, strict=True) if key != "folder"]
+    rest = {key: value for key, value in values.items() if key != "folder"}
     settings = config.load(ReportSettings, rest)
+    folders = tuple(filter(None, values.get("folder", ())))
     for folder in folders:
         config.check_text("report", folder)
     if not folders:

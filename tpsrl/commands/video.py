@@ -1,13 +1,10 @@
 """`tpsrl video`: films episodes."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from tpsrl.commands import Command
 from tpsrl.commands import eval as eval_command
-from tpsrl.errors import renamed
-from tpsrl.runtime import files, locks
 
 _DESCRIPTION = """Films episodes of a scenario, or of a skill by itself: an evaluation of one
 episode, or of `num_episodes`, with a video of each. The report is written beside the videos.
@@ -15,7 +12,6 @@ episode, or of `num_episodes`, with a video of each. The report is written besid
 Of a training's folder the newest checkpoint acts, and not the best one as in an evaluation, so that
 a training can be watched while it runs; agent=DIR/checkpoints/best.safetensors is the best one.
 What has acted is kept in `out`, in policies/SKILL.safetensors."""
-_POLICIES = "policies"
 
 
 def choose(word: str | None) -> Command:
@@ -27,64 +23,9 @@ def choose(word: str | None) -> Command:
     command = eval_command.choose(word)
 
     def run(settings: Any) -> int:
-        return command.run(with_newest(filmed(settings, word)))
+        from eval.running import filming
+
+        return command.run(filming.with_newest(filming.filmed(settings, word)))
 
     description = f"{_DESCRIPTION}\n\n{eval_command.TARGETS}"
     return dataclasses.replace(command, description=description, run=run)
-
-
-def filmed(settings: Any, word: str | None) -> Any:
-    """Settings of an evaluation that films every episode, one unless told otherwise."""
-    one = getattr(settings, "episode", None) is not None
-    count = settings.num_episodes or (1 if one else max(1, settings.videos))
-    name = settings.scenario.name if hasattr(settings, "scenario") else word
-    # Who wants to see an episode does not want to wait for its analysis.
-    fewer = {"analysis_episodes": 0} if hasattr(settings, "analysis_episodes") else {}
-    return dataclasses.replace(
-        settings,
-        num_episodes=count,
-        videos=settings.videos or count,
-        out=settings.out or f"out/videos/{name}",
-        **fewer,
-    )
-
-
-def with_newest(settings: Any) -> Any:
-    """The settings with the newest checkpoint of each training that they name, as a copy in `out`.
-
-    A training that runs replaces its checkpoints; every process and episode acts by the copy.
-
-    Raises:
-        UserError: a checkpoint is damaged, or the copy cannot be written.
-    """
-    given, skill = settings.skills.given(), getattr(settings, "skill", "")
-    fields = {name: f"skills.{name}" for name in given}
-    if skill:
-        given = {skill: settings.agent, **given}
-        fields.setdefault(skill, "agent")
-    copies = {name: _copy(settings, name, path, fields[name]) for name, path in given.items()}
-    found = {name: str(path) for name, path in copies.items() if path is not None}
-    return dataclasses.replace(settings, skills=dataclasses.replace(settings.skills, **found))
-
-
-def _copy(settings: Any, skill: str, path: str, field: str) -> Path | None:
-    """A copy of the newest policy of a training; None where the path is no folder of one."""
-    from skills.policies.pretrained import WORD
-
-    folder = files.user_path(path, field)
-    if path in ("", WORD) or not folder.is_dir():
-        return None
-    from skills.policies import learned
-    from tpsrl.rl.run import checkpoint
-
-    newest = checkpoint.newest(folder, field)
-    if newest is None:
-        return None
-    with renamed(f"skills.{skill}", field):
-        learned.load(skill, newest.path)  # or the copy would be of another skill
-    out = files.check_writable(settings.out)
-    path_of_copy = out / _POLICIES / f"{skill}.safetensors"
-    with locks.hold(out):  # by its copy another process may be acting
-        checkpoint.save_policy(newest, path_of_copy)
-    print(f"{skill}: {newest.path}, {newest.steps:,} steps")
-    return path_of_copy

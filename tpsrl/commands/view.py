@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from tpsrl.runtime import progress
 _DESCRIPTION = """Shows an episode of a scenario, or of a skill alone, in the browser: apartment,
 robot and objects in 3D, the plan, conditions of success with their margins, reward terms, force,
 and depth as policies see it. The timeline has a mark for each step of the plan and for the first
-cause of a failure. Keys are those of `tpsrl eval`.
+cause of a failure.
 
 compare=AGENT[,AGENT...] shows further agents beside the first, on the same episode. The folder of
 an evaluation, `tpsrl view out/tidy_house episode=17`, shows one of its episodes, run again.
 
 Needs viser: pip install 'tpsrl[view]'."""
 _CONFIG = "config.yaml"
+_IGNORED = ("num_episodes", "videos", "video_stride", "measure_view", "view_stride", "out",
+            "analysis_episodes", "analysis_steps", "analysis_players")  # fmt: skip
 
 
 def choose(word: str | None) -> Command:
@@ -40,7 +42,9 @@ def choose(word: str | None) -> Command:
     if command.settings not in views:
         raise UserError(f"view: {word} is more than one; choose one scenario or skill")
     view = views[command.settings]
-    return dataclasses.replace(command, description=_DESCRIPTION, settings=view, run=run)
+    return dataclasses.replace(
+        command, description=_DESCRIPTION, settings=view, run=run, ignored=_IGNORED
+    )
 
 
 def _again(folder: Path) -> Command:
@@ -58,11 +62,11 @@ def _again(folder: Path) -> Command:
     alone = any(line.startswith("skill:") for line in text.splitlines())
     schema: type[Any] = SkillView if alone else ScenarioView
 
-    def load(overrides: Sequence[str]) -> Any:
-        chosen = config.load(schema, overrides, folder / _CONFIG)
+    def load(values: Mapping[str, Any]) -> Any:
+        chosen = config.load(schema, values, folder / _CONFIG)
         return dataclasses.replace(chosen, num_episodes=None)
 
-    return Command(_DESCRIPTION, schema, run, load=load)
+    return Command(_DESCRIPTION, schema, run, load=load, ignored=_IGNORED)
 
 
 def run(settings: Any) -> int:

@@ -128,7 +128,7 @@ class PolicySettings:
         if missing:
             raise UserError(f"policy settings: {', '.join(missing)} missing")
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}
-        return config.load(PolicySettings, [f"{key}={text}" for key, text in texts.items()])
+        return config.load(PolicySettings, texts)
 
 
 def check_depth(encoder: str, shape: Sequence[int]) -> None:

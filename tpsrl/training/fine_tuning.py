@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsrl.errors import UserError
+from tpsrl.training.settings import TrainingSettings
+from tpsrl.training.task import env_options
 
 if TYPE_CHECKING:
-    from tpsrl.commands.train import TrainingSettings
     from tpsrl.rl.envs.vec_env import EnvSpec
     from tpsrl.rl.run.checkpoint import Checkpoint
 
 
-def begun(settings: "TrainingSettings", given: Mapping[str, str]) -> "TrainingSettings":
+def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSettings:
     """The settings of a new training, with what the checkpoint that it begins with says.
 
     Args:
         settings: of the training
-        given: by the user, key to text
+        given: by the user, by dotted key
 
     Raises:
         UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or neither
@@ -44,9 +45,7 @@ def begun(settings: "TrainingSettings", given: Mapping[str, str]) -> "TrainingSe
     return settings
 
 
-def begin_with(
-    settings: "TrainingSettings", path: str, given: Mapping[str, str]
-) -> "TrainingSettings":
+def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) -> TrainingSettings:
     """The settings of a training that begins with a checkpoint.
 
     The network is as `tpsrl.rl.run.warm_start.network` says, whatever the preset has. Camera,
@@ -56,7 +55,7 @@ def begin_with(
     Args:
         settings: of the training
         path: of the checkpoint, or of a training's folder
-        given: by the user, key to text
+        given: by the user, by dotted key
 
     Raises:
         UserError: there is no such checkpoint, it is of another skill, or the user has asked for
@@ -82,9 +81,7 @@ def begin_with(
     return dataclasses.replace(settings, preset=preset, init=str(where), **made_for)
 
 
-def see_with(
-    settings: "TrainingSettings", path: str, given: Mapping[str, str]
-) -> "TrainingSettings":
+def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) -> TrainingSettings:
     """The settings of a training that takes the encoder of a checkpoint, of whatever skill.
 
     What looks at the camera's pictures, and their size, are the checkpoint's; all else is the
@@ -93,7 +90,7 @@ def see_with(
     Args:
         settings: of the training
         path: of the checkpoint, or of a training's folder
-        given: by the user, key to text
+        given: by the user, by dotted key
 
     Raises:
         UserError: there is no such checkpoint, it has no encoder, or the user has asked for another
@@ -127,14 +124,14 @@ def see_with(
     return dataclasses.replace(settings, preset=preset, encoder=str(where), depth=side)
 
 
-def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, str], where: Path) -> None:
+def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, Any], where: Path) -> None:
     """Refuses what the user has asked for and the checkpoint was not made with."""
     if key in given and own != theirs:
         raise UserError(f"{key}: {_said(own)}, but {where} was made with {_said(theirs)}")
 
 
 def _made_for(
-    settings: "TrainingSettings", checkpoint: "Checkpoint", spec: "EnvSpec"
+    settings: TrainingSettings, checkpoint: "Checkpoint", spec: "EnvSpec"
 ) -> dict[str, Any]:
     """What a checkpoint's policy needs of its environments, as settings of a training."""
     import numpy as np
@@ -170,7 +167,7 @@ def _made_for(
     return found
 
 
-def widened(checkpoint: "Checkpoint", settings: "TrainingSettings") -> "Checkpoint":
+def widened(checkpoint: "Checkpoint", settings: TrainingSettings) -> "Checkpoint":
     """The checkpoint that a training begins with, made fit for the sensors of the training.
 
     Raises:
@@ -179,7 +176,6 @@ def widened(checkpoint: "Checkpoint", settings: "TrainingSettings") -> "Checkpoi
     import numpy as np
 
     from skills.policies import deployed
-    from tpsrl.commands.training_task import env_options
     from tpsrl.rl.policy.actor_critic import CRITIC
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from tpsrl.commands import launch
 from tpsrl.errors import UserError
 from tpsrl.rl.distributed import slurm
 from tpsrl.runtime import progress
 from tpsrl.runtime.processes import STARTER
+from tpsrl.training import launch
+from tpsrl.training.settings import DistillSettings, TrainingSettings
 
 if TYPE_CHECKING:
     import torch
@@ -77,16 +78,13 @@ def restarted() -> str:
     return next((job for job in jobs() if kinds[job.partition(" ")[0]]), "")
 
 
-def begin(count: int, settings: Any, skill: str) -> int:
-    """Starts so many ranks on this machine, and waits for their end; the exit code.
+def begin(settings: TrainingSettings) -> int:
+    """Starts the ranks of a training on this machine, and waits for their end; the exit code.
 
     They are told of SIGTERM and Ctrl-C, and end when this process does.
     """
-    from eval.running.command import command_line
-
-    words = shlex.split(command_line(("tpsrl", "train", skill), settings, ("skill",)))
-    launcher = ["-m", "tpsrl.commands.launch", "--standalone", f"--nproc-per-node={count}"]
-    launcher += [f"--max-restarts={_RESTARTS}", "-m", *words]
+    launcher = ["-m", "tpsrl.training.launch", "--standalone", f"--nproc-per-node={settings.ranks}"]
+    launcher += [f"--max-restarts={_RESTARTS}", "-m", *words_of(settings)]
     sys.stdout.flush()
     process = subprocess.Popen(
         [sys.executable, *launcher],
@@ -97,6 +95,14 @@ def begin(count: int, settings: Any, skill: str) -> int:
         code = process.wait()
     # Where a signal has ended it before it could, that is said here.
     return code if code >= 0 else launch.told_to_end(-code)
+
+
+def words_of(settings: TrainingSettings) -> list[str]:
+    """The command line that trains with these settings."""
+    from eval.running.command import command_line
+
+    verb = "distill" if isinstance(settings, DistillSettings) else "train"
+    return shlex.split(command_line(("tpsrl", verb, settings.skill), settings, ("skill",)))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """torchrun for the ranks of one machine, which says in a line what torchrun says in a traceback.
 
-python -m tpsrl.commands.launch ARGUMENTS OF TORCHRUN
+python -m tpsrl.training.launch ARGUMENTS OF TORCHRUN
 """
 
 import logging

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
     from skills.envs.options import EnvOptions
-    from tpsrl.commands.train import TrainingSettings
     from tpsrl.rl.learning.teaching import Teacher
     from tpsrl.rl.run.settings import TrainSettings
 
 
-def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
+def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
     """What a policy is trained in, as `tpsrl.rl.run.trainer.TrainTask`, and what it imitates.
 
     The third is its teacher (`tpsrl.rl.learning.teaching.Teacher`), None where there is none.
@@ -66,7 +66,7 @@ def make(settings: "TrainingSettings", rank: int = 0) -> tuple[Any, Any, Any]:
     return TrainTask(shown, validation, deploy), imitation, teacher
 
 
-def env_options(settings: "TrainingSettings") -> "EnvOptions":
+def env_options(settings: TrainingSettings) -> "EnvOptions":
     """The environment of a training.
 
     Raises:
@@ -90,7 +90,7 @@ def env_options(settings: "TrainingSettings") -> "EnvOptions":
     )
 
 
-def _imitation(settings: "TrainingSettings", inputs: "PolicyInputs", rank: int) -> Any:
+def _imitation(settings: TrainingSettings, inputs: "PolicyInputs", rank: int) -> Any:
     """The loss on demonstrations, None where there are none.
 
     Raises:
@@ -149,7 +149,7 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
     return Teacher(network.policy, columns, SWITCHES)
 
 
-def changes(settings: "TrainingSettings") -> dict[str, Any]:
+def changes(settings: TrainingSettings) -> dict[str, Any]:
     """The entries of the skill's settings that preset and `task` change.
 
     Raises:
@@ -187,23 +187,6 @@ def task_changes(task: Mapping[str, Any], skill: str, field: str) -> dict[str, A
         own |= of_one if name == skill else {}
     changed(registry.get(skill).load_settings(), own, field)
     return own
-
-
-def of_text(task: Any) -> dict[str, Any]:
-    """`task` as earlier versions recorded it, a text such as "force:0.1,place.drop:5".
-
-    Raises:
-        ValueError: a value is no number.
-    """
-    if isinstance(task, Mapping):
-        return dict(task)
-    found: dict[str, Any] = {}
-    for pair in filter(None, str(task or "").split(",")):
-        key, _, value = (part.strip() for part in pair.partition(":"))
-        owner, _, name = key.rpartition(".")
-        entries = found.setdefault(owner, {}) if owner else found
-        entries[name] = None if value == "null" else _number(float(value))
-    return found
 
 
 def _number(value: Any) -> Any:

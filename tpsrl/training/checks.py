@@ -1,0 +1,130 @@
+"""What is checked of a training before it begins, as far as it takes no time."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from skills.core.choices import CHOICES as SENSORS
+from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
+from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.runtime import files
+from tpsrl.training import task
+from tpsrl.training.settings import TrainingSettings
+
+
+def checked(settings: TrainingSettings) -> TrainingSettings:
+    """Settings with whole paths, checked as far as it takes no time.
+
+    Raises:
+        UserError: collector, encoder or logger is not there, or a file or folder is not right.
+    """
+    from tpsrl.rl.run import loggers, sizes
+
+    check(settings.preset)
+    settings.preset.check_surroundings(settings.processes, bool(settings.demos))
+    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
+    task.changes(settings)
+    sizes.check(settings.preset, settings.depth)
+    loggers.check(settings.logger)
+    out = files.check_writable(settings.out or f"out/train/{settings.skill}")
+    return dataclasses.replace(
+        settings,
+        out=str(out),
+        teacher=settings.teacher or default_teacher(settings.preset),
+        start_states=_start_states(settings),
+        starts=None,
+        validation_starts=_validation_starts(settings),
+    )
+
+
+def check(preset: TrainSettings) -> None:
+    """Refuses at once what would fail only after the episodes have been made.
+
+    Raises:
+        UserError: collector or encoder is unknown (names the nearest), or settings of the learner
+            do not fit together.
+    """
+    from tpsrl.rl.collection.settings import COLLECTORS
+
+    if preset.collector not in COLLECTORS:
+        raise unknown("preset.collector", preset.collector, COLLECTORS)
+    preset.ppo.check("preset.ppo.")
+    steps = preset.num_envs * preset.num_steps
+    if preset.ppo.minibatches > steps:
+        raise UserError(
+            f"preset.ppo.minibatches: {preset.ppo.minibatches} is more than the {steps:,} steps of "
+            "a rollout"
+        )
+    preset.preemption_settings().check("preset.")
+    for field, value in (("min_batch", preset.min_batch), ("max_batch", preset.max_batch)):
+        if value > preset.num_envs:
+            raise UserError(
+                f"preset.{field}: {value} is more than the {preset.num_envs} environments"
+            )
+    preset.policy.check("preset.policy.")
+    if preset.sensors and preset.sensors not in SENSORS:
+        raise unknown("preset.sensors", preset.sensors, SENSORS)
+    if preset.policy.encoder not in ENCODER_NAMES:
+        from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
+
+        check_encoder(preset.policy.encoder, "preset.policy.encoder")
+
+
+def default_teacher(preset: TrainSettings) -> str | None:
+    """The teacher where none is named: the one that comes with the skill, if there is to be one."""
+    from skills.policies.pretrained import WORD
+
+    return WORD if preset.ppo.teacher_coef > 0.0 else None
+
+
+def _start_states(settings: TrainingSettings) -> str | None:
+    """Where to start, with whole paths, so that the training can be resumed from anywhere."""
+    given = [text for text in (settings.start_states, settings.starts) if text is not None]
+    if len(set(given)) > 1:
+        raise UserError(f"start_states: '{given[0]}' and starts={given[1]} contradict each other")
+    field = "starts" if settings.start_states is None else "start_states"
+    return whole_paths(given[0], field) if given else None
+
+
+def _validation_starts(settings: TrainingSettings) -> str | None:
+    """Where validations start; they go through it in order, so that it has one part."""
+    from skills.starts.mixture import is_mixture, parse
+
+    text, field = settings.validation_starts, "validation_starts"
+    if text is None:
+        return None
+    whole = whole_paths(text, field)
+    if is_mixture(text) and len(parse(text)) > 1:
+        raise UserError(f"{field}: '{text}' has several parts; choose one of them")
+    return whole
+
+
+def whole_paths(text: str, field: str) -> str:
+    """Start states with whole paths.
+
+    Raises:
+        UserError: they are none; names the field.
+    """
+    from skills.starts import mixture
+    from skills.starts.recorded import load_starts
+
+    with renamed("starts", field):
+        if mixture.is_mixture(text):
+            return mixture.whole_paths(text)
+        path = Path(os.path.realpath(files.user_path(text, "starts")))
+        load_starts(path)  # refuses what is none
+    return str(path)
+
+
+def check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuses to go on with a bank that is not the one of before: its starts would be others."""
+    before = then.get("banks", {})
+    for folder, digest in now.get("banks", {}).items():
+        if before.get(folder, digest) != digest:
+            raise UserError(
+                f"start_states: bank:{folder} is not the one that the training began with "
+                f"({digest}, it was {before[folder]})"
+            )

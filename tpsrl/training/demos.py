@@ -1,0 +1,240 @@
+"""Records demonstrations of a skill: what `tpsrl demos` calls."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpsrl import config
+from tpsrl.errors import UserError, renamed
+from tpsrl.runtime import files, progress
+
+if TYPE_CHECKING:
+    from skills.envs.options import EnvOptions
+
+_MOST_STEPS = 100_000  # of an episode, all of which are kept until it is over
+_MOST_STATES = 1000
+_JOB = 12  # episodes that a worker is given at a time
+_TRIED = 60  # and of those that a policy tries first
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DemosSettings:
+    """Everything that a recording can be told."""
+
+    skill: str = config.option("", "name of the skill")
+    num: int = config.option(1000, "number of episodes", minimum=1, maximum=config.MOST_EPISODES)
+    depth: int = config.option(
+        64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
+    )
+    start_states: str | None = config.option(
+        None,
+        "start states: own (default), bank:DIR/SKILL, rearranged, or a mixture such as "
+        "own:0.5,bank:DIR/SKILL:0.5",
+    )
+    agent: str = config.option(
+        "demonstrator",
+        "agent to record: demonstrator, scripted, a checkpoint, or the folder of a training",
+    )
+    failed_by: str | None = config.option(
+        None,
+        "record only episodes in which this policy fails: a checkpoint, or the folder of a "
+        "training",
+    )
+    states: int = config.option(
+        0,
+        "number of states to keep of each run, for start_states=along:DIR",
+        minimum=0,
+        maximum=_MOST_STATES,
+    )
+    camera: bool = config.option(True, "record depth; false is faster")
+    disturbed: float = config.option(
+        0.6, "fraction of episodes in which the demonstrator is perturbed", minimum=0, maximum=1
+    )
+    noise: float = config.option(
+        0.25,
+        "maximum standard deviation of action noise in perturbed episodes",
+        minimum=0,
+        maximum=10,
+    )
+    lapses: float = config.option(
+        0.2,
+        "maximum fraction of time with other actions in perturbed episodes",
+        minimum=0,
+        maximum=1,
+    )
+    hesitation: int = config.option(
+        12,
+        "maximum delay of grip and stop (steps), so that their labels last longer",
+        minimum=0,
+        maximum=1000,
+    )
+    horizon: int | None = config.option(
+        None,
+        "maximum steps of an episode (default: the skill's own)",
+        minimum=1,
+        maximum=_MOST_STEPS,
+    )
+    num_objects: int | None = config.option(
+        None,
+        "number of objects, 1 to 30 (default: 12, or the skill's own if fewer)",
+        minimum=1,
+        maximum=30,
+    )
+    num_episodes: int = config.option(
+        126, "number of base episodes to draw start states from", minimum=1, maximum=1008
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    format: Literal["tpsrl", "lerobot"] = config.option(
+        "tpsrl", "file format: tpsrl, or lerobot (LeRobot dataset v3.0)"
+    )
+    skill_modules: str | None = config.option(
+        None, "comma-separated modules or files that register your own skills"
+    )
+    seed: int = config.option(0, "random seed", minimum=0)
+    processes: int | None = config.option(
+        None, "number of workers (default: one per core)", minimum=1, maximum=config.MOST_PROCESSES
+    )
+    out: str | None = config.option(None, "output folder (default: out/demos/SKILL)")
+
+
+def record(settings: DemosSettings) -> Path:
+    """Records demonstrations, however they end, and returns their folder.
+
+    Raises:
+        UserError: a setting is not valid, or the folder is there already.
+        RunError: a worker failed.
+    """
+    with renamed("starts", "start_states"):
+        return _record(settings)
+
+
+def _record(settings: DemosSettings) -> Path:
+    progress.say(f"recording {settings.num:,} episodes of {settings.skill}")
+    from rich.console import Console
+
+    from skills import registry
+    from skills.demos import lerobot, store
+    from skills.demos.recording import DEMONSTRATOR
+
+    if settings.format == "lerobot":
+        if settings.states:
+            raise UserError(f"states: {settings.states}, but format=lerobot keeps none; nearest: 0")
+        lerobot.check_installed()
+    spec = registry.get(settings.skill)
+    made: dict[str, Any] = dataclasses.asdict(settings)
+    if settings.agent == DEMONSTRATOR:
+        kind = type(spec.make_demonstrator())  # refuses a skill that has none
+        made["demonstrator"] = f"{kind.__module__}:{kind.__name__}"
+    options = env_options(settings)
+    note = store.DemosNote.of(options.inputs.complete(), made)
+    console = Console()
+    path = files.user_path(settings.out or f"out/demos/{settings.skill}")
+    if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:
+        # Killed when all was done, the same command is to end well.
+        files.sweep_unfinished(path)
+        _say(console, f"{path} holds these already; another out= records again")
+        return path
+    out = files.new_folder(path)
+    with files.unfinished(out) as folder:
+        writer: Any
+        if settings.format == "lerobot":
+            writer = lerobot.LeRobotWriter(folder, note)
+        else:
+            writer = store.DemosWriter(folder, note, _homes(options) if settings.states else None)
+        for recordings in recorded(settings, options, console):
+            writer.add(recordings)
+        done = writer.finish()
+    ended = ", ".join(f"{name} {count}" for name, count in done.ended.items())
+    _say(console, f"{done.episodes:,} episodes, {done.frames:,} frames: {ended}\nwrote {out}")
+    return out
+
+
+def _homes(options: "EnvOptions") -> dict[str, int]:
+    """The homes that states are of: how many objects they hold, and how many there are."""
+    from skills import registry
+
+    own = registry.get(options.skill).start_states().num_objects
+    return {"slots": options.capacity(), "num_objects": min(own, options.num_objects or 0)}
+
+
+def _say(console: Any, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def recorded(settings: DemosSettings, options: "EnvOptions", console: Any) -> Iterator[list[Any]]:
+    """The recordings of all episodes, job by job in their order, with a progress bar.
+
+    Raises:
+        UserError, RunError: see `skills.starts.source.StartSource`; a worker failed.
+    """
+    from skills.demos.recording import Actors, RecorderFactory, RecordJob
+    from tpsrl.runtime import machine, pool
+    from tpsrl.sim import datasets
+
+    processes = settings.processes or machine.cores()
+    with datasets.shown(console):
+        options.source().prepare(processes)
+    actors = Actors(None, settings.disturbed, settings.noise, settings.lapses, settings.hesitation)
+    size = _JOB if settings.failed_by is None else _TRIED
+    jobs = [
+        RecordJob(tuple(range(first, min(first + size, settings.num))), actors, settings.seed)
+        for first in range(0, settings.num, size)
+    ]
+    factory = RecorderFactory(
+        options,
+        agent=settings.agent,
+        states=settings.states,
+        failed_by=_policy(settings),
+    )
+    kept: dict[int, list[Any]] = {}
+    written = 0
+    done = 0
+    with progress.Bar(console, settings.skill, settings.num) as bar:
+        bar.update(done)
+        for index, recordings in pool.run(factory, jobs, processes):
+            done += len(jobs[index].numbers)
+            bar.update(done)
+            kept[index] = sorted(recordings, key=lambda recording: recording.number)
+            while written in kept:  # in their order, whoever was the quickest
+                yield kept.pop(written)
+                written += 1
+
+
+def _policy(settings: DemosSettings) -> Path | None:
+    """The file of `failed_by`.
+
+    Raises:
+        UserError: there is none, or its policy looks at what is not recorded.
+    """
+    if settings.failed_by is None:
+        return None
+    from skills.policies import learned
+
+    path = learned.find(settings.skill, settings.failed_by, "failed_by")
+    with renamed(f"skills.{settings.skill}", "failed_by"):
+        network = learned.load(settings.skill, path)
+    inputs = network.inputs
+    if inputs.height_map:
+        raise UserError(f"failed_by: {path} uses a height map, which recordings do not have")
+    if inputs.depth is not None and not settings.camera:
+        raise UserError(f"camera: false, but the policy of {path} uses it; nearest: true")
+    if inputs.depth is not None and inputs.depth[0] != settings.depth:
+        nearest = inputs.depth[0]
+        raise UserError(f"depth: {settings.depth}, but {path} has {nearest}; nearest: {nearest}")
+    return path
+
+
+def env_options(settings: DemosSettings) -> "EnvOptions":
+    """The homes in which it is recorded."""
+    from skills.envs.options import EnvOptions, few_objects
+
+    return EnvOptions.of(
+        settings.skill,
+        depth=settings.depth if settings.camera else None,
+        horizon=settings.horizon,
+        starts=settings.start_states,
+        num_objects=few_objects(settings.skill, settings.num_objects),
+        num_episodes=settings.num_episodes,
+        engine=settings.engine,
+    )

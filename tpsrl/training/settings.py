@@ -1,0 +1,181 @@
+"""What a training can be told."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from skills.core.choices import SensorChoice
+from skills.starts.seeds import VALIDATION_SEED
+from skills.tables import task_keys
+from tpsrl import config
+from tpsrl.rl.run.settings import TrainSettings
+
+# By the best of many validations a checkpoint is chosen, so what is reported of it has to be
+# measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """Everything that a training can be told."""
+
+    skill: str = config.option("", "name of the skill")
+    preset: TrainSettings = config.preset(
+        "train",
+        TrainSettings,
+        "cpu_small",
+        "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
+    )
+    depth: int = config.option(
+        64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
+    )
+    sensors: SensorChoice | None = config.option(
+        None, "sensors beside the camera (default: habitat; full without a camera)"
+    )
+    height_map: bool = config.option(
+        False, "add an egocentric height map, built from depth and odometry"
+    )
+    base_movement: bool = config.option(
+        True, "allow base motion; false: the base is fixed, as in the paper's ablation"
+    )
+    task: dict[str, Any] = config.some_of(
+        task_keys, "settings of the skill during training, such as task.horizon=200"
+    )
+    limit_ends: bool = config.option(
+        False,
+        "treat a timeout as termination; false: truncate the episode and bootstrap the value",
+    )
+    delay: bool = config.option(False, "act on the previous observation, as in the VER paper")
+    start_states: str | None = config.option(
+        None,
+        "start states: own (default), bank:DIR/SKILL, along:DIR, rearranged, a mixture such as "
+        "own:0.5,bank:DIR/SKILL:0.5, or a file",
+    )
+    starts: str | None = config.option(None, "the same as start_states")
+    num_objects: int | None = config.option(
+        None,
+        "number of objects, 1 to 30 (default: 12, or the skill's own if fewer)",
+        minimum=1,
+        maximum=30,
+    )
+    num_episodes: int = config.option(
+        63, "number of base episodes to draw start states from", minimum=1, maximum=1008
+    )
+    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    skill_modules: str | None = config.option(
+        None, "comma-separated modules or files that register your own skills"
+    )
+    encoder_modules: str | None = config.option(
+        None, "comma-separated modules or files that register your own encoders"
+    )
+    seed: int = config.option(0, "random seed", minimum=0)
+    processes: int | None = config.option(
+        None,
+        "number of environment workers, 0: in this process (default: one per core)",
+        minimum=0,
+        maximum=config.MOST_PROCESSES,
+    )
+    threads: int = config.option(
+        0,
+        "number of torch threads; 0: all cores, half of them with preset.collector=overlap",
+        minimum=0,
+        maximum=config.MOST_PROCESSES,
+    )
+    ranks: int = config.option(
+        1, "number of ranks on this machine (distributed data parallel)", minimum=1, maximum=1024
+    )
+    device: Literal["auto", "cpu", "cuda"] = config.option(
+        "auto", "device of the network; auto: a GPU if there is one"
+    )
+    validate_every: int = config.option(250_000, "steps between validations", minimum=1)
+    validation_starts: str | None = config.option(
+        None, "start states of validations: own (default), bank:DIR/SKILL, or a file"
+    )
+    validation_seed: int = config.option(
+        VALIDATION_SEED,
+        "seed of validation episodes; differs from seed=0, on which `tpsrl eval` reports",
+        minimum=0,
+    )
+    validation_episodes: int = config.option(
+        100,
+        "number of episodes of each validation; 0: none",
+        minimum=0,
+        maximum=config.MOST_EPISODES,
+    )
+    logger: str = config.option(
+        "tensorboard",
+        "comma-separated loggers besides metrics.jsonl: tensorboard, wandb, trackio, or none",
+    )
+    checkpoint_minutes: float = config.option(5.0, "minutes between checkpoints", minimum=0)
+    demos: str | None = config.option(
+        None,
+        "comma-separated folders of demonstrations for an imitation loss "
+        "(preset.ppo.imitation_coef)",
+    )
+    teacher: str | None = config.option(
+        None,
+        "teacher that labels every state: a checkpoint, or the folder of a training (default: "
+        "the shipped teacher, if preset.ppo.teacher_coef is not 0)",
+    )
+    init: str | None = config.option(
+        None, "initial weights: a checkpoint, or the folder of a training, of the same skill"
+    )
+    encoder: str | None = config.option(
+        None, "initial visual encoder: a checkpoint, or the folder of a training, of any skill"
+    )
+    frozen: bool = config.option(False, "freeze the visual encoder")
+    resume: str | None = config.option(
+        None, "folder of a training to resume; auto: resume `out` if it holds one"
+    )
+    out: str | None = config.option(None, "output folder (default: out/train/SKILL)")
+
+    @staticmethod
+    def of_earlier(entries: dict[str, Any]) -> dict[str, Any]:
+        """The entries of a config.yaml; earlier versions wrote `task` as KEY:VALUE,KEY:VALUE.
+
+        Raises:
+            ValueError: a value of it is no number.
+        """
+        entries, preset = dict(entries), entries.get("preset")
+        if "task" in entries:
+            own = _of_text(entries["task"])
+            # SKILL.KEY, which only a preset has now, is of the skill that is trained, or of none.
+            of_one = own.get(str(entries.get("skill")), {})
+            own = {key: value for key, value in own.items() if not isinstance(value, dict)}
+            entries["task"] = own | (of_one if isinstance(of_one, dict) else {})
+        if isinstance(preset, dict) and "task" in preset:
+            entries["preset"] = {**preset, "task": _of_text(preset["task"])}
+        return entries
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DistillSettings(TrainingSettings):
+    """Everything that a distillation can be told."""
+
+    preset: TrainSettings = config.preset(
+        "train",
+        TrainSettings,
+        "distill",
+        "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
+    )
+
+
+def _of_text(task: Any) -> dict[str, Any]:
+    """`task` as earlier versions recorded it, a text such as "force:0.1,place.drop:5".
+
+    Raises:
+        ValueError: a value is no number.
+    """
+    if isinstance(task, Mapping):
+        return dict(task)
+    found: dict[str, Any] = {}
+    for pair in filter(None, str(task or "").split(",")):
+        key, _, value = (part.strip() for part in pair.partition(":"))
+        owner, _, name = key.rpartition(".")
+        entries = found.setdefault(owner, {}) if owner else found
+        entries[name] = None if value == "null" else _plain(float(value))
+    return found
+
+
+def _plain(value: float) -> float:
+    """A number without a fraction as an integer."""
+    return int(value) if value.is_integer() else value
