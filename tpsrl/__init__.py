@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tpsrl.runtime import shadowing
+from tpsrl.runtime import moved, shadowing
 
 if TYPE_CHECKING:
     from tpsrl.api import clone, distill, evaluate, film, record_bank, record_demos, train
@@ -19,6 +19,7 @@ __all__ = [
     "train",
 ]
 
+moved.refuse()
 if not shadowing.is_command():
     shadowing.check()
 

@@ -1,5 +1,7 @@
+import importlib.util
 import inspect
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ import tpsrl
 from tpsrl import api, config
 from tpsrl.errors import UserError
 from tpsrl.rl.run.signals import SignalsNoted
+from tpsrl.runtime import moved
 from tpsrl.training import loading
 
 TINY = {
@@ -29,7 +32,7 @@ TINY = {
 
 
 def test_importing_tpsrl_imports_no_command() -> None:
-    known = {"tpsrl.runtime", "tpsrl.runtime.shadowing"}
+    known = {"tpsrl.runtime", "tpsrl.runtime.moved", "tpsrl.runtime.shadowing"}
     loaded = f"[m for m in sys.modules if m.startswith('tpsrl.') and m not in {known}]"
     code = f"import sys, tpsrl; assert not {loaded}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -43,6 +46,15 @@ def test_the_package_has_the_functions_of_the_api_and_no_others() -> None:
     assert all(getattr(tpsrl, name) is getattr(api, name) for name in functions)
     with pytest.raises(AttributeError, match="module 'tpsrl' has no attribute 'evalute'"):
         tpsrl.evalute  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_module_of_an_earlier_version_names_the_present_one() -> None:
+    for old, new in moved.names().items():
+        assert importlib.util.find_spec(new) is not None
+        with pytest.raises(ImportError, match=f"'{re.escape(old)}' is now '{re.escape(new)}'"):
+            importlib.import_module(old)
+    with pytest.raises(ImportError, match=r"'skills\.learned' is now 'skills\.policies\.learned'"):
+        exec("from skills import learned")
 
 
 @pytest.mark.parametrize(

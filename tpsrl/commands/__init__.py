@@ -19,8 +19,8 @@ class Command:
     value of this one key.
 
     `fixed` are the settings that stand for the word by which it was chosen. `load` makes settings
-    of values by dotted key, where that is more than `tpsrl.config.load`. `ignored` are the fields of
-    `settings` that have no effect: help leaves them out, and they are refused.
+    of values by dotted key, where that is more than `tpsrl.config.load`. Help leaves `ignored`
+    fields of `settings` out, which have no effect; they are refused.
     """
 
     description: str

@@ -1,0 +1,35 @@
+"""Modules of earlier versions: importing one names the module that has replaced it."""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_TABLE = "moved_modules.txt"  # a line each: the old name, the new one
+
+
+class _MovedFinder(MetaPathFinder):
+    """Asked after all others, for what none of them has found."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        new = names().get(fullname) if "." in fullname else None
+        if new is not None:
+            raise ImportError(f"'{fullname}' is now '{new}'", name=fullname)
+        return None
+
+
+def names() -> dict[str, str]:
+    """The names of modules of earlier versions, and the present ones."""
+    import importlib.resources
+
+    text = (importlib.resources.files("tpsrl.runtime") / _TABLE).read_text(encoding="utf-8")
+    return dict(line.split() for line in text.splitlines())  # type: ignore[misc]
+
+
+def refuse() -> None:
+    """Has imports of such modules fail with the new name."""
+    if not any(isinstance(finder, _MovedFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_MovedFinder())
