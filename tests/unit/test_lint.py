@@ -511,7 +511,7 @@ def test_command_plans_and_judges_by_the_protocol(dataset, capsys):
     assert " 16. close_fridge_by_name(fridge_push_point, robot_0)" in capsys.readouterr().out
 
 
-def test_command_takes_a_domain_file_and_another_goal(dataset, capsys, tmp_path):
+def test_command_takes_a_domain_file_and_another_goal(dataset, capsys, tmp_path, patient):
     path = tmp_path / "mine.pddl"
     path.write_text(DOMAIN.read_text())
     goal = f"goal=holding({BOWL}, robot_0)"
