@@ -338,9 +338,13 @@ class StartSource:
     @functools.cached_property
     def _rows(self) -> list[int]:
         """The base episodes that are about the receptacle that was asked for."""
-        count = range(self._num_episodes)
-        starts = self._states.obtain(self._skill, count, *self._where, processes=1)
-        return _rows_about(starts, self._receptacle)
+        self._states.prepare(self._skill, self._num_episodes, *self._where, processes=1)
+        starts = {}
+        for row in range(self._num_episodes):
+            with contextlib.suppress(NoPoseError):
+                (starts[row],) = self._states.obtain(self._skill, [row], *self._where, processes=1)
+        rows = list(starts)
+        return [rows[at] for at in _rows_about(list(starts.values()), self._receptacle)]
 
     def _obtain(self, indices: Iterable[int], processes: int | None) -> list[Start]:
         """Starts of the skill's own by their indices among those that are asked for."""

@@ -613,6 +613,9 @@ def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.M
 
     class States:
         @staticmethod
+        def prepare(*arguments: Any, processes: int | None = None) -> None: ...
+
+        @staticmethod
         def obtain(skill: Any, indices: Any, *where: Any, processes: int | None = None):
             if next(iter(indices)) % BASE_EPISODES != 2:
                 raise NoPoseError("no free pose of the robot")
@@ -626,6 +629,10 @@ def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.M
     source.weigh(np.array([1.0, 1.0, 0.0, 1.0]))  # without the one that has room
     with pytest.raises(NoPoseError):
         source.draw(np.random.default_rng(0))
+    monkeypatch.setattr("skills.starts.source.receptacle", lambda start: "sink")
+    about = StartSource("pick", "own@sink", num_episodes=4)
+    monkeypatch.setattr(about, "_states", States)
+    assert about.groups == 1 and about[0] is found
 
 
 def test_starts_of_a_source_are_drawn_from_all_of_it():
