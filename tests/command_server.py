@@ -30,6 +30,7 @@ from typing import Any
 
 import tpsrl.cli
 from eval.running.warmup import JOBS
+from tpsrl.runtime import surroundings
 
 _MEMORY = 12 * 2**30  # bytes of addresses that a command may take
 _GRACE_S = 30.0  # that it has to end when it is told to
@@ -189,7 +190,7 @@ def _confine(writable: list[str]) -> bool:
 
 def main(folder: str) -> None:
     """Serves until its input ends."""
-    tpsrl.cli.let_threads_sleep()
+    surroundings.let_threads_sleep()
     for name in _IMPORTED:
         __import__(name)
     for job in JOBS.values():

@@ -413,7 +413,7 @@ def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "config.yaml").write_text("skill_modules: /nowhere/mine.py\n")
     with pytest.raises(UserError, match="/nowhere/mine"):
-        cli._with_user_modules(words)
+        cli._with_user_code(words)
 
 
 @pytest.mark.parametrize("given", ["nonsense", "egl", "osmesa"])
