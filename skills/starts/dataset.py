@@ -25,7 +25,7 @@ from tpsrl.world.scenarios import load_scenario
 
 BASE_EPISODES = 1008  # different episodes of a dataset, 16 for each training layout; then anew
 _TRIES = 200
-_BLOCK = 63  # base episodes are made so many at a time: each training layout once
+_FEW, _BLOCK = 9, 63  # base episodes are made so many at a time, the second once there are more
 _SEED = 20_000  # keeps these draws apart from those of the datasets
 
 _loaded: dict[tuple[Path, Source], list[Episode]] = {}
@@ -103,7 +103,8 @@ class DatasetStarts:
         source.check()
         key = (datasets.cache_folder(), source)
         if len(_loaded.get(key, ())) < count:
-            block = min(math.ceil(count / _BLOCK) * _BLOCK, BASE_EPISODES)
+            size = _FEW if count <= _BLOCK else _BLOCK
+            block = min(math.ceil(count / size) * size, BASE_EPISODES)
             _loaded[key] = datasets.load(
                 source.scenario, source.split, block, source.seed, source.num_objects, processes
             )

@@ -43,7 +43,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(dataset, "BASE_EPISODES", 2)
-        patch.setattr(dataset, "_BLOCK", 2)
+        patch.setattr(dataset, "_FEW", 2)
         yield
 
 

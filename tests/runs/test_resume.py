@@ -300,7 +300,7 @@ def test_sigterm_is_an_error_of_the_function(
 ) -> None:
     run = functools.partial(evaluate, console=quiet(), factory=Signalling)
     monkeypatch.setattr(evaluator, "evaluate", run)
-    with pytest.raises(RunError, match=r"^eval: stopped early; repeat the call to resume$"):
+    with pytest.raises(RunError, match=r"^evaluate: stopped early; repeat the call to resume$"):
         api.evaluate(
             "tidy_house",
             episodes=dataset,

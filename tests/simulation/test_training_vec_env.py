@@ -352,7 +352,7 @@ def test_validations_and_evaluations_start_in_different_homes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(dataset, "_BLOCK", 1)
+    monkeypatch.setattr(dataset, "_FEW", 1)
     few = ["num_objects=4", "processes=0"]
     chosen = ["skill=pick", *few, "num_episodes=1", "validation_episodes=1", "preset=cpu_state"]
     task, *_ = training_task.make(config.load(TrainingSettings, config.parse(chosen)))
@@ -393,7 +393,7 @@ def test_bench_train_says_what_the_time_goes_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(dataset, "_BLOCK", 1)
+    monkeypatch.setattr(dataset, "_FEW", 1)
     small = ["num_envs=2", "num_steps=8", "policy.encoder=state", "policy.lstm_width=8"]
     arguments = ["processes=0", "threads=1", "rollouts=2", "warm_up=0", "num_objects=4"]
     arguments += ["num_episodes=1", f"out={tmp_path}", "turns=1", "collector=sync,ver"]
