@@ -127,6 +127,15 @@ def task_keys() -> dict[str, str]:
     return found
 
 
+def threshold_keys() -> dict[str, str]:
+    """The success thresholds of all skills, with their help; that of several skills for one."""
+    found: dict[str, str] = {}
+    for spec in registry.specs().values():
+        for field in dataclasses.fields(spec.thresholds):
+            found.setdefault(field.name, field.metadata.get("help", ""))
+    return found
+
+
 class LearnedPaths(SkillTable):
     """For each skill the checkpoint, or the folder of a training, that acts for it."""
 

@@ -34,7 +34,9 @@ class HeldOut:
 
 
 def validation_pools(options: EnvOptions, how: HeldOut) -> MakePool:
-    """Makes the homes of a validation, under the skill's own settings; prepares its episodes.
+    """Makes the homes of a validation, under the skill's own settings and success thresholds.
+
+    Prepares its episodes.
 
     Raises:
         UserError: an option is out of range.
@@ -44,6 +46,7 @@ def validation_pools(options: EnvOptions, how: HeldOut) -> MakePool:
         options,
         split="val",
         task=registry.get(options.skill).load_settings(),
+        thresholds=registry.get(options.skill).thresholds,
         starts=how.starts,
         dataset_seed=how.seed,
         num_episodes=min(how.episodes, BASE_EPISODES),

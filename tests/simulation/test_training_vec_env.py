@@ -4,6 +4,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from toy_vec_env import ToyVecEnvFactory
 from eval.running import skill_evaluator
 from eval.settings import SkillSettings
 from skills import registry
+from skills.envs import held_out
 from skills.envs.environment import SkillEnv
 from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
@@ -375,6 +377,33 @@ def test_changes_of_a_task_can_be_for_one_skill_alone() -> None:
         training_task.task_changes({"plac": {"drop": 5}}, "place", "task")
     with pytest.raises(UserError, match=r"task.place: unknown value 'drp'; did you mean 'drop'"):
         training_task.task_changes({"place": {"drp": 5}}, "pick", "task")
+
+
+def test_thresholds_of_a_training_are_not_those_of_its_validation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[EnvOptions] = []
+
+    class Made(SimpleNamespace):
+        def __init__(self, options: EnvOptions) -> None:
+            made.append(options)
+
+        def prepare(self, processes: int) -> None: ...
+
+    monkeypatch.setattr(held_out, "TrainingVecEnvFactory", Made)
+    settings = config.load(TrainingSettings, {"skill": "place", "thresholds.goal_m": 0.1})
+    options = training_task.env_options(settings)
+    assert options.thresholds == dataclasses.replace(registry.get("place").thresholds, goal_m=0.1)
+    held_out.validation_pools(options, held_out.HeldOut(1, 0, 1))
+    assert made[0].thresholds == registry.get("place").thresholds
+    for entry, message in (
+        ("arm_rad=1", "thresholds: unknown value 'arm_rad'; did you mean"),
+        ("goal_m=far", "thresholds.goal_m: 'far' is not a number"),
+        ("goal_m=.inf", "thresholds.goal_m: inf is not a finite number"),
+    ):
+        with pytest.raises(UserError, match=message):
+            given = config.parse(["skill=place", f"thresholds.{entry}"])
+            training_task.success_thresholds(config.load(TrainingSettings, given))
 
 
 def test_the_task_that_earlier_versions_recorded_is_read(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def names() -> dict[str, str]:
     import importlib.resources
 
     text = (importlib.resources.files("tpsrl.runtime") / _TABLE).read_text(encoding="utf-8")
-    return dict(line.split() for line in text.splitlines())  # type: ignore[misc]
+    return dict(line.split() for line in text.splitlines())
 
 
 def refuse() -> None:

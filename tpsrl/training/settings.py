@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from skills.core.choices import SensorChoice
 from skills.starts.seeds import VALIDATION_SEED
-from skills.tables import task_keys
+from skills.tables import task_keys, threshold_keys
 from tpsrl import config
 from tpsrl.rl.run.settings import TrainSettings
 
@@ -39,6 +39,10 @@ class TrainingSettings:
     )
     task: dict[str, Any] = config.some_of(
         task_keys, "settings of the skill during training, such as task.horizon=200"
+    )
+    thresholds: dict[str, Any] = config.some_of(
+        threshold_keys,
+        "stricter success thresholds during training, such as thresholds.rest_m=0.1",
     )
     limit_ends: bool = config.option(
         False,

@@ -1,8 +1,10 @@
 """What a training is in: environments, held-out ones, and demonstrations."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.training.settings import TrainingSettings
 
@@ -83,6 +85,7 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
         height_map=settings.height_map,
         base_movement=settings.base_movement,
         settings=changes(settings),
+        thresholds=success_thresholds(settings),
         starts=settings.start_states,
         num_objects=few_objects(settings.skill, settings.num_objects),
         num_episodes=settings.num_episodes,
@@ -165,6 +168,25 @@ def changes(settings: TrainingSettings) -> dict[str, Any]:
         **task_changes(settings.preset.task, settings.skill, "preset.task"),
         **task_changes(settings.task, settings.skill, "task"),
     }
+
+
+def success_thresholds(settings: TrainingSettings) -> Any:
+    """The skill's success thresholds during training.
+
+    Raises:
+        UserError: an entry is unknown (names the nearest), or its value is not a valid number.
+    """
+    from skills import registry
+
+    own = registry.get(settings.skill).thresholds
+    names = [field.name for field in dataclasses.fields(own)]
+    for name, value in settings.thresholds.items():
+        if name not in names:
+            raise unknown("thresholds", name, names)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"thresholds.{name}: '{value}' is not a number")
+        config.check_range(type(own), name, value, "thresholds")
+    return dataclasses.replace(own, **settings.thresholds)
 
 
 def task_changes(task: Mapping[str, Any], skill: str, field: str) -> dict[str, Any]:
