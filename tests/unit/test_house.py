@@ -1,4 +1,5 @@
 import ast
+import functools
 import itertools
 import re
 import subprocess
@@ -39,6 +40,13 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file's tree, which the tests of a process share and leave as it is."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def layer(module: str) -> int | None:
     for depth, prefixes in enumerate(LAYERS):
         if any(module == p or module.startswith(f"{p}.") for p in prefixes):
@@ -72,7 +80,7 @@ def upward_imports(name: str, tree: ast.AST, is_package: bool = False) -> list[s
 
 def test_no_module_imports_from_a_layer_above_it() -> None:
     found = {
-        name: upward_imports(name, ast.parse(path.read_text()), path.name == "__init__.py")
+        name: upward_imports(name, parsed(path), path.name == "__init__.py")
         for name, path in modules()
     }
     assert {name: upward for name, upward in found.items() if upward} == {}
@@ -133,7 +141,7 @@ def skill_names_in(tree: ast.AST, names: Collection[str]) -> list[tuple[int, str
 
 def test_no_module_but_a_skills_own_names_a_skill() -> None:
     found = {
-        name: skill_names_in(ast.parse(path.read_text()), registry.names())
+        name: skill_names_in(parsed(path), registry.names())
         for name, path in modules()
         if not any(name == room or name.startswith(f"{room}.") for room in OWN_ROOMS)
     }
@@ -157,7 +165,7 @@ def test_a_skill_that_is_named_is_found(code: str) -> None:
 def test_no_public_class_or_alias_has_the_name_of_another() -> None:
     found: dict[str, list[str]] = {}
     for module, path in modules():
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             name = ""
             if isinstance(node, ast.ClassDef):
                 name = node.name
@@ -172,14 +180,20 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
     graph = nx.DiGraph()
     names = {name for name, _ in modules()}
     for name, path in modules():
-        tree = ast.parse(path.read_text())
-        hidden = {id(n) for f in ast.walk(tree) if is_hidden(f) for n in ast.walk(f)}
-        for node in ast.walk(tree):
-            if id(node) not in hidden and isinstance(node, ast.Import | ast.ImportFrom):
+        for node in at_import(parsed(path)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
                 targets = imported(name, node, path.name == "__init__.py") & names
                 graph.add_edges_from((name, target) for target in targets if target != name)
     circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
     assert circles == []
+
+
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What of a node's inside is run when its module is imported."""
+    for child in ast.iter_child_nodes(node):
+        if not is_hidden(child):
+            yield child
+            yield from at_import(child)
 
 
 def is_hidden(node: ast.AST) -> bool:

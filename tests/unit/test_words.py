@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from test_house import ROOT, modules
+from test_house import ROOT, modules, parsed
 
 GIVEN_UP = (
     "answers", "bury", "desk", "greet", "heed", "helpers", "homes_factory", "judgement", "letters",
@@ -40,7 +40,7 @@ def plain(name: str) -> str:
 
 def test_no_name_is_one_that_was_given_up() -> None:
     found = {
-        name: sorted(set(map(plain, names_of(ast.parse(path.read_text())))) & set(GIVEN_UP))
+        name: sorted(set(map(plain, names_of(parsed(path)))) & set(GIVEN_UP))
         for name, path in modules()
     }
     assert {name: used for name, used in found.items() if used} == {}
@@ -52,10 +52,15 @@ def test_a_name_that_was_given_up_is_found_in_any_spelling() -> None:
     assert used & set(GIVEN_UP) == {"homes_factory", "bury", "letters", "answers"}
 
 
+def called(node: ast.Call) -> str:
+    """The last part of the name of what is called, such as `option` of `config.option(...)`."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
 def prose_of(tree: ast.AST) -> Iterator[str]:
     """What people read: texts of errors, and of the help of settings."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or ast.unparse(node.func).split(".")[-1] not in MESSAGES:
+        if not isinstance(node, ast.Call) or called(node) not in MESSAGES:
             continue
         for text in [*node.args, *(keyword.value for keyword in node.keywords)]:
             parts = [one.value for one in ast.walk(text) if isinstance(one, ast.Constant)]
@@ -72,7 +77,7 @@ def test_help_and_errors_say_what_is_expected_in_plain_words() -> None:
     found = {
         f"{name}: {text}": phrases
         for name, path in modules()
-        for text in prose_of(ast.parse(path.read_text()))
+        for text in prose_of(parsed(path))
         if (phrases := unclear(text))
     }
     assert found == {}
