@@ -42,7 +42,7 @@ DAMAGE: list[tuple[str, dict[str, Any], str]] = [
     ("spec", {"observations": {}}, " has no valid 'spec'"),
     ("spec", {"mask": [True] * 3}, " contradicts itself: action is 11, its network's 3"),
     ("spec", {"mask": "yes"}, ": spec: mask: must be a list, got 'yes'"),
-    ("policy", {"lstm_width": "x"}, ": lstm_width: 'x' is not an integer"),
+    ("policy", {"lstm_width": "x"}, ": policy settings: lstm_width: must be an integer, got 'x'"),
     ("policy", {"lstm_width": 10**7}, r" is of another network \(its size\)"),
     ("policy", {"initial_std": 9.0}, ": initial_std: 9.0 is not between"),
     ("policy", {"encoder": "nose"}, ": encoder: unknown value 'nose'"),

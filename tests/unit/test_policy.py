@@ -382,9 +382,9 @@ def test_settings_make_the_journey_through_json() -> None:
     [
         ({"lstm_widht": 3}, "unknown value 'lstm_widht'; did you mean 'lstm_width'"),
         ({"lstm_width": 0}, "lstm_width: 0 is out of range"),
-        ({"lstm_width": "wide"}, "lstm_width: 'wide' is not an integer"),
-        ({"std": "net"}, "std: unknown value 'net'"),
-        ({"dtype": None}, "dtype: unknown value 'null'"),
+        ({"lstm_width": "wide"}, "lstm_width: must be an integer, got 'wide'"),
+        ({"std": "net"}, "std: unknown value 'net'; did you mean 'network'"),
+        ({"dtype": None}, "dtype: unknown value 'None'"),
     ],
 )
 def test_settings_that_do_not_fit_are_an_error(change: dict[str, object], message: str) -> None:

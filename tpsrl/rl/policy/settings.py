@@ -1,12 +1,13 @@
 """What the network can be told; imports no torch, so that help and errors come at once."""
 
 import dataclasses
-import json
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
+from tpsrl.runtime import records
 
 ENCODER_NAMES = (  # in the box
     "resnet18",
@@ -127,8 +128,20 @@ class PolicySettings:
         missing = [name for name in names if name not in note and name not in _LATER]
         if missing:
             raise UserError(f"policy settings: {', '.join(missing)} missing")
-        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in note.items()}
-        return config.load(PolicySettings, texts)
+        for name, choices in _CHOICES.items():
+            if name in note and note[name] not in choices:
+                raise unknown(name, str(note[name]), choices)
+        settings = records.decode(dict(note), PolicySettings, "policy settings")
+        for name in names:
+            config.check_range(PolicySettings, name, getattr(settings, name))
+        return settings
+
+
+_CHOICES = {
+    name: typing.get_args(kind)
+    for name, kind in typing.get_type_hints(PolicySettings).items()
+    if typing.get_origin(kind) is Literal
+}
 
 
 def check_depth(encoder: str, shape: Sequence[int]) -> None:
