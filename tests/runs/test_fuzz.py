@@ -13,7 +13,7 @@ QUICK = [
     line for line in fuzzing.LINES if line.words[0] not in ("bank", "bench", "video", "warmup")
 ]
 LIMIT_S = 5.0  # of those; what is refused has more
-CASES = 200
+CASES = 100
 LATEST = "training/checkpoints/latest.safetensors"
 
 
