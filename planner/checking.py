@@ -49,8 +49,11 @@ class DomainFile:
                 raise self._error(place, why)
             self._actions[name] = place
 
-    def check(self, problem_file: Path) -> None:
+    def check(self, problem_file: Path) -> pddlpy.DomainProblem:
         """Has pddlpy look for mistakes, and looks for those that it passes over.
+
+        Returns:
+            pddlpy's reading of both files.
 
         Raises:
             UserError: there is one.
@@ -70,6 +73,7 @@ class DomainFile:
         self._check_predicates()
         for name, action in parsed.domain.operators.items():
             self._check_action(name, action)
+        return parsed
 
     def check_size(self, parsed: Any) -> None:
         """Whether the actions, with the objects of a problem, are few enough to be listed.

@@ -4,6 +4,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pddlpy
 from pddlpy.pddl import Operator
@@ -54,8 +55,9 @@ def ground(problem: str, domain: Path, names: Sequence[str] = ()) -> GroundedTas
         problem_file = Path(folder) / "problem.pddl"
         problem_file.write_text(problem, encoding="utf-8")
         try:
-            own = _check(domain, problem_file)
-            parsed = pddlpy.DomainProblem(str(domain), str(problem_file))
+            # The shipped domains are checked by the tests: a diagnosis costs as much as a plan.
+            own = None if domain in (DOMAIN, HABITAT_DOMAIN) else DomainFile(domain)
+            parsed = _parse(domain, problem_file, own)
             validate_requirements(parsed)
             if own is not None:
                 own.check_size(parsed)
@@ -85,22 +87,23 @@ def arguments(task: GroundedTask, action: Operator) -> tuple[str, ...]:
     return tuple(str(action.variable_list[name]) for name in lifted.variable_list)
 
 
-_checked: set[tuple[Path, int]] = set()
+_domains: dict[tuple[Path, int], Any] = {}  # as pddlpy read them, by file and time of its change
 
 
-def _check(domain: Path, problem_file: Path) -> DomainFile | None:
-    """What is known of a domain of somebody's own, which has no mistakes.
-
-    The shipped domains are checked by the tests instead: a diagnosis costs as much as a plan.
-    """
-    if domain in (DOMAIN, HABITAT_DOMAIN):
-        return None
+def _parse(domain: Path, problem_file: Path, own: DomainFile | None) -> pddlpy.DomainProblem:
+    """pddlpy's reading of both; a domain, which takes much longer, is read and checked once."""
     key = (domain, domain.stat().st_mtime_ns)
-    own = DomainFile(domain)
-    if key not in _checked:
-        own.check(problem_file)
-        _checked.add(key)
-    return own
+    if key in _domains:
+        empty = problem_file.with_name("domain.pddl")
+        empty.write_text("(define (domain empty))", encoding="utf-8")
+        parsed = pddlpy.DomainProblem(str(empty), str(problem_file))
+        parsed.domain = _domains[key]
+        return parsed
+    parsed = (
+        own.check(problem_file) if own else pddlpy.DomainProblem(str(domain), str(problem_file))
+    )
+    _domains[key] = parsed.domain
+    return parsed
 
 
 def _check_variables(own: DomainFile, task: GroundedTask) -> None:
