@@ -224,15 +224,21 @@ def test_a_plan_that_was_found_for_another_episode_names_its_own_objects():
     assert two[1].purpose == ("holding", "obj_0_004_sugar_box", "robot_0")
 
 
+@pytest.fixture(scope="module")
+def own_domain(tmp_path_factory):
+    """A domain of one's own, which is searched in the problem's names."""
+    path = tmp_path_factory.mktemp("domain") / "domain.pddl"
+    path.write_text(DOMAIN.read_text())
+    return path
+
+
 @pytest.mark.parametrize("episode", [tidy_house(), prepare_groceries(), set_table()])
 @pytest.mark.parametrize("options", [PlanOptions(), CLOSING])
 def test_a_plan_in_shared_names_is_the_one_that_search_finds_in_the_problems_own(
-    episode, options, tmp_path
+    episode, options, own_domain
 ):
-    own = tmp_path / "domain.pddl"  # a domain of one's own is searched in the problem's names
-    own.write_text(DOMAIN.read_text())
     problem = problem_from_episode(episode, options=options)
-    assert plan(problem).steps == plan(problem, own).steps
+    assert plan(problem).steps == plan(problem, own_domain).steps
 
 
 def test_facts_that_differ_are_searched_anew():
@@ -491,11 +497,12 @@ def test_unreachable_goal_is_a_user_error_of_one_line():
     assert "\n" not in str(error.value)
 
 
-def test_search_ends_where_a_goal_contradicts_itself():
+def test_search_ends_where_a_goal_contradicts_itself(monkeypatch):
+    monkeypatch.setattr("planner.search._MOST_STATES", 500)
     problem = with_goal(
         problem_from_episode(tidy_house()), "holding(obj_0, robot_0) and not_holding(robot_0)"
     )
-    with pytest.raises(UnsolvableError, match=r"not_holding\(robot_0\) .* 5,000 states searched"):
+    with pytest.raises(UnsolvableError, match=r"not_holding\(robot_0\) .* 500 states searched"):
         plan(problem)
 
 
@@ -510,8 +517,6 @@ def test_two_goals_for_one_object_cannot_both_be_kept():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("(:action pick", "(:acton pick", "line"),
-        ("(holding ?obj ?robot)\n", "(holdin ?obj ?robot)\n", "holdin"),
         (":universal-preconditions", "", "universal-preconditions"),
         ("(:action nav\n", "(:action navigate\n", "did you mean 'nav"),
     ],
