@@ -3,7 +3,9 @@
 The driver keeps books of its own, environment by environment, for tests to compare with.
 """
 
+import copy
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -232,7 +234,17 @@ def collected(
     seed: int = 0, num_envs: int = 5, size: int = 60, rollouts: int = 1, policy: Any = None
 ):
     """A finished rollout, its policy and driver; the last of several."""
-    policy = TinyPolicy(seed=seed) if policy is None else policy
+    if policy is not None:
+        return _collected(policy, seed, num_envs, size, rollouts)
+    return copy.deepcopy(_by_tiny_policy(seed, num_envs, size, rollouts))
+
+
+@functools.cache
+def _by_tiny_policy(seed: int, *sizes: int):
+    return _collected(TinyPolicy(seed=seed), seed, *sizes)
+
+
+def _collected(policy: Any, seed: int, num_envs: int, size: int, rollouts: int):
     rollout, driver = make_rollout(policy, num_envs, size), Driver(policy, num_envs, seed)
     for _ in range(rollouts):
         rollout.begin()

@@ -1,6 +1,7 @@
 """What does not fit into memory is refused, with what would fit."""
 
 import dataclasses
+import functools
 import math
 import re
 
@@ -25,8 +26,13 @@ def machine_of_16_gib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "memory_bytes", lambda: 16.0 * GIB)
 
 
+@functools.cache
+def shipped(name: str) -> TrainSettings:
+    return config.load_preset("train", name, TrainSettings)
+
+
 def preset(name: str = "cpu_fast", **changes: object) -> TrainSettings:
-    base = config.load_preset("train", name, TrainSettings)
+    base = shipped(name)
     policy = {k: v for k, v in changes.items() if hasattr(base.policy, k)}
     own = {k: v for k, v in changes.items() if k not in policy}
     return dataclasses.replace(base, policy=dataclasses.replace(base.policy, **policy), **own)
@@ -74,8 +80,8 @@ def test_the_field_that_does_not_fit_is_named_with_what_would(
 def test_a_network_has_at_least_as_many_weights_as_its_widths_say(encoder: str) -> None:
     spec = EnvSpec({"state": (5,), "depth": (64, 64)}, (True,))
     narrow = PolicySettings(encoder, encoder_width=8, visual_width=32, lstm_width=16)
-    for changes in ({}, {"encoder_width": 16}, {"separate_value": True}, {"lstm_layers": 0}):
-        settings = dataclasses.replace(narrow, **changes)
+    other = {"encoder_width": 16, "separate_value": True, "lstm_layers": 0}
+    for settings in (narrow, dataclasses.replace(narrow, **other)):
         count = size.count(spec, settings)
         built = sum(weight.numel() for weight in ActorCritic(spec, settings).parameters())
         assert count == built >= size.least(settings)
@@ -112,13 +118,6 @@ def test_memory_of_this_machine() -> None:
         (["bench", "sim", f"seconds={'7' * 400}"], "seconds: 777"),
         (["eval", "pick", f"num_episodes=1{'0' * 29}"], "must be between 1 and 1000000"),
         (["train", "pick", f"preset.steps=1{'0' * 29}"], "must be between 1 and 9007199254740992"),
-        (["train", "pick", "preset.ppo.value_coef=1e300"], "must be between 0 and 1e+06"),
-        (["train", "pick", "preset.ppo.epochs=101"], "epochs: 101 is out of range, must be betwe"),
-        (["train", "pick", "preset.ppo.value_epochs=1000000000"], "must be between 0 and 100"),
-        (["train", "pick", "preset.ppo.adam_eps=0"], "adam_eps: 0.0 is out of range, must be"),
-        (["train", "pick", "preset.ppo.learning_rate=1e15"], "must be between 0 and 10"),
-        (["train", "pick", "preset.hang_s=1e15"], "must be between 1 and 86400"),
-        (["train", "pick", "preset.inference_workers=1000000"], "must be between 1 and 1024"),
         (["demos", "pick", "noise=1e15"], "noise: 1000000000000000.0 is out of range, must be b"),
         (["demos", "pick", "hesitation=9007199254740992"], "must be between 0 and 1000"),
         (["eval", "pick", "threads=2", "x\x1b[31m=1"], "unknown key 'threads'"),
@@ -134,6 +133,26 @@ def test_what_no_machine_could_do_is_refused_in_one_line(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].isprintable() and len(lines[0]) <= 320
     assert message in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("ppo.value_coef", 1e300, "must be between 0 and 1e+06"),
+        ("ppo.epochs", 101, "must be between 1 and 100"),
+        ("ppo.value_epochs", 10**9, "must be between 0 and 100"),
+        ("ppo.adam_eps", 0.0, "must be between 1e-12"),
+        ("ppo.learning_rate", 1e15, "must be between 0 and 10"),
+        ("hang_s", 1e15, "must be between 1 and 86400"),
+        ("inference_workers", 10**6, "must be between 1 and 1024"),
+    ],
+)
+def test_a_number_that_no_training_means_is_out_of_its_range(
+    key: str, value: float, message: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{key}: {re.escape(str(value))} is out of range") as error:
+        config.check_range(TrainSettings, key, value)
+    assert message in str(error.value)
 
 
 def test_a_long_error_keeps_its_field_and_what_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
