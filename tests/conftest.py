@@ -1,9 +1,15 @@
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Each worker has a core at most: threads of numpy and torch would wait for each other. They are
+# read when those are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from kinematic_home import make_episode
 
 import tpsrl.sim

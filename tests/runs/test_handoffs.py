@@ -39,12 +39,12 @@ from tpsrl.world.state import JOINTS
 CHAIN = (("navigate", "pick"), ("pick", "navigate"), ("navigate", "place"), ("place", "end"))
 PLAYERS = Players({"state": CHAIN[:3], "effect": CHAIN})
 OPENED = dict.fromkeys(JOINTS, 0.45)
-SHARE = 0.3  # of the runs in which a planted fault shows
+SHARE = 0.4  # of the runs in which a planted fault shows
 
 
 def study(
     faults: Faults,
-    count: int = 100,
+    count: int = 60,
     *,
     home: Home | None = None,
     episodes: Sequence[Episode] | None = None,
@@ -134,7 +134,7 @@ def test_a_skill_that_sees_badly_fails_from_wherever_it_begins() -> None:
 
 
 def test_what_slipped_in_the_hand_is_laid_at_the_door_of_who_took_it() -> None:
-    studies = study(Faults(slip_share=SHARE))
+    studies = study(Faults(slip_share=SHARE), seed=1)
     row = taxes(studies)["navigate place"]
     assert row.significant and row.ci_low < SHARE < row.ci_high
     slip = {e.dimension: e for e in row.errors}["slip"]
@@ -180,7 +180,7 @@ def test_a_drawer_that_creeps_shut_is_a_fact_that_was_lost_on_the_way() -> None:
         ("navigate", "open_drawer"), ("open_drawer", "navigate"), *CHAIN,
     )  # fmt: skip
     players = Players({"state": types[:4], "effect": types[1:]})
-    episodes = drawer_episodes(80)
+    episodes = drawer_episodes(50)
     studies = study(Faults(), home=Home(creeping), episodes=episodes, players=players)
     row = taxes(studies)["navigate pick"]
     assert row.significant and row.ci_low < SHARE < row.ci_high
@@ -193,7 +193,7 @@ def test_the_first_cause_of_a_lost_fact_names_it_with_the_step_at_which_it_was_l
     executor = planted.executor(Home(creeping), Faults(pick_fails=0.0, place_fails=0.0))
     traces = [executor.run(episode) for episode in drawer_episodes(40)]
     failed = [trace for trace in traces if not trace.success]
-    assert 4 < len(failed) < 24
+    assert 7 < len(failed) < 26
     for trace in failed:
         cause = trace.first_cause
         assert cause is not None
@@ -208,7 +208,7 @@ def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
     faults, limits = Faults(detour_share=SHARE), {"episode_steps": 155}
     studies = study(faults, repairs=False, **limits)
     executor = planted.executor(Home(), faults, **limits)
-    traces = [executor.run(episode) for episode in planted.episodes(100)]
+    traces = [executor.run(episode) for episode in planted.episodes(60)]
     steps = [[outcome["steps"] for outcome in trace.outcomes()] for trace in traces]
     found = propagation.propagation(studies, steps)
     late = [part for part in found.parts if part.kind == "time"]
@@ -218,22 +218,22 @@ def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
 
 
 def test_exits_that_are_start_states_of_the_next_skill_have_no_significant_tax() -> None:
-    """Twelve agents without any fault of a handoff: hardly one may be found to have one."""
+    """Eight agents without any fault of a handoff: hardly one may be found to have one."""
     found = [
         any(row.significant for row in matrix.by_skills(studies))
         for studies in (
-            study(Faults(drawn_exits=True), 60, hard_starts=True, seed=seed, repairs=False)
-            for seed in range(100, 112)
+            study(Faults(drawn_exits=True), 40, hard_starts=True, seed=seed, repairs=False)
+            for seed in range(100, 108)
         )
     ]
-    # Each is wrong with a chance of at most 5%: three or more of them with one of 2%.
+    # Each is wrong with a chance of at most 5%: three or more of them with one of 0.6%.
     assert sum(found) <= 2
 
 
 def test_the_null_would_not_hide_a_tax() -> None:
     """The same agents with a fault are found out, so that the test above can fail."""
     faults = Faults(drawn_exits=True, slip_share=SHARE)
-    studies = study(faults, 120, hard_starts=True, seed=100, repairs=False)
+    studies = study(faults, 90, hard_starts=True, seed=100, repairs=False)
     assert taxes(studies)["navigate place"].significant
 
 
@@ -295,10 +295,10 @@ def test_continuations_that_are_shared_are_those_that_would_have_been_run() -> N
     """Every coalition run by itself from the episode's start comes to what the study says."""
     chain = (*CHAIN[:3], ("place", "navigate"), CHAIN[3])
     players = Players({"state": chain[:4], "effect": chain})
-    faults = Faults(pick_fails=0.2, place_fails=0.2, short_m=0.4, slip_share=0.2, roll_share=0.2)
+    faults = Faults(pick_fails=0.1, place_fails=0.1, short_m=0.4, slip_share=0.1, roll_share=0.1)
     executor = planted.executor(Home(), faults, end_on_timeout=False)
     failed = 0
-    for episode in planted.episodes(10, 3, num_targets=2):
+    for episode in planted.episodes(6, 3, num_targets=2):
         every = {kind: range(1, 2 ** len(players.of[kind])) for kind in KINDS}
         found = Study(executor, players, OPENED).run(episode, every, isolated=False)
         failed += not found["success"]
@@ -309,7 +309,7 @@ def test_continuations_that_are_shared_are_those_that_would_have_been_run() -> N
                 trace = executor.begin(episode, intervention=repair).run()
                 outcome = {"success": trace.success, "applied": len(repair.applied)}
                 assert found["repairs"][kind][str(coalition)] == outcome
-    assert 2 < failed < 10
+    assert 1 < failed < 6
 
 
 def test_what_was_never_there_is_not_lost_at_a_later_handoff() -> None:

@@ -322,10 +322,10 @@ def test_homes_in_workers_go_through_the_same_episodes(
 # -- in commands -------------------------------------------------------------------------------
 
 
-def train(*overrides: str) -> int:
+def train(what: str, *overrides: str) -> int:
     tiny = ["num_envs=2", "num_steps=8", "policy.encoder=state", "policy.lstm_width=8"]
-    few = ["processes=0", "threads=1", "num_objects=4", "num_episodes=1"]
-    return main(["train", *overrides, *few, *(f"preset.{key}" for key in tiny)])
+    few = ["processes=0", "threads=1", "num_objects=4", "num_episodes=1", "validation_episodes=0"]
+    return main(["train", what, *few, *(f"preset.{key}" for key in tiny), *overrides])
 
 
 def test_a_training_starts_in_a_bank_and_goes_on_in_the_same(
@@ -410,6 +410,7 @@ def test_a_mixture_is_evaluated_part_by_part(tmp_path: Path) -> None:
 def test_from_the_plans_of_a_scenario_to_a_training(tmp_path: Path) -> None:
     bank, out = tmp_path / "bank", tmp_path / "out"
     few = ["num_episodes=1", "processes=1", "scenario.num_objects=12"]
+    few += ["protocol.limits.episode_steps=350"]  # for the first object
     assert main(["bank", "tidy_house", *few, f"out={bank}"]) == 0
     index = json.loads((bank / "navigate" / "index.json").read_text())
     assert index["slots"] == 12 and index["next"]["pick"]["succeeded"] >= 1

@@ -1,8 +1,8 @@
 """Every code block of the README, the docs and the examples is what it says that it is.
 
 The word after a fence decides what happens to its block: `python` is run, the blocks of a page in
-order and with the same names, as in a notebook, but those with a `__main__` guard each as a script
-of its own; `shell` is held against the command line, and run where that is cheap; `yaml`,
+order and with the same names, as in a notebook, those with a `__main__` guard as one script before;
+`shell` is held against the command line, and run where that is cheap; `yaml`,
 `toml` and `json` are read; `text` is left alone. A block with a title (`python title="reach.py"`)
 is a file, which stands in the folder that the page's other blocks are run in.
 """
@@ -52,7 +52,13 @@ READERS: dict[str, Callable[[str], Any]] = {
 KINDS = ("python", "shell", "text", *READERS)
 CHEAP = ("plan", "doctor")
 # What in Python only decides how long it takes.
-SHORTER = {"8_192": "1_024", "num_episodes=4": "num_episodes=1", "num_episodes=2": "num_episodes=1"}
+SHORTER = {
+    "8_192": "1_024",
+    "num_episodes=4": "num_episodes=1",
+    "num_episodes=2": "num_episodes=1",
+    "validation_episodes=0,": "validation_episodes=0, processes=0,",
+    'tpsrl.evaluate("pick", ': 'tpsrl.evaluate("pick", processes=1, ',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +116,7 @@ def cloned(folder: Path, skill: str) -> None:
 
 def seeing(folder: Path, skill: str) -> None:
     """What a training with a camera leaves, as far as a training takes its encoder."""
-    network = PolicySettings("nature_cnn", encoder_width=4, visual_width=8)
+    network = PolicySettings("nature_cnn", encoder_width=4, visual_width=8, lstm_width=8)
     out = folder / "out" / "train" / skill
     tiny_policies.trained(out, skill, network=network, depth=(64, 64))
 
@@ -307,13 +313,12 @@ def test_the_python_of_a_page_runs(page: str, folder: Path) -> None:
     # The processes that a cell starts import the script, which must not run the cells again.
     notebook = f"if __name__ == '__main__':\n    exec({cells!r}, globals())\n"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    for number, text in enumerate([*scripts, notebook]):
-        (folder / f"script_{number}.py").write_text(text)
-        done = subprocess.run(
-            [sys.executable, f"script_{number}.py"],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{text}\n{done.stderr}"
+    (folder / "script.py").write_text("\n".join([*scripts, notebook]))
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_block_is_found_with_its_kind_title_and_line() -> None:

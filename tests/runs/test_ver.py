@@ -116,14 +116,14 @@ def assert_whole(stream: Columns, env: int) -> None:
 # -- every step, once, in order ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("processes", "workers"), [(0, 1), (2, 1), (5, 1), (5, 3)])
+@pytest.mark.parametrize(("processes", "workers"), [(0, 1), (2, 1), (5, 3)])
 @pytest.mark.parametrize("name", ASYNC)
-def test_fifty_rollouts_have_every_step_once_and_in_order(
+def test_rollouts_have_every_step_once_and_in_order(
     name: str, processes: int, workers: int, make: Make, policy: ActorCritic
 ) -> None:
     collector = make(name, processes=processes, seed=3, inference_workers=workers)
-    found = run(collector, policy, 50)
-    assert [len(part["env"]) for part in found] == [N * T] * 50
+    found = run(collector, policy, 25)
+    assert [len(part["env"]) for part in found] == [N * T] * 25
     for env, stream in enumerate(streams(found)):
         assert_whole(stream, env)
 
@@ -435,8 +435,10 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("name", ["sync", *ASYNC])
-@pytest.mark.parametrize("trouble", CAUSES)
+@pytest.mark.parametrize(
+    ("name", "trouble"),
+    [*(("ver", cause) for cause in CAUSES), ("sync", "kill"), ("nover", "nan"), ("overlap", "hang")],
+)
 def test_a_worker_that_fails_is_replaced(
     name: str, trouble: str, make: Make, policy: ActorCritic
 ) -> None:

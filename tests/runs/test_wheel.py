@@ -112,7 +112,7 @@ def test_the_installed_package_plans(elsewhere: Path) -> None:
 def test_the_installed_package_evaluates_and_makes_environments(elsewhere: Path) -> None:
     tpsrl_, python = (elsewhere / "venv" / "bin" / name for name in ("tpsrl", "python"))
     few = ["num_episodes=1", "processes=1", "videos=1", "analysis_episodes=0"]
-    few += ["protocol.limits.episode_steps=300"]
+    few += ["protocol.limits.episode_steps=40"]
     run([tpsrl_, "eval", "set_table", *few], elsewhere)
     files = {path.name for path in (elsewhere / "out" / "set_table").iterdir()}
     assert {"report.json", "report.html", "config.yaml", "videos"} <= files
