@@ -364,6 +364,13 @@ def _read_preset(group: str, name: str, schema: type, above: tuple[str, ...] = (
         if base in (*above, name):
             raise UserError(f"{where}: based_on: '{base}' is based on this one itself")
         return _merged(_read_preset(group, base, schema, (*above, name)), text, where)
+    return _of_text(tuple(_schemas(schema)), name, text, where)
+
+
+@functools.lru_cache(maxsize=64)
+def _of_text(schemas: tuple[Any, ...], name: str, text: str, where: str) -> Any:
+    """A preset's file over the first of the schemas; the others are those within it."""
+    schema = schemas[0]
     # A schema may know values of a preset that do not stand in its file.
     filled = schema.for_preset(name) if hasattr(schema, "for_preset") else schema
     return _filled(filled, text, where)
@@ -675,6 +682,15 @@ def _leaf_keys(schema: type, prefix: str = "", mappings: bool = True) -> Iterato
             keys = field.metadata["some_of"]
             inner = [""] if keys is None else [f".{key}" for key in keys()]
             yield from (f"{prefix}{field.name}{key}" for key in inner)
+
+
+def _schemas(schema: type) -> Iterator[type]:
+    """A schema and those within it, of which new skills bring some."""
+    yield schema
+    for field in _fields(schema):
+        kind = _field_type(schema, field.name)
+        if dataclasses.is_dataclass(kind):
+            yield from _schemas(typing.cast(type, kind))
 
 
 def _mappings(schema: Any, prefix: str = "") -> dict[str, Any]:
