@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make demo      evaluate the learned robot on two episodes of each scenario, with videos (OUT=$(OUT))"
 	@echo "make test      lint, types and the test suite"
-	@echo "make test-fast the tests of functions, and the quick ones of the simulation, in a minute"
+	@echo "make test-fast the quick tests of functions, half a minute"
 	@echo "make coverage  the test suite, and which lines it ran"
 	@echo "make lint      lint and types only"
 	@echo "make docs      build the docs site into site/"
@@ -77,7 +77,7 @@ collected: $(WARM)
 	@$(BIN)/python -m pytest --collect-only -q >/dev/null || true  # the suite says what is wrong
 
 test-fast: $(WARM)
-	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/simulation -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit -m "not slow"
 
 # Coverage is of this process: neither of the workers that tests start, nor of compiled code. From
 # Python 3.12 on it can be had for next to nothing, under 3.11 it takes up to half as long again.

@@ -234,7 +234,7 @@ def to_yaml(settings: Any) -> str:
         UserError: a path has bytes that are no text.
     """
     try:
-        return OmegaConf.to_yaml(OmegaConf.structured(settings))
+        return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(settings)))
     except UnicodeEncodeError as error:  # one that was made whole, in a folder of such a name
         raise UserError(f"'{error.object}' is not valid UTF-8; choose another folder") from None
 

@@ -437,7 +437,12 @@ CAUSES = {
 
 @pytest.mark.parametrize(
     ("name", "trouble"),
-    [*(("ver", cause) for cause in CAUSES), ("sync", "kill"), ("nover", "nan"), ("overlap", "hang")],
+    [
+        *(("ver", cause) for cause in CAUSES),
+        ("sync", "kill"),
+        ("nover", "nan"),
+        ("overlap", "hang"),
+    ],
 )
 def test_a_worker_that_fails_is_replaced(
     name: str, trouble: str, make: Make, policy: ActorCritic

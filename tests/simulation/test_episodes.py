@@ -171,7 +171,6 @@ def test_an_episode_does_not_depend_on_how_many_are_made(episodes: list[Episode]
     assert made == [episodes[9], episodes[4]]
 
 
-@pytest.mark.slow
 def test_two_processes_make_the_same_episodes_as_one(
     episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:

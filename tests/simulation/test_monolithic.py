@@ -123,7 +123,6 @@ def test_it_starts_anywhere_with_an_empty_hand_and_the_goal_of_its_object() -> N
     assert again[0].episode == starts[2].episode
 
 
-@pytest.mark.slow
 def test_the_scripted_skills_one_after_the_other_solve_most_starts() -> None:
     env = SkillEnv("monolithic", num_objects=4, num_episodes=3, split="val")
     policy = registry.get("monolithic").make_scripted()

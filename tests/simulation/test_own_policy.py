@@ -60,7 +60,6 @@ def lines(folder: Path) -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.slow
 def test_a_class_with_the_shipped_network_does_what_the_shipped_policy_does(tmp_path: Path) -> None:
     mine = f"{written(tmp_path, PRETRAINED, 'mine_pretrained.py')}:Mine"
     for agent, out, processes in (("pretrained", "a", 1), (mine, "b", 2)):
@@ -74,7 +73,6 @@ def test_a_class_with_the_shipped_network_does_what_the_shipped_policy_does(tmp_
     assert report.learned["pick"].privileged == []
 
 
-@pytest.mark.slow
 def test_a_class_acts_in_a_plan(tmp_path: Path) -> None:
     text = """
 class Still:

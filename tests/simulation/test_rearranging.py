@@ -55,7 +55,6 @@ def test_the_fridge_is_in_nothing(name: str) -> None:
         assert others.fits(box_prism(every.centre[i], every.rotation[i], every.half[i]), 0.0)
 
 
-@pytest.mark.slow
 def test_counter_fridge_and_furniture_have_moved() -> None:
     places, ends, moved, gone = set(), [], [], []
     for name in FURNISHED:

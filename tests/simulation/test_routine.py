@@ -112,7 +112,6 @@ def plans(routine: Routine) -> int:
     return int(routine.diagnosis()["plans"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", SKILLS)
 def test_what_is_done_is_stopped_until_something_changes(envs: Envs, skill: str) -> None:
     env = envs(skill)
@@ -136,7 +135,6 @@ def test_what_is_done_is_stopped_until_something_changes(envs: Envs, skill: str)
         assert valid and action[act.STOP] < 0 and action[9] < 0.0
 
 
-@pytest.mark.slow
 def test_an_arm_that_is_pushed_a_little_is_led_back_by_the_same_plan(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
@@ -148,7 +146,6 @@ def test_an_arm_that_is_pushed_a_little_is_led_back_by_the_same_plan(envs: Envs)
     assert plans(routine) == 1
 
 
-@pytest.mark.slow
 def test_an_arm_that_is_pushed_far_off_its_path_gets_another(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
@@ -170,7 +167,6 @@ def test_a_base_that_is_pushed_off_its_way_drives_to_the_same_place(envs: Envs) 
     assert routine.diagnosis()["drove_anew"] == 1
 
 
-@pytest.mark.slow
 def test_an_object_that_stands_elsewhere_is_gone_for_where_it_is(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
@@ -180,7 +176,6 @@ def test_an_object_that_stands_elsewhere_is_gone_for_where_it_is(envs: Envs) -> 
     assert routine.diagnosis()["outdated"] == 1 and plans(routine) == 2
 
 
-@pytest.mark.slow
 def test_an_object_that_was_knocked_over_is_gone_for_where_it_lies(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)

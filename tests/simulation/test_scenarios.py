@@ -121,7 +121,6 @@ def test_targets_in_the_fridge_are_in_the_middle_half_of_its_shelf(
 # -- what a robot can do in them ---------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prepare_groceries", "set_table"])
 def test_starts_and_goals_of_reachable_ones_are_in_reach_when_everything_is_open(
     name: str,

@@ -100,7 +100,6 @@ def test_an_object_is_fetched_and_put_on_its_goal_by_actions_alone(simulator, ep
     assert np.linalg.norm(world.object_pos[0, target.object] - target.goal) < 0.15
 
 
-@pytest.mark.slow
 def test_the_same_start_gives_the_same_actions(simulator, episode):
     goal = SkillGoal(object=episode.targets[0].object, position=episode.objects[0].pos)
     runs = []

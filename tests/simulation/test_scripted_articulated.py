@@ -115,7 +115,6 @@ def joints(worlds: list[WorldState], marker: str) -> np.ndarray:
 # -- the skills --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -127,7 +126,6 @@ def test_a_scripted_skill_succeeds_and_stops(runs: dict[str, Run], skill: str) -
     assert not any(world.violation[0] for world in done.worlds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["open_drawer", "open_fridge"])
 def test_opening_holds_the_handle_only_while_it_moves_it(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -144,7 +142,6 @@ def test_opening_holds_the_handle_only_while_it_moves_it(runs: dict[str, Run], s
     assert np.abs(others).max() < 0.01
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", ["close_drawer", "close_fridge"])
 def test_closing_pushes_without_suction(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]
@@ -169,7 +166,6 @@ def test_what_is_closed_already_is_left_alone(simulator: Simulator) -> None:
     assert world.force_total[0] == 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_a_skill_can_be_begun_anew_at_any_step(simulator: Simulator, skill: str) -> None:
     again = run(simulator, skill, *STARTS[skill], anew=range(15, HORIZON, 15))
@@ -180,7 +176,6 @@ def test_a_skill_can_be_begun_anew_at_any_step(simulator: Simulator, skill: str)
     assert (np.diff(held) == 1).sum() == (1 if skill.startswith("open") else 0)
 
 
-@pytest.mark.slow
 def test_the_same_start_gives_the_same_actions(simulator: Simulator, runs: dict[str, Run]) -> None:
     again = run(simulator, "open_fridge", *STARTS["open_fridge"])
     np.testing.assert_array_equal(again.actions, runs["open_fridge"].actions)
@@ -189,7 +184,6 @@ def test_the_same_start_gives_the_same_actions(simulator: Simulator, runs: dict[
 # -- what is foreseen, and what then happens ---------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("skill", STARTS)
 def test_the_engine_does_what_was_foreseen(runs: dict[str, Run], skill: str) -> None:
     done = runs[skill]

@@ -67,7 +67,6 @@ def away(start: Start, point: tuple[float, ...]) -> float:
 # -- the distributions -------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_navigate_starts_three_metres_away_as_the_crow_flies_and_holds_in_a_sixth() -> None:
     drawn_starts = drawn("navigate", 120)
     held = 0

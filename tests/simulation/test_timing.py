@@ -92,7 +92,6 @@ def test_a_drive_that_is_too_short_to_count_does_not_keep_the_arm(room: Scene) -
         assert plan is not None and plan.delay == 0
 
 
-@pytest.mark.slow
 def test_a_plan_is_the_quickest_one_that_does_not_collide(room: Scene) -> None:
     rng = np.random.default_rng(5)
     chosen = []

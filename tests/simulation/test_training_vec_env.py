@@ -218,7 +218,6 @@ def test_starts_and_actions_are_drawn_from_streams_of_their_own(
 # -- snapshots ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", ["pick", "navigate"], indirect=True)
 def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
     skill = options["starts"][0].episode.id.partition("_")[0]
@@ -417,7 +416,6 @@ def test_the_task_that_earlier_versions_recorded_is_read(tmp_path: Path) -> None
     assert config.load(TrainingSettings, {}, file) == found
 
 
-@pytest.mark.slow
 def test_bench_train_says_what_the_time_goes_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

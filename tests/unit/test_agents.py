@@ -195,6 +195,7 @@ def test_ways_are_measured_by_skill() -> None:
     assert ways["navigate"].mean > 1.0 and ways["pick"].mean == 0.0
 
 
+@pytest.mark.slow
 def test_a_report_says_who_stands_in_for_whom(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     given = settings(dataset, out, "processes=1", "agent=tp_srl", "agent.nav_stop_within_m=1.5")
@@ -210,6 +211,7 @@ def test_a_report_says_who_stands_in_for_whom(dataset: Path, tmp_path: Path) -> 
     assert json.loads((out / "report.json").read_text()) == encode(report)
 
 
+@pytest.mark.slow
 def test_the_scripted_robot_stands_in_for_nobody(dataset: Path, tmp_path: Path) -> None:
     report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
     assert (report.agent, report.stand_ins) == ("scripted", {})

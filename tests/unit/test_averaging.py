@@ -101,6 +101,7 @@ def test_an_average_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 def test_an_average_begins_with_the_weights_of_a_training_that_had_none(tmp_path: Path) -> None:
     first = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, steps=48))
     first.train()

@@ -29,6 +29,7 @@ def test_at_whole_width_there_are_as_many_parameters_as_published(name: str) -> 
     assert count(made.body) == PUBLISHED[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(
     ("side", "compressed"), [(64, (1024, 1)), (128, (512, 4)), (256, (128, 16))]

@@ -308,6 +308,7 @@ def _change(value: Any, key: str, to: Any) -> None:
     value[last] = to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "to", "message"),
     [
@@ -338,6 +339,7 @@ def test_what_a_report_holds_is_of_its_type(
     assert message in printed.err and not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "to"),
     [

@@ -114,6 +114,7 @@ def test_a_long_training_keeps_so_many_points_the_newest_and_all_validations_amo
         assert sum(point["validation"] is not None for point in points) == 2
 
 
+@pytest.mark.slow
 def test_a_training_without_validation_has_a_curve(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     one.train()

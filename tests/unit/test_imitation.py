@@ -320,6 +320,7 @@ def test_without_an_episode_there_is_nothing_to_learn_from() -> None:
         fitted([], 300)
 
 
+@pytest.mark.slow
 def test_a_policy_is_fitted_to_what_an_expert_would_do_memory_included() -> None:
     given = toy()
     cloner, first = fitted(given, 300)

@@ -243,6 +243,7 @@ def settings(*overrides: str) -> EvalSettings:
     return config.load(EvalSettings, config.parse(["scenario=tidy_house", *overrides]))
 
 
+@pytest.mark.slow
 def test_the_digest_depends_on_all_that_the_results_depend_on(tmp_path: Path) -> None:
     first = inputs.digest(settings(), "d")
     assert inputs.digest(settings("out=elsewhere", "processes=3"), "d") == first

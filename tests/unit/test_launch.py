@@ -1,23 +1,30 @@
 """The launcher of the ranks of one machine."""
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ranks
+import torch.distributed.run  # noqa: F401  (or each fork would import it)
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
 LAUNCH = [sys.executable, "-m", "tpsrl.training.launch", "--standalone", "--nproc-per-node=1"]
+OFTEN = "--monitor-interval=0.01"
 
 
 def launched(script: Path, text: str, *options: str) -> subprocess.Popen[str]:
     script.write_text(text)
-    command = [*LAUNCH, *options, str(script)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=script.parent
-    )
+    return ranks.Forked(
+        [*LAUNCH, OFTEN, *options, str(script)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=script.parent,
+    )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [("SIGTERM", 143, "tpsrl: terminated\n"), ("SIGINT", 130, "tpsrl: interrupted\n")],
@@ -39,6 +46,22 @@ def test_who_is_told_to_end_says_so_in_a_line(
     assert (process.returncode, err) == (code, said)
 
 
+def test_who_is_told_to_end_while_it_starts_a_rank_ends_that_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess_handler.SubprocessHandler.__init__
+
+    def tell(self: Any, *args: Any, **options: Any) -> None:
+        start(self, *args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess_handler.SubprocessHandler, "__init__", tell)
+    process = launched(tmp_path / "rank.py", "import time\ntime.sleep(120)\n")
+    _, err = process.communicate(timeout=60)  # until the rank has closed them
+    assert (process.returncode, err) == (143, "tpsrl: terminated\n")
+
+
+@pytest.mark.slow
 def test_the_code_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
     text = "import sys\nprint('tpsrl: error: seed: too odd', file=sys.stderr)\nsys.exit(2)\n"
     process = launched(tmp_path / "rank.py", text)
@@ -47,6 +70,7 @@ def test_the_code_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
     assert "Traceback" not in err and "seed: too odd" in err
 
 
+@pytest.mark.slow
 def test_who_refuses_is_not_started_anew(tmp_path: Path) -> None:
     text = (
         "import sys\nprint('tpsrl: error: seed: too odd', file=sys.stderr)\n"
@@ -58,6 +82,7 @@ def test_who_refuses_is_not_started_anew(tmp_path: Path) -> None:
     assert (tmp_path / "count").read_text() == "1"
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_too_often_is_named(tmp_path: Path) -> None:
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     process = launched(tmp_path / "rank.py", text, "--max-restarts=1")

@@ -569,7 +569,10 @@ def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -
             "predicate: unknown value 'holdin'; did you mean 'holding'?",
         ),
         (SHORT_DOMAIN.replace("goal_of", "belongs_to"), "predicate 'goal_of' is not declared"),
-        (SHORT_DOMAIN.replace("(robot_at ?marker ?robot)", "(robot_at ?here ?robot)"), "uses ?here"),
+        (
+            SHORT_DOMAIN.replace("(robot_at ?marker ?robot)", "(robot_at ?here ?robot)"),
+            "uses ?here",
+        ),
         (
             SHORT_DOMAIN.replace("(:action place", "(:action pick"),
             "'pick' is defined twice, first in",
@@ -661,6 +664,7 @@ def test_what_is_wrong_with_a_goal_is_said_in_one_line(goal, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_domain_may_ask_whether_two_are_the_same(tmp_path):
     path, problem = tmp_path / "mine.pddl", problem_from_episode(make_episode(1, 1))
     plans = []

@@ -85,6 +85,7 @@ def test_of_scenarios_too_each_skill_is_the_newest(tmp_path: Path) -> None:
     assert given.skills.given() == {"pick": copy, "place": str(place)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["", "scripted", "zero", "pretrained"])
 def test_who_is_no_training_stays_who_he_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str

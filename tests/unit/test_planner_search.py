@@ -232,6 +232,7 @@ def own_domain(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("episode", [tidy_house(), prepare_groceries(), set_table()])
 @pytest.mark.parametrize("options", [PlanOptions(), CLOSING])
 def test_a_plan_in_shared_names_is_the_one_that_search_finds_in_the_problems_own(
@@ -437,6 +438,7 @@ def test_stage_goals_come_true_one_after_another_and_end_with_the_goal(seed, clo
         assert set(stages[reached[-1]]) == set(found.problem.goal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_plans_carry_out_and_are_as_short_as_a_search_over_everything(seed, tmp_path):
     problem = random_problem(seed)

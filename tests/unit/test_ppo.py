@@ -381,6 +381,7 @@ def test_state_of_another_learner_is_refused():
 # Learning.
 
 
+@pytest.mark.slow
 def test_it_learns_to_recall_what_was_shown_at_the_start():
     """A cue of -1 or 1 is seen in the first of four steps and asked for in the last."""
     num_envs, length = 32, 4

@@ -137,6 +137,7 @@ def test_with_all_of_them_nobody_stands_in(tmp_path: Path, monkeypatch: pytest.M
     assert described["learned"].keys() == set(registry.planned())
 
 
+@pytest.mark.slow
 def test_a_missing_policy_ends_a_run_before_it_begins(
     with_tpsrl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +165,7 @@ def skill_settings(folder: Path, skill: str, *overrides: str) -> SkillSettings:
     )
 
 
+@pytest.mark.slow
 def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
     with_tpsrl: Path, tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
         assert line in again.export_text()
 
 
+@pytest.mark.slow
 def test_reports_on_scenarios_and_their_comparison_say_so_too(
     with_tpsrl: Path, dataset: Path, tmp_path: Path
 ) -> None:

@@ -237,6 +237,7 @@ def test_a_module_whose_skill_is_wrong_says_what_is_wrong_with_it(tmp_path: Path
         registry.load_modules(str(written(tmp_path / "thief.py", "pick")))
 
 
+@pytest.mark.slow
 def test_a_new_process_knows_the_modules_that_were_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,6 +387,7 @@ def test_a_table_has_an_entry_for_each_skill() -> None:
         table.pick = None
 
 
+@pytest.mark.slow
 def test_a_table_follows_the_skills_that_are_known() -> None:
     before = dataclasses.asdict(tables.thresholds())
     with registry.registered(spec()):
@@ -442,6 +444,7 @@ def same_tables(given: list[Any]) -> list[Any]:
     return [[one for one, here in zip(given, every_table(), strict=True) if one != here], given]
 
 
+@pytest.mark.slow
 def test_tables_come_back_equal_from_another_process() -> None:
     given = every_table()
     differ, back = elsewhere(same_tables, given)
@@ -452,6 +455,7 @@ def loitering(table: Any) -> tuple[float, Any]:
     return table.wander.distance_m, table
 
 
+@pytest.mark.slow
 def test_tables_with_a_skill_of_a_users_own_come_back_too(tmp_path: Path) -> None:
     registry.load_modules(str(written(tmp_path / "wanderer.py", "wander")))
     table = dataclasses.replace(tables.thresholds(), wander=NavigateThresholds(distance_m=0.4))

@@ -318,6 +318,7 @@ def _planted(value: Any, text: str) -> Iterator[tuple[str, Any]]:
             yield f"{key}.{where}", whole
 
 
+@pytest.mark.slow
 def test_markup_in_the_place_of_any_value_is_text() -> None:
     script = "<script>alert(1)</script>"
     report, records = full_report(), full_records()

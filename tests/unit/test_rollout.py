@@ -39,6 +39,7 @@ def assert_holds(rollout: Rollout, transitions: list[list[Seen]]) -> None:
 # Rows.
 
 
+@pytest.mark.slow
 def test_every_step_appears_once_and_in_order_over_fifty_rollouts():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy, 6, 16), Driver(policy, 6, seed=3)

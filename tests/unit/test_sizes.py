@@ -43,6 +43,7 @@ def test_every_preset_fits(name: str) -> None:
     sizes.check(preset(name), 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "change", "depth"),
     [
@@ -76,6 +77,7 @@ def test_the_field_that_does_not_fit_is_named_with_what_would(
                 sizes.check(changed, now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODER_NAMES)
 def test_a_network_has_at_least_as_many_weights_as_its_widths_say(encoder: str) -> None:
     spec = EnvSpec({"state": (5,), "depth": (64, 64)}, (True,))
@@ -150,7 +152,9 @@ def test_what_no_machine_could_do_is_refused_in_one_line(
 def test_a_number_that_no_training_means_is_out_of_its_range(
     key: str, value: float, message: str
 ) -> None:
-    with pytest.raises(UserError, match=f"^{key}: {re.escape(str(value))} is out of range") as error:
+    with pytest.raises(
+        UserError, match=f"^{key}: {re.escape(str(value))} is out of range"
+    ) as error:
         config.check_range(TrainSettings, key, value)
     assert message in str(error.value)
 

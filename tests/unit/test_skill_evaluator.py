@@ -152,6 +152,7 @@ def test_means_of_drives_have_intervals_where_drives_differ():
     assert told is not None and told[:2] == ("SPL", "0.50") and told[2].count(" to ") == 1
 
 
+@pytest.mark.slow
 def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):
     file = tmp_path / "starts.npz"
     save_starts(file, [recorded(i) for i in range(3)])

@@ -74,6 +74,7 @@ def test_the_best_action_is_shown_by_the_state() -> None:
     assert env.step(-shown["state"][: core.ACTIONS])[1] < 0.5
 
 
+@pytest.mark.slow
 def test_episodes_are_of_50_to_200_steps_and_end_both_ways() -> None:
     made = FACTORY(range(4))
     made.reset(range(4))

@@ -106,6 +106,7 @@ def test_the_encoder_is_the_checkpoints_and_the_rest_is_new(tmp_path: Path, sepa
     assert changed(weights(fresh), mine) == taken
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_stays_while_the_rest_learns(tmp_path: Path) -> None:
     one = begun(tmp_path / "out", seen_by(tmp_path / "other"), frozen_encoder=True)
     before = weights(one)
@@ -124,6 +125,7 @@ def test_a_frozen_encoder_stays_while_the_rest_learns(tmp_path: Path) -> None:
     assert len(small) == len(before) and note["policy"]["frozen_encoder"]
 
 
+@pytest.mark.slow
 def test_an_encoder_that_is_not_frozen_learns_too(tmp_path: Path) -> None:
     one = begun(tmp_path / "out", seen_by(tmp_path / "other"))
     before = weights(one)
@@ -132,6 +134,7 @@ def test_an_encoder_that_is_not_frozen_learns_too(tmp_path: Path) -> None:
     assert changed(before, weights(one)) == set(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_training_that_is_resumed_goes_on_so_and_says_where_its_encoder_is_from(
     tmp_path: Path, frozen: bool

@@ -138,6 +138,7 @@ def test_a_checkpoint_for_other_environments_is_refused(
 # The training.
 
 
+@pytest.mark.slow
 def test_a_resumed_training_says_what_it_began_with_and_does_not_need_the_file(
     tmp_path: Path,
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_resumed_training_says_what_it_began_with_and_does_not_need_the_file(
         assert note["init"] == origin
 
 
+@pytest.mark.slow
 def test_only_the_value_is_learned_at_first(tmp_path: Path) -> None:
     init = clone(tmp_path / "clone")
     settings = tuned(PolicySettings(separate_value=True, initial_std=0.15), init)
