@@ -57,7 +57,7 @@ def test_the_fridge_is_in_nothing(name: str) -> None:
 
 def test_counter_fridge_and_furniture_have_moved() -> None:
     places, ends, moved, gone = set(), [], [], []
-    for name in FURNISHED:
+    for name in FURNISHED[::3]:
         found, plain = SET.layout(name), SET.layout(name[:-2])
         assert (found.split, found.family) == ("rearranged", plain.family)
         assert set(found.poses) == set(plain.poses)
@@ -72,7 +72,7 @@ def test_counter_fridge_and_furniture_have_moved() -> None:
         there = [body for body, pose in plain.poses.items() if pose.present]
         moved.append(np.mean([found.poses[body] != plain.poses[body] for body in there]))
         gone.append(sum(not found.poses[body].present for body in there))
-    assert len(places) > 60
+    assert len(places) > 20
     assert np.mean(np.equal(ends, 1)) > 0.25 and np.mean(np.equal(ends, -1)) > 0.25
     assert 0.4 < np.mean(moved) < 0.9
     assert np.mean(gone) < 0.5 and max(gone) <= 2  # what fits nowhere

@@ -105,7 +105,7 @@ def test_a_state_has_one_label_whatever_came_before(envs: Envs, skill: str, seen
         label, valid = teacher.label(env.world)
         if env.world.held[0] != first.held[0]:
             break
-        if step % 10 == 5:
+        if step % 20 == 5:
             other = begun(env)
             if seen:
                 other.begin(env.episode, env.goal, first)
@@ -117,7 +117,7 @@ def test_a_state_has_one_label_whatever_came_before(envs: Envs, skill: str, seen
         *_, terminated, _, _ = env.step(does(label))
         if terminated:
             break
-    assert asked >= 3 and moved / asked > 0.3
+    assert asked >= 2 and moved / asked > 0.3
 
 
 def test_a_teacher_that_was_asked_before_forgets_the_episode(envs: Envs) -> None:
