@@ -8,10 +8,11 @@ With `"kill": [signal, seconds]` it is sent that signal then ("SIGTERM to all": 
 and the answer has `took_s`, the time that it took to end; with `"anew": true` it is a process of
 its own from the start.
 
-    command_server.py FOLDER
+    command_server.py FOLDER JOB ...
 
-Where the system lets it, nothing but that folder and the project's can be written, for a fuzzed
-path may lead anywhere, and the shared memory is one of its own.
+The jobs are those of `eval.running.warmup` that it does first: what they compile and import is
+there in every fork. Where the system lets it, nothing but that folder and the project's can be
+written, for a fuzzed path may lead anywhere, and the shared memory is one of its own.
 """
 
 import contextlib
@@ -44,7 +45,10 @@ _IMPORTED = (
     "eval.running.several",
     "eval.running.bank",
     "eval.running.reports",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
     "planner.search",
+    "torch._dynamo",  # what makes an optimizer imports it
     "skills.demos.recording",
     "skills.gym",
     "tpsrl.rl.bench.measure",
@@ -188,13 +192,13 @@ def _confine(writable: list[str]) -> bool:
     return all(mount(folder, remount | bind | readonly) == 0 for folder in ("/", "/dev"))
 
 
-def main(folder: str) -> None:
+def main(folder: str, *jobs: str) -> None:
     """Serves until its input ends."""
     surroundings.let_threads_sleep()
     for name in _IMPORTED:
         __import__(name)
-    for job in JOBS.values():
-        job()  # in this process: what is compiled and imported here is there in every fork
+    for job in jobs:
+        JOBS[job]()
     _confine([folder, str(Path(__file__).parents[1])])
     os.environ |= {"HOME": folder, "TMPDIR": folder}
     tempfile.tempdir = None  # looked up again
@@ -205,4 +209,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

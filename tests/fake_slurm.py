@@ -3,7 +3,8 @@
 A job's machines are all this one. What starts from here has FAKE_SLURM, a folder, in its
 environment; by that everything is found again, whatever sessions and groups it has made. As SLURM
 does: `sbatch` reads the script's #SBATCH lines, and here waits for the job; `scancel` signals the
-steps and not the script; `srun` kills its tasks when it is told to end by SIGTERM.
+steps and not the script; `srun` kills its tasks when it is told to end by SIGTERM. Several tasks
+are forks of an `srun` that has imported what they need.
 """
 
 import contextlib
@@ -45,16 +46,24 @@ def installed(folder: Path) -> Iterator[dict[str, str]]:
                 os.kill(pid, signal.SIGKILL)
 
 
-def processes(folder: Path, *also: str) -> list[int]:
-    """Those that began here, and that have all these variables too."""
+def processes(folder: Path) -> list[int]:
+    """Those that began here."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            has = {text.partition("=")[0] for text in path.read_text(errors="replace").split("\0")}
             is_here = f"FAKE_SLURM={folder}\0" in path.read_text(errors="replace")
-            if is_here and {*also} <= has and int(path.parent.name) != os.getpid():
+            if is_here and int(path.parent.name) != os.getpid():
                 found.append(int(path.parent.name))
     return found
+
+
+def _begun_by(pid: int) -> Iterator[int]:
+    """Its processes, and theirs."""
+    for path in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                yield int(child)
+                yield from _begun_by(int(child))
 
 
 def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
@@ -134,6 +143,8 @@ def _srun(words: list[str]) -> int:
         "SLURM_STEP_TASKS_PER_NODE": f"{each}(x{nodes})" if nodes > 1 else str(each),
         "SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST"],
     }
+    begin = _forking() if nodes * each > 1 else subprocess.Popen
+    (Path(os.environ["FAKE_SLURM"]) / "srun").write_text(str(os.getpid()))
     tasks = []
     for rank in range(nodes * each):
         place = {
@@ -142,7 +153,7 @@ def _srun(words: list[str]) -> int:
             "SLURM_NODEID": str(rank // each),
         }
         env = os.environ | told | place
-        tasks.append(subprocess.Popen(command, env=env, start_new_session=True))
+        tasks.append(begin(command, env=env, start_new_session=True))
 
     def kill(number: int, frame: object) -> None:
         for task in tasks:
@@ -153,10 +164,20 @@ def _srun(words: list[str]) -> int:
     return max(128 - code if code < 0 else code for code in codes)
 
 
+def _forking() -> Callable[..., "subprocess.Popen[str]"]:
+    """Begins a command in a fork of this process."""
+    import ranks
+
+    ranks.fork_all()
+    modules = {"tpsrl": "tpsrl", "torchrun": "torch.distributed.run"}
+    return lambda command, **told: ranks.Forked(["-m", modules[command[0]], *command[1:]], **told)
+
+
 def _scancel(words: list[str]) -> int:
     options, (job,) = _split(words)
     assert job == os.environ["SLURM_JOB_ID"]
-    for pid in processes(Path(os.environ["FAKE_SLURM"]), "SLURM_STEP_ID"):
+    srun = int((Path(os.environ["FAKE_SLURM"]) / "srun").read_text())
+    for pid in [*_begun_by(srun)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, getattr(signal, f"SIG{options['signal']}"))
     return 0

@@ -7,6 +7,7 @@ a refusal is one line that names something, nothing is left behind, and it ends.
 
 import copy
 import dataclasses
+import functools
 import gzip
 import importlib
 import io
@@ -20,13 +21,14 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import habitat_files
 from hypothesis import strategies as st
 
+from eval.running.warmup import JOBS
 from skills.starts.bank import Bank
 from skills.starts.recorded import save_starts
 from tpsrl import cli, config
@@ -45,6 +47,9 @@ class Case:
     files: Files
     large: bool = False  # a good one may take long
     instead: tuple[tuple[str, str], ...] = ()  # what lies there in place of a file: a kind of ODD
+
+    def __hash__(self) -> int:
+        return hash((self.words, tuple(self.files.items()), self.large, self.instead))
 
     def __repr__(self) -> str:
         told = "".join(f"  # {name}: {kind}" for name, kind in self.instead)
@@ -265,7 +270,7 @@ def make_materials(folder: Path, server: "Server | None" = None) -> dict[str, Fi
         "bank": (
             "bank", "tidy_house", *pairs(_ONE | {"episodes": "episodes.jsonl.gz",
             "out": "bank", "split": "val"}),
-            "protocol.limits.episode_steps=1500",
+            "protocol.limits.episode_steps=900",
         ),
     }  # fmt: skip
     for name, call in calls.items():
@@ -440,7 +445,7 @@ def _ways(name: str, data: bytes) -> list[st.SearchStrategy[bytes]]:
         inner = name.removesuffix(".gz")
         ways += [_repacked(changed_file(inner, gzip.decompress(data)))] * 3
         ways += [st.just(gzip.decompress(data)), st.just(gzip.compress(data, mtime=0))]
-        ways += [st.just(gzip.compress(bytes(2 * 10**8), mtime=0))] if len(data) < 10**4 else []
+        ways += [st.builds(_bomb)] if len(data) < 10**4 else []
     elif suffixes[-1:] == [".json"]:
         ways += [changed_json(json.loads(data))] * 4
     elif suffixes[-1:] == [".jsonl"]:
@@ -452,6 +457,12 @@ def _ways(name: str, data: bytes) -> list[st.SearchStrategy[bytes]]:
     elif suffixes[-1:] == [".npz"]:
         ways += [_changed_npz(data)] * 2
     return ways
+
+
+@functools.cache
+def _bomb() -> bytes:
+    """A small gzip file that is 200 MB unpacked."""
+    return gzip.compress(bytes(2 * 10**8), mtime=0)
 
 
 def changed_bytes(data: bytes) -> st.SearchStrategy[bytes]:
@@ -688,13 +699,21 @@ def write(files: Files, folder: Path) -> None:
 
 
 class Server:
-    """A process that runs commands, each in a fork of its own, below `folder` (made if need be)."""
+    """A process that runs commands, each in a fork of its own, below `folder` (made if need be).
 
-    def __init__(self, folder: Path) -> None:
+    Before that it does `jobs` of `eval.running.warmup`, which its commands then need not do again.
+    """
+
+    def __init__(self, folder: Path, jobs: Iterable[str] = tuple(JOBS)) -> None:
         path = [str(ROOT), *sys.path]
         folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("command_server.py")), str(folder)],
+            [
+                sys.executable,
+                str(Path(__file__).with_name("command_server.py")),
+                str(folder),
+                *jobs,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": ":".join(filter(None, path)), "COLUMNS": "200"},

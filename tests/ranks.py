@@ -1,32 +1,177 @@
-"""Runs a function in several processes that learn together."""
+"""Runs a function in several processes that learn together, and commands in forks.
+
+As a script it is such a command: `python tests/ranks.py MODULE ARGUMENTS`.
+"""
 
 import contextlib
-import multiprocessing
+import importlib
 import os
 import pickle
+import runpy
+import signal
 import socket
+import subprocess
+import sys
+import tempfile
+import warnings
 from collections.abc import Callable
+from multiprocessing import context, forkserver, popen_forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest import mock
 
 import torch
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
 from tpsrl.rl.distributed import group as groups
 from tpsrl.rl.distributed.group import Group
 
 _LIMIT_S = 120.0
 # Imported once, by the process that all ranks are forked from.
-_IMPORTED = ["tpsrl.rl.distributed.group", "tpsrl.rl.run.trainer", "tpsrl.rl.run.assembly"]
+_IMPORTED = [
+    "pytest",
+    "safetensors.torch",
+    "skills.navigate.task",
+    "torch._dynamo",  # which any optimiser imports
+    "torch.distributed.run",
+    "tpsrl.cli",
+    "tpsrl.commands.train",
+    "tpsrl.rl.distributed.group",
+    "tpsrl.rl.imitation.cloner",
+    "tpsrl.rl.run.assembly",
+    "tpsrl.rl.run.trainer",
+    "tpsrl.sim.importing",
+    "tpsrl.sim.mujoco_sim",
+    "tpsrl.training.launch",
+    "tpsrl.training.run",
+    "eval.running.skill_evaluator",
+]
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+# What `subprocess.Popen` tells its method that starts a process.
+_TOLD = (
+    *("executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "startupinfo"),
+    *("creationflags", "shell", *_PIPES, "restore_signals", "gid", "gids", "uid", "umask"),
+    *("start_new_session", "process_group"),
+)
+# Not the server that `multiprocessing` has for all: the workers of a training have begun that.
+_server = forkserver.ForkServer()
+_server.set_forkserver_preload(_IMPORTED)
+
+
+class Process(context.ForkServerProcess):
+    """A fork of a process that has imported what ranks need."""
+
+    @staticmethod
+    def _Popen(process: Any) -> Any:
+        connect = _server.connect_to_new_process
+        with mock.patch.object(forkserver, "connect_to_new_process", connect):
+            return popen_forkserver.Popen(process)
+
+
+class Forked(subprocess.Popen[str]):
+    """`python -m MODULE ARGUMENTS`, in a fork of this process rather than in a new interpreter."""
+
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        if "-m" not in args:
+            super()._execute_child(args, *others)  # type: ignore[misc]
+            return
+        told = dict(zip(_TOLD, others, strict=True))
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become([*args], told)
+        self._child_created = True
+        self._close_pipe_fds(*(told[name] for name in _PIPES))  # type: ignore[attr-defined]
+
+
+def fork_all() -> None:
+    """Has this process import what a training needs, and start its processes as forks."""
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    for module in (subprocess, subprocess_handler):
+        module.Popen = Forked  # type: ignore[attr-defined]
+
+
+def _become(command: list[str], told: dict[str, Any]) -> NoReturn:
+    """Is a command, and ends."""
+    code = 1
+    try:
+        if told["start_new_session"]:
+            os.setsid()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, name in ((1, "c2pwrite"), (2, "errwrite")):
+            if told.get(name, -1) >= 0:
+                os.dup2(told[name], number)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        os.chdir(told["cwd"] or ".")
+        if told["env"] is not None:
+            os.environ.clear()
+            os.environ.update(told["env"])
+        warnings.filterwarnings("ignore", "'.*' found in sys.modules")  # of what runs anew
+        module, *words = command[command.index("-m") + 1 :]
+        sys.argv = [module, *words]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class Command:
+    """`python -m` with some words, in a folder; it and all that it starts are forks.
+
+    Args:
+        words: a module and its arguments
+        folder: where it runs
+        prepare: is called before, in its process; can be pickled
+    """
+
+    def __init__(
+        self, words: list[str], folder: Path, prepare: Callable[[], None] | None = None
+    ) -> None:
+        folders = [Path(tempfile.mkdtemp(dir=folder, prefix="said")) / n for n in ("out", "err")]
+        self._said = [str(path) for path in folders]
+        self.process = Process(target=_command, args=(words, folder, self._said, prepare))
+        self.process.start()
+
+    def end(self) -> tuple[int | None, str, str]:
+        """Waits for its end; its exit code, and what it has printed and complained of."""
+        try:
+            self.process.join(_LIMIT_S)
+            out, err = (Path(path).read_text() for path in self._said)
+            return self.process.exitcode, out, err
+        finally:
+            self.process.kill()
+
+
+def _command(
+    words: list[str], folder: Path, said: list[str], prepare: Callable[[], None] | None
+) -> None:
+    torch.set_num_threads(1)
+    for name in [*os.environ]:
+        if name in ("WORLD_SIZE", "RANK") or name.startswith("SLURM_"):
+            del os.environ[name]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if prepare is not None:
+        prepare()
+    fork_all()
+    out, err = (os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in said)
+    told = {"start_new_session": True, "c2pwrite": out, "errwrite": err, "cwd": folder}
+    _become(["-m", *words], told | {"env": None})
 
 
 def run(count: int, work: Callable[..., Any], folder: Path, *args: Any) -> list[Any]:
     """What `work(group, *args)` gives on each of so many ranks; it can be pickled."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
     port = _free_port()
     processes = [
-        context.Process(target=_rank, args=(rank, count, port, work, folder, args))
-        for rank in range(count)
+        Process(target=_rank, args=(rank, count, port, work, folder, args)) for rank in range(count)
     ]
     for process in processes:
         process.start()
@@ -68,3 +213,8 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+if __name__ == "__main__":
+    fork_all()
+    _become(["-m", *sys.argv[1:]], {"start_new_session": False, "cwd": None, "env": None})

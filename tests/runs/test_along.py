@@ -189,14 +189,14 @@ def test_practice_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     factory = TrainingVecEnvFactory(
         EnvOptions.of("pick", num_objects=12, num_episodes=3, horizon=6), desynchronise=True
     )
-    settings = dataclasses.replace(SETTINGS, practice="success", steps=24 * 6)
+    settings = dataclasses.replace(SETTINGS, practice="success", steps=24 * 4)
     found = []
     for parts in (1, 2):
         out = tmp_path / str(parts)
         trainer = Trainer(
             settings, TrainSchedule(validation_episodes=0), out, TrainTask(factory), Silent()
         )
-        for _ in range(3):
+        for _ in range(2):
             trainer._update(False)
         if parts == 2:
             trainer.save()
@@ -205,7 +205,7 @@ def test_practice_goes_on_where_it_was_saved(tmp_path: Path) -> None:
                 settings, TrainSchedule(validation_episodes=0), out, TrainTask(factory), Silent()
             )
             trainer.resume(load_latest(out))
-        rows = [trainer._update(False) for _ in range(3)]
+        rows = [trainer._update(False) for _ in range(2)]
         trainer.close()
         found.append([(row["mastered"], row["learner"], row["ended"]) for row in rows])
     assert found[0] == found[1]

@@ -5,10 +5,10 @@ Those for one machine are started alike in `test_ranks_killed`, that of SLURM in
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import fake_slurm
+import ranks
 from test_slurm import ROLLOUT, TINY
 from test_snippets import ROOT, blocks, commands
 
@@ -32,21 +32,15 @@ def test_the_command_for_two_machines_trains_on_both(tmp_path: Path) -> None:
         "--nproc-per-node": "1",
         "--rdzv-endpoint": f"127.0.0.1:{fake_slurm.free_port()}",
     }
-    command = []
-    for word in words:
+    assert words[0] == "torchrun"
+    command = ["torch.distributed.run"]
+    for word in words[1:]:
         name, is_set, _ = word.partition("=")
         command.append(f"{name}={small[name]}" if is_set and name in small else word)
     command += [*TINY[1:], f"preset.steps={STEPS}", "out=out"]
-    with fake_slurm.installed(tmp_path) as env, (tmp_path / "log").open("w") as log:
-        started = [
-            subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=subprocess.STDOUT)
-            for _ in range(2)
-        ]
-        codes = [process.wait(fake_slurm.LIMIT_S) for process in started]
-        said = (tmp_path / "log").read_text()
-        assert codes == [0, 0], said
-        assert fake_slurm.processes(Path(env["FAKE_SLURM"])) == []
-    assert "on each of 2 ranks" in said
+    ended = [begun.end() for begun in [ranks.Command(command, tmp_path) for _ in range(2)]]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert any("on each of 2 ranks" in out for _, out, _ in ended)
     rows = (tmp_path / "out/metrics.jsonl").read_text().splitlines()
     assert json.loads(rows[-1])["steps"] >= STEPS
 

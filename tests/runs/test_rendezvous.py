@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import ranks
 from torch import distributed
 
 from tpsrl.errors import RunError
@@ -26,7 +27,7 @@ def test_ranks_that_are_started_anew_meet_each_other(first: int) -> None:
             came = []
             for rank in order:
                 came.append(pool.submit(rendezvous.agree, store, rank, 3, LIMIT_S))
-                time.sleep(0.05)
+                time.sleep(0.02)
             (prefix,) = {c.result() for c in came}
         found.append(prefix)
     assert len(set(found)) == 3
@@ -54,7 +55,7 @@ def test_who_waits_for_others_says_so_and_ends_when_it_is_told_to() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     job = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    process = subprocess.Popen(
+    process = ranks.Forked(
         [sys.executable, "-m", "tpsrl", "train", "navigate", "preset=cpu_state", "device=cpu"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

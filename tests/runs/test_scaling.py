@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranks
 
 from benchmarks.scaling import __main__ as command
+from benchmarks.scaling import ranks as measured
 from benchmarks.scaling import sweeps
 from benchmarks.scaling.cluster import AllReduce, Cluster, Durations, Workload
 from benchmarks.scaling.sweeps import RULES, slow_ones
@@ -153,6 +155,17 @@ def test_one_gpu_is_as_fast_as_in_table_1_of_ver() -> None:
         assert row.alone == pytest.approx(rate, rel=0.05)
 
 
+class Forking:
+    """Stands in for `multiprocessing`, where the processes of ranks are begun."""
+
+    @staticmethod
+    def get_context(kind: str) -> type["Forking"]:
+        assert kind == "spawn"
+        return Forking
+
+    Process = ranks.Process
+
+
 # -- the command -------------------------------------------------------------------------------
 
 
@@ -169,7 +182,10 @@ def test_the_command_simulates_and_writes(
     assert "homogeneous" in shown and "7.3" in shown
 
 
-def test_the_command_measures_ranks_and_simulates_the_same(tmp_path: Path) -> None:
+def test_the_command_measures_ranks_and_simulates_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "multiprocessing", Forking)
     arguments = ["ranks=2", "slow=3", "rules=none,marginal", "num_envs=1", "num_steps=8"]
     arguments += ["rollouts=2", "turns=1", "warm_up=1", "simulate=0", "seeds=1", f"out={tmp_path}"]
     command.main(arguments)

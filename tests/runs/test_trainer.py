@@ -5,9 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,19 @@ from tpsrl.rl.distributed.group import OthersLostError, reaching_others
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.policy.settings import PolicySettings
-from tpsrl.rl.run import metrics
+from tpsrl.rl.run import curves, metrics
 from tpsrl.rl.run import trainer as trainers
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.trainer import TrainSchedule, TrainTask, load_latest
 from tpsrl.runtime.processes import Terminated
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> Iterator[None]:
+    """No curves, which take longer to draw than such trainings do (`tests/unit/test_curves.py`)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curves, "draw", lambda *arguments: None)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -141,33 +147,20 @@ def test_sigusr1_saves_and_goes_on(tmp_path: Path, uninterrupted: list[dict[str,
     assert rows(tmp_path) == uninterrupted
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-sys.path[:0] = {path!r}
-from toy_training import Silent, TrainSchedule, trainer
-out = Path(sys.argv[1])
-one = trainer(
-    out,
-    schedule=TrainSchedule(validation_episodes=0, checkpoint_minutes=0.0),
-)
-if __name__ == "__main__":
-    one.train()
-"""
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that was killed after its first checkpoint."""
-    folder = tmp_path_factory.mktemp("killed")
-    script, out = folder / "train.py", folder / "out"
-    script.write_text(textwrap.dedent(SCRIPT.format(path=[str(Path(__file__).parents[1])])))
-    process = subprocess.Popen([sys.executable, str(script), str(out)])
-    latest = out / "checkpoints" / "latest.safetensors"
-    while not latest.exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    """The folder of a training that was killed, with a checkpoint of an earlier update."""
+    out = tmp_path_factory.mktemp("killed") / "out"
+    child = os.fork()
+    if not child:
+        try:
+            at_once = TrainSchedule(validation_episodes=0, checkpoint_minutes=0.0)
+            ends = Silent(4, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            trainer(out, ends, schedule=at_once).train()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert 1 <= load_latest(out).get("updates", int) < len(rows(out)) == 4
     with (out / metrics.METRICS).open("a") as file:
         file.write('{"update": 11, "st')  # a line that was being written
     return out
@@ -180,9 +173,7 @@ def test_a_training_that_is_killed_goes_on_bit_for_bit(
     out = tmp_path / "out"
     shutil.copytree(killed, out)
     second = trainer(out, processes=processes)
-    checkpoint = load_latest(out)
-    assert checkpoint.get("updates", int) >= 1
-    second.resume(checkpoint)
+    second.resume(load_latest(out))
     second.train()
     second.close()
     assert rows(out) == uninterrupted

@@ -3,10 +3,13 @@
 python -m tpsrl.training.launch ARGUMENTS OF TORCHRUN
 """
 
+import contextlib
 import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from tpsrl.runtime.processes import STARTER, Terminated, end_with_starter, ending_in_order
@@ -38,7 +41,7 @@ def _run() -> int:
         log = logging.getLogger(f"torch.distributed.elastic.{name}")
         log.setLevel(logging.ERROR)
         log.addFilter(lambda record: not str(record.msg).startswith("failed (exitcode:"))
-    _have_refusals_final()
+    _mend_agent()
     try:
         torchrun(sys.argv[1:])
     except SignalException as ended:
@@ -64,12 +67,16 @@ def _ended(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
-def _have_refusals_final() -> None:
-    """Has torchrun not start ranks anew that have refused their input."""
+def _mend_agent() -> None:
+    """Has torchrun end all ranks that it starts, and start none anew that has refused its input."""
     from torch.distributed.elastic.agent.server import local_elastic_agent
     from torch.distributed.launcher import api
 
     class Agent(local_elastic_agent.LocalElasticAgent):
+        def _start_workers(self, worker_group: Any) -> Any:
+            with _told_afterwards():
+                return super()._start_workers(worker_group)
+
         def _monitor_workers(self, worker_group: Any) -> Any:
             found = super()._monitor_workers(worker_group)
             codes = {rank: failure.exitcode for rank, failure in found.failures.items()}
@@ -81,6 +88,31 @@ def _have_refusals_final() -> None:
             return found
 
     api.LocalElasticAgent = Agent  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def _told_afterwards() -> Iterator[None]:
+    """Raises at the end what signals have told torchrun inside, where it starts its ranks.
+
+    It knows them when all are there; told before, it would end without those that are.
+    """
+    from torch.distributed.elastic.multiprocessing import api
+
+    raising, told = api._terminate_process_handler, list[int]()
+
+    def keep(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    api._terminate_process_handler = keep  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        api._terminate_process_handler = raising
+        for number in signal.valid_signals():
+            if signal.getsignal(number) is keep:
+                signal.signal(number, raising)
+    if told:
+        raising(told[0], None)
 
 
 if __name__ == "__main__":
