@@ -13,7 +13,7 @@ QUICK = [
     line for line in fuzzing.LINES if line.words[0] not in ("bank", "bench", "video", "warmup")
 ]
 LIMIT_S = 5.0  # of those; what is refused has more
-CASES = 60
+CASES = 45
 WARM = ("planner and skills", "generator and pictures")  # no line opens anything
 LATEST = "training/checkpoints/latest.safetensors"
 

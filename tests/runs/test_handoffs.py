@@ -206,9 +206,9 @@ def test_the_first_cause_of_a_lost_fact_names_it_with_the_step_at_which_it_was_l
 def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
     # By itself a step has the time for a long way; with all others it has not.
     faults, limits = Faults(detour_share=SHARE), {"episode_steps": 155}
-    studies = study(faults, repairs=False, **limits)
+    studies = study(faults, 30, repairs=False, **limits)
     executor = planted.executor(Home(), faults, **limits)
-    traces = [executor.run(episode) for episode in planted.episodes(60)]
+    traces = [executor.run(episode) for episode in planted.episodes(30)]
     steps = [[outcome["steps"] for outcome in trace.outcomes()] for trace in traces]
     found = propagation.propagation(studies, steps)
     late = [part for part in found.parts if part.kind == "time"]
@@ -222,7 +222,7 @@ def test_exits_that_are_start_states_of_the_next_skill_have_no_significant_tax()
     found = [
         any(row.significant for row in matrix.by_skills(studies))
         for studies in (
-            study(Faults(drawn_exits=True), 40, hard_starts=True, seed=seed, repairs=False)
+            study(Faults(drawn_exits=True), 30, hard_starts=True, seed=seed, repairs=False)
             for seed in range(100, 108)
         )
     ]

@@ -18,6 +18,7 @@ import ranks
 import torch
 from test_slurm import ROLLOUT, TINY
 
+from tpsrl import cli
 from tpsrl.errors import RunError
 from tpsrl.rl.collection import preemption
 from tpsrl.rl.collection.preemption import Preempted
@@ -66,7 +67,9 @@ def test_a_killed_rank_is_started_anew_and_all_go_on(
     assert rows[-2]["steps"] < STEPS <= rows[-1]["steps"]
 
 
-def test_ranks_end_with_the_command_that_began_them(tmp_path: Path) -> None:
+def test_ranks_end_with_the_command_that_began_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     metrics = tmp_path / "out/metrics.jsonl"
     command = ["tpsrl", "train", *TINY, "processes=1", "checkpoint_minutes=0", "ranks=2", "out=out"]
     with fake_slurm.installed(tmp_path) as env:
@@ -76,8 +79,7 @@ def test_ranks_end_with_the_command_that_began_them(tmp_path: Path) -> None:
         )  # fmt: skip
         fake_slurm.wait_until(lambda: metrics.exists() and len(metrics.read_text()) > 0, begun)
         temporaries = temporaries_of(Path(env["FAKE_SLURM"]))
-        doctor = ranks.Command(["tpsrl", "doctor"], tmp_path).end()
-        assert doctor[0] == 0, doctor
+        assert cli.main(["doctor"]) == 0
         own = [folder for folder in temporaries if str(folder) != env["TMPDIR"]]
         assert own and all(folder.is_dir() for folder in temporaries)
         begun.kill()
@@ -87,18 +89,11 @@ def test_ranks_end_with_the_command_that_began_them(tmp_path: Path) -> None:
             assert time.monotonic() < until
             time.sleep(0.1)
         before = {path: path.read_bytes() for path in sorted((tmp_path / "out").rglob("*.*"))}
-    code, _, err = ranks.Command([*command, "seed=5"], tmp_path).end()
-    assert (code, err.count("\n")) == (2, 1), err
-    assert "out: out holds a training" in err
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert cli.main([*command[1:], "seed=5"]) == 2
+    assert "out: out holds a training" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
-    rows = metrics.read_text().splitlines()
-    steps = json.loads(rows[-1])["steps"] + 2 * ROLLOUT
-    going_on = ["tpsrl", "train", "resume=out", f"preset.steps={steps}"]
-    code, out, err = ranks.Command(going_on, tmp_path).end()
-    assert (code, err) == (0, ""), err
-    assert "on each of 2 ranks" in out
-    numbers = [json.loads(row)["update"] for row in metrics.read_text().splitlines()]
-    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= len(rows)
 
 
 def temporaries_of(mark: Path) -> list[Path]:

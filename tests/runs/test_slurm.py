@@ -239,7 +239,7 @@ def test_a_job_near_its_time_limit_saves_is_put_back_and_goes_on(
     tmp_path: Path, launcher: str
 ) -> None:
     metrics = tmp_path / "out/train/navigate/metrics.jsonl"
-    planned = 40 * ROLLOUT
+    planned = 25 * ROLLOUT
     command = [
         "sbatch",
         "--nodes=2",
