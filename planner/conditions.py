@@ -33,7 +33,8 @@ def clauses(condition: Condition, holds: bool = True) -> list[Clause]:
     parts = [clauses(child, holds) for child in condition.children]
     if isinstance(condition, And) == holds:
         return [clause for part in parts for clause in part]
-    return [tuple(lit for clause in choice for lit in clause) for choice in product(*parts)]
+    joined = ([lit for clause in choice for lit in clause] for choice in product(*parts))
+    return [tuple(dict.fromkeys(literals)) for literals in joined]
 
 
 def satisfied(literal: Literal, facts: Collection[Atom]) -> bool:

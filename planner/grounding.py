@@ -1,17 +1,17 @@
 """From PDDL to pddlpy's grounded task, with every mistake as an error of one line."""
 
-import re
+import functools
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pddlpy
 from pddlpy.pddl import Operator
-from pddlpy.planning import GroundedTask, PlannerError, validate_requirements
+from pddlpy.planning import GroundedTask
 
 from planner.checking import DomainFile
-from planner.conditions import clauses
+from planner.pddl.domain import PddlDomain
+from planner.pddl.vocabulary import ROOT
 from planner.predicates import Atom
 from tpsrl.errors import UserError
 
@@ -43,6 +43,32 @@ def problem_text(
     return "\n".join(lines) + "\n"
 
 
+class EpisodeProblem(pddlpy.DomainProblem):
+    """A problem as pddlpy reads it, with a domain as we do.
+
+    Entities have one order in every process, and types may stand for several.
+    """
+
+    def __init__(self, domain: PddlDomain, problem: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
+            for path, text in zip(paths, ("(define (domain empty))", problem), strict=True):
+                path.write_text(text, encoding="utf-8")
+            super().__init__(*map(str, paths))
+        self.domain = domain.model
+        self._unions = domain.unions
+        if not domain.model.types:  # everything is an object where there are no types
+            self.problem.objects = dict.fromkeys(self.problem.objects, ROOT)
+
+    def worldobjects(self) -> dict[str, str | None]:
+        """All entities with their types, by name."""
+        return dict(sorted({**self.domain.objects, **self.problem.objects}.items()))
+
+    def _is_subtype(self, ot: str | None, t: str | None) -> bool:  # pddlpy asks when it binds
+        kinds = self._unions.get(t or ROOT, ())
+        return any(self._is_subtype(ot, kind) for kind in kinds) or super()._is_subtype(ot, t)
+
+
 def ground(problem: str, domain: Path, names: Sequence[str] = ()) -> GroundedTask:
     """pddlpy's task for a problem in PDDL, its actions in the order of preference.
 
@@ -51,24 +77,8 @@ def ground(problem: str, domain: Path, names: Sequence[str] = ()) -> GroundedTas
     Raises:
         UserError: the domain cannot be read or is malformed, or the problem does not fit it.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        problem_file = Path(folder) / "problem.pddl"
-        problem_file.write_text(problem, encoding="utf-8")
-        try:
-            # The shipped domains are checked by the tests: a diagnosis costs as much as a plan.
-            own = None if domain in (DOMAIN, HABITAT_DOMAIN) else DomainFile(domain)
-            parsed = _parse(domain, problem_file, own)
-            validate_requirements(parsed)
-            if own is not None:
-                own.check_size(parsed)
-            task = GroundedTask(parsed)
-            if own is not None:
-                _check_variables(own, task)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise UserError(f"domain: cannot read {domain}: {reason}") from None
-        except PlannerError as error:
-            raise UserError(f"domain: {domain.name}: {_one_line(error)}") from None
+    parsed = read_problem(problem, domain)
+    task = GroundedTask(parsed)
     action_rank = {name: rank for rank, name in enumerate(parsed.operators())}
     name_rank = {name: rank for rank, name in enumerate(names)}
 
@@ -87,35 +97,33 @@ def arguments(task: GroundedTask, action: Operator) -> tuple[str, ...]:
     return tuple(str(action.variable_list[name]) for name in lifted.variable_list)
 
 
-_domains: dict[tuple[Path, int], Any] = {}  # as pddlpy read them, by file and time of its change
+def read_problem(problem: str, domain: Path) -> EpisodeProblem:
+    """A problem in PDDL with its domain.
 
-
-def _parse(domain: Path, problem_file: Path, own: DomainFile | None) -> pddlpy.DomainProblem:
-    """pddlpy's reading of both; a domain, which takes much longer, is read and checked once."""
-    key = (domain, domain.stat().st_mtime_ns)
-    if key in _domains:
-        empty = problem_file.with_name("domain.pddl")
-        empty.write_text("(define (domain empty))", encoding="utf-8")
-        parsed = pddlpy.DomainProblem(str(empty), str(problem_file))
-        parsed.domain = _domains[key]
-        return parsed
-    parsed = (
-        own.check(problem_file) if own else pddlpy.DomainProblem(str(domain), str(problem_file))
-    )
-    _domains[key] = parsed.domain
+    Raises:
+        UserError: the domain cannot be read or is malformed, or the problem does not fit it.
+    """
+    file = domain_file(domain)
+    parsed = EpisodeProblem(file.domain, problem)
+    if domain not in (DOMAIN, HABITAT_DOMAIN):  # the tests check the shipped ones
+        file.check_problem(parsed)
+        file.check_size(parsed)
     return parsed
 
 
-def _check_variables(own: DomainFile, task: GroundedTask) -> None:
-    """Whether actions use their own variables only, which pddlpy's diagnosis does not ask."""
-    for action in task.actions:
-        needed = [literal.atom for clause in clauses(action.precondition) for literal in clause]
-        for atom in (*needed, *action.effect_pos, *action.effect_neg):
-            for term in atom[1:]:
-                if term.startswith("?"):
-                    why = f"it uses {term}, which is none of its parameters"
-                    raise own.of_action(str(action.operator_name), why, term)
+def domain_file(path: Path) -> DomainFile:
+    """A domain, which is read once until its file changes.
+
+    Raises:
+        UserError: it cannot be read or is malformed.
+    """
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UserError(f"domain: cannot read {path}: {reason}") from None
 
 
-def _one_line(message: object) -> str:
-    return re.sub(r"\s+", " ", str(message)).strip()
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, stamp: int) -> DomainFile:
+    return DomainFile(path)

@@ -195,7 +195,7 @@ def _ordered(
 ) -> dict[str, Any]:
     """A step's conditions and effects in the order in which they are told."""
     return {
-        "preconditions": tuple(sorted(needed, key=_clause_order)),
+        "preconditions": tuple(sorted(dict.fromkeys(needed), key=_clause_order)),
         "adds": tuple(sorted(adds, key=lambda atom: (*_purpose_order(atom, args), atom))),
         "deletes": tuple(sorted(deletes)),
     }

@@ -5,6 +5,7 @@ from planner.lint.actions import check_actions
 from planner.lint.finding import Finding
 from planner.lint.handles import check_handles
 from planner.lint.replay import replay
+from planner.lint.requirements import check_requirements
 from planner.lint.stages import check_stages
 from planner.lint.steps import check_steps
 from planner.lint.tolerances import check_tolerances
@@ -21,6 +22,7 @@ def lint(definition: Definition) -> list[Finding]:
     """
     played = replay(definition)
     findings = [
+        *check_requirements(definition),
         *check_actions(definition),
         *check_handles(definition),
         *check_steps(played),
