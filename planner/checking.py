@@ -23,6 +23,8 @@ _OURS = (*PREDICATES, *PLANNING_ONLY)
 class DomainFile:
     """A domain of one's own: PDDL by the standard, about the predicates of a home.
 
+    `text` is that of the file.
+
     Raises:
         OSError: the file cannot be read, or is too large.
         UnicodeDecodeError: it is no text.
@@ -31,7 +33,8 @@ class DomainFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._source = SourceText(files.read_text(path, _MOST_BYTES), f"domain: {path}")
+        self.text = files.read_text(path, _MOST_BYTES).removeprefix("\ufeff")
+        self._source = SourceText(self.text, f"domain: {path}")
         self.domain: PddlDomain = read_domain(self._source)
         self._check_predicates()
         for name, action in self.domain.model.operators.items():
@@ -41,22 +44,17 @@ class DomainFile:
         """Whether the domain declares what the problem of an episode is about.
 
         Raises:
-            UserError: it lacks a predicate, a constant or a type.
+            UserError: it lacks a predicate or a type.
         """
         types = parsed.domain.types
         for name, kind in parsed.problem.objects.items():
             if kind not in (ROOT, *types):
                 raise self._lacks(f"type '{kind}' is not declared in :types, but {name} has it")
-        entities = parsed.worldobjects()
-        atoms = [atom.predicate for atom in (*parsed.initialstate(), *parsed.goals())]
-        for name, *terms in sorted(atoms):
+        atoms = (*parsed.initialstate(), *parsed.goals())
+        for name in sorted({atom.predicate[0] for atom in atoms}):
             if name not in self.domain.predicates:
                 why = "but the problem has it"
                 raise self._lacks(f"predicate '{name}' is not declared in :predicates, {why}")
-            for term in terms:
-                if term not in entities:
-                    why = f"but the problem has {name}({', '.join(terms)})"
-                    raise self._lacks(f"'{term}' is not declared in :constants, {why}")
 
     def check_size(self, parsed: Any) -> None:
         """Whether the actions, with the objects of a problem, are few enough to be listed.

@@ -18,6 +18,9 @@ CAB = "cab_type"
 FRIDGE = "fridge_type"
 ROBOT_TYPE = "robot_entity_type"
 
+# The handles of drawers and the fridge with their types.
+HANDLES = {name: FRIDGE if name.startswith("fridge") else CAB for name in JOINTS}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entity:
@@ -63,8 +66,7 @@ class Entities:
             if index not in targets
         )
         self.markers = tuple(
-            Entity(name, FRIDGE if name.startswith("fridge") else CAB, joint=joint)
-            for joint, name in enumerate(JOINTS)
+            Entity(name, kind, joint=joint) for joint, (name, kind) in enumerate(HANDLES.items())
         )
         self.robot = Entity(ROBOT, ROBOT_TYPE)
         wanted = dict.fromkeys(target.object for target in episode.targets)

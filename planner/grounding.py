@@ -10,6 +10,7 @@ from pddlpy.pddl import Operator
 from pddlpy.planning import GroundedTask
 
 from planner.checking import DomainFile
+from planner.entities import HANDLES
 from planner.pddl.domain import PddlDomain
 from planner.pddl.vocabulary import ROOT
 from planner.predicates import Atom
@@ -26,12 +27,12 @@ def problem_text(
     goal: Iterable[Atom],
     domain: str,
 ) -> str:
-    """A problem in PDDL; `objects` are (name, type)."""
+    """A problem in PDDL; `objects` are (name, type), the type "" where the domain has no types."""
     lines = [
         f"(define (problem {name})",
         f"  (:domain {domain})",
         "  (:objects",
-        *(f"    {name} - {kind}" for name, kind in objects),
+        *(f"    {name} - {kind}" if kind else f"    {name}" for name, kind in objects),
         "  )",
         "  (:init",
         *(f"    ({' '.join(atom)})" for atom in init),
@@ -46,7 +47,8 @@ def problem_text(
 class EpisodeProblem(pddlpy.DomainProblem):
     """A problem as pddlpy reads it, with a domain as we do.
 
-    Entities have one order in every process, and types may stand for several.
+    Entities have one order in every process, and types may stand for several. A handle that is not
+    a constant of the domain is an object of the problem.
     """
 
     def __init__(self, domain: PddlDomain, problem: str) -> None:
@@ -57,12 +59,14 @@ class EpisodeProblem(pddlpy.DomainProblem):
             super().__init__(*map(str, paths))
         self.domain = domain.model
         self._unions = domain.unions
+        objects = {**HANDLES, **self.domain.objects, **self.problem.objects}
         if not domain.model.types:  # everything is an object where there are no types
-            self.problem.objects = dict.fromkeys(self.problem.objects, ROOT)
+            objects = dict.fromkeys(objects, ROOT)
+        self.problem.objects = dict(sorted(objects.items()))
 
     def worldobjects(self) -> dict[str, str | None]:
         """All entities with their types, by name."""
-        return dict(sorted({**self.domain.objects, **self.problem.objects}.items()))
+        return dict(self.problem.objects)
 
     def _is_subtype(self, ot: str | None, t: str | None) -> bool:  # pddlpy asks when it binds
         kinds = self._unions.get(t or ROOT, ())

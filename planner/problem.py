@@ -8,6 +8,7 @@ import numpy as np
 from planner.entities import CAB, FRIDGE, ROBOT, Entities, Entity, short_name
 from planner.grounding import problem_text
 from planner.options import PlanOptions
+from planner.pddl.domain import PddlDomain
 from planner.predicates import Atom, PredicateContext, PredicateThresholds, check, evaluate, parse
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.episode import Episode
@@ -29,11 +30,20 @@ class Problem:
     init: tuple[Atom, ...]
     goal: tuple[Atom, ...]
 
-    def text(self, domain: str = "home_assistant") -> str:
-        """The problem in PDDL; the handles are constants of the domain."""
-        objects = [(e.name, e.type) for e in self.declared if e.joint < 0]
+    def text(self, domain: PddlDomain | None = None) -> str:
+        """The problem in PDDL for a domain, our own by default.
+
+        The handles are objects of the problem where they are no constants of the domain.
+        """
         name = _identifier(self.entities.episode.id)
-        return problem_text(name, objects, self.init, self.goal, domain)
+        if domain is None:
+            objects = [(e.name, e.type) for e in self.declared if e.joint < 0]
+            return problem_text(name, objects, self.init, self.goal, "home_assistant")
+        constants, typed = domain.model.objects, bool(domain.model.types)
+        objects = [
+            (e.name, e.type if typed else "") for e in self.declared if e.name not in constants
+        ]
+        return problem_text(name, objects, self.init, self.goal, domain.name)
 
 
 def problem_from_episode(

@@ -91,7 +91,7 @@ def _steps(
         "episode", structure.declared, structure.init, structure.goal, "home_assistant"
     )
     task = ground(problem, domain, structure.names)
-    reachable = _reachable(task)
+    reachable = reachable_atoms(task)
     task.actions = [a for a in task.actions if possible(clauses(a.precondition), reachable)]
     for atom in structure.goal:
         if atom not in reachable:
@@ -107,7 +107,7 @@ def _steps(
     return tuple(steps)
 
 
-def _reachable(task: GroundedTask) -> set[Atom]:
+def reachable_atoms(task: GroundedTask) -> set[Atom]:
     """Every fact that could ever become true if nothing were ever deleted."""
     reachable = set(task.initial.atoms)
     while True:

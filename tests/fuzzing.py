@@ -388,9 +388,8 @@ def _setting(line: Line, kind: str) -> st.SearchStrategy[tuple[str, str]]:
 
 _PATH_KEYS = (
     "agent", "demos", "domain", "encoder", "encoder_modules", "episodes", "evaluation", "folder",
-    "import", "init", "out", "repo", "resume", "scenario", "skill_modules", "start_states",
-    "starts",
-    "validation_starts", "what",
+    "import", "init", "out", "plan", "repo", "resume", "scenario", "skill_modules", "start_states",
+    "starts", "validation_starts", "what", "write",
 )  # fmt: skip
 
 

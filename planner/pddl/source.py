@@ -45,7 +45,7 @@ class SourceText:
 
     def __init__(self, text: str, called: str) -> None:
         self._text = re.sub("\r\n?", "\n", text.removeprefix("\ufeff"))
-        self._called = called
+        self.called = called
 
     def read(self) -> Iterator[Node]:
         """Everything in the text but comments, one after another.
@@ -104,7 +104,7 @@ class SourceText:
     def _where(self, at: Node | int) -> str:
         index = _index(at)
         column = index - self._text.rfind("\n", 0, index)
-        return f"{self._called}, line {self.line(at)}, column {column}"
+        return f"{self.called}, line {self.line(at)}, column {column}"
 
 
 def _index(at: Node | int) -> int:

@@ -12,6 +12,7 @@ from tpsrl.runtime import files, progress
 from tpsrl.world.scenarios import Scenario
 
 if TYPE_CHECKING:
+    from planner.pddl.source import SourceText
     from planner.plan import Plan
 
 DESCRIPTION = """Plans one episode and prints the steps of the plan, with their preconditions and
@@ -21,8 +22,13 @@ lint=true checks instead whether domain, goal, stage goals, plan, handles and th
 consistent, and suggests a fix for each finding. The exit code is then 1 if a finding is an error
 (the plan cannot be executed, a stage is unreachable, or the domain allows what no robot can do), 0
 if there are only warnings. lint=true domain=habitat checks habitat-lab's own definition of the
-scenario."""
+scenario.
+
+write=DIR writes the episode's domain and problem as PDDL for other planners, and the plan.
+plan=FILE follows a plan of another planner, with lines (ACTION ENTITY ...), instead of searching.
+The exit code is then 1 if a step's precondition or the goal does not hold."""
 _DOMAINS = ("mended", "habitat")
+_MOST_BYTES = 2**20  # of a plan file; plans of ours have a thousand
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +60,12 @@ class PlanSettings:
         None, 'goal expression, such as "object_at(obj_1, goal_1) and not_holding(robot_0)"'
     )
     lint: bool = config.option(False, "check the definition instead of printing the plan")
+    plan: str | None = config.option(
+        None, "plan file to check and print instead of searching, with lines (ACTION ENTITY ...)"
+    )
+    write: str | None = config.option(
+        None, "folder to write domain.pddl, problem.pddl and plan.txt into"
+    )
     actions: str = config.option(
         "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
     )
@@ -66,6 +78,9 @@ def run(settings: PlanSettings) -> int:
     """Prints the plan or the findings; 1 when a finding is an error."""
     domain = _domain(settings.domain)
     if settings.lint:
+        for key in ("plan", "write"):
+            if getattr(settings, key) is not None:
+                raise UserError(f"{key}: cannot be combined with lint=true")
         with progress.if_long("checking the definition"):
             return _lint(settings, domain)
     from planner.predicates import text
@@ -73,6 +88,8 @@ def run(settings: PlanSettings) -> int:
 
     with progress.if_long("searching for a plan"):
         found = _plan(settings, domain)
+    if settings.write is not None:
+        _write(settings.write, found, domain)
     episode = found.problem.entities.episode
     print(f"episode {episode.id} in {episode.layout}, {len(episode.targets)} objects to move")
     print(found.describe())
@@ -102,7 +119,7 @@ def _domain(name: str) -> Path:
 
 def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     from eval.running.episodes import obtain
-    from planner import problem, search
+    from planner import given, problem, search
     from skills import registry
     from tpsrl.world.episode import load_episodes
 
@@ -121,8 +138,47 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     stated = problem.problem_from_episode(episode, None, protocol.predicates, protocol.plan)
     if settings.goal is not None:
         stated = problem.with_goal(stated, settings.goal)
+    choices = registry.choices(settings.actions)
+    if settings.plan is not None:
+        return given.follow(_plan_file(settings.plan), stated, domain, choices)
     with renamed("plan", "plan" if settings.goal is None else "goal"):
-        return search.plan(stated, domain, registry.choices(settings.actions))
+        return search.plan(stated, domain, choices)
+
+
+def _plan_file(name: str) -> "SourceText":
+    """The text of a plan.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    from planner.pddl.source import SourceText
+
+    path = files.user_path(name, "plan")
+    try:
+        return SourceText(files.read_text(path, _MOST_BYTES), f"plan: {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UserError(f"plan: cannot read {path} ({reason})") from None
+
+
+def _write(name: str, found: "Plan", domain: Path) -> None:
+    """Writes an episode's domain, problem and plan for other planners.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    from planner.given import plan_text
+    from planner.grounding import domain_file
+
+    folder = files.check_writable(name, "write")
+    texts = {
+        "domain.pddl": domain_file(domain).text,
+        "problem.pddl": found.problem.text(domain_file(domain).domain),
+        "plan.txt": plan_text(found),
+    }
+    files.check_replaceable(folder, texts, "write")
+    for file, text in texts.items():
+        files.write_text(folder / file, text, "write")
 
 
 def _lint(settings: PlanSettings, domain: Path) -> int:
