@@ -1,4 +1,4 @@
-"""Whether a domain file of somebody's own is one that can be planned with, mistake by mistake."""
+"""Whether a domain is about a home, and small enough to be planned with."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _OURS = (*PREDICATES, *PLANNING_ONLY)
 
 
 class DomainFile:
-    """A domain of one's own: PDDL by the standard, about the predicates of a home.
+    """A file with a domain: PDDL by the standard, about the predicates of a home.
 
     `text` is that of the file.
 

@@ -38,7 +38,7 @@ Node = Word | Bracket
 
 
 class SourceText:
-    """A text and what it is called in errors, such as "domain: mine.pddl".
+    """A text and what it is `called` in errors, such as "domain: mine.pddl".
 
     A byte order mark is skipped. Any line end counts: that of Unix, Windows and old Macs.
     """

@@ -325,6 +325,7 @@ print(plan(problem_from_episode(set_table()), Path(sys.argv[1])).describe())
 """
 
 
+@pytest.mark.slow
 def test_a_plan_reads_the_same_in_every_process(tmp_path):
     path = tmp_path / "mine.pddl"
     somewhere = "(exists (?x - static_obj_type) (and (robot_at ?x ?r) (robot_at ?x ?r)))"
