@@ -234,7 +234,7 @@ def acts(env: SkillEnv, asked: Asked) -> str:
         *_, terminated, _, info = env.step(action)
         lost = 0 if valid else lost + 1
         if terminated:
-            return "success" if info["success"] else str(info["failure"])
+            return "success" if info["success"] else env.failures[info["failure"]]
         if lost >= LOST:
             return "lost"
     return "timeout"

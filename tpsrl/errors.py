@@ -26,6 +26,16 @@ def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
     return UserError(f"{field}: unknown value '{given}'{hint} (valid: {shown})")
 
 
+class UnknownKeyword(UserError, TypeError):
+    """A keyword argument that does not exist; a `TypeError` too, as Python itself raises it."""
+
+
+def unknown_keyword(field: str, given: object, valid: Iterable[str]) -> UnknownKeyword:
+    """An `UnknownKeyword` that names the nearest valid keyword."""
+    _, _, hint = str(unknown("", given, valid)).partition(f"'{given}'")
+    return UnknownKeyword(f"{field}: got an unexpected keyword argument '{given}'{hint}")
+
+
 @contextlib.contextmanager
 def renamed(field: str, given: str) -> Iterator[None]:
     """Has errors about a field inside name the one by which a user gave its value."""

@@ -63,6 +63,7 @@ class StepOutcome:
     failure: Array  # int, places in `Skill.failures`
     terminated: Array  # bool, success or failure
     truncated: Array  # bool, the horizon is reached with neither
+    conditions: Conditions  # of success, as they were judged
 
 
 def begin(
@@ -148,7 +149,8 @@ def step(
     stop = actions[:, act.STOP] > 0
     # What `evaluate` does, but for its `Verdict`, which nobody reads here and which costs time.
     context = _context(skill, task, world, stop, settings, thresholds, path)
-    success = conjunction(skill.conditions(context))
+    conditions = skill.conditions(context)
+    success = conjunction(conditions)
     found = skill.evaluate(context, success)
     failure = found.failure
 
@@ -201,7 +203,7 @@ def step(
         memory=found.memory,
     )
     terms = RewardTerms(names, amount, weights)
-    outcome = StepOutcome(reward, terms, success, failure, terminated, truncated)
+    outcome = StepOutcome(reward, terms, success, failure, terminated, truncated, conditions)
     return after, context.measures, outcome
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from skills import registry
 from skills.core import sensors, task
-from skills.core.conditions import Margin, margins
+from skills.core.conditions import Conditions, Margin, margins
 from skills.core.context import MeasureContext
 from skills.core.interface import SkillGoal
 from skills.core.measures import Measures
@@ -78,6 +78,7 @@ class SkillBatch:
         # (num_envs, S, 3) m, of loose objects in the last state; only where their motion counts.
         self._object_pos: np.ndarray | None = None
         self._worlds: dict[int, tuple[WorldState, int]] = {}
+        self._terms: tuple[str, ...] | None = None  # of the reward, by name
         inputs, critic = options.inputs, options.critic
         self._maps = MapSensors(
             self.skill,
@@ -216,21 +217,32 @@ class SkillBatch:
         """A copy of what the tasks of some homes remember."""
         return self._tasks(env_ids).take(np.asarray(env_ids))
 
-    def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
-        """The conditions of success of one home, headed by "success", as the executor has them."""
+    def conditions(self, env_ids: Sequence[int], stop: np.ndarray) -> Conditions:
+        """The conditions of success of m homes, in whose last step `stop` (m,) bool was called."""
         verdict = task.evaluate(
             self.skill,
-            self.task_state([env_id]),
-            self.world(env_id),
-            np.array([stop]),
+            self.task_state(env_ids),
+            self._world_of(env_ids),
+            stop,
             self.settings,
             self.thresholds,
-            self._maps.path([env_id]),
+            self._maps.path(env_ids),
         )
-        return margins(verdict.conditions)
+        return verdict.conditions
 
-    def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
-        """How well a home drove, as `Skill.driving` says; None for skills that go nowhere.
+    def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
+        """The conditions of success of one home, headed by "success", as the executor has them."""
+        return margins(self.conditions([env_id], np.array([stop])))
+
+    def units(self, env_id: int) -> dict[str, str]:
+        """The units of conditions of success, by name, asked of a home that was reset."""
+        found = self.conditions([env_id], np.array([False]))
+        return {name: condition.unit for name, condition in found.items()}
+
+    def ways(self, env_ids: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray] | None:
+        """How well m homes drove, (m,) by name; None for skills that go nowhere.
+
+        See `Skill.driving`.
 
         Raises:
             UserError: no free floor is near the goal.
@@ -238,10 +250,31 @@ class SkillBatch:
         meter = self._maps.meter
         if meter is None or not self._maps.drives:
             return None
-        found = self.skill.driving(self.task_state([env_id]), meter.path([env_id]))
+        found = self.skill.driving(self.task_state(env_ids), meter.path(env_ids))
         if found is None:
-            return meter.metrics(env_id, success)
-        return {name: float(values[0]) for name, values in found.items()}
+            return meter.metrics(env_ids, success)
+        return {name: np.asarray(values) for name, values in found.items()}
+
+    def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
+        """How well one home drove, see `ways`."""
+        found = self.ways([env_id], np.array([success]))
+        return found and {name: float(values[0]) for name, values in found.items()}
+
+    def reward_names(self, env_id: int) -> tuple[str, ...]:
+        """The reward's terms, by a step that did not happen in a home that was reset."""
+        if self._terms is None:
+            _, _, outcome = task.step(
+                self.skill,
+                self.task_state([env_id]),
+                np.zeros((1, act.SIZE)),
+                self.world(env_id),
+                self.settings,
+                self.thresholds,
+                self._maps.path([env_id]),
+                None if self._object_pos is None else self._object_pos[[env_id]],
+            )
+            self._terms = tuple(outcome.reward_terms)
+        return self._terms
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
         """A home and its task, frozen."""
@@ -276,6 +309,17 @@ class SkillBatch:
         self._remember([env_id], state)
         self._keep([env_id], world)
         return self._observe([env_id], state, world)
+
+    def _world_of(self, env_ids: Sequence[int]) -> WorldState:
+        """The last known state of m homes."""
+        if len(env_ids) == 1:
+            return self.world(env_ids[0])
+        known = [self._worlds.get(env, (None, -1)) for env in env_ids]
+        world = known[0][0]
+        together = [one is world and row == at for at, (one, row) in enumerate(known)]
+        if world is None or not all(together) or len(together) < len(world.step):
+            return self.simulator.state(env_ids)
+        return world
 
     def _remember(self, env_ids: Sequence[int], state: TaskState) -> None:
         if self._task is None:

@@ -1,12 +1,12 @@
 """A skill as a gymnasium environment of one home.
 
 An observation is a dict: "state" (k,), and with `depth` "depth" (height, width), 0 to 10 m mapped
-to 0 to 1. What lies outside the bounds of its space, such as an object that was flung out of the
-home, is shown at the bound. An action is (11,) in [-1, 1], the same layout for every skill
-(`tpsrl.world.action`); parts outside `action_mask` have no effect.
+to 0 to 1, or (1, height, width) with `depth_channel`. What lies outside the bounds of its space,
+such as an object that was flung out of the home, is shown at the bound. An action is (11,) in
+[-1, 1], the same layout for every skill (`tpsrl.world.action`); parts outside `action_mask` have no
+effect.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +16,13 @@ from gymnasium import spaces
 
 from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
-from skills.envs.batch import BatchStep, SkillBatch, SkillSnapshot, checked_actions
+from skills.envs.batch import SkillBatch, SkillSnapshot, checked_actions
+from skills.envs.copying import Copied
+from skills.envs.infos import begun, row_of, stepped
 from skills.envs.options import EnvOptions, check_whole
 from skills.starts.source import StartSource
 from skills.starts.start import Start
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, unknown, unknown_keyword
 from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
@@ -29,19 +31,23 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 
-class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
+class SkillEnv(Copied, gymnasium.Env[Observation, np.ndarray]):
     """One skill in one home; keyword arguments are those of `skills.envs.options.EnvKeywords`.
 
-    A `simulator` takes the place of the one that they ask for.
+    A `simulator` takes the place of the one that they ask for. `depth_channel` gives depth a
+    leading axis of one channel.
 
-    `reset(options={"start": 3})` takes that start instead of a random one. The `info` of a reset
-    has "start", the one that was taken. That of a step has "success", "failure" (one of
-    `Skill.failures`), "reward_terms" and, when the episode is over, "results": each condition of
-    success with whether it holds, its margin and unit, and of skills that drive somewhere "path":
-    how well it drove (`skills.core.skill.Skill.driving`).
+    `reset(options={"start": 3})` takes that start instead of a random one. An `info` has the same
+    keys after a reset and a step, all numbers: "start", the start that was taken; "success";
+    "failure", a place in `failures`; "reward_terms"; "results", of each condition of success
+    whether it "holds" now and its "margin", in `units`; and of skills that drive somewhere "path",
+    how well it drove until now (`skills.core.skill.Skill.driving`).
+
+    `copy.deepcopy` and `pickle` give an environment that goes on exactly as this one.
 
     Raises:
-        UserError: an option is unknown or out of range.
+        UnknownKeyword: there is no such keyword argument.
+        UserError: an option is out of range.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -51,17 +57,20 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         skill: str,
         render_mode: str | None = None,
         simulator: Simulator | None = None,
+        depth_channel: bool = False,
         **given: Any,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise unknown("render_mode", render_mode, ["rgb_array"])
         options = EnvOptions.of(skill, **given)
         self.render_mode = render_mode
+        self.brought = simulator is not None
         self.batch = SkillBatch(options, homes_of(simulator) or options.simulator(1))
-        self._closed = False
-        self._source = options.source()
-        self.observation_space = observation_space(options)
+        self.closed = False
+        self.source = options.source()
+        self.observation_space = observation_space(options, depth_channel)
         self.action_space = action_space()
+        self.failures = self.batch.skill.failures
         self.start_index = -1
         self.reward_terms: dict[str, float] = {}  # of the last step
 
@@ -69,6 +78,11 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
     def action_mask(self) -> np.ndarray:
         """(11,) bool: the parts of the action that have an effect."""
         return self.batch.mask.copy()
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Units of the margins in an info's "results", by condition; "bool": 1 or -1."""
+        return self.batch.units(0)
 
     @property
     def inputs(self) -> PolicyInputs:
@@ -94,58 +108,67 @@ class SkillEnv(gymnasium.Env[Observation, np.ndarray]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """See `gymnasium.Env.reset`."""
-        check_open(self._closed)
+        check_open(self.closed)
         super().reset(seed=seed)
-        self.start_index, start = choose(self._source, self.np_random, options)
+        self.start_index, start = choose(self.source, self.np_random, options)
         shown = self._shown(self.batch.reset([0], [start]))
-        return shown, {"start": self.start_index}
+        return shown, row_of(begun(self.batch, [0], [self.start_index]), 0)
 
     def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """See `gymnasium.Env.step`."""
-        check_open(self._closed)
+        check_open(self.closed)
         done = self.batch.step([0], checked_actions([action], 1))
         outcome = done.outcome
         terminated, truncated = bool(outcome.terminated[0]), bool(outcome.truncated[0])
-        terms = outcome.reward_terms.items()
-        self.reward_terms = {name: float(term[0]) for name, term in terms}
-        info: dict[str, Any] = {
-            "success": bool(outcome.success[0]),
-            "failure": self.batch.skill.failures[int(outcome.failure[0])],
-            "reward_terms": dict(self.reward_terms),
-        }
-        if terminated or truncated:
-            info |= final_info(self.batch, 0, done, 0)
+        info = row_of(stepped(self.batch, [0], [self.start_index], done), 0)
+        self.reward_terms = dict(info["reward_terms"])
         shown = self._shown(done.observation)
         return shown, float(outcome.reward[0]), terminated, truncated, info
 
     def snapshot(self) -> SkillSnapshot:
-        """The home and its task, frozen."""
-        check_open(self._closed)
+        """The home and its task, frozen, without the random generator of later starts."""
+        check_open(self.closed)
         return self.batch.snapshot(0)
 
     def restore(self, snapshot: SkillSnapshot) -> Observation:
-        """Puts home and task exactly into the frozen state; what it shows."""
-        check_open(self._closed)
+        """Puts home and task exactly into the frozen state; what it shows.
+
+        The snapshot may be of another environment of the skill, with the same sensors and number of
+        slots.
+
+        Raises:
+            UserError: it does not fit, or is none.
+        """
+        check_open(self.closed)
         return self._shown(self.batch.restore(0, snapshot))
 
     def render(self) -> np.ndarray | None:
         """A picture (360, 480, 3) uint8 of the home, None without a render mode."""
-        check_open(self._closed)
+        check_open(self.closed)
         return None if self.render_mode is None else self.batch.simulator.render(0)
 
     def close(self) -> None:
         """See `gymnasium.Env.close`."""
-        self._closed = True
+        self.closed = True
         self.batch.simulator.close()
 
     def _shown(self, observation: Observation) -> Observation:
         """Of the batch's only home."""
-        bounded(observation, self.observation_space)
-        return {name: values[0] for name, values in observation.items()}
+        return {
+            name: values[0] for name, values in fitted(observation, self.observation_space).items()
+        }
 
 
-def observation_space(options: EnvOptions) -> Any:
-    """The space of one home's observations, a `gymnasium.spaces.Dict`."""
+def observation_space(options: EnvOptions, depth_channel: bool = False) -> Any:
+    """The space of one home's observations, a `gymnasium.spaces.Dict`.
+
+    Raises:
+        UserError: depth is to have a channel axis, and there is no camera.
+    """
+    if not isinstance(depth_channel, bool):
+        raise UserError(f"depth_channel: {depth_channel!r} is not true or false")
+    if depth_channel and options.inputs.depth is None:
+        raise UserError("depth_channel: it needs a depth camera; nearest: false")
     inputs, critic = options.inputs, options.critic
     low, high = inputs.bounds()
     parts: dict[str, spaces.Space[Any]] = {"state": spaces.Box(low, high, dtype=np.float32)}
@@ -155,7 +178,8 @@ def observation_space(options: EnvOptions) -> Any:
         low, high = np.append(low, np.float32(0.0)), np.append(high, np.float32(1.0))
         parts["critic"] = spaces.Box(low, high, dtype=np.float32)
     if inputs.depth is not None:
-        parts["depth"] = spaces.Box(0.0, 1.0, inputs.depth, np.float32)
+        shape = (1, *inputs.depth) if depth_channel else inputs.depth
+        parts["depth"] = spaces.Box(0.0, 1.0, shape, np.float32)
     if inputs.height_map:
         parts[MAP] = spaces.Box(0.0, 1.0, height_map.SHAPE, np.float32)
     return spaces.Dict(parts)
@@ -172,11 +196,12 @@ def choose(
     """The start that `reset(options=...)` names, or a random one.
 
     Raises:
-        UserError: an option is unknown, or there is no such start.
+        UnknownKeyword: there is no such option.
+        UserError: there is no such start.
     """
     for name in reset_options(options):
         if name != "start":
-            raise unknown("reset option", name, ["start"])
+            raise unknown_keyword("reset options", name, ["start"])
     if options and "start" in options:
         start = check_whole("start", options["start"], least=0)
         return start, source[start]
@@ -218,15 +243,13 @@ def homes_of(simulator: Any) -> Simulator | None:
     return found
 
 
-def final_info(batch: SkillBatch, env_id: int, done: BatchStep, row: int) -> dict[str, Any]:
-    """What an info says, as JSON types, of home `env_id` whose episode ended with row `row`."""
-    results = batch.results(env_id, bool(done.actions[row, act.STOP] > 0))
-    plain = {name: dataclasses.asdict(margin) for name, margin in results.items()}
-    path = batch.path_metrics(env_id, bool(done.outcome.success[row]))
-    return {"results": plain} if path is None else {"results": plain, "path": path}
+def fitted(shown: Observation, space: Any) -> Observation:
+    """Observations (n, ...) in the form of the space of one home's.
 
-
-def bounded(shown: Observation, space: Any) -> None:
-    """Holds the vectors (n, k) of homes within the space of one home's; depth is by itself."""
+    Vectors are held within its bounds; depth, which is by itself, has its shape.
+    """
     for name in shown.keys() - {"depth", MAP}:
         np.clip(shown[name], space[name].low, space[name].high, out=shown[name])
+    if "depth" in shown:
+        shown["depth"] = shown["depth"].reshape(-1, *space["depth"].shape)
+    return shown

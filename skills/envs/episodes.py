@@ -65,7 +65,10 @@ def _episode(
         peak = max(peak, float(env.world.force[0]))
         sums.update(info["reward_terms"])
         gave_up = stops == 2 and not env.action_mask[act.STOP]
-        ended_by = _end(terminated, truncated, info) or (GAVE_UP if gave_up else "")
+        failure = env.failures[info["failure"]]
+        ended_by = _end(terminated, truncated, info["success"], failure) or (
+            GAVE_UP if gave_up else ""
+        )
         on_step(env)
     success = ended_by == "success"
     return SkillEpisode(
@@ -83,10 +86,10 @@ def _episode(
     )
 
 
-def _end(terminated: bool, truncated: bool, info: dict[str, Any]) -> str:
+def _end(terminated: bool, truncated: bool, success: bool, failure: str) -> str:
     """How the episode has ended, "" for not yet."""
     if terminated:
-        return "success" if info["success"] else str(info["failure"])
+        return "success" if success else failure
     return TIMEOUT if truncated else ""
 
 

@@ -18,7 +18,7 @@ from skills.starts.mixture import is_mixture
 from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl import sim
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UserError, unknown_keyword
 from tpsrl.runtime import machine
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
@@ -113,8 +113,8 @@ class EnvOptions:
         """The options that are asked for.
 
         Raises:
-            UserError: there is no such skill, or an option is unknown (names the nearest), is not
-                of its kind, out of range, or given in two ways.
+            UserError: there is no such skill, or an option is unknown (names the nearest; an
+                `UnknownKeyword`), is not of its kind, out of range, or given in two ways.
         """
         _check(given)
         spec = registry.get(skill)
@@ -233,7 +233,7 @@ def _check(given: Mapping[str, Any]) -> None:
     names = list(EnvKeywords.__annotations__)
     for name in given:
         if name not in names:
-            raise unknown("environment", name, names)
+            raise unknown_keyword("environment", name, names)
     for name, value in given.items():
         if name in _WHOLE and not (value is None and name in _OPTIONAL):
             check_whole(name, value, *_WHOLE[name])

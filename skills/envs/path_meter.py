@@ -143,16 +143,15 @@ class PathMeter:
             if self._surveys:
                 self._floor[:, home] = _surveyed(*where)
 
-    def metrics(self, home: int, success: bool) -> dict[str, float]:
-        """What a report says of an episode that ends now."""
-        path = self.path([home])
-        covered = soft_spl(path.left, path.shortest, path.driven)
+    def metrics(self, homes: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray]:
+        """What a report says of m homes if their episodes end now, (m,) by name."""
+        path = self.path(homes)
         return {
-            "distance_left_m": float(path.left[0]),
-            "driven_m": float(path.driven[0]),
-            "shortest_m": float(path.shortest[0]),
-            "spl": float(spl(np.array([success]), path.shortest, path.driven)[0]),
-            "soft_spl": float(covered[0]),
+            "distance_left_m": path.left,
+            "driven_m": path.driven,
+            "shortest_m": path.shortest,
+            "spl": spl(success, path.shortest, path.driven),
+            "soft_spl": soft_spl(path.left, path.shortest, path.driven),
         }
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:

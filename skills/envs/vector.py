@@ -1,8 +1,7 @@
 """A skill as a gymnasium vector environment: many homes of one simulator in one process.
 
 Home i draws its starts with the seed of the whole plus i, so it goes through the same episodes as
-a `SkillEnv` with that seed. An episode that is over starts anew with the next step, whose action
-the home ignores (gymnasium's next-step mode).
+a `SkillEnv` with that seed.
 """
 
 from collections.abc import Sequence
@@ -13,34 +12,38 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from skills.core.arrays import Array
-from skills.envs.batch import BatchStep, SkillBatch, checked_actions
+from skills.envs.batch import SkillBatch, SkillSnapshot, checked_actions
+from skills.envs.copying import Copied
 from skills.envs.environment import (
     action_space,
-    bounded,
     check_open,
     choose,
-    final_info,
+    fitted,
     homes_of,
     observation_space,
     reset_options,
 )
+from skills.envs.infos import Told, begun, merged, stepped, with_masks
 from skills.envs.options import EnvOptions, check_whole
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import Observation
 from tpsrl.sim.base import Simulator
 
 
-class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
-    """`num_envs` homes; keyword arguments are those of `skills.envs.options.EnvKeywords`.
+class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
+    """`num_envs` homes; keyword arguments are those of `SkillEnv`.
 
     `infos` hold what the `info` of a `SkillEnv` does, as gymnasium's vectors of environments do:
     each entry has an array (n,), and beside it, with an underscore before its name, which homes it
-    is about. So "start" is of the homes that were reset in this step, "success", "failure" and
-    "reward_terms" of those that were stepped, "results" and "path" of those whose episode is over.
+    is about.
+
+    Where an episode ends, `autoreset_mode` says what comes next: "NextStep", the next step starts
+    another and ignores the action; "SameStep", the step itself does, and `infos` have "final_obs"
+    and "final_info" of the end; "Disabled", `reset(options={"reset_mask": mask})` has to.
 
     Raises:
-        UserError: an option is unknown or out of range.
+        UnknownKeyword: there is no such keyword argument.
+        UserError: an option is out of range.
     """
 
     metadata = {  # noqa: RUF012
@@ -55,19 +58,26 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         num_envs: int = 1,
         render_mode: str | None = None,
         simulator: Simulator | None = None,
+        depth_channel: bool = False,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **given: Any,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise unknown("render_mode", render_mode, ["rgb_array"])
         options = EnvOptions.of(skill, **given)
+        self.autoreset_mode = _autoreset(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode
+        self.brought = simulator is not None
         self.batch = SkillBatch(options, homes_of(simulator) or options.simulator(num_envs))
-        self._source = options.source()
+        self.source = options.source()
         self.num_envs = self.batch.num_envs
-        self.single_observation_space = observation_space(options)
+        self.single_observation_space = observation_space(options, depth_channel)
         self.single_action_space = action_space()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.failures = self.batch.skill.failures
+        self._starts = np.full(self.num_envs, -1)
         self._over = np.zeros(self.num_envs, dtype=bool)
         self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
 
@@ -91,14 +101,17 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         chosen = self._chosen(options.pop("reset_mask", None))
         self._seed(seed, chosen)
         env_ids = np.flatnonzero(chosen).tolist()
-        fresh, infos = self._restart(env_ids, options)
+        if not env_ids:
+            return self._fitted(self.batch.observe(range(self.num_envs))), {}
+        fresh, told = self._restart(env_ids, options)
+        infos = with_masks(merged(self.num_envs, [(env_ids, told)]), chosen)
         if len(env_ids) == self.num_envs:
-            return self._bounded(fresh), infos
+            return fresh, infos
         shown = self._blank()
         _write(shown, env_ids, fresh)
         others = np.flatnonzero(~chosen).tolist()  # at least one
-        _write(shown, others, self.batch.observe(others))
-        return self._bounded(shown), infos
+        _write(shown, others, self._fitted(self.batch.observe(others)))
+        return shown, infos
 
     def step(
         self, actions: np.ndarray
@@ -107,27 +120,48 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         check_open(self.closed)
         actions = checked_actions(actions, self.num_envs)
         fresh, going = np.flatnonzero(self._over).tolist(), np.flatnonzero(~self._over).tolist()
-        if not fresh:
-            done = self.batch.step(going, actions)
-            outcome = done.outcome
-            self._over = outcome.terminated | outcome.truncated
-            infos = self._infos(going, done)
-            told = outcome.reward, outcome.terminated, outcome.truncated
-            reward, terminated, truncated = map(np.asarray, told)
-            return self._bounded(done.observation), reward, terminated, truncated, infos
-        shown, infos = self._blank(), {}
+        if fresh and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise UserError(
+                f"actions: the episode of home {fresh[0]} is over; reset it with "
+                "options={'reset_mask': mask}"
+            )
         reward = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
+        parts: list[tuple[list[int], Observation, Told]] = []
         if going:
             done = self.batch.step(going, actions[going])
-            _write(shown, going, done.observation)
-            reward[going] = done.outcome.reward
-            terminated[going], truncated[going] = done.outcome.terminated, done.outcome.truncated
-            infos = self._infos(going, done)
-        restarted, starts = self._restart(fresh, {})
-        _write(shown, fresh, restarted)
+            outcome = done.outcome
+            reward[going] = outcome.reward
+            terminated[going], truncated[going] = outcome.terminated, outcome.truncated
+            told = stepped(self.batch, going, self._starts[going].tolist(), done)
+            parts.append((going, self._fitted(done.observation), told))
+        if fresh:
+            parts.append((fresh, *self._restart(fresh, {})))
         self._over = terminated | truncated
-        return self._bounded(shown), reward, terminated, truncated, infos | starts
+        final: dict[str, Any] = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and self._over.any():
+            ((_, shown, told),) = parts
+            final = self._final(shown, told)
+            ended = np.flatnonzero(self._over).tolist()
+            parts.append((ended, *self._restart(ended, {})))
+        told = merged(self.num_envs, [(env_ids, told) for env_ids, _, told in parts])
+        infos = with_masks(told, np.ones(self.num_envs, dtype=bool)) | final
+        return self._whole(parts), reward, terminated, truncated, infos
+
+    def snapshot(self, env_id: int) -> SkillSnapshot:
+        """A home and its task, frozen, without the random generator of later starts."""
+        check_open(self.closed)
+        return self.batch.snapshot(self._home(env_id))
+
+    def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
+        """Puts a home and its task exactly into a frozen state; what it shows, without batch axis.
+
+        See `SkillEnv.restore`.
+        """
+        check_open(self.closed)
+        shown = self._fitted(self.batch.restore(self._home(env_id), snapshot))
+        self._over[env_id] = False
+        return {name: values[0] for name, values in shown.items()}
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """A picture (360, 480, 3) uint8 of each home, None without a render mode."""
@@ -174,21 +208,40 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             if chosen[env] and value is not None:
                 self._rngs[env] = seeding.np_random(value)[0]
 
-    def _restart(
-        self, env_ids: list[int], options: dict[str, Any]
-    ) -> tuple[Observation, dict[str, Any]]:
-        if not env_ids:
-            return {}, {}
-        drawn = [choose(self._source, self._rngs[env], options) for env in env_ids]
-        self._over[env_ids] = False
-        infos: dict[str, Any] = {}
-        for env, (index, _) in zip(env_ids, drawn, strict=True):
-            infos = self._add_info(infos, {"start": index}, env)
-        return self.batch.reset(env_ids, [start for _, start in drawn]), infos
+    def _home(self, env_id: int) -> int:
+        """The number of a home.
 
-    def _bounded(self, shown: Observation) -> Observation:
-        bounded(shown, self.single_observation_space)
+        Raises:
+            UserError: there is no such home.
+        """
+        return check_whole("env_id", env_id, least=0, most=self.num_envs - 1)
+
+    def _restart(self, env_ids: list[int], options: dict[str, Any]) -> tuple[Observation, Told]:
+        """Begins an episode in each of these homes; the first observations, and what is told."""
+        drawn = [choose(self.source, self._rngs[env], options) for env in env_ids]
+        shown = self._fitted(self.batch.reset(env_ids, [start for _, start in drawn]))
+        self._over[env_ids] = False
+        self._starts[env_ids] = [index for index, _ in drawn]
+        return shown, begun(self.batch, env_ids, self._starts[env_ids].tolist())
+
+    def _final(self, shown: Observation, told: Told) -> dict[str, Any]:
+        """The infos of episodes that are over, of what all homes show and what is told of them."""
+        seen = np.full(self.num_envs, None, dtype=object)
+        for env in np.flatnonzero(self._over):
+            seen[env] = {name: values[env].copy() for name, values in shown.items()}
+        over = self._over.copy()
+        return with_masks({"final_info": told}, over) | {"final_obs": seen, "_final_obs": over}
+
+    def _whole(self, parts: Sequence[tuple[list[int], Observation, Told]]) -> Observation:
+        """The observations of all homes, of parts that are of some each; later ones count."""
+        (env_ids, first, _), *others = parts
+        shown = first if len(env_ids) == self.num_envs else self._blank()
+        for homes, part, _ in others if shown is first else parts:
+            _write(shown, homes, part)
         return shown
+
+    def _fitted(self, shown: Observation) -> Observation:
+        return fitted(shown, self.single_observation_space)
 
     def _blank(self) -> Observation:
         return {
@@ -196,32 +249,17 @@ class SkillVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             for name, space in self.observation_space.spaces.items()  # type: ignore[attr-defined]
         }
 
-    def _infos(self, env_ids: list[int], done: BatchStep) -> dict[str, Any]:
-        """In gymnasium's form: beside each array a mask "_name" of the homes that it is about."""
-        here = np.zeros(self.num_envs, dtype=bool)
-        here[env_ids] = True
-        terms: dict[str, Any] = {}
-        for name, term in done.outcome.reward_terms.items():
-            terms |= {name: self._spread(env_ids, term), f"_{name}": here}
-        failures = np.array(self.batch.skill.failures)
-        infos: dict[str, Any] = {
-            "success": self._spread(env_ids, done.outcome.success),
-            "failure": failures[self._spread(env_ids, done.outcome.failure)],
-            "reward_terms": terms,
-        }
-        infos |= {f"_{name}": here for name in list(infos)}
-        for row, env in enumerate(env_ids):
-            if done.outcome.terminated[row] or done.outcome.truncated[row]:
-                infos = self._add_info(infos, final_info(self.batch, env, done, row), env)
-        return infos
 
-    def _spread(self, env_ids: list[int], told: Array) -> np.ndarray:
-        values = np.asarray(told)
-        if len(env_ids) == self.num_envs:
-            return values
-        spread = np.zeros((self.num_envs, *values.shape[1:]), dtype=values.dtype)
-        spread[env_ids] = values
-        return spread
+def _autoreset(given: Any) -> AutoresetMode:
+    """The mode that is named.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    try:
+        return AutoresetMode(given)
+    except ValueError:
+        raise unknown("autoreset_mode", given, [mode.value for mode in AutoresetMode]) from None
 
 
 def _write(shown: Observation, env_ids: list[int], part: Observation) -> None:

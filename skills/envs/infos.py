@@ -1,0 +1,90 @@
+"""What environments tell of a step beside observation and reward, in one form at every step.
+
+Numbers and booleans only, under the same names after a reset and after a step, so that recorders
+and tensor libraries can stack them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from skills.core.conditions import Conditions
+from skills.envs.batch import BatchStep, SkillBatch
+
+Told = dict[str, Any]  # arrays (m,), or the same within, by name
+
+
+def begun(batch: SkillBatch, env_ids: Sequence[int], starts: Sequence[int]) -> Told:
+    """What is told of m homes that were just reset to these starts."""
+    terms = {name: np.zeros(len(env_ids)) for name in batch.reward_names(env_ids[0])}
+    success, failure = (np.zeros(len(env_ids), dtype=kind) for kind in (bool, np.int64))
+    conditions = batch.conditions(env_ids, stop=success)
+    return _told(batch, env_ids, starts, success, failure, terms, conditions)
+
+
+def stepped(
+    batch: SkillBatch, env_ids: Sequence[int], starts: Sequence[int], done: BatchStep
+) -> Told:
+    """What is told of m homes that were just stepped, in episodes from these starts."""
+    outcome = done.outcome
+    terms = {name: np.asarray(term) for name, term in outcome.reward_terms.items()}
+    success, failure = np.asarray(outcome.success), np.asarray(outcome.failure, dtype=np.int64)
+    return _told(batch, env_ids, starts, success, failure, terms, outcome.conditions)
+
+
+def _told(
+    batch: SkillBatch,
+    env_ids: Sequence[int],
+    starts: Sequence[int],
+    success: np.ndarray,
+    failure: np.ndarray,
+    terms: Told,
+    conditions: Conditions,
+) -> Told:
+    told = {
+        "start": np.array(starts, dtype=np.int64),
+        "success": success,
+        "failure": failure,
+        "reward_terms": terms,
+        "results": {
+            name: {"holds": np.asarray(found.holds), "margin": np.asarray(found.margin)}
+            for name, found in conditions.items()
+        },
+    }
+    ways = batch.ways(env_ids, success)
+    return told if ways is None else told | {"path": ways}
+
+
+def merged(count: int, parts: Sequence[tuple[Sequence[int], Told]]) -> Told:
+    """What is told of `count` homes, of parts that are about some homes each; zero elsewhere."""
+    (env_ids, first), *others = parts
+    if not others and len(env_ids) == count:
+        return first
+    whole: Told = {}
+    for name, value in first.items():
+        rows = [(homes, told[name]) for homes, told in parts]
+        if isinstance(value, dict):
+            whole[name] = merged(count, rows)
+            continue
+        whole[name] = np.zeros(count, dtype=value.dtype)
+        for homes, values in rows:
+            whole[name][homes] = values
+    return whole
+
+
+def row_of(told: Told, row: int) -> dict[str, Any]:
+    """The info of one home, of Python's numbers."""
+    return {
+        name: row_of(value, row) if isinstance(value, dict) else value[row].item()
+        for name, value in told.items()
+    }
+
+
+def with_masks(told: Told, here: np.ndarray) -> dict[str, Any]:
+    """Infos in gymnasium's form: beside each entry "_name", which homes (n,) bool it is about."""
+    infos: dict[str, Any] = {}
+    for name, value in told.items():
+        infos[name] = with_masks(value, here) if isinstance(value, dict) else value
+        infos[f"_{name}"] = here
+    return infos
