@@ -239,7 +239,7 @@ def test_the_meter_adds_up_what_is_driven_and_knows_what_is_left() -> None:
     again = meter.path([1])
     assert again.driven == pytest.approx([0.8])
     assert path.gained + again.gained == pytest.approx(again.shortest - again.left)
-    found = meter.metrics(1, True)
+    found = meter.metrics([1], np.array([True]))
     assert found["distance_left_m"] == pytest.approx(0.1, abs=1e-4)
     assert found["spl"] == pytest.approx(0.5 / 0.8, abs=1e-4)
     assert found["soft_spl"] == pytest.approx(0.8 * 0.5 / 0.8, abs=1e-3)
@@ -267,7 +267,8 @@ def test_the_meter_goes_on_from_its_arrays_in_another_home_and_refuses_others() 
     second.restore(2, arrays, LAYOUT_A, goal)
     for meter, home in ((first, 0), (second, 2)):
         meter.drive([home], worlds(np.array([[x + 0.1, y, 0.0]])))
-    assert first.metrics(0, True) == second.metrics(2, True)
+    reached = np.array([True])
+    assert first.metrics([0], reached) == second.metrics([2], reached)
     del arrays["driven"]
     with pytest.raises(UserError, match="path: arrays driven missing or unknown"):
         second.restore(2, arrays, LAYOUT_A, goal)
