@@ -258,7 +258,9 @@ class SkillBatch:
     def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
         """How well one home drove, see `ways`."""
         found = self.ways([env_id], np.array([success]))
-        return found and {name: float(values[0]) for name, values in found.items()}
+        if found is None:
+            return None
+        return {name: float(values[0]) for name, values in found.items()}
 
     def reward_names(self, env_id: int) -> tuple[str, ...]:
         """The reward's terms, by a step that did not happen in a home that was reset."""

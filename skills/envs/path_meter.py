@@ -146,13 +146,14 @@ class PathMeter:
     def metrics(self, homes: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray]:
         """What a report says of m homes if their episodes end now, (m,) by name."""
         path = self.path(homes)
-        return {
+        told = {
             "distance_left_m": path.left,
             "driven_m": path.driven,
             "shortest_m": path.shortest,
             "spl": spl(success, path.shortest, path.driven),
             "soft_spl": soft_spl(path.left, path.shortest, path.driven),
         }
+        return {name: np.asarray(values) for name, values in told.items()}
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
         """How far a home is, as numpy copies by name, for snapshots."""

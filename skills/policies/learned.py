@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,8 @@ class LearnedPolicy(Perceiving):
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
-        network = self._network
         self._perception.begin(episode, goal, world)
-        self._memory = network.policy.initial_memory(1)
-        self._previous = torch.zeros(1, act.SIZE)
-        self._start = torch.ones(1, dtype=torch.bool)
-        self._shown: dict[str, torch.Tensor] | None = None
-        self._generator = torch.Generator().manual_seed(_seed(episode, world))
+        self._actor = NetworkActor(self._network, self._sample, 1, _seed(episode, world))
 
     def act(
         self,
@@ -78,28 +74,57 @@ class LearnedPolicy(Perceiving):
             UserError: the network looks at depth, and there is none of its size, or it is shown
                 what the engine measures, and there is nothing.
         """
-        network, policy = self._network, self._network.policy
-        seen = self._perception.observe(world, depth, measured)
-        now = {name: torch.from_numpy(value) for name, value in seen.items()}
-        shown = now if self._shown is None or not network.delay else self._shown
-        self._shown = now
-        with torch.inference_mode():
-            step = policy.act(shown, self._previous, self._memory, self._start)
-            action = step.mean
-            if self._sample:
-                action = gaussian.sample(action, step.std, policy.mask, self._generator)
-        assert step.memory is not None
-        self._memory, self._previous = step.memory, action
-        self._start = torch.zeros(1, dtype=torch.bool)
-        result = np.clip(action[0].numpy().astype(np.float64), -1.0, 1.0)
-        self._perception.acted(result, network.mask, world)
-        if not network.mask[act.STOP]:
+        result = self._actor.act(self._perception.observe(world, depth, measured))[0]
+        self._perception.acted(result, self._network.mask, world)
+        if not self._network.mask[act.STOP]:
             result[act.STOP] = -1.0
         return result
 
     def diagnosis(self) -> dict[str, Any]:
         """Always {}: a network does not say why it fails."""
         return {}
+
+
+class NetworkActor:
+    """Acts by a network in n homes at once, from observations; has their memory.
+
+    `sample` is whether actions are drawn, by a generator with `seed`.
+    """
+
+    def __init__(self, network: "Network", sample: bool, num_envs: int, seed: int) -> None:
+        self._network, self._sample = network, sample
+        self._memory = network.policy.initial_memory(num_envs)
+        self._previous = torch.zeros(num_envs, act.SIZE)
+        self._start = torch.ones(num_envs, dtype=torch.bool)
+        self._shown: dict[str, torch.Tensor] | None = None
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def begin(self, homes: np.ndarray) -> None:
+        """An episode begins in the homes of a mask (n,) bool, with the next observation."""
+        self._start |= torch.from_numpy(homes)
+
+    def act(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Actions (n, 11) float64 in [-1, 1] for the observations (n, ...) of this step."""
+        policy, start = self._network.policy, self._start
+        now = {name: torch.from_numpy(value) for name, value in seen.items()}
+        shown = now
+        if self._shown is not None and self._network.delay:
+            shown = {name: _of_each(start, now[name], self._shown[name]) for name in now}
+        self._shown = now
+        with torch.inference_mode():
+            step = policy.act(shown, self._previous, self._memory, start)
+            action = step.mean
+            if self._sample:
+                action = gaussian.sample(action, step.std, policy.mask, self._generator)
+        assert step.memory is not None
+        self._memory, self._previous = step.memory, action
+        self._start = torch.zeros_like(start)
+        return np.clip(action.numpy().astype(np.float64), -1.0, 1.0)
+
+
+def _of_each(choose: torch.Tensor, first: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Rows (n, ...) of the first where it is chosen (n,) bool, else of the other."""
+    return torch.where(choose.view(-1, *[1] * (first.dim() - 1)), first, other)
 
 
 def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:

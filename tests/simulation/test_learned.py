@@ -3,11 +3,13 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from homes import FRIDGE, LAYOUT_A, episode
 
+import skills.gym
 import tpsrl.sim
 from eval.presets import AgentPreset
 from eval.running import agents
@@ -95,6 +97,75 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
             actions.append(action)
         assert np.ptp(actions, axis=0)[:10].max() > 1e-4
     env.close()
+
+
+@pytest.mark.parametrize("delay", [False, True])
+def test_a_policy_acts_by_gymnasiums_observations_as_in_an_evaluation(
+    tmp_path: Path, given: list[Start], delay: bool
+) -> None:
+    trained(tmp_path, options(given, camera=True), delay)
+    theirs = LearnedPolicy("pick", tmp_path, sample=False)
+    policy = skills.gym.load_policy("pick", tmp_path, sample=False)
+    env = gymnasium.make(
+        "tpsrl/Pick-v0", starts=given, num_objects=4, depth_channel=True, **policy.keywords
+    )
+    core = env.unwrapped
+    for start in (0, 1):
+        shown, _ = env.reset(options={"start": start})
+        theirs.begin(core.episode, core.goal, core.world)
+        policy.reset()
+        for _ in range(STEPS):
+            expected = theirs.act(core.world, shown["depth"][0])
+            action = policy.act(shown)
+            assert env.action_space.contains(action)
+            np.testing.assert_allclose(action[:10], expected[:10], atol=1e-6)
+            shown, *_ = env.step(action)
+    env.close()
+
+
+def test_a_policy_acts_in_many_homes_as_in_each_alone(tmp_path: Path, given: list[Start]) -> None:
+    trained(tmp_path, options(given, camera=False), delay=True)
+    policy = skills.gym.load_policy("pick", tmp_path, sample=False)
+    many = {"starts": given, "num_objects": 4, "horizon": 3, **policy.keywords}
+    envs = gymnasium.make_vec("tpsrl/Pick-v0", 2, vectorization_mode="vector_entry_point", **many)
+    alone = [skills.gym.load_policy("pick", tmp_path, sample=False) for _ in range(2)]
+    shown, _ = envs.reset(seed=0)
+    begun = np.array([True, True])
+    for _ in range(6):
+        actions = policy.act(shown, episode_start=begun)
+        for home, one in enumerate(alone):
+            if begun[home]:
+                one.reset()
+            wanted = one.act({name: values[home] for name, values in shown.items()})
+            np.testing.assert_allclose(actions[home], wanted, atol=1e-6)
+        shown, _, terminated, truncated, _ = envs.step(actions)
+        begun = terminated | truncated
+        if begun.any():  # the step after the last begins the next episode
+            shown, *_ = envs.step(actions)
+    envs.close()
+
+
+def test_a_policy_refuses_what_it_cannot_look_at(tmp_path: Path, given: list[Start]) -> None:
+    trained(tmp_path, options(given, camera=True))
+    policy = skills.gym.load_policy("pick", tmp_path)
+    size = policy.inputs.size
+    good = {"state": np.zeros(size, np.float32), "depth": np.zeros((32, 48), np.float32)}
+    first = policy.act(good)
+    policy.reset(seed=0)
+    assert np.array_equal(policy.act(good), first)
+    policy.reset(seed=1)
+    assert not np.array_equal(policy.act(good), first)
+    for wrong, message in (
+        ({"state": good["state"]}, "observation: has no depth"),
+        (good | {"state": np.zeros(3)}, rf"observation: state: shape \(3,\), expected \({size},\)"),
+        (good | {"depth": np.full((32, 48), np.nan)}, "observation: depth: must be finite"),
+        ({name: np.stack([v, v]) for name, v in good.items()}, "observation: of 2 homes, expected"),
+        (3, "observation: must be a dictionary"),
+    ):
+        with pytest.raises(UserError, match=message):
+            policy.act(wrong)
+    with pytest.raises(UserError, match="episode_start: must be 1 times true or false"):
+        policy.act(good, episode_start=np.zeros(2, bool))
 
 
 def navigator(folder: Path, drive: Start) -> ActorCritic:

@@ -1,0 +1,86 @@
+"""Environments in libraries of others, where these are installed: the extra `peers`."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
+
+OPTIONS = {"num_objects": 4, "num_episodes": 1}
+MODES = ["sync", "vector_entry_point"]
+
+
+def library(name: str) -> Any:
+    return pytest.importorskip(name, reason=f"{name} is of the extra 'peers'")
+
+
+def vector(mode: str, autoreset: str, **options: Any) -> Any:
+    own = {"autoreset_mode": autoreset}
+    more: dict[str, Any] = own if mode == "vector_entry_point" else {"vector_kwargs": own}
+    name = "tpsrl/Navigate-v0"
+    return gymnasium.make_vec(name, 2, vectorization_mode=mode, **more, **options, **OPTIONS)
+
+
+def test_torchrl_makes_and_checks_an_environment():
+    envs = library("torchrl.envs")
+    env = envs.GymEnv("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS)
+    envs.check_env_specs(env)
+    rollout = env.rollout(5)
+    # TorchRL renames "state".
+    assert rollout["observation"].shape == (5, 14) and rollout["depth"].shape == (5, 8, 8)
+    env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_torchrl_wraps_a_vector_that_it_resets_itself(mode: str):
+    envs = library("torchrl.envs")
+    env = envs.GymWrapper(vector(mode, "Disabled", horizon=3))
+    envs.check_env_specs(env)
+    rollout = env.rollout(8, break_when_any_done=False)
+    assert rollout.shape == (2, 8) and rollout["next", "done"].sum() >= 4
+    env.close()
+
+
+@pytest.mark.parametrize("infos", [False, True])
+@pytest.mark.parametrize("skill", ["Navigate", "Pick"])
+def test_minari_collects_episodes(
+    skill: str, infos: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    minari = library("minari")
+    library("h5py")
+    library("jax")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    made = gymnasium.make(f"tpsrl/{skill}-v0", horizon=4, **OPTIONS)
+    env = minari.DataCollector(made, record_infos=infos)
+    still = np.full(11, -0.1, np.float32)
+    for seed in range(2):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            *_, terminated, truncated, _ = env.step(still)
+            over = terminated or truncated
+    dataset = env.create_dataset("tpsrl/tried-v0")
+    assert dataset.total_episodes == 2 and dataset.total_steps == 8
+    if infos:
+        told = dataset[0].infos
+        assert told["reward_terms"]["slack"].tolist() == [0.0] + [-0.005] * 4
+        assert told["failure"].tolist() == [0] * 5
+    env.close()
+
+
+def test_stable_baselines3_trains_a_cnn_on_depth():
+    sb3 = library("stable_baselines3")
+    monitor = library("stable_baselines3.common.monitor")
+    options = {"depth": (36, 36), "depth_channel": True, "horizon": 8, **OPTIONS}
+    env = monitor.Monitor(gymnasium.make("tpsrl/Pick-v0", **options))
+    policy = {"normalize_images": False}
+    model = sb3.PPO(
+        "MultiInputPolicy", env, n_steps=16, batch_size=16, n_epochs=1, policy_kwargs=policy
+    )
+    model.learn(32)
+    extractors = model.policy.features_extractor.extractors
+    assert type(extractors["depth"]).__name__ == "NatureCNN"
+    env.close()
