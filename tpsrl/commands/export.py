@@ -12,7 +12,7 @@ import tpsrl
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config
 from tpsrl.commands import Command, by_skill
-from tpsrl.errors import UserError, renamed
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.runtime import files, progress
 from tpsrl.training import loading
 
@@ -23,11 +23,16 @@ exported policy does not act like the original.
 The success on the card comes from an evaluation of this policy: evaluation=DIR of `tpsrl eval SKILL
 agent=... num_episodes=500`. Evaluations with the training's validation seed are refused, because
 checkpoints are selected on it. Facts about the training are read from its folder; a policy exported
-before keeps its facts. See docs/pretrained.md."""
+before keeps its facts.
+
+format=torch_export writes SKILL.pt2, a program of torch.export that runs without tpsrl, and
+SKILL.json, which describes its inputs and outputs. See docs/pretrained.md."""
 
 _CONFIG = "config.yaml"
 _LONGEST_S = 1e10  # that a training may have taken: centuries
 _LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # of a training's command
+_FORMATS = ("safetensors", "torch_export")
+_OF_FILE = ("evaluation", "blind", "stop_shift", "as_teacher")  # without effect on a program
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # as they are
 
 
@@ -44,6 +49,9 @@ class ExportSettings:
         None, "card: comma-separated folders of evaluations with blind="
     )
     out: str = config.option("out/pretrained", "output folder of policy and card")
+    format: str = config.option(
+        "safetensors", "safetensors, or torch_export: a program that runs without tpsrl"
+    )
     sample: bool | None = config.option(
         None, "sample actions; false: use the mean action (default: as the checkpoint says)"
     )
@@ -98,12 +106,23 @@ def load(values: Mapping[str, Any]) -> ExportSettings:
     settings: ExportSettings = loading.of_skill(ExportSettings, values)
     if not settings.agent:
         raise UserError("agent: name the folder of a training, or a checkpoint")
+    if settings.format not in _FORMATS:
+        raise unknown("format", settings.format, _FORMATS)
+    if settings.format == "torch_export":
+        for key in _OF_FILE:
+            if getattr(settings, key):
+                raise UserError(
+                    f"{key}: has no effect on format=torch_export; export with format=safetensors "
+                    "first, then the file that it writes"
+                )
     return settings
 
 
 def run(settings: ExportSettings) -> int:
     """Exports; nothing is written unless all is good."""
     progress.say(f"exporting {settings.skill}")
+    if settings.format == "torch_export":
+        return _write_program(settings)
     from eval.running.measured import measured, measured_blind
     from skills.policies import shipped
 
@@ -135,6 +154,16 @@ def run(settings: ExportSettings) -> int:
     if card.success is None:
         agent = f"agent={path} num_episodes=500"
         print(f"its success is not measured; `tpsrl eval {settings.skill} {agent}` does it")
+    return 0
+
+
+def _write_program(settings: ExportSettings) -> int:
+    from skills.policies import program
+
+    out = files.check_writable(settings.out)
+    with renamed(f"skills.{settings.skill}", "agent"):
+        path = program.write(settings.skill, settings.agent, out, settings.sample)
+    print(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB) and {path.with_suffix('.json')}")
     return 0
 
 

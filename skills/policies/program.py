@@ -1,0 +1,141 @@
+"""A policy as a program that runs without tpsrl: `SKILL.pt2` of `torch.export`, and `SKILL.json`.
+
+The program takes the observation of one home, the action before (1, 11), the memory (1, M) and
+whether an episode begins (1,), and returns mean and standard deviation of the action (1, 11) and
+the memory. It has the network and all that is done to observations before it.
+"""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import tpsrl
+from skills.policies import learned
+from tpsrl.errors import UserError
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.runtime import files
+from tpsrl.world import action as act
+from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
+
+FORMAT = "tpsrl-program/1"
+
+# Of each sensor's numbers; the others are metres.
+_UNITS = {
+    "arm": "rad",
+    "holding": "0 or 1",
+    "velocity": "m/s, m/s, rad/s",
+    "gap": "rad or m",
+    "goal_polar": "m, rad",
+    "start_polar": "m, rad",
+    "target_polar": "m, rad",
+    "compass": "m, cosine, sine",
+    "start_facing": "cosine, sine",
+    "shape": "m (3), direction (6)",
+    "motion": "m/s (3), rad/s (3)",
+    "clearance": "share of the range",
+    "neighbours": "share of the range",
+    "trail": "m (8), rad",
+    "elapsed": "steps / 300",
+}
+
+
+def write(
+    skill: str, path: str | os.PathLike[str], folder: Path, sample: bool | None = None
+) -> Path:
+    """Writes program and description of a skill's policy into a folder; the program's path.
+
+    Args:
+        skill: that it acts for
+        path: as `skills.policies.learned.find` takes it
+        folder: where
+        sample: whether its actions are to be drawn; None: as the checkpoint says
+
+    Raises:
+        UserError: there is no such checkpoint, or the folder cannot be written.
+    """
+    network = learned.load(skill, path)
+    program, beside = folder / f"{skill}.pt2", f"{skill}.json"
+    files.check_replaceable(folder, (program.name, beside))
+    note = described(network, network.sample if sample is None else sample)
+    made = io.BytesIO()
+    torch.export.save(_exported(network), made)
+    try:
+        with files.atomic(program, durable=True) as temporary:
+            temporary.write_bytes(made.getvalue())
+    except OSError as error:
+        raise UserError(f"out: cannot write '{program}' ({error.strerror})") from None
+    files.write_json(folder / beside, note)
+    return program
+
+
+def described(network: learned.Network, sample: bool) -> dict[str, Any]:
+    """What a program is shown and does, as JSON types."""
+    inputs, policy = network.inputs, network.policy
+    layout, own = inputs.layout(), set(inputs.privileged)
+    sensors = [
+        {
+            "name": name,
+            "begin": layout[name].start,
+            "end": layout[name].stop,
+            "unit": _UNITS.get(name, "m"),
+            "privileged": name in own,
+        }
+        for name in inputs.sensors
+    ]
+    shown: dict[str, Any] = {
+        name: {"shape": list(shape)} for name, shape in inputs.shapes().items()
+    }
+    shown["state"]["sensors"] = sensors
+    if "depth" in shown:
+        shown["depth"]["unit"] = f"{HEAD_CAMERA_FAR_M:g} m"
+    parts = {
+        "arm": f"change of joint target, {act.ARM_DELTA_RAD} rad",
+        "grip": ">= 0 grasps on contact",
+        "base": f"forward {act.BASE_LINEAR_MPS} m/s, turn {act.BASE_ANGULAR_RPS} rad/s",
+        "stop": "> 0 ends the skill",
+    }
+    return {
+        "format": FORMAT,
+        "version": tpsrl.__version__,
+        "torch": torch.__version__,
+        "skill": inputs.skill,
+        "policy": network.digest,
+        "observation": shown,
+        "action": {"size": act.SIZE, "mask": network.mask.tolist(), "parts": parts},
+        "memory_size": policy.memory_size,
+        "control_hz": act.CONTROL_HZ,
+        "delay": network.delay,
+        "sample": sample,
+    }
+
+
+class _Step(nn.Module):
+    """A policy's step, with tensors alone for arguments and results."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(
+        self,
+        observation: dict[str, torch.Tensor],
+        previous_action: torch.Tensor,
+        memory: torch.Tensor,
+        is_first: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        step = self.policy.act(observation, previous_action, memory, is_first)
+        assert step.memory is not None
+        return step.mean, step.std, step.memory
+
+
+def _exported(network: learned.Network) -> Any:
+    policy, shapes = network.policy, network.inputs.shapes()
+    shown = {name: torch.zeros(1, *shape) for name, shape in shapes.items()}
+    first = torch.ones(1, dtype=torch.bool)
+    given = shown, torch.zeros(1, act.SIZE), policy.initial_memory(1), first
+    with torch.no_grad():
+        return torch.export.export(_Step(policy).eval(), given)

@@ -1,0 +1,83 @@
+"""A policy exported as a program acts as it does here, in a process without tpsrl."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_policies
+
+import skills.gym
+from tpsrl import cli
+from tpsrl.rl.policy.settings import PolicySettings
+
+DOCS = Path(__file__).parents[2] / "docs" / "pretrained.md"
+NETWORK = PolicySettings(
+    encoder="se_resnet9", encoder_width=4, visual_width=8, state_width=8, lstm_layers=1,
+    lstm_width=8, sight=3.0,
+)  # fmt: skip
+REFUSE = """
+import importlib.abc, sys
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tpsrl", "skills", "planner", "eval"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+"""
+RUN = """
+import numpy as np
+shown = np.load("shown.npz")
+acted = []
+for number in range(len(shown["state"])):
+    seen = {name: torch.from_numpy(shown[name][number : number + 1]) for name in shown}
+    acted.append(act(seen).numpy()[0])
+np.save("acted.npy", acted)
+"""
+
+
+def export(*words: str) -> int:
+    return cli.main(["export", "pick", "format=torch_export", *words])
+
+
+@pytest.mark.parametrize("depth", [None, (32, 48)])
+def test_a_program_gives_the_same_actions_without_tpsrl(
+    tmp_path: Path, depth: tuple[int, int] | None
+) -> None:
+    changes = {"network": NETWORK, "depth": depth} if depth else {}
+    source = tiny_policies.trained(tmp_path / "training", "pick", "fetch", **changes)
+    assert export(f"agent={source}", f"out={tmp_path}", "sample=false") == 0
+    about = json.loads((tmp_path / "pick.json").read_text())
+    inputs = skills.gym.load_policy("pick", source).inputs
+    told = about["observation"]["state"]["sensors"]
+    assert [sensor["name"] for sensor in told] == list(inputs.sensors)
+    assert [(sensor["begin"], sensor["end"]) for sensor in told] == [
+        (lies.start, lies.stop) for lies in inputs.layout().values()
+    ]
+    assert told[1]["unit"] == "rad" and not about["sample"] and not about["delay"]
+
+    rng = np.random.default_rng(0)
+    shapes = inputs.shapes().items()
+    shown = {name: rng.uniform(0, 1, (5, *shape)).astype(np.float32) for name, shape in shapes}
+    np.savez(tmp_path / "shown.npz", **shown)
+    (code,) = re.findall(r'title="run_program.py"\n(.*?)```', DOCS.read_text(), re.DOTALL)
+    (tmp_path / "run.py").write_text(REFUSE + code + RUN)
+    subprocess.run([sys.executable, "run.py"], cwd=tmp_path, check=True)
+    policy = skills.gym.load_policy("pick", source, sample=False)
+    expected = [policy.act({n: values[i] for n, values in shown.items()}) for i in range(5)]
+    np.testing.assert_allclose(np.load(tmp_path / "acted.npy"), expected, atol=1e-5)
+    assert np.ptp(expected, axis=0).max() > 1e-4
+
+
+def test_a_program_refuses_what_belongs_to_a_shipped_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tiny_policies.trained(tmp_path / "training", "pick")
+    assert export(f"agent={source}", f"out={tmp_path}", "stop_shift=1") == 2
+    assert "stop_shift: has no effect on format=torch_export" in capsys.readouterr().err
+    assert cli.main(["export", "pick", f"agent={source}", "format=torch_exprt"]) == 2
+    assert "format: unknown value 'torch_exprt'; did you mean" in capsys.readouterr().err
