@@ -7,6 +7,7 @@ the memory. It has the network and all that is done to observations before it.
 
 import io
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,10 @@ def write(
     files.check_replaceable(folder, (program.name, beside))
     note = described(network, network.sample if sample is None else sample)
     made = io.BytesIO()
-    torch.export.save(_exported(network), made)
+    with warnings.catch_warnings():
+        # Weights that share memory may cause issues elsewhere; these are on the CPU.
+        warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+        torch.export.save(_exported(network), made)
     try:
         with files.atomic(program, durable=True) as temporary:
             temporary.write_bytes(made.getvalue())
