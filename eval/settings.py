@@ -144,6 +144,9 @@ class EvalSettings(AllSettings):
     episodes: str | None = config.option(
         None, "episode dataset (.jsonl.gz) to use instead of generated episodes"
     )
+    skip_invalid: bool = config.option(
+        False, "leave out episodes of the file that cannot be run, instead of ending"
+    )
     episode: str | None = config.option(
         None, "run only this episode, by its id or number; no handoff analysis"
     )
@@ -210,6 +213,9 @@ class BankSettings(_CarriesOutPlans):
     seed: int = config.option(0, "seed of episode generation", minimum=0)
     episodes: str | None = config.option(
         None, "episode dataset (.jsonl.gz) to use instead of generated episodes"
+    )
+    skip_invalid: bool = config.option(
+        False, "leave out episodes of the file that cannot be run, instead of ending"
     )
     processes: int = config.option(
         0, "number of worker processes; 0: one per core", minimum=0, maximum=config.MOST_PROCESSES

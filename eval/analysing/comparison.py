@@ -120,6 +120,7 @@ def _agent(name: str, evaluation: Evaluated, results: Sequence[EpisodeResult]) -
         protocol_changes=report.protocol_changes,
         replan=report.replan,
         version=report.version,
+        versions=report.versions,
         settings_command=report.settings_command,
         handoff_matrix=None if report.handoff_matrix is UNSET else report.handoff_matrix,
         num_episodes=report.num_episodes,

@@ -6,9 +6,17 @@ Each is None where no episode says anything of it, as in results that were writt
 import statistics
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
+
 from eval.analysing.intervals import Rate, wilson
 from eval.analysing.results import EpisodeResult
-from eval.analysing.schema import ClutterMoved, ScenarioRan, TimeoutRates, ViewBlocked
+from eval.analysing.schema import (
+    ClutterMoved,
+    ScenarioRan,
+    SolvedAtStart,
+    TimeoutRates,
+    ViewBlocked,
+)
 
 _HOW = (
     "An episode ends where a skill first runs out of its steps, or where it gives up or cannot "
@@ -39,6 +47,13 @@ def timeouts(header: ScenarioRan, results: Sequence[EpisodeResult]) -> TimeoutRa
         ignored=_rate([reading.success for reading in ignored]) if whole else None,
         how=_HOW + (_ENDS + then if ends else _GOES_ON),
     )
+
+
+def solved_at_start(results: Sequence[EpisodeResult]) -> SolvedAtStart | UnsetType:
+    """The episodes whose plan is empty, and the success of the others; unset if there are none."""
+    others = [result.success for result in results if result.stages]
+    count = len(results) - len(others)
+    return SolvedAtStart(count, _rate(others) if others else None) if count else UNSET
 
 
 def clutter_moved(results: Sequence[EpisodeResult]) -> ClutterMoved | None:

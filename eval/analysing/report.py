@@ -74,6 +74,7 @@ def summarise(header: ScenarioRan, results: Sequence[EpisodeResult]) -> Report:
         **structs.asdict(header),
         num_episodes=len(results),
         success=wilson(sum(successes), len(successes)),
+        solved_at_start=extras.solved_at_start(results),
         goals_met=sum(r.goals_met for r in results) / max(1, sum(r.goals for r in results)),
         timeouts=extras.timeouts(header, results),
         stages=stages,

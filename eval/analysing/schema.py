@@ -38,6 +38,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     split: Text
     seed: Count
     version: Text
+    versions: ByName[Text] | UnsetType = UNSET
     agent: Text
     learned: ByName[ReportedPolicy]
     agent_rules: ByName[Any] | UnsetType = UNSET
@@ -51,6 +52,8 @@ class ScenarioRan(Ran, frozen=True, kw_only=True):
     stage_rule: Literal["ever", "cumulative", "subtask"]
     replan: bool
     dataset: Text | None = None
+    left_out: ByName[Count] | UnsetType = UNSET
+    invalid: ByName[Text] | UnsetType = UNSET
     settings_command: Text | None = None
 
 
@@ -87,6 +90,13 @@ class TimeoutRates(Struct, frozen=True):
     ending: Rate
     ignored: Rate | None
     how: Text
+
+
+class SolvedAtStart(Struct, frozen=True):
+    """Episodes whose goals hold at the start, and the success of the others."""
+
+    episodes: Count
+    others: Rate | None
 
 
 class ClutterMoved(Struct, frozen=True):
@@ -348,6 +358,7 @@ class Report(ScenarioRan, frozen=True, kw_only=True):
 
     num_episodes: Count
     success: Rate
+    solved_at_start: SolvedAtStart | UnsetType = UNSET
     goals_met: Fraction
     timeouts: TimeoutRates | None = None
     stages: Items[StageRow]
@@ -443,6 +454,7 @@ class ComparedAgent(Struct, frozen=True, kw_only=True):
     protocol_changes: ByName[Any]
     replan: bool
     version: Text
+    versions: ByName[Text] | UnsetType = UNSET
     settings_command: Text | None
     handoff_matrix: Items[MatrixRow] | None
     num_episodes: Count

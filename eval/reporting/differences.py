@@ -32,10 +32,24 @@ def warnings(report: Comparison) -> list[str]:
     if len({a.version for a in agents}) > 1:
         names = ", ".join(f"{a.name} {a.version}" for a in agents)
         found.append(f"They were run by different versions of tpsrl: {names}.")
+    found += _versions(agents)
     if report.dataset is None:
         names = ", ".join(f"{a.name} {a.num_episodes}" for a in agents)
         count = report.num_episodes
         found.append(f"They ran different numbers of episodes ({names}); the common {count} count.")
+    return found
+
+
+def _versions(agents: Sequence[ComparedAgent]) -> list[str]:
+    """The libraries of which agents were run by different versions, in a sentence."""
+    known = [(agent.name, agent.versions) for agent in agents if agent.versions]
+    libraries = dict.fromkeys(library for _, versions in known for library in versions)
+    found = []
+    for library in libraries:
+        by_agent = {name: versions.get(library, "unknown") for name, versions in known}
+        if len(set(by_agent.values())) > 1:
+            names = ", ".join(f"{name} {version}" for name, version in by_agent.items())
+            found.append(f"They were run by different versions of {library}: {names}.")
     return found
 
 

@@ -9,11 +9,26 @@ def lines(report: Report | SkillReport) -> list[str]:
     """A line of text for each that the report has."""
     texts = []
     if isinstance(report, Report):
-        texts += [_timeouts(report), _clutter(report)]
+        texts += [*notes(report), _timeouts(report), _clutter(report)]
     if report.view_blocked:
         share = percent(report.view_blocked.mean)
         texts.append(f"view blocked in {share} of looks while holding")
     return [*(text for text in texts if text), *acting.lines(report)]
+
+
+def notes(report: Report) -> list[str]:
+    """What of the episodes makes the success say less than it seems to, a line each."""
+    found = []
+    if solved := report.solved_at_start:
+        rest = f"{percent(solved.others.mean)} of the others" if solved.others else "no others"
+        count = f"{solved.episodes} of {report.num_episodes} episodes"
+        found.append(f"goals hold at the start of {count}; success {rest}")
+    if report.left_out:
+        others = "; ".join(f"{count} of {what}" for what, count in report.left_out.items())
+        found.append(f"left out of the file: {others}")
+    if report.invalid:
+        found.append(f"left out as invalid: {', '.join(report.invalid)}")
+    return found
 
 
 def _timeouts(report: Report) -> str:

@@ -35,7 +35,7 @@ def scenario(report: Report, results: Sequence[EpisodeResult]) -> str:
     return _render(
         "scenario.html",
         title=f"{report.title}, {acting.who(report)}",
-        facts=facts + acting.facts(report),
+        facts=[*facts, *acting.facts(report), *extras.notes(report)],
         report=report,
         results=results,
         figures=_scenario_figures(report, results),

@@ -13,7 +13,8 @@ from rich.table import Table
 
 import tpsrl
 from eval.running import agents, chains, inputs, runs
-from eval.running.episodes import digest, obtain
+from eval.running.checking import checked
+from eval.running.episodes import digest, select
 from eval.running.journal import Journal
 from eval.settings import BankSettings
 from planner.execution.execution import Execution
@@ -116,7 +117,7 @@ def _make(
 ) -> dict[str, dict[str, Any]]:
     """Runs the episodes that the journal does not have, and puts the bank in place."""
     agents.Policies.of(settings)
-    episodes = obtain(
+    selection = select(
         settings.scenario,
         settings.split,
         settings.seed,
@@ -124,6 +125,7 @@ def _make(
         settings.episodes,
         settings.processes or None,
     )
+    episodes = checked(selection, settings, console).episodes
     settings = dataclasses.replace(
         settings,
         num_episodes=len(episodes),

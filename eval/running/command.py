@@ -12,7 +12,8 @@ from tpsrl.config import preset_names
 # What has no part in what an episode comes to, or is said anew in every replay.
 _LEFT_OUT = frozenset(
     ("scenario", "out", "processes", "num_episodes", "episode", "videos", "video_stride",
-     "analysis_episodes", "analysis_steps", "analysis_players", "measure_view", "view_stride")
+     "analysis_episodes", "analysis_steps", "analysis_players", "measure_view", "view_stride",
+     "skip_invalid")
 )  # fmt: skip
 
 

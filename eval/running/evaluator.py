@@ -17,8 +17,9 @@ from eval.handoffs.flow import flow, write_graphml
 from eval.handoffs.study import Players
 from eval.reporting import pages, table
 from eval.running import agents, analysis, chains, inputs, runs
+from eval.running.checking import checked
 from eval.running.command import settings_command
-from eval.running.episodes import digest, obtain
+from eval.running.episodes import Selection, digest, select
 from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
@@ -27,6 +28,7 @@ from tpsrl.errors import UserError
 from tpsrl.runtime import machine, pool, records
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
+from tpsrl.world.scenarios import Scenario
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def evaluate(
     out = runs.output_folder(settings.out or f"out/{settings.scenario.name}")
     with Journal(out, console, keep_journal) as journal:
         agents.Policies.of(settings)
-        episodes = obtain(
+        selection = select(
             settings.scenario,
             settings.split,
             settings.seed,
@@ -75,6 +77,8 @@ def evaluate(
             settings.processes or None,
             settings.episode,
         )
+        selection = checked(selection, settings, console)
+        episodes = selection.episodes
         settings = dataclasses.replace(
             settings,
             num_episodes=len(episodes),
@@ -110,7 +114,7 @@ def evaluate(
         reel = analysis.film_reel(settings, episodes, results, journal, console)
         inputs.check_unchanged(state, inputs.digest(settings, digest(episodes), checkpoints))
         graph = flow(results)
-        summary = report.summarise(_header(settings, episodes, results), results)
+        summary = report.summarise(_header(settings, selection, results), results)
         summary = handoffs.with_handoffs(summary, results, found, graph)
         summary = structs.replace(summary, reel=reel)
         timing["analysed_seconds"] = round(journal.seconds, 2)
@@ -161,13 +165,14 @@ def run_episode(
 
 
 def _header(
-    settings: EvalSettings, episodes: Sequence[Episode], results: Sequence[EpisodeResult]
+    settings: EvalSettings, selection: Selection, results: Sequence[EpisodeResult]
 ) -> ScenarioRan:
     """What was run: with the results, all that a report depends on."""
+    episodes = selection.episodes
     acted = {stage.skill for result in results for stage in result.stages if stage.reached}
     ran = {
         "scenario": settings.scenario.name,
-        "title": settings.scenario.title,
+        "title": _title(settings.scenario, episodes),
         **runs.what_ran(settings),
         **agents.describe_preset(settings.agent, settings.learned(), acted),
         "stage_rule": settings.protocol.stage_rule,
@@ -175,4 +180,16 @@ def _header(
         "dataset": digest(episodes),
         "settings_command": settings_command(settings),
     }
+    incomplete = {"left_out": dict(selection.left_out), "invalid": dict(selection.invalid)}
+    ran |= {key: found for key, found in incomplete.items() if found}
     return records.decode(ran, ScenarioRan, "report")
+
+
+def _title(scenario: Scenario, episodes: Sequence[Episode]) -> str:
+    """The scenario's title, with the number of targets where the file has another one."""
+    counts = sorted({len(episode.targets) for episode in episodes})
+    if counts == [scenario.num_targets]:
+        return scenario.title
+    least, most = counts[0], counts[-1]
+    count = f"{least} to {most}" if most > least else f"{most}"
+    return f"{scenario.title}, {count} target{'s' if most > 1 else ''}"

@@ -18,6 +18,7 @@ from tpsrl.errors import RunError
 from tpsrl.runtime import files, shadowing
 
 _LIBRARIES = ("mujoco", "numba", "numpy", "scipy", "torch")
+_REPORTED = ("mujoco", "numba", "numpy", "torch")  # by which figures may differ
 
 
 def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
@@ -41,6 +42,11 @@ def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
         "skills": sorted(_installed_skills()),
     }
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries by which the figures of a report may differ."""
+    return {name: importlib.metadata.version(name) for name in _REPORTED}
 
 
 def check_unchanged(before: str, after: str) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 import tpsrl
 from eval.analysing.bounds import encode
 from eval.analysing.schema import Report, SkillReport
+from eval.running import inputs
 from eval.running.journal import OUTPUTS, REEL, Journal
 from eval.settings import AllSettings, SkillsSettings
 from tpsrl import config
@@ -238,4 +239,5 @@ def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
         "split": settings.split,
         "seed": settings.seed,
         "version": tpsrl.__version__,
+        "versions": inputs.versions(),
     }

@@ -33,6 +33,14 @@ def check_steps(played: Replay) -> Iterator[Finding]:
                 f"open {closed[1]} before this step",
             )
         yield from _unmet(played, step, opening)
+    if not played.steps:
+        yield Finding(
+            "goal-holds-at-start",
+            "warning",
+            "plan",
+            "the goal holds at the start, so an episode succeeds without any action",
+            "choose goals away from the starts, or leave the episode out",
+        )
     missing = [text(atom) for atom in played.definition.goal if atom not in played.facts[-1]]
     if missing:
         yield Finding(

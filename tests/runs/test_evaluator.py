@@ -1,7 +1,9 @@
 import dataclasses
+import gzip
 import json
 import math
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -221,8 +223,53 @@ def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: 
 
 
 def test_a_file_of_another_split_is_refused(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="test/0 is of tidy_house, split val, not"):
+    with pytest.raises(UserError, match=r"but 3 of tidy_house, split val; choose split=val"):
         evaluate(settings(dataset, tmp_path / "out", "split=train"), quiet(), Fake)
+
+
+def test_of_a_file_of_several_splits_what_fits_is_run_and_the_rest_counted(tmp_path: Path) -> None:
+    path, one = tmp_path / "set.jsonl.gz", fake.make_episode
+    others = [one(id="test/2", split="train"), one(id="test/4", scenario="set_table")]
+    save_episodes(path, [others[0], one(id="test/6"), others[1]])
+    report = evaluate(settings(path, tmp_path / "out", "processes=1"), quiet(), Fake)
+    assert report.num_episodes == 1
+    assert report.left_out == {"set_table, split val": 1, "tidy_house, split train": 1}
+    assert "left out of the file" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_invalid_episodes_are_all_named_before_the_first_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, one = tmp_path / "set.jsonl.gz", fake.make_episode
+    wall = one(id="test/2", robot_start=(0.0, 2.0, 0.0))
+    idle = one(id="test/4", targets=())
+    save_episodes(path, [one(id="test/0"), wall, idle, one(id="test/6")])
+    lines = gzip.decompress(path.read_bytes()).replace(b'"test/6"', b"6")
+    path.write_bytes(gzip.compress(lines))
+    with pytest.raises(UserError, match=r"3 of 4 episodes are invalid .*skip_invalid=true"):
+        evaluate(settings(path, tmp_path / "out", "processes=1"), Console(width=200), Refusing)
+    printed = capsys.readouterr().out
+    names = re.findall(r"^  (line \d|test/\d): ", printed, re.MULTILINE)
+    assert names == ["line 5", "test/2", "test/4"]
+    skipping = settings(path, tmp_path / "out", "processes=1", "skip_invalid=true")
+    report = evaluate(skipping, quiet(), Fake)
+    assert report.num_episodes == 1
+    assert list(report.invalid) == ["line 5", "test/2", "test/4"]
+
+
+def test_goals_that_hold_at_the_start_are_counted_apart(tmp_path: Path) -> None:
+    path, normal = tmp_path / "set.jsonl.gz", fake.make_episode(id="test/1", num_targets=1)
+    there = dataclasses.replace(normal.targets[0], goal=normal.objects[0].pos)
+    save_episodes(path, [normal, dataclasses.replace(normal, id="test/0", targets=(there,))])
+    report = evaluate(settings(path, tmp_path / "out", "processes=1"), quiet(), Fake)
+    assert report.success.mean == 0.5 and report.title == "Tidy House, 1 target"
+    assert report.solved_at_start.episodes == 1 and report.solved_at_start.others.mean == 0.0
+
+
+def test_the_report_has_the_versions_of_the_libraries(dataset: Path, tmp_path: Path) -> None:
+    report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
+    assert report.versions["numpy"] == np.__version__
+    assert set(report.versions) == {"mujoco", "numba", "numpy", "torch"}
 
 
 def test_the_digest_tells_datasets_apart() -> None:

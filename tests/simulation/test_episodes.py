@@ -348,6 +348,7 @@ def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
         (lambda lines: lines.append(lines[2]), "has more than the 3 episodes of line 1"),
         (replaced("targets", [TARGET, TARGET]), r"targets.object: 1 has two goals"),
         (replaced("targets", [{"object": 30, "goal": [0, 0, 0], "receptacle": "sofa"}]), "0 to 29"),
+        (lambda lines: lines.__setitem__(3, lines[2]), "line 4: id: '.*' is the id of line 3 too"),
         (lambda lines: lines.pop(), "is truncated: 2 of 3 episodes"),
         (lambda lines: lines.pop(0), "is not a tpsrl-episode/1 file"),
         (lambda lines: lines[0].update(format="tpsrl-episode/9"), "is not a tpsrl-episode/1 file"),

@@ -242,13 +242,18 @@ def test_unlike_protocols_versions_and_numbers_are_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = {"protocol": "m3", "protocol_changes": {"limits.total": 1}, "version": "1"}
-    folders = [write(tmp_path / "a", FIRST), write(tmp_path / "b", SECOND[:4], **changed)]
+    newer, older = ({"versions": {"numpy": number, "torch": "2"}} for number in ("2.1", "2.0"))
+    folders = [
+        write(tmp_path / "a", FIRST, **newer),
+        write(tmp_path / "b", SECOND[:4], **changed, **older),
+    ]
     assert cli.main(["report", *map(str, folders), f"out={tmp_path}/out"]) == 0
     printed = capsys.readouterr().out
     html = (tmp_path / "out" / "report.html").read_text()
     for text in (
         "They were judged by different protocols: a by habitat, b by m3 with limits.total=1.",
         "They were run by different versions of tpsrl: a 0, b 1.",
+        "They were run by different versions of numpy: a 2.1, b 2.0.",
         "They ran different numbers of episodes (a 6, b 4); the common 4 count.",
     ):
         assert text in printed and text in html

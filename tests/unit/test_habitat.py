@@ -102,6 +102,25 @@ def test_an_episode_that_cannot_be_had_is_left_out_with_the_reason(
     assert list(found.refused) == ["house_8"] and reason in found.refused["house_8"]
 
 
+@pytest.mark.parametrize(
+    ("stem", "scenario"),
+    [
+        ("house", "tidy_house"),
+        ("tidy_house_10k_1k", "tidy_house"),
+        ("rearrange_easy_10k_1k", "rearrange_easy_10k_1k"),
+        ("all_receptacles_500_50", "all_receptacles_500_50"),
+    ],
+)
+def test_a_dataset_of_another_kind_keeps_its_name(tmp_path: Path, stem: str, scenario: str) -> None:
+    assert only(write(tmp_path / f"{stem}.json.gz", record())).scenario == scenario
+
+
+def test_ids_that_repeat_are_numbered_apart(file: Callable[..., Path]) -> None:
+    found = read(file(record(), record(), record(episode_id="8")))
+    assert [draft.id for draft in found.drafts] == ["house_7", "house_7_at_1", "house_8"]
+    assert found.changed["id that an earlier episode has, numbered apart"] == 1
+
+
 def test_what_sinks_into_its_surface_is_put_up_and_counted(file: Callable[..., Path]) -> None:
     soup = "005_tomato_soup_can"
     sunk = [[f"{soup}.object_config.json", transform(soup, "sofa", up=-0.03)]]
@@ -157,7 +176,7 @@ def test_the_command_settles_and_writes(
     printed = capsys.readouterr().out
     assert "1  robot's start drawn" in printed
     assert "house_8: no layout 'Baked_sc1_staging_03'" in printed
-    assert "1 of 2 episodes (tidy_house, split train)" in printed
+    assert "1 of 2 episodes (tidy_house, split train, 1 target)" in printed
     before = source.read_bytes()
     assert cli.main(["episodes", f"import={source}", f"out={source}"]) == 2
     assert "is the file that is imported" in capsys.readouterr().err
@@ -192,6 +211,7 @@ def scaled(factor: float) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"targets": {}}, "it has no targets"),
         ({"rigid_objs": [], "targets": {}}, "it has 0 objects, a home has 1 to 30"),
         ({"rigid_objs": record()["rigid_objs"] * 11}, "it has 33 objects, a home has 1 to 30"),
         ({"start_position": [1500.0, 0.0, 1500.0]}, r"\(1500, -1500, 0\) is beyond 1000 m"),

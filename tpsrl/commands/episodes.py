@@ -3,13 +3,16 @@
 import collections
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import files, progress
 from tpsrl.world.scenarios import Scenario, check_name
+
+if TYPE_CHECKING:
+    from tpsrl.world.episode import Episode
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
 writes them as one .jsonl.gz file. The same seed gives the same file. With import=FILE takes the
@@ -116,9 +119,16 @@ def _import(settings: ImportSettings) -> int:
     if not episodes:
         raise RunError(f"import: none of the {total} episodes of {source} can be used")
     save_episodes(path, episodes)
-    sets = sorted({f"{e.scenario}, split {e.split}" for e in episodes})
+    sets = sorted({_kind(episode) for episode in episodes})
     print(f"{len(episodes)} of {total} episodes ({'; '.join(sets)}) in {path}")
     return 0
+
+
+def _kind(episode: "Episode") -> str:
+    """What an evaluation must ask for to run an imported episode, and what it then moves."""
+    count = len(episode.targets)
+    targets = f"{count} target{'s' if count > 1 else ''}"
+    return f"{episode.scenario}, split {episode.split}, {targets}"
 
 
 def _print_counts(title: str, counts: collections.Counter[str]) -> None:

@@ -180,22 +180,64 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
     """Reads a `.jsonl.gz` dataset.
 
     Raises:
-        UserError: the file is absent, damaged, truncated, or a record is not an episode.
+        UserError: the file is absent, damaged, truncated, or a record is not an episode or has the
+            id of an earlier one.
     """
-    episodes: list[Episode] = []
+    episodes = []
+    with contextlib.closing(_records(path)) as found:
+        for _, record in found:
+            if isinstance(record, UserError):
+                raise record
+            episodes.append(record)
+    return episodes
+
+
+def read_episodes(path: str | os.PathLike[str]) -> tuple[list[Episode], dict[str, str]]:
+    """As `load_episodes`, also of a dataset of which some records are wrong.
+
+    Returns:
+        The episodes, and by line ("line 3") what is wrong with each of the other records.
+
+    Raises:
+        UserError: the file is absent, damaged or truncated.
+    """
+    episodes, wrong = [], {}
+    for number, record in _records(path):
+        if isinstance(record, UserError):
+            line = f"line {number}"
+            wrong[line] = str(record).partition(line)[2].lstrip(": ")
+        else:
+            episodes.append(record)
+    return episodes, wrong
+
+
+def _records(
+    path: str | os.PathLike[str],
+) -> Generator[tuple[int, Episode | UserError], None, None]:
+    """The number of each line of a dataset, and its episode or what is wrong with it."""
+    lines_of: dict[str, int] = {}  # by id
+    read = 0
     with contextlib.closing(_lines(path)) as lines:
         header = records.read(next(lines, b"0"), Any, f"episodes: {path}, line 1")
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise UserError(f"episodes: {path} is not a {FORMAT} file")
         count = records.decode(header, _Header, f"episodes: {path}, line 1").num_episodes
         for number, line in enumerate(lines, start=2):
-            if len(episodes) == count:
+            if read == count:
                 raise UserError(f"episodes: {path} has more than the {count} episodes of line 1")
             where = f"episodes: {path}, line {number}"
-            episodes.append(_checked(records.read(line, Episode, where), where))
-    if len(episodes) < count:
-        raise UserError(f"episodes: {path} is truncated: {len(episodes)} of {count} episodes")
-    return episodes
+            read += 1
+            try:
+                episode = _checked(records.read(line, Episode, where), where)
+                first = lines_of.setdefault(episode.id, number)
+                if first != number:
+                    raise UserError(f"{where}: id: '{episode.id}' is the id of line {first} too")
+            except UserError as error:
+                yield number, error
+            else:
+                yield number, episode
+    if read < count:
+        raise UserError(f"episodes: {path} is truncated: {read} of {count} episodes")
 
 
 def _lines(path: str | os.PathLike[str]) -> Generator[bytes, None, None]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.runtime import files
 from tpsrl.world.doors import joints_at, moved_receptacles
@@ -60,6 +61,7 @@ _NAMES_OF_TARGETS = {
     "obj0_target": "prepare_groceries",
     "bowl_target": "set_table",
 }
+_NAME_OF_DATASET = re.compile(r"_\d+k?_\d+k?$")  # tidy_house_10k_1k: episodes to train, to validate
 _ON_SURFACE_M = 0.01  # an object this near to a surface stands on it
 _FALL_M = 0.10  # no object starts farther above anything
 _BESIDE_M = 0.12  # so far outside a receptacle's box its surface still carries an overhanging one
@@ -103,8 +105,13 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
     frame = _frame(records)
     stem = Path(path).name.split(".")[0]
     imported = Imported([], set(), collections.Counter(), {}, frame)
+    names: set[str] = set()
     for number, record in enumerate(records):
         name = f"{stem}_{record.get('episode_id', number)}"
+        if name in names:
+            name = f"{name}_at_{number}"
+            imported.changed["id that an earlier episode has, numbered apart"] += 1
+        names.add(name)
         if not name.isprintable() or len(name) > LONGEST_TEXT:
             raise UserError(
                 f"import: {path}: episode {number}: episode_id: '{name[:LONGEST_TEXT]}' cannot be "
@@ -154,11 +161,17 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _scenario(record: Mapping[str, Any], stem: str) -> str:
-    """By the samplers of the targets, else the name of the file."""
+    """By the samplers of the targets, else the name of the file.
+
+    Other datasets of habitat-lab's, such as rearrange_easy_10k_1k, have the samplers of Tidy House
+    too; they keep their names.
+    """
     labels = dict(record.get("info") or {}).get("object_labels") or {}
+    others = (*config.preset_names("dataset"), "all_receptacles", "rearrange")
+    of_another = bool(_NAME_OF_DATASET.search(stem)) or stem.startswith(others)
     for label in labels.values():
         known = _NAMES_OF_TARGETS.get(str(label).split("|")[0])
-        if known:
+        if known and (stem.startswith(known) or not of_another):
             return known
     return re.sub(r"\W", "_", stem)
 
@@ -236,6 +249,8 @@ class _Reader:
             pos, _, found = self._put(self._names[index[handle]][0], matrix, "goal")
             gx, gy, gz = (float(v) for v in pos)
             targets.append(Target(index[handle], (gx, gy, gz), found.name if found else ""))
+        if not targets:
+            raise Unusable("it has no targets, so nothing is to be moved")
         x, _, z = (float(v) for v in self._record["start_position"])
         _, turn, _, real = (float(v) for v in self._record["start_rotation"])
         return Episode(

@@ -1,0 +1,97 @@
+"""Whether the episodes of a file can be run, found out before the first of them is."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from rich.console import Console
+
+from eval.running import chains
+from eval.running.episodes import Selection
+from eval.settings import BankSettings, EvalSettings
+from planner.problem import problem_from_episode
+from planner.search import plan
+from tpsrl.errors import UserError, one_line
+from tpsrl.runtime import machine, pool, progress
+from tpsrl.sim.base import Simulator
+from tpsrl.world.episode import Episode
+
+_WORTH_A_PROCESS = 60  # episodes; a process takes seconds to start
+_NAMED = 3  # that an error names
+
+
+def checked(
+    selection: Selection, settings: EvalSettings | BankSettings, console: Console
+) -> Selection:
+    """The selection with the episodes of a file that can be run; says which cannot, and why.
+
+    Raises:
+        UserError: none can be run, or some cannot and `skip_invalid` is off; names them.
+    """
+    if settings.episodes is None:
+        return selection
+    invalid = {**selection.invalid, **_faults(selection, settings)}
+    valid = [episode for episode in selection.episodes if episode.id not in invalid]
+    if invalid:
+        lines = [one_line(f"  {name}: {reason}") for name, reason in invalid.items()]
+        console.print(
+            "\n".join([f"invalid episodes in {settings.episodes}:", *lines]),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if invalid and not (settings.skip_invalid and valid):
+        raise _refused(invalid, len(valid), settings)
+    return dataclasses.replace(selection, episodes=valid, invalid=invalid)
+
+
+def _refused(
+    invalid: Mapping[str, str], valid: int, settings: EvalSettings | BankSettings
+) -> UserError:
+    named = "; ".join(f"{name}: {reason}" for name, reason in list(invalid.items())[:_NAMED])
+    if len(invalid) > _NAMED:
+        named += f"; and {len(invalid) - _NAMED} more"
+    count = f"{len(invalid)} of {len(invalid) + valid} episodes are invalid ({named})"
+    advice = "; skip_invalid=true leaves them out" if valid else ""
+    return UserError(f"episodes: {settings.episodes}: {count}{advice}")
+
+
+def _faults(selection: Selection, settings: EvalSettings | BankSettings) -> dict[str, str]:
+    """What is wrong with episodes, by their ids."""
+    episodes = selection.episodes
+    if not episodes:
+        return {}
+    processes = settings.processes or machine.cores()
+    workers = max(1, min(processes, len(episodes) // _WORTH_A_PROCESS))
+    names = [f"episode {episode.id}" for episode in episodes]
+    work = pool.run(_Checker(settings), episodes, workers, names)
+    with progress.if_long("checking the episodes"), contextlib.closing(work) as done:
+        faults = dict(done)
+    return {episode.id: faults[number] for number, episode in enumerate(episodes) if faults[number]}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Checker:
+    """Builds in each worker the function that checks one episode."""
+
+    settings: EvalSettings | BankSettings
+
+    def __call__(self) -> Callable[[Episode], str]:
+        simulator = chains.make_simulator(self.settings)
+        return lambda episode: _fault(self.settings, simulator, episode)
+
+
+def _fault(settings: EvalSettings | BankSettings, simulator: Simulator, episode: Episode) -> str:
+    """What is wrong with an episode, "" for nothing."""
+    if not episode.targets:
+        return "targets: none is given, but an episode needs one to move"
+    rules = settings.rules()
+    try:
+        simulator.reset([0], [episode])
+        problem = problem_from_episode(
+            episode, simulator.state([0]), settings.protocol.predicates, rules.plan
+        )
+        plan(problem, carried_out_by=rules.carried_out_by)
+    except UserError as error:
+        return str(error).removeprefix(f"episode {episode.id}: ")
+    return ""
