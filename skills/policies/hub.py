@@ -199,13 +199,14 @@ def push(what: str, repository: Repository) -> list[str]:
     return skills
 
 
-def pull(repository: Repository, folder: Path, skill: str = "") -> list[Path]:
+def pull(repository: Repository, folder: Path, skill: str = "", replace: bool = True) -> list[Path]:
     """Gets shipped policies, all or that of one skill, with their cards; the files.
 
-    All are checked before the first is written.
+    All are checked before the first is written. With `replace` they take the place of others.
 
     Raises:
-        UserError: the repository has none, one is not valid, or the folder cannot be written.
+        UserError: the repository has none, one is not valid, the folder cannot be written, or has
+            another policy of a skill.
     """
     held = _held(repository)
     if not held:
@@ -216,6 +217,8 @@ def pull(repository: Repository, folder: Path, skill: str = "") -> list[Path]:
     found = {}
     for name in chosen:
         content, card = _fetched(repository, name, held[name])
+        if not replace:
+            _check_same(folder / pretrained.file_name(name), content)
         found[folder / pretrained.file_name(name)] = content
         found[folder / pretrained.card_name(name)] = markdown(card).encode()
     files.check_replaceable(folder, (path.name for path in found))
@@ -266,6 +269,15 @@ def _fetched(repository: Repository, skill: str, size: int) -> tuple[bytes, Card
         path = Path(folder) / name
         path.write_bytes(content)
         return content, shipped.check(path, skill, name, "repo")
+
+
+def _check_same(path: Path, content: bytes) -> None:
+    """Refuses to replace another file, which may be an export of one's own."""
+    if path.is_file() and path.read_bytes() != content:
+        raise UserError(
+            f"out: {path} is another file than that of the repository; choose another out, or "
+            "replace=true"
+        )
 
 
 def _write(path: Path, content: bytes, field: str) -> None:

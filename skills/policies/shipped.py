@@ -122,20 +122,24 @@ def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
     return dataclasses.replace(earlier, **facts)
 
 
-def write(policy: ShippedPolicy, folder: Path, teacher: bool = False) -> Path:
+def write(policy: ShippedPolicy, folder: Path, teacher: bool = False, replace: bool = True) -> Path:
     """Writes file and card into a folder, and returns the file's path.
 
     Args:
         policy: what to write
         folder: where
         teacher: under the names of the skill's teacher
+        replace: another policy that is there; False: refuse
 
     Raises:
-        UserError: it is too large, or the folder cannot be written; then nothing is.
+        UserError: it is too large, the folder cannot be written, or another policy is there; then
+            nothing is written.
     """
     name = policy.card.skill
     path, beside = folder / pretrained.file_name(name, teacher), pretrained.card_name(name, teacher)
     files.check_replaceable(folder, (path.name, beside))
+    if not replace:
+        check_same(path, name, policy.digest)
     # The file is not written without its card.
     page = markdown(Card.from_json(policy.card.to_json()))
     note = {**policy.note, _CARD: policy.card.to_json()}
@@ -147,6 +151,25 @@ def write(policy: ShippedPolicy, folder: Path, teacher: bool = False) -> Path:
         raise UserError(f"out: cannot write '{path}' ({error.strerror})") from None
     files.write_text(folder / beside, page)
     return path
+
+
+def check_same(path: Path, skill: str, digest: str) -> None:
+    """Refuses to replace a file of another policy, or of none; one of the same has another card.
+
+    Raises:
+        UserError: names the file, and how to replace it.
+    """
+    if not path.is_file():
+        return
+    try:
+        there = learned.load(skill, path).digest
+    except UserError:
+        there = "no policy of this version"
+    if there != digest:
+        raise UserError(
+            f"out: {path} holds another policy ({there}, this one is {digest}); choose another "
+            "out, or replace=true"
+        )
 
 
 def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> Card:

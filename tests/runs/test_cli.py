@@ -12,6 +12,7 @@ from eval.running import filming
 from tpsrl import cli, config
 from tpsrl.commands import video
 from tpsrl.errors import UserError
+from tpsrl.training import checks, loading
 from tpsrl.world.episode import load_episodes
 
 ROOT = Path(__file__).parents[2]
@@ -413,6 +414,27 @@ def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
     (tmp_path / folder / "config.yaml").write_text("skill_modules: /nowhere/mine.py\n")
     with pytest.raises(UserError, match="/nowhere/mine"):
         cli._with_user_code(words)
+
+
+def test_a_training_is_resumed_in_its_own_folder_only(tmp_path: Path) -> None:
+    folder, other = tmp_path / "there", tmp_path / "elsewhere"
+    with pytest.raises(UserError, match=rf"out: resume={folder} goes on in {folder}; leave out="):
+        loading.training({"resume": str(folder), "out": str(other)})
+    with pytest.raises(UserError, match="is not the folder of a training"):
+        loading.training({"resume": str(folder), "out": f"{other}/../there"})
+
+
+def test_folders_that_a_training_reads_are_kept_with_whole_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"skill": "pick", "demos": "demos/a, demos/b", "teacher": "teachers/pick"}
+    found = checks.checked(loading.training(given))
+    assert found.demos == f"{tmp_path}/demos/a,{tmp_path}/demos/b"
+    assert found.teacher == f"{tmp_path}/teachers/pick"
+    assert (
+        checks.checked(loading.training(given | {"teacher": "pretrained"})).teacher == "pretrained"
+    )
 
 
 @pytest.mark.parametrize("given", ["nonsense", "egl", "osmesa"])

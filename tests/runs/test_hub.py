@@ -46,6 +46,27 @@ def test_what_is_pushed_into_a_folder_can_be_pulled_and_acts(
     assert {path.name for path in (tmp_path / "one").iterdir()} == {"place.safetensors", "place.md"}
 
 
+def test_a_policy_of_ones_own_is_replaced_only_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repo, out = ship(tmp_path / "theirs", "pick"), tmp_path / "out"
+    agent = trained(tmp_path / "own", "pick", seed=2)
+    export = ["export", "pick", f"agent={agent}", f"out={out}"]
+    assert cli.main(export) == 0
+    own = (out / "pick.safetensors").read_bytes()
+    assert cli.main(export) == 0  # the same once more, with another card for example
+    assert call("pull", f"repo={repo}", f"out={out}") == 2
+    assert "choose another out, or replace=true" in capsys.readouterr().err
+    assert (out / "pick.safetensors").read_bytes() == own
+    assert call("pull", f"repo={repo}", f"out={out}", "replace=true") == 0
+    assert call("pull", f"repo={repo}", f"out={out}") == 0
+    theirs = (out / "pick.safetensors").read_bytes()
+    assert cli.main(export) == 2
+    assert "pick.safetensors holds another policy" in capsys.readouterr().err
+    assert (out / "pick.safetensors").read_bytes() == theirs
+    assert cli.main([*export, "replace=true"]) == 0
+
+
 def test_the_page_of_a_repository_tells_of_all_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,9 @@
 
 import io
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,41 @@ def test_the_curve_is_drawn_when_asked_to_unless_there_is_nothing_to_be_seen(
     curve.add(record(3, None) | held, now=True)
     curve.add(record(4), now=True)
     assert drawn == [3, 4]
+
+
+def test_what_stops_the_drawing_is_said_once_and_does_not_stop_the_training(
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr(curves, "draw", refuse)
+    curve = Curve(tmp_path, [])
+    for update in range(1, 4):
+        curve.add(record(update), now=True)
+    printed = capsys.readouterr().err
+    assert printed == f"{tmp_path / CURVE} is not drawn: RuntimeError: no font\n"
+
+
+@pytest.mark.slow
+def test_a_backend_of_a_notebook_that_is_not_installed_stops_no_picture(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys; from tpsrl.rl.run import curves; "
+        "row = {'steps': 1, 'success': 0.5, 'return': 1.0}; "
+        "curves.draw(pathlib.Path(sys.argv[1]), [row]); print(os.environ['MPLBACKEND'])"
+    )
+    backend = "module://a_notebook.backend"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / CURVE)],
+        env=os.environ | {"MPLBACKEND": backend},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, backend), done.stderr
+    assert (tmp_path / CURVE).is_file()
 
 
 def test_the_picture_has_success_and_return_of_training_and_validation(

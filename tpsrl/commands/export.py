@@ -61,6 +61,7 @@ class ExportSettings:
         minimum=0,
         maximum=10,
     )
+    replace: bool = config.option(False, "replace another policy in the output folder")
     as_teacher: bool = config.option(
         False, "write SKILL.teacher.safetensors, the policy that students learn from"
     )
@@ -147,7 +148,8 @@ def run(settings: ExportSettings) -> int:
     if settings.blind is not None:
         facts["blind"] = measured_blind(settings.blind, settings.skill, made.digest)
     card = dataclasses.replace(made.card, **facts)
-    path = shipped.write(dataclasses.replace(made, card=card), out, settings.as_teacher)
+    made = dataclasses.replace(made, card=card)
+    path = shipped.write(made, out, settings.as_teacher, settings.replace)
     size = path.stat().st_size / 1e6
     print(f"half precision changes a mean action by {card.difference:.2g} at most")
     print(f"wrote {path} ({size:.2f} MB) and {path.with_suffix('.md')}")

@@ -20,6 +20,7 @@ class HubPullSettings:
     repo: str = config.option("", "OWNER/NAME, or a folder")
     revision: str | None = config.option(None, "branch, tag or commit (default: main)")
     out: str = config.option("out/pretrained", "output folder")
+    replace: bool = config.option(False, "replace other policies in the output folder")
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )
@@ -39,7 +40,7 @@ def run(settings: HubPullSettings) -> int:
         registry.get(settings.skill)
     out = files.check_writable(settings.out)
     repository = hub.open_repository(settings.repo, settings.revision)
-    paths = hub.pull(repository, out, settings.skill)
+    paths = hub.pull(repository, out, settings.skill, settings.replace)
     print(f"from {repository.state}:")
     for path in paths:
         print(f"wrote {path}; `tpsrl eval {path.stem} agent={path}` acts by it")

@@ -33,7 +33,8 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
     return dataclasses.replace(
         settings,
         out=str(out),
-        teacher=settings.teacher or default_teacher(settings.preset),
+        demos=_whole_folders(settings.demos, "demos"),
+        teacher=_whole_teacher(settings.teacher) or default_teacher(settings.preset),
         start_states=_start_states(settings),
         starts=None,
         validation_starts=_validation_starts(settings),
@@ -78,6 +79,20 @@ def default_teacher(preset: TrainSettings) -> str | None:
     from skills.policies.pretrained import WORD
 
     return WORD if preset.ppo.teacher_coef > 0.0 else None
+
+
+def _whole_folders(text: str | None, field: str) -> str | None:
+    """Comma-separated folders with whole paths, so that a training can be resumed from anywhere."""
+    if text is None:
+        return None
+    folders = filter(None, (folder.strip() for folder in text.split(",")))
+    return ",".join(os.path.realpath(files.user_path(folder, field)) for folder in folders)
+
+
+def _whole_teacher(teacher: str | None) -> str | None:
+    from skills.policies.pretrained import WORD
+
+    return teacher if teacher == WORD else _whole_folders(teacher, "teacher")
 
 
 def _start_states(settings: TrainingSettings) -> str | None:

@@ -1,6 +1,7 @@
 """Settings of trainings from what was given, or from an earlier training."""
 
 import dataclasses
+import os
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,6 +61,11 @@ def training(
     if folder is None:
         return fine_tuning.begun(of_skill(schema, values), values)
     path = files.user_path(folder, "resume") / CONFIG
+    if "out" in values and not _same(values["out"], folder):
+        raise UserError(
+            f"out: resume={folder} goes on in {folder}; leave out={values['out']} out, or begin a "
+            f"new training there by init={folder}"
+        )
     if not path.is_file():
         raise UserError(f"resume: {folder} is not the folder of a training (no {CONFIG})")
     for name in ("init", "encoder"):
@@ -92,6 +98,12 @@ def resumed(values: Mapping[str, Any]) -> dict[str, Any]:
     if not (folder / LATEST).is_file() or (job and not _is_of(job, folder)):
         return rest
     return {"resume": out} | {key: value for key, value in rest.items() if key not in _ONCE}
+
+
+def _same(out: str, folder: str) -> bool:
+    """Whether two paths are of one folder."""
+    one, other = files.user_path(out), files.user_path(folder, "resume")
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_of(job: str, folder: Path) -> bool:

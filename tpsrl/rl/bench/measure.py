@@ -29,7 +29,7 @@ from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.learning.teaching import Teacher
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
-from tpsrl.runtime import files, machine
+from tpsrl.runtime import figures, files, machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -231,11 +231,9 @@ def ceiling_between(
 
 def draw(report: Json, path: Any, title: str) -> None:
     """A picture of a report: speed against bounds, speed over time, what environments wait for."""
-    from matplotlib.figure import Figure
-
     found = report["collectors"]
     names, places = list(found), np.arange(len(found))
-    figure = Figure(figsize=(12.0, 3.8), layout="constrained", dpi=110)
+    figure = figures.figure(figsize=(12.0, 3.8), layout="constrained", dpi=110)
     speed, course, waiting = figure.subplots(1, 3)
 
     means = [found[name]["samples_per_s"]["mean"] for name in names]

@@ -1,6 +1,7 @@
 """The picture of how a training goes."""
 
 import math
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tpsrl.errors import one_line
 from tpsrl.rl.envs.vec_env import Json
-from tpsrl.runtime import files
+from tpsrl.runtime import figures, files
 
 CURVE = "curve.png"
 _EVERY_S = 60.0
@@ -29,6 +31,7 @@ class Curve:
         self._folder, self._drawn = folder, -math.inf
         self._points: list[Json] = []  # of every so manieth record, and of those with a validation
         self._every, self._rows = 1, 0
+        self._failed = False
         for row in rows:
             self._keep(row)
 
@@ -37,8 +40,18 @@ class Curve:
         self._keep(row)
         is_time = time.monotonic() - self._drawn > _EVERY_S
         if (now or is_time) and any(_shows(point) for point in self._points):
-            draw(self._folder / CURVE, self._points, self._folder.name)
+            self._draw()
             self._drawn = time.monotonic()
+
+    def _draw(self) -> None:
+        """Draws all points; what stops the drawing is said once, and does not stop the training."""
+        try:
+            draw(self._folder / CURVE, self._points, self._folder.name)
+        except Exception as error:
+            if not self._failed:
+                reason = one_line(f"{type(error).__name__}: {error}")
+                print(f"{self._folder / CURVE} is not drawn: {reason}", file=sys.stderr, flush=True)
+            self._failed = True
 
     def _keep(self, row: Json) -> None:
         """The point of a record; when there are too many, every second one goes."""
@@ -59,10 +72,9 @@ def draw(path: Path, points: Sequence[Json], title: str = "") -> None:
         points: of the records of a training
         title: above it
     """
-    from matplotlib.figure import Figure
+    figure = figures.figure(figsize=(7.0, 6.0), layout="constrained", dpi=120)
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
-    figure = Figure(figsize=(7.0, 6.0), layout="constrained", dpi=120)
     success, returns = figure.subplots(2, 1, sharex=True)
     _plot(success, points, "success")
     _plot(returns, points, "return")
