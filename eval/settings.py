@@ -174,6 +174,9 @@ class SkillSettings(SkillsSettings):
     """The settings of an evaluation of one skill by itself."""
 
     skill: str = config.option("", "name of the skill")
+    episode: str | None = config.option(
+        None, "run only this episode, by its id or number (of a mixture: of its first 20)"
+    )
     blind: str | None = config.option(
         None,
         "comma-separated sensors (depth, laser) replaced by those of another run, to test "

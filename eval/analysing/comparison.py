@@ -1,11 +1,13 @@
 """Evaluations of several agents on the same episodes, side by side."""
 
+import collections
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET
 
-from eval.analysing import paired
+from eval.analysing import paired, skill_results
 from eval.analysing.intervals import wilson
 from eval.analysing.report import first_causes, stage_rates
 from eval.analysing.results import EpisodeResult
@@ -16,17 +18,25 @@ from eval.analysing.schema import (
     Comparison,
     DifferingEpisode,
     Report,
+    SkillReport,
 )
+from eval.analysing.skill_results import SkillResult
 from tpsrl.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evaluated:
-    """An evaluation of a scenario: its folder as it was given, report.json and episodes.jsonl."""
+    """An evaluation: its folder as it was given, report.json and episodes.jsonl."""
 
     folder: str
-    report: Report
-    results: Sequence[EpisodeResult]
+    report: Report | SkillReport
+    results: Sequence[Any]
+
+    @property
+    def subject(self) -> str:
+        """The scenario or skill that was evaluated."""
+        of_skill = isinstance(self.report, SkillReport)
+        return (self.report.skill if of_skill else self.report.scenario) or ""
 
 
 def compare(evaluations: Sequence[Evaluated]) -> Comparison:
@@ -37,12 +47,12 @@ def compare(evaluations: Sequence[Evaluated]) -> Comparison:
     their own reports. `differences` are of each agent to the first.
 
     Raises:
-        UserError: they are not of one scenario and the same episodes.
+        UserError: they are not of one scenario or skill and the same episodes.
     """
     first = evaluations[0]
     for other in evaluations[1:]:
         _check_alike(first, other)
-    by_id = [{result.id: result for result in e.results} for e in evaluations]
+    by_id = [_by_id(e.results) for e in evaluations]
     common = [name for name in by_id[0] if all(name in results for results in by_id)]
     if not common:
         both = f"{first.folder} and {evaluations[1].folder}"
@@ -53,7 +63,8 @@ def compare(evaluations: Sequence[Evaluated]) -> Comparison:
     names = short_names([e.folder for e in evaluations])
     whole = all(e.report.num_episodes == len(common) for e in evaluations)
     return Comparison(
-        scenario=first.report.scenario or "",
+        scenario=first.report.scenario,
+        skill=first.report.skill,
         title=first.report.title,
         split=first.report.split,
         seed=first.report.seed,
@@ -68,6 +79,17 @@ def compare(evaluations: Sequence[Evaluated]) -> Comparison:
     )
 
 
+def _by_id(results: Sequence[Any]) -> dict[str, Any]:
+    """Results by id; start states that were recorded in one episode are numbered."""
+    found: dict[str, Any] = {}
+    counts = collections.Counter[str]()
+    for result in results:
+        counts[result.id] += 1
+        count = counts[result.id]
+        found[result.id if count == 1 else f"{result.id} ({count})"] = result
+    return found
+
+
 def short_names(folders: Sequence[str]) -> list[str]:
     """The last parts of paths, as many as tell them apart."""
     parts = [[part for part in folder.split("/") if part not in ("", ".")] for folder in folders]
@@ -80,10 +102,10 @@ def short_names(folders: Sequence[str]) -> list[str]:
 
 def _check_alike(first: Evaluated, other: Evaluated) -> None:
     one, two = first.report, other.report
-    if one.scenario != two.scenario:
+    if (type(one), first.subject) != (type(two), other.subject):
         raise UserError(
-            f"report: {first.folder} is of {one.scenario}, {other.folder} of"
-            f" {two.scenario}; agents are compared on one scenario"
+            f"report: {first.folder} is of {first.subject}, {other.folder} of"
+            f" {other.subject}; agents are compared on one scenario or skill"
         )
     if one.num_episodes == two.num_episodes and one.dataset != two.dataset:
         raise UserError(
@@ -95,22 +117,27 @@ def _check_alike(first: Evaluated, other: Evaluated) -> None:
 def _check_same_episodes(
     first: Evaluated,
     other: Evaluated,
-    ones: dict[str, EpisodeResult],
-    twos: dict[str, EpisodeResult],
+    ones: dict[str, Any],
+    twos: dict[str, Any],
     common: Sequence[str],
 ) -> None:
     """A digest tells of all episodes together; of fewer of them, each record has to."""
     for name in common:
         one, two = ones[name], twos[name]
-        if (one.layout, one.goals) != (two.layout, two.goals):
+        if (one.layout, _goals(one)) != (two.layout, _goals(two)):
             raise UserError(
                 f"report: {first.folder} and {other.folder} are of different episodes;"
                 f" '{name}' is another one in each"
             )
 
 
-def _agent(name: str, evaluation: Evaluated, results: Sequence[EpisodeResult]) -> ComparedAgent:
+def _goals(result: EpisodeResult | SkillResult) -> int:
+    return result.goals if isinstance(result, EpisodeResult) else 0
+
+
+def _agent(name: str, evaluation: Evaluated, results: Sequence[Any]) -> ComparedAgent:
     report = evaluation.report
+    own = _of_skill(results) if isinstance(report, SkillReport) else _of_scenario(report, results)
     return ComparedAgent(
         name=name,
         folder=evaluation.folder,
@@ -118,20 +145,31 @@ def _agent(name: str, evaluation: Evaluated, results: Sequence[EpisodeResult]) -
         learned=report.learned,
         protocol=report.protocol,
         protocol_changes=report.protocol_changes,
-        replan=report.replan,
         version=report.version,
         versions=report.versions,
-        settings_command=report.settings_command,
-        handoff_matrix=None if report.handoff_matrix is UNSET else report.handoff_matrix,
         num_episodes=report.num_episodes,
         success=wilson(sum(result.success for result in results), len(results)),
-        stages=stage_rates(results),
         first_causes=first_causes(results),
+        **own,
     )
 
 
+def _of_scenario(report: Report, results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    return {
+        "replan": report.replan,
+        "settings_command": report.settings_command,
+        "handoff_matrix": None if report.handoff_matrix is UNSET else report.handoff_matrix,
+        "stages": stage_rates(results),
+    }
+
+
+def _of_skill(results: Sequence[SkillResult]) -> dict[str, Any]:
+    parts = skill_results.parts(results)
+    return {"settings_command": None, "handoff_matrix": None, "parts": parts}
+
+
 def _differences(
-    names: Sequence[str], matched: Sequence[Sequence[EpisodeResult]]
+    names: Sequence[str], matched: Sequence[Sequence[EpisodeResult | SkillResult]]
 ) -> list[AgentDifference]:
     successes = [[result.success for result in results] for results in matched]
     rows = []
@@ -153,7 +191,7 @@ def _differences(
 
 
 def _differing(
-    common: Sequence[str], matched: Sequence[Sequence[EpisodeResult]]
+    common: Sequence[str], matched: Sequence[Sequence[EpisodeResult | SkillResult]]
 ) -> list[DifferingEpisode]:
     return [
         DifferingEpisode(name, [_outcome(result) for result in results])
@@ -162,12 +200,13 @@ def _differing(
     ]
 
 
-def _outcome(result: EpisodeResult) -> ComparedOutcome:
+def _outcome(result: EpisodeResult | SkillResult) -> ComparedOutcome:
+    of_chain = result if isinstance(result, EpisodeResult) else None
     return ComparedOutcome(
         success=result.success,
         steps=result.steps,
         first_cause=result.first_cause,
-        cause_text=result.cause_text,
-        set_up_by=result.set_up_by,
+        cause_text=of_chain and of_chain.cause_text,
+        set_up_by=of_chain and of_chain.set_up_by,
         video=result.video,
     )

@@ -452,14 +452,15 @@ class ComparedAgent(Struct, frozen=True, kw_only=True):
     learned: ByName[ReportedPolicy]
     protocol: Text
     protocol_changes: ByName[Any]
-    replan: bool
+    replan: bool | UnsetType = UNSET
     version: Text
     versions: ByName[Text] | UnsetType = UNSET
     settings_command: Text | None
     handoff_matrix: Items[MatrixRow] | None
     num_episodes: Count
     success: Rate
-    stages: Items[StageRow]
+    stages: Items[StageRow] | UnsetType = UNSET
+    parts: Items[SkillPart] | UnsetType = UNSET
     first_causes: Items[CauseRow]
     link: FolderPath | UnsetType = UNSET
 
@@ -499,10 +500,11 @@ class DifferingEpisode(Struct, frozen=True):
     outcomes: Items[ComparedOutcome]
 
 
-class Comparison(Struct, frozen=True):
-    """The report of several agents on the same episodes."""
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The report of several agents on the same episodes of a scenario, or of a skill."""
 
-    scenario: Text
+    scenario: Text | UnsetType = UNSET
+    skill: Text | UnsetType = UNSET
     title: Text
     split: Text
     seed: Count

@@ -1,9 +1,13 @@
 """What an evaluation keeps of a skill that was run by itself."""
 
 import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from eval.analysing.bounds import Fraction, Number
+from eval.analysing.schema import SkillPart
 from planner.execution.trace import Cause, plain
 from skills.core.conditions import Margin
 from tpsrl.runtime.records import Count, FilePath, Text
@@ -51,6 +55,18 @@ def cause_of(skill: str, parts: dict[str, Margin], ended_by: str, steps: int) ->
     """The first part of success that was missing, with why the run ended."""
     name, margin = lacking(parts)
     return Cause(0, skill, skill, name, margin.margin, margin.unit, ended_by, steps)
+
+
+def parts(results: Sequence[SkillResult]) -> list[SkillPart]:
+    """For each part of success: in how many runs it held at the end, and what the others lacked."""
+    rows = []
+    for name in dict.fromkeys(name for result in results for name in result.parts):
+        margins = [result.parts[name] for result in results if name in result.parts]
+        missing = [margin.margin for margin in margins if not margin.holds]
+        finite = [margin for margin in missing if math.isfinite(margin)]
+        held, missed = len(margins) - len(missing), statistics.median(finite) if finite else None
+        rows.append(SkillPart(name, margins[0].unit, held, len(margins), missed))
+    return rows
 
 
 def lacking(parts: dict[str, Margin]) -> tuple[str, Margin]:

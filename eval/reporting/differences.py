@@ -7,6 +7,7 @@ from eval.analysing.schema import (
     ComparedAgent,
     Comparison,
     MatrixRow,
+    SkillPart,
     StageRow,
 )
 from eval.reporting import words
@@ -61,9 +62,16 @@ def judged_by(agent: ComparedAgent) -> str:
 
 def stages(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[StageRow | None]]]:
     """By stage of the plan the row of each agent, None where its plan does not have it."""
-    known = [{(s.index, s.name): s for s in agent.stages} for agent in agents]
+    known = [{(s.index, s.name): s for s in agent.stages or ()} for agent in agents]
     keys: set[tuple[int, str]] = set().union(*known)
     return [(words.numbered(*key), [rows.get(key) for rows in known]) for key in sorted(keys)]
+
+
+def parts(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[SkillPart | None]]]:
+    """By part of a skill's success the row of each agent, None where it has none."""
+    known = [{part.name: part for part in agent.parts or ()} for agent in agents]
+    names = dict.fromkeys(name for rows in known for name in rows)
+    return [(name, [rows.get(name) for rows in known]) for name in names]
 
 
 def taxes(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[MatrixRow | None]]]:

@@ -88,6 +88,7 @@ def comparison(report: Comparison) -> str:
         report=report,
         warnings=differences.warnings(report),
         stages=differences.stages(report.agents),
+        parts=differences.parts(report.agents),
         taxes=differences.taxes(report.agents),
         causes=differences.causes(report.agents),
     )

@@ -65,6 +65,7 @@ def evaluate(
         RunError: a worker failed or died, or a file that was read was replaced meanwhile.
     """
     console = console or Console()
+    runs.check_videos(settings.videos)
     out = runs.output_folder(settings.out or f"out/{settings.scenario.name}")
     with Journal(out, console, keep_journal) as journal:
         agents.Policies.of(settings)

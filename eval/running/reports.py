@@ -80,13 +80,13 @@ def _rebuilt(path: Path, report: AnyReport) -> _Rebuilt:
 
 
 def compare(folders: Sequence[str], out: str, console: Console | None = None) -> Comparison:
-    """Compares evaluations of one scenario, writes and prints the comparison, and returns it.
+    """Compares evaluations of one scenario or skill: writes, prints and returns the comparison.
 
     Each of its `agents` has also a `link`, the way from the output folder to its own.
 
     Raises:
-        UserError: a folder is none of a scenario's evaluation, they are not of the same episodes,
-            or the output folder cannot be written.
+        UserError: a folder is none of a scenario's or skill's evaluation, they are not of the same
+            episodes, or the output folder cannot be written.
     """
     console, target = console or Console(), files.check_writable(out)
     files.check_replaceable(target, ["report.html", "report.json"])
@@ -160,9 +160,12 @@ def _show(console: Console, report: AnyReport) -> None:
 def _read(folder: str) -> Evaluated:
     path = files.user_path(folder, "report")
     report = read_report(path)
-    if not isinstance(report, Report):
-        raise UserError(f"report: {folder} is not of one scenario; only agents on one compare")
-    return Evaluated(os.path.normpath(folder), report, _read_results(path, EpisodeResult))
+    where = os.path.normpath(folder)
+    if isinstance(report, Report):
+        return Evaluated(where, report, _read_results(path, EpisodeResult))
+    if isinstance(report, SkillReport):
+        return Evaluated(where, report, _read_results(path, SkillResult))
+    raise UserError(f"report: {folder} is not of one scenario or skill; only agents on one compare")
 
 
 def read_report(folder: Path) -> AnyReport:

@@ -132,6 +132,18 @@ def _good(work: JobSet[T], done: Mapping[int, Outcome[T]]) -> str:
     return f"{sum(work.good(outcome.result) for outcome in done.values())} succeeded"
 
 
+def check_videos(videos: int) -> None:
+    """Looks for the video encoder before anything runs, where episodes are to be filmed.
+
+    Raises:
+        UserError: there is none.
+    """
+    if videos:
+        from tpsrl.render.video import encoder
+
+        encoder()
+
+
 def output_folder(out: str) -> Path:
     """The folder of an evaluation's files, which can be written into it when all is done.
 

@@ -3,8 +3,8 @@
 import dataclasses
 import hashlib
 import json
-import math
 import operator
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ from pathlib import Path
 from msgspec import structs
 from rich.console import Console
 
-from eval.analysing import extras, report
+from eval.analysing import extras, report, skill_results
 from eval.analysing.intervals import wilson
-from eval.analysing.schema import MeanInterval, SkillPart, SkillRan, SkillReport
+from eval.analysing.schema import MeanInterval, SkillRan, SkillReport
 from eval.analysing.skill_results import SkillResult
 from eval.handoffs.statistics import bootstrap
 from eval.reporting import pages, table
@@ -29,7 +29,7 @@ from skills.starts.mixture import is_mixture
 from skills.starts.recorded import load_starts
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
-from tpsrl.errors import UserError, renamed
+from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.runtime import machine, pool, records
 
 
@@ -50,6 +50,7 @@ def evaluate_skill(
         RunError: a worker failed or died, or a file that was read was replaced meanwhile.
     """
     console = console or Console()
+    runs.check_videos(settings.videos)
     out = runs.output_folder(settings.out or f"out/{settings.skill}")
     with Journal(out, console, keep_journal) as journal:
         given, name = settings.skills.given(), f"skills.{settings.skill}"
@@ -119,9 +120,16 @@ def obtain(settings: SkillSettings) -> list[Start]:
     """The first start states: of a file or bank (default: all), or of the skill's own distribution.
 
     Raises:
-        UserError: file or bank are not readable or hold too few; or the skill has no distribution.
+        UserError: file or bank are not readable or hold too few; or the skill has no distribution;
+            or there is no such episode, or more than the one are asked for.
     """
     count = settings.num_episodes
+    if settings.episode is not None:
+        if count not in (None, 1):
+            raise UserError(
+                f"num_episodes: episode={settings.episode} is one episode, {count} requested"
+            )
+        return [_chosen(settings, settings.episode)]
     if is_mixture(settings.starts):
         return _source(settings).first(count, settings.processes or None)
     if settings.starts is None:
@@ -135,6 +143,26 @@ def obtain(settings: SkillSettings) -> list[Start]:
             f"starts: {settings.starts} holds {len(found)} start states, {wanted} requested"
         )
     return found[:count]
+
+
+def _chosen(settings: SkillSettings, one: str) -> Start:
+    """The start state of an id or number."""
+    if settings.starts is not None:
+        every = dataclasses.replace(settings, episode=None, num_episodes=None)
+        for number, start in enumerate(known := obtain(every)):
+            if one in (start.episode.id, str(number)):
+                return start
+        raise unknown("episode", one, [start.episode.id for start in known])
+    numbered = re.fullmatch(rf"(?:{re.escape(settings.skill)}_)?([0-9]{{1,6}})(?:_of_.*)?", one)
+    if numbered is None:
+        raise UserError(
+            f"episode: '{one}' is none of {settings.skill}; give its number, such as 0, or its id"
+        )
+    where = (settings.split, settings.seed, settings.num_objects)
+    (start,) = start_episodes(settings.skill, [int(numbered[1])], *where, 1)
+    if not one.isdigit() and start.episode.id != one:
+        raise unknown("episode", one, [start.episode.id])
+    return start
 
 
 def digest(starts: Sequence[Start]) -> str:
@@ -188,7 +216,7 @@ def summarise(header: SkillRan, results: Sequence[SkillResult]) -> SkillReport:
         num_episodes=len(results),
         success=wilson(sum(r.success for r in results), len(results)),
         ends={name: ends.count(name) for name in sorted(set(ends))},
-        parts=parts(results),
+        parts=skill_results.parts(results),
         first_causes=report.first_causes(results),
         steps=report.spread([r.steps for r in results]),
         force=report.forces(results),
@@ -220,18 +248,6 @@ def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, MeanInterva
         for name, i in found.items()
         if i.low is not None and i.high is not None
     }
-
-
-def parts(results: Sequence[SkillResult]) -> list[SkillPart]:
-    """For each part of success: in how many runs it held at the end, and what the others lacked."""
-    rows = []
-    for name in dict.fromkeys(name for result in results for name in result.parts):
-        margins = [result.parts[name] for result in results if name in result.parts]
-        lacking = [margin.margin for margin in margins if not margin.holds]
-        finite = [margin for margin in lacking if math.isfinite(margin)]
-        held, missed = len(margins) - len(lacking), statistics.median(finite) if finite else None
-        rows.append(SkillPart(name, margins[0].unit, held, len(margins), missed))
-    return rows
 
 
 def _header(settings: SkillSettings, starts: Sequence[Start]) -> SkillRan:

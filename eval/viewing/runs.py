@@ -122,8 +122,7 @@ class _SkillJob:
 
 
 def _of_skill(settings: SkillView) -> list[_SkillJob]:
-    wanted = dataclasses.replace(settings, num_episodes=settings.episode + 1)
-    start = obtain(wanted)[settings.episode]
+    (start,) = obtain(dataclasses.replace(settings, num_episodes=None))
     job = SkillJob(start, None)
     jobs = []
     for agent in [settings.agent or agents.default(settings.skill), *_names(settings.compare)]:

@@ -23,8 +23,6 @@ class ScenarioView(EvalSettings):
 class SkillView(SkillSettings):
     """The settings of a view of a skill that runs alone."""
 
-    episode: int = config.option(
-        0, "number of the start state to show", minimum=0, maximum=config.MOST_EPISODES - 1
-    )
+    episode: str | None = config.option("0", "episode to show, by its id or number")
     compare: str = config.option("", _COMPARE)
     port: int = config.option(8080, _PORT, minimum=1, maximum=_MOST_PORT)

@@ -114,7 +114,7 @@ def test_an_evaluations_folder_is_viewed_with_its_settings(
     assert command.load is not None
     settings = command.load({"episode": "4", "port": "9000"})
     assert (settings.skill, settings.num_objects, settings.agent) == ("pick", 3, "scripted")
-    assert (settings.episode, settings.port, settings.num_episodes) == (4, 9000, None)
+    assert (settings.episode, settings.port, settings.num_episodes) == ("4", 9000, None)
     again = view.choose(str(scenario_folder))
     assert again.load is not None
     loaded = again.load({"episode": "3"})

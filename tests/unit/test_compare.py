@@ -272,7 +272,7 @@ def test_names_are_the_last_parts_of_paths_that_tell_them_apart() -> None:
         (["a", "out=b"], "out: a single report is written where it was; leave it out"),
         (["a", "a/"], "report: a is repeated"),
         (["a", "b", "out=b"], "out: b is one of the evaluations; take another folder"),
-        (["a", "skill"], "report: skill is not of one scenario; only agents on one compare"),
+        (["a", "skill"], "report: skill/episodes.jsonl: cannot be read"),
         (["torn"], "report: torn/report.json: "),
         (["other"], "report: other/report.json: it is not the report of an evaluation"),
         (["cut"], "report: cut/episodes.jsonl, line 6: "),

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from eval.analysing.bounds import decode, encode
 from eval.analysing.schema import SkillPart, SkillRan
-from eval.analysing.skill_results import SkillResult
+from eval.analysing.skill_results import SkillResult, parts
 from eval.reporting import words
 from eval.running import agents, reports
-from eval.running.skill_evaluator import evaluate_skill, parts, path_intervals, summarise
+from eval.running.skill_evaluator import evaluate_skill, obtain, path_intervals, summarise
 from eval.running.skill_runs import SkillJob, environment, run_job
 from eval.settings import SkillSettings
 from skills.core.conditions import Margin
@@ -150,6 +150,66 @@ def test_means_of_drives_have_intervals_where_drives_differ():
     assert words.driving(report) == ("SPL", "0.50", "")  # of an older report
     told = words.driving(structs.replace(report, path_intervals=found))
     assert told is not None and told[:2] == ("SPL", "0.50") and told[2].count(" to ") == 1
+
+
+@pytest.mark.slow
+def test_one_start_is_run_again_by_its_number_or_id(tmp_path: Path) -> None:
+    file, out = tmp_path / "starts.npz", f"out={tmp_path / 'out'}"
+    save_starts(file, [recorded(i) for i in range(3)])
+    one = recorded(2).episode.id
+    for given in ("episode=2", f"episode={one}"):
+        chosen = settings("pick", f"starts={file}", out, "processes=1", "videos=1", given)
+        report = evaluate_skill(chosen, Console(quiet=True), Fake)
+        (line,) = (tmp_path / "out" / "episodes.jsonl").read_text().splitlines()
+        assert (report.num_episodes, json.loads(line)["id"]) == (1, one)
+    for given, message in (
+        (["episode=9"], "episode: unknown value '9'"),
+        (["episode=1", "num_episodes=2"], "is one episode, 2 requested"),
+    ):
+        with pytest.raises(UserError, match=message):
+            obtain(settings("pick", f"starts={file}", *given))
+
+
+def test_a_start_of_the_skills_own_is_chosen_by_its_number_or_id() -> None:
+    (first,) = obtain(settings("pick", "episode=1", "num_objects=4"))
+    (again,) = obtain(settings("pick", f"episode={first.episode.id}", "num_objects=4"))
+    assert first.episode == again.episode and first.episode.id.startswith("pick_000001_of_")
+    with pytest.raises(UserError, match="episode: 'none' is none of pick; give its number"):
+        obtain(settings("pick", "episode=none"))
+
+
+@pytest.mark.slow
+def test_agents_are_compared_on_a_skill_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "starts.npz"
+    save_starts(file, [recorded(i) for i in range(3)])
+    folders = []
+    for number in range(2):
+        folders.append(str(tmp_path / f"agent{number}"))
+        chosen = settings("pick", f"starts={file}", f"out={folders[-1]}", "processes=1")
+        evaluate_skill(chosen, Console(quiet=True), Fake)
+    console = Console(record=True, width=120)
+    report = reports.compare(folders, str(tmp_path / "out"), console)
+    assert (report.skill, report.num_episodes, report.episodes) == ("pick", 3, [])
+    assert [part.held for part in report.agents[0].parts] == [
+        part.held for part in report.agents[1].parts
+    ]
+    html = (tmp_path / "out" / "report.html").read_text()
+    assert "Parts of success side by side" in html and "Stages side by side" not in html
+    before = (tmp_path / "out" / "report.json").read_bytes()
+    reports.rebuild(str(tmp_path / "out"), Console(quiet=True))
+    assert (tmp_path / "out" / "report.html").read_text() == html
+    assert (tmp_path / "out" / "report.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_encoder_is_looked_for_before_the_first_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+    chosen = settings("pick", f"out={tmp_path}/out", "videos=1")
+    with pytest.raises(UserError, match=r"^videos: .*IMAGEIO_FFMPEG_EXE"):
+        evaluate_skill(chosen, Console(quiet=True), Fake)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -126,7 +126,9 @@ def _try_numba() -> str:
 def _try_ffmpeg() -> str:
     import imageio_ffmpeg
 
-    program = imageio_ffmpeg.get_ffmpeg_exe()
+    from tpsrl.render.video import encoder
+
+    program = encoder()
     command = [program, "-hide_banner", "-encoders"]
     encoders = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "libx264" not in encoders:

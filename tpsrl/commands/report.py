@@ -12,9 +12,9 @@ DESCRIPTION = """With one folder of an evaluation, regenerates report.html from 
 episodes.jsonl and prints its table; also for folders of `tpsrl eval all` and `tpsrl eval skills`.
 
 With several folders, compares the agents: success with paired differences to the first, stages,
-handoff taxes, first causes, and the episodes in which they differ. The folders must be evaluations
-of one scenario; only episodes common to all count. Writes report.html and report.json into
-`out`."""
+handoff taxes or parts of a skill's success, first causes, and the episodes in which they differ.
+The folders must be evaluations of one scenario, or of one skill by itself; only episodes common to
+all count. Writes report.html and report.json into `out`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

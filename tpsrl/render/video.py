@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -167,6 +168,26 @@ def _line(text: str, size: int, room: int) -> Image.Image:
     mask = Image.new("L", (math.ceil(font.getlength(text)), 2 * size))
     ImageDraw.Draw(mask).text((0, 0), text, 255, font)
     return mask
+
+
+def encoder() -> str:
+    """The path of ffmpeg, which encodes videos.
+
+    Raises:
+        UserError: it is not there.
+    """
+    import imageio_ffmpeg
+
+    try:
+        program: str = imageio_ffmpeg.get_ffmpeg_exe()
+    except (OSError, RuntimeError):
+        raise UserError(
+            "videos: there is no video encoder (ffmpeg); reinstall imageio-ffmpeg, set "
+            "IMAGEIO_FFMPEG_EXE to a program that is there, or use videos=0"
+        ) from None
+    if shutil.which(program) is None:  # a variable may name what is not there
+        raise UserError(f"videos: the encoder '{program}' cannot be run; set IMAGEIO_FFMPEG_EXE")
+    return program
 
 
 class VideoWriter:
