@@ -9,11 +9,13 @@ setting is given by a dictionary, whose `name` chooses a preset, or by its dotte
 None leaves a setting at its default. Everything is checked before anything runs, and what is not
 valid raises the `tpsrl.errors.UserError` that the command line would print. What stops a call
 early, SIGTERM or the death of a worker, raises a `tpsrl.errors.RunError`. The same call resumes it;
-a training is resumed by `resume`.
+a training is resumed by `resume`. The process is left as it was: torch's threads, global random
+generators and environment variables.
 """
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +27,7 @@ from skills import user_code
 from tpsrl import config
 from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import files, processes, surroundings
+from tpsrl.runtime.undisturbed import undisturbed
 from tpsrl.training import cloning, demos, loading
 
 _REPEAT = "repeat the call to resume"
@@ -176,12 +179,12 @@ def _call(
     """Prepares the process for a call, and gives its settings by dotted key."""
     if target is not None and not isinstance(target, str):
         raise UserError(f"{name}: {target!r} is not the name of a skill or scenario")
+    complain, variables = sys.unraisablehook, dict(os.environ)
     surroundings.let_threads_sleep()
-    surroundings.forget_odd_sizes()
-    complain = sys.unraisablehook
     try:
-        values = config.flatten(settings)
-        with processes.ending_in_order():
+        with undisturbed(variables), processes.ending_in_order():
+            surroundings.forget_odd_sizes()
+            values = config.flatten(settings)
             yield values | user_code.register(values, target or "")
     except UserError as error:
         raise UserError(one_line(str(error))) from None

@@ -1,6 +1,8 @@
 import importlib.util
 import inspect
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tpsrl
 from tpsrl import api, config
@@ -159,6 +162,44 @@ def test_an_evaluation_returns_its_report(tmp_path: Path) -> None:
     )
     assert report == json.loads((tmp_path / "report.json").read_text())
     assert (report["skill"], report["num_episodes"]) == ("pick", 1)
+
+
+def state() -> dict[str, Any]:
+    """What of a process other code depends on."""
+    return {
+        "threads": torch.get_num_threads(),
+        "python": random.getstate(),
+        "numpy": str(np.random.get_state()),
+        "torch": torch.get_rng_state().tolist(),
+        "environment": dict(os.environ),
+    }
+
+
+def test_a_call_leaves_the_process_as_it_was_after_errors_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        before = state()
+        tpsrl.train("navigate", out=tmp_path / "navigate", threads=1, **TINY)
+        few = {"num_episodes": 1, "num_objects": 12, "processes": 1, "out": tmp_path / "out"}
+        tpsrl.evaluate("navigate", agent=tmp_path / "navigate", **few)
+        assert state() == before
+        with pytest.raises(UserError, match="unknown key 'sede'"):
+            tpsrl.evaluate("pick", sede=1)
+        with pytest.raises(ZeroDivisionError), api._call("evaluate", "pick", {}):
+            torch.set_num_threads(1)
+            torch.manual_seed(1)
+            np.random.seed(1)
+            random.seed(1)
+            os.environ["OMP_NUM_THREADS"] = "7"
+            raise ZeroDivisionError
+        assert state() == before
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_film_returns_its_video(tmp_path: Path) -> None:
