@@ -132,4 +132,4 @@ class AgentPreset:
 
     def changes(self) -> dict[str, Any]:
         """The entries that differ from the preset of this name."""
-        return config.changes(self, config.load_preset("agent", self.name, AgentPreset))
+        return config.preset_changes("agent", self, "scripted")

@@ -110,5 +110,5 @@ class Protocol:
         return config.flat(self)
 
     def changes(self) -> dict[str, object]:
-        """The entries, by dotted key, that differ from the preset of this name."""
-        return config.changes(self, config.load_preset("protocol", self.name, Protocol))
+        """The entries, by dotted key, that differ from the preset of this name, or from habitat."""
+        return config.preset_changes("protocol", self, "habitat")

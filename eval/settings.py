@@ -23,6 +23,7 @@ class RunSettings:
         "habitat",
         "evaluation protocol; protocol.KEY=... overrides an entry",
         minimum=0,
+        files=True,
     )
     engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
@@ -111,6 +112,7 @@ class AllSettings(_CarriesOutPlans, RunSettings):
         "scripted",
         f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
         minimum=0,
+        files=True,
     )
     replan: bool = config.option(False, "replan from the observed state after a failure")
     after_timeout: bool = config.option(
@@ -202,6 +204,7 @@ class BankSettings(_CarriesOutPlans):
         "habitat",
         "evaluation protocol; protocol.KEY=... overrides an entry",
         minimum=0,
+        files=True,
     )
     engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
@@ -229,6 +232,7 @@ class BankSettings(_CarriesOutPlans):
         "scripted",
         f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
         minimum=0,
+        files=True,
     )
     skills: Any = config.table(
         tables.paths_table,

@@ -33,6 +33,8 @@ def register(values: Mapping[str, Any], skill: str) -> dict[str, Any]:
         named = values.get(key)
         if named is None and values.get("resume"):
             named = config.entry_of(_resumed(values, skill) / "config.yaml", key)
+        if named is None and values.get(config.CONFIG):
+            named = config.entry_of(files.user_path(values[config.CONFIG], config.CONFIG), key)
         if named:
             whole[key] = importlib.import_module(registry).load_modules(str(named))
     return {key: path for key, path in whole.items() if key in values}

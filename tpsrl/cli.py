@@ -15,7 +15,7 @@ from typing import Any
 
 import tpsrl
 from tpsrl.commands import Command
-from tpsrl.errors import RunError, UserError, one_line, unknown
+from tpsrl.errors import RunError, UnknownKeyError, UserError, one_line, unknown
 from tpsrl.runtime import machine, processes, shadowing, surroundings, temporaries
 
 # Name: (module, what it takes, what it does in one line).
@@ -255,7 +255,7 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
 def _with_user_code(arguments: list[str]) -> list[str]:
     """Arguments in which files of the user's own code, registered now, have whole paths."""
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
-    if not given.keys() & {"skill_modules", "encoder_modules", "resume"}:
+    if not given.keys() & {"skill_modules", "encoder_modules", "resume", "config"}:
         return arguments
     from skills import user_code
 
@@ -279,7 +279,36 @@ def _load(name: str, command: Command, arguments: list[str]) -> Any:
     for key in values.keys() & set(command.ignored):
         raise UserError(f"{key}: has no effect on `tpsrl {name}`; leave it out")
     values |= command.fixed
-    return config.load(command.settings, values) if command.load is None else command.load(values)
+    try:
+        if command.load is not None:
+            return command.load(values)
+        return config.load(command.settings, values)
+    except UnknownKeyError as error:
+        raise _of_others(name, command, error) from None
+
+
+def _of_others(name: str, command: Command, error: UnknownKeyError) -> UserError:
+    """The error of an unknown key, which says which other commands have it."""
+    top = error.key.partition(".")[0]
+    if top in _keys_of(command):
+        return error
+    having = [other for other in COMMANDS if top in _keys(other)]
+    if not having:
+        return error
+    calls = ", ".join(f"`tpsrl {other}`" for other in having)
+    return UserError(f"unknown key '{error.key}'; it is a key of {calls}, not of `tpsrl {name}`")
+
+
+def _keys(name: str) -> set[str]:
+    """The top-level keys of a command, of scenarios where it has others for skills."""
+    module = importlib.import_module(COMMANDS[name][0])
+    return _keys_of(module.choose(None) if hasattr(module, "choose") else module.COMMAND)
+
+
+def _keys_of(command: Command) -> set[str]:
+    from tpsrl import config
+
+    return {key for key, _, _ in config.describe(command.settings)} - set(command.ignored)
 
 
 def _families() -> set[str]:
@@ -355,6 +384,8 @@ def _command_usage(name: str, command: Command, within: str = "") -> str:
             first = key if len(key) <= width else ""
             lines += [] if first else [f"  {key}"]  # what it is follows on a line of its own
             lines.append(f"  {first:<{width}}  {text}".rstrip())
+    if "out" in {key for key, _, _ in rows} and not within:
+        lines += ["", "config=FILE starts from the config.yaml of an earlier run."]
     nested = [] if within else config.nested_keys(command.settings)
     if nested:
         calls = [f"tpsrl {name} --help {key}" for key in nested]

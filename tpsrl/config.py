@@ -17,6 +17,7 @@ import keyword
 import math
 import numbers
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from tpsrl.errors import UserError, unknown
+from tpsrl.errors import UnknownKeyError, UserError, suggestion, unknown
 from tpsrl.runtime import files
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ MOST_EPISODES = 1_000_000
 # Beyond these a number is a slip: JSON keeps no larger whole numbers, and sums of floats lose what
 # matters.
 MOST_WHOLE = 2**53
+CONFIG = "config"  # the key that takes a config.yaml back
+_NEAR = 0.5  # likeness (0 to 1) from which on a key is suggested
 _DEEPEST = 50  # lists and mappings in each other
 _MOST_YAML = 2**20  # bytes of a file
 _MOST_NODES = 100_000  # values in it, those that it repeats by reference among them
@@ -181,7 +184,8 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
 
     Args:
         schema: a dataclass
-        values: by dotted key; a text is read as on the command line
+        values: by dotted key; a text is read as on the command line. `config` names a file that
+            `to_yaml` made, as `base` does; its `out` does not count
         base: a file that `to_yaml` made, to start from instead of defaults and presets
 
     Raises:
@@ -189,6 +193,9 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
             wrong type or outside its range.
     """
     values = {_field_name(key): _checked(key, value) for key, value in values.items()}
+    if base is None and CONFIG in values and CONFIG not in {f.name for f in _fields(schema)}:
+        base = _given_base(values.pop(CONFIG))
+        values = {"out": None} | values if "out" in {f.name for f in _fields(schema)} else values
     groups = {f.name: f for f in _fields(schema) if "group" in f.metadata}
     config = OmegaConf.structured(schema)
     OmegaConf.set_readonly(config, False)
@@ -198,6 +205,8 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
         if base is not None and name not in values:
             continue
         selected = values.get(name, field.metadata["preset"])
+        if base is not None and str(selected) == OmegaConf.select(config, f"{name}.name"):
+            continue  # with what the file says of it
         group = field.metadata["group"]
         if selected is None:
             raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
@@ -216,6 +225,18 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
     for key in _leaf_keys(schema, mappings=False):
         check_range(schema, key, OmegaConf.select(config, key))
     return typing.cast(T, OmegaConf.to_object(config))
+
+
+def _given_base(path: Any) -> Path:
+    """The file of `config=FILE`.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    found = files.user_path(path, CONFIG)
+    if not found.is_file():
+        raise UserError(f"{CONFIG}: there is no file '{path}'; name the config.yaml of a run")
+    return found
 
 
 def entry_of(path: Path, key: str) -> str:
@@ -341,6 +362,16 @@ def dotted(entries: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
+def preset_changes(group: str, settings: Any, default: str) -> dict[str, Any]:
+    """The entries, by dotted key, in which settings differ from the preset of their name.
+
+    Those of a file of the user's own are compared with the preset `default`, but for the name.
+    """
+    name = settings.name if settings.name in preset_names(group) else default
+    found = changes(settings, load_preset(group, name, type(settings)))
+    return {key: value for key, value in found.items() if key != "name"}
+
+
 def changes(settings: Any, reference: Any) -> dict[str, Any]:
     """The entries, by dotted key, in which a dataclass differs from another of its kind."""
     theirs, missing = flat(reference), object()
@@ -395,7 +426,11 @@ def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
         raise UserError(f"{field}: {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise UserError(f"{field}: {path}: cannot be read (not a text file)") from None
-    filled = _filled(schema, text, str(path))
+    text, base = _split_base(text, str(path))
+    if base and base not in preset_names(group):
+        raise unknown(f"{path}: based_on", base, preset_names(group))
+    below = _read_preset(group, base, schema) if base else _filled(schema, "", str(path))
+    filled = _merged(OmegaConf.merge(below, {"name": ""}), text, str(path))
     filled.name = filled.name or path.stem
     if filled.name in preset_names(group):
         raise UserError(f"{path}: name: '{filled.name}' is a preset of ours; take another one")
@@ -420,19 +455,76 @@ def _merged(filled: Any, text: str, where: str) -> Any:
                 )
         return OmegaConf.merge(filled, found)
     except OmegaConfBaseException as error:
-        raise _refused(where, error) from None
+        raise _refused(where, text, error) from None
     except (TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
         # A list where entries are expected, or no YAML at all.
-        raise UserError(f"{where}: cannot be read ({str(error).splitlines()[0]})") from None
+        raise _unreadable(where, text, error) from None
 
 
-def _refused(where: str, error: OmegaConfBaseException) -> UserError:
+def _refused(where: str, text: str, error: OmegaConfBaseException) -> UserError:
     """What is wrong with an entry of a file."""
+    list_wanted = "is not a ListConfig" in str(error)
+    name = str(error.key or "") or str(error.full_key or "").rpartition(".")[2]
+    place = where + _place(text, name, list_wanted)
     if isinstance(error, ConfigKeyError) and dataclasses.is_dataclass(error.object_type):
         known = [field.name for field in dataclasses.fields(error.object_type)]
-        nearest = _nearest(str(error.key), known)
-        return UserError(f"{where}: unknown key '{error.full_key}'; did you mean '{nearest}'?")
-    return UserError(f"{where}: {error.full_key}: {str(error).splitlines()[0]}")
+        hint = suggestion(_nearest(str(error.key), known))
+        return UserError(f"{place}: unknown key '{error.full_key}'{hint}")
+    return UserError(f"{place}: {error.full_key}: {_cause(str(error).splitlines()[0])}")
+
+
+_CAUSES = {  # what omegaconf says, and the same in words
+    r"Value '(.*)' of type '.*' could not be converted to Integer": r"'\1' is not an integer",
+    r"Value '(.*)' of type '.*' could not be converted to Float": r"'\1' is not a number",
+    r"Value '(.*)' is not a valid bool.*": r"'\1' is not true or false",
+    r"Invalid value assigned: (?:AnyNode|str|int|float|bool) is not a ListConfig.*":
+        "must be a list, such as [VALUE, VALUE]",
+    r"Invalid value assigned: (?:AnyNode|str|int|float|bool) is not a (?:DictConfig|subclass).*":
+        "must be a set of entries, such as {KEY: VALUE}",
+    r"(?:field|child) '(.*)' is not Optional": "must have a value",
+}  # fmt: skip
+
+
+def _cause(message: str) -> str:
+    for pattern, words in _CAUSES.items():
+        if found := re.fullmatch(pattern, message):
+            return found.expand(words)
+    return message
+
+
+def _place(text: str, key: str, container: bool = False) -> str:
+    """ ", line L, column C" of the one entry of a YAML text that has a name, "" for several.
+
+    With `container` entries that are themselves lists or mappings do not count.
+    """
+    found = []
+    waiting = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                waiting.append(value)
+                if name.value == key and not (container and isinstance(value.value, list)):
+                    found.append(name.start_mark)
+    return _marked(found[0]) if len(found) == 1 else ""
+
+
+def _marked(mark: Any) -> str:
+    return f", line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _unreadable(where: str, text: str, error: Exception) -> UserError:
+    """What is wrong with a text that is no YAML, or no set of entries."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return UserError(f"{where}: cannot be read ({str(error).splitlines()[0]})")
+    cause = getattr(error, "problem", None) or "not YAML"
+    line = text.splitlines()[mark.line : mark.line + 1]
+    if line and line[0][mark.column : mark.column + 1] == "\t":
+        cause = "a tab; indent by spaces"
+    return UserError(f"{where}{_marked(mark)}: cannot be read ({cause})")
 
 
 def _merge_file(config: Any, schema: Any, path: Path) -> Any:
@@ -440,16 +532,18 @@ def _merge_file(config: Any, schema: Any, path: Path) -> Any:
 
     A schema that had other entries in earlier versions has `of_earlier`, which changes them.
     """
+    text = ""
     try:
-        found = _read_yaml(files.read_text(path, _MOST_YAML))
+        text = files.read_text(path, _MOST_YAML)
+        found = _read_yaml(text)
         entries = OmegaConf.to_container(found)
         if hasattr(schema, "of_earlier") and isinstance(entries, dict):
             found = OmegaConf.create(schema.of_earlier(entries))
         return OmegaConf.merge(config, found)
     except OmegaConfBaseException as error:
-        raise _refused(str(path), error) from None
+        raise _refused(str(path), text, error) from None
     except (OSError, TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+        raise _unreadable(str(path), text, error) from None
 
 
 def _field_name(key: str) -> str:
@@ -607,7 +701,7 @@ def _kind(schema: type, key: str) -> Any:
         inside = [k for k in known if k.startswith(f"{key}.")]
         if inside:
             raise UserError(f"{key}: set one of its entries, such as {inside[0]}=...")
-        raise UserError(f"unknown key '{key}'; did you mean '{_nearest(key, known)}'?")
+        raise UnknownKeyError(key, _nearest(key, known))
     kind: Any = schema
     for part in key.split("."):
         kind = _field_type(kind, part)
@@ -616,8 +710,11 @@ def _kind(schema: type, key: str) -> Any:
     return kind
 
 
-def _nearest(key: str, known: Sequence[str]) -> str:
-    """The known key most like the given one, by its whole name or by its last part alone."""
+def _nearest(key: str, known: Sequence[str]) -> str | None:
+    """The known key most like the given one, by its whole name or by its last part alone.
+
+    None where none is like it.
+    """
 
     given = key.lower().replace("-", "_")
 
@@ -625,7 +722,8 @@ def _nearest(key: str, known: Sequence[str]) -> str:
         names = (candidate, candidate.rpartition(".")[2])
         return max(difflib.SequenceMatcher(None, given, name).ratio() for name in names)
 
-    return max(known, key=likeness)
+    nearest = max(known, key=likeness)
+    return nearest if likeness(nearest) >= _NEAR else None
 
 
 def check_range(schema: type, key: str, value: Any, within: str = "") -> None:

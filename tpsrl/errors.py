@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 _SHOWN = 12  # valid values that a message lists
 _LONGEST = 300  # characters of a message on one line
+_NEAR = 0.4  # likeness (0 to 1) from which on a valid value is suggested
 
 
 class UserError(Exception):
@@ -16,10 +17,10 @@ class UserError(Exception):
 
 
 def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
-    """A `UserError` for a value outside a closed set, naming the nearest valid one."""
+    """A `UserError` for a value outside a closed set, naming the nearest valid one, if any."""
     options = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(given), options, n=1, cutoff=0.0)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    close = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
+    hint = suggestion(close[0] if close else None)
     shown = ", ".join(options[:_SHOWN])
     if len(options) > _SHOWN:
         shown += f" and {len(options) - _SHOWN} more"
@@ -34,6 +35,19 @@ def unknown_keyword(field: str, given: object, valid: Iterable[str]) -> UnknownK
     """An `UnknownKeyword` that names the nearest valid keyword."""
     _, _, hint = str(unknown("", given, valid)).partition(f"'{given}'")
     return UnknownKeyword(f"{field}: got an unexpected keyword argument '{given}'{hint}")
+
+
+class UnknownKeyError(UserError):
+    """A setting that a command does not have; `key` is its name."""
+
+    def __init__(self, key: str, nearest: str | None) -> None:
+        super().__init__(f"unknown key '{key}'" + suggestion(nearest))
+        self.key = key
+
+
+def suggestion(nearest: str | None) -> str:
+    """The end of a message that suggests a valid value, "" where none is near."""
+    return f"; did you mean '{nearest}'?" if nearest else ""
 
 
 @contextlib.contextmanager

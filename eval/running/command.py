@@ -35,10 +35,10 @@ def command_line(call: Collection[str], settings: Any, left_out: Collection[str]
 
 def _words(field: Any, value: Any) -> list[str]:
     if "group" in field.metadata:  # a preset, by its name and what is different in it
-        named = [f"{field.name}={value.name}"] if value.name != field.metadata["preset"] else []
-        changes = config.changes(
-            value, config.load_preset(field.metadata["group"], value.name, type(value))
-        )
+        group, default = field.metadata["group"], field.metadata["preset"]
+        own = value.name not in preset_names(group)  # of a file, by its differences alone
+        named = [] if own or value.name == default else [f"{field.name}={value.name}"]
+        changes = config.preset_changes(group, value, default)
         return [*named, *(f"{field.name}.{k}={_text(v)}" for k, v in changes.items())]
     if "some_of" in field.metadata:
         entries = config.dotted(value, f"{field.name}.")

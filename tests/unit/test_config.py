@@ -102,9 +102,28 @@ def test_a_bad_override_is_one_line_that_names_key_and_value(override: str, mess
     assert str(error.value) == message
 
 
+def test_nothing_is_suggested_where_nothing_is_near() -> None:
+    with pytest.raises(UserError, match=r"^unknown key 'qqq'$"):
+        config.load(Settings, {"qqq": 1})
+    with pytest.raises(UserError, match=r"^rules: unknown value 'zzz' \(valid: loose, strict\)$"):
+        config.load(Settings, {"rules": "zzz"})
+
+
+def test_a_file_of_settings_is_taken_back_by_the_key_config(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    made = config.load(Settings, {"rules": "strict", "rules.limits.total": "77", "out": "there"})
+    path.write_text(config.to_yaml(made))
+    assert config.load(Settings, {"config": str(path), "out": "there"}) == made
+    again = config.load(Settings, {"config": str(path), "rules": "strict", "num_episodes": 9})
+    assert again == dataclasses.replace(made, num_episodes=9, out=None)
+    assert config.load(Settings, {"config": str(path), "rules": "loose"}).rules.name == "loose"
+    with pytest.raises(UserError, match="config: there is no file 'nowhere'; name the"):
+        config.load(Settings, {"config": "nowhere"})
+
+
 def test_a_preset_that_does_not_fit_its_schema_is_named(presets: Path) -> None:
     (presets / "strict.yaml").write_text("limits: {totl: 1}\n")
-    message = r"^configs/rules/strict\.yaml: unknown key 'limits.totl'; did you mean 'total'"
+    message = r"^configs/rules/strict\.yaml, line 1, column 10: unknown key 'limits.totl'; did"
     with pytest.raises(UserError, match=message):
         config.load(Settings, {})
 
@@ -170,11 +189,15 @@ def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("name: loose", "name: 'loose' is a preset of ours"),
-        ("limits: {totl: 9}", "mine.yaml: unknown key 'limits.totl'; did you mean 'total'"),
-        ("limits: {total: few}", "mine.yaml: .*'few'"),
+        (
+            "limits: {totl: 9}",
+            "mine.yaml, line 1, column 10: unknown key 'limits.totl'; did you",
+        ),
+        ("limits: {total: few}", "column 10: limits.total: 'few' is not an integer"),
         ("- 1", "mine.yaml: cannot be read"),
         ("1.5", r"mine.yaml: cannot be read \(a single value, where entries are expected"),
-        ("name: [1", "mine.yaml: cannot be read"),
+        ("name: [1", "mine.yaml, line 2, column 1: cannot be read"),
+        ("limits:\n\ttotal: 9", "mine.yaml, line 2, column 1: cannot be read .a tab; indent by"),
     ],
 )
 def test_a_file_that_is_no_such_preset_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -186,7 +209,7 @@ def test_a_file_that_is_no_such_preset_is_refused(tmp_path: Path, text: str, mes
 def test_what_is_no_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
     base = tmp_path / "config.yaml"
     base.write_text(text)
-    with pytest.raises(UserError, match=r"config.yaml: cannot be read \("):
+    with pytest.raises(UserError, match=r"config.yaml.*: cannot be read \("):
         config.load(Settings, {}, base)
 
 
@@ -219,7 +242,7 @@ def test_what_is_no_list_or_set_of_entries_is_refused(override: str, words: str)
 def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match=r"^[^\n]*mine\.yaml: [^\n]+$"):
+    with pytest.raises(UserError, match=r"^[^\n]*mine\.yaml[:,] [^\n]+$"):
         config.load_preset("rules", str(path), Rules)
     with pytest.raises(UserError, match=r"cannot read the value|expected key=value"):
         config.load(Limits, config.parse([f"total={text.partition(':')[2] or text}"]))

@@ -1,5 +1,6 @@
 import dataclasses
 import importlib.resources
+import shlex
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import yaml
 from kinematic_home import make_episode
 
 from eval.protocols import Protocol
+from eval.running.command import settings_command
+from eval.settings import EvalSettings
 from planner.execution.limits import EpisodeLimits
 from planner.options import PlanOptions
 from planner.predicates import PredicateThresholds
@@ -76,7 +79,7 @@ def test_a_protocol_based_on_m3_has_the_skills_numbers_of_m3(
         ({"a": "based_on: m3\nbased_on: m3\nname: a\n"}, "it is repeated"),
         (
             {"a": "based_on: m3\nname: a\nlimits:\n  wrong: 3\n"},
-            "a.yaml: unknown key 'limits.wrong'",
+            "a.yaml, line 4, column 3: unknown key 'limits.wrong'",
         ),
     ],
 )
@@ -219,3 +222,14 @@ def test_every_entry_of_a_protocol_stands_in_its_document():
     entries = {key.rpartition(".")[2] for key in preset("habitat").values()} - {"name"}
     missing = [e for e in sorted(entries) if f"`{e}`" not in document and f".{e}`" not in document]
     assert missing == []
+
+
+def test_a_protocol_of_a_file_is_one_of_ours_with_its_own_differences(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("based_on: m3\nskills: {pick: {rest_m: 0.4}}\n")
+    settings = config.load(EvalSettings, {"scenario": "tidy_house", "protocol": str(path)})
+    assert settings.protocol.name == "mine" and settings.protocol.skills.pick.rest_m == 0.4
+    assert "protocol.skills.pick.rest_m=0.4" in settings_command(settings)
+    words = shlex.split(settings_command(settings))[3:]
+    again = config.load(EvalSettings, {"scenario": "tidy_house"} | config.parse(words))
+    assert dataclasses.replace(again.protocol, name="mine") == settings.protocol

@@ -38,6 +38,7 @@ class BenchTrainSettings:
         "cpu_small",
         "training preset; preset.KEY=... overrides an entry (preset=synthetic is that of "
         "docs/ver.md)",
+        files=True,
     )
     depth: int = config.option(
         64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS

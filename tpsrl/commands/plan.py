@@ -44,6 +44,7 @@ class PlanSettings:
         "habitat",
         "evaluation protocol; protocol.plan.KEY=... changes how it plans",
         minimum=0,
+        files=True,
     )
     episode: int = config.option(0, "index of the episode, from 0", minimum=0, maximum=10**8 - 1)
     split: Literal["train", "val", "rearranged"] = config.option(

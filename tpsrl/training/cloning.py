@@ -36,6 +36,7 @@ class CloneSettings:
         ClonePreset,
         "default",
         "network and optimisation; preset.KEY=... overrides an entry",
+        files=True,
     )
     sensors: SensorChoice = config.option("habitat", "sensors of the policy beside the camera")
     depth: int = config.option(

@@ -24,6 +24,7 @@ class TrainingSettings:
         TrainSettings,
         "cpu_small",
         "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
+        files=True,
     )
     depth: int = config.option(
         64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
@@ -160,6 +161,7 @@ class DistillSettings(TrainingSettings):
         TrainSettings,
         "distill",
         "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
+        files=True,
     )
 
 
