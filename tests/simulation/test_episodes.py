@@ -3,6 +3,8 @@ import dataclasses
 import gzip
 import json
 import math
+import os
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from homes import IDLE
 
 import tpsrl.sim
 from tpsrl.errors import UserError
+from tpsrl.runtime import temporaries
 from tpsrl.sim import datasets
 from tpsrl.sim.settle import settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
@@ -463,6 +466,27 @@ def test_an_unwritable_cache_names_the_variable_that_moves_it(
     monkeypatch.setattr(datasets, "generate", None)  # nothing is made before
     with pytest.raises(UserError, match=r"^TPSRL_CACHE: cannot write into .*; set TPSRL_CACHE to"):
         datasets.load("tidy_house", "val", 1, num_objects=12)
+
+
+def test_without_a_home_that_can_be_written_the_cache_is_among_the_temporary_files(
+    episodes: list[Episode],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "home").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TPSRL_CACHE", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(temporaries, "_LONGEST", 999)
+    made = [(episodes[:1], collections.Counter[str]())]
+    monkeypatch.setattr(datasets, "generate", lambda *_: made.pop())
+    for _ in range(2):  # the second time from the cache
+        with temporaries.own():
+            assert datasets.load("tidy_house", "val", 1, num_objects=12) == episodes[:1]
+    place = tmp_path / f"tpsrl_cache_{os.getuid()}"
+    assert len(list(place.glob("*.jsonl.gz"))) == 1
+    assert f"episodes are kept in {place}, since" in capsys.readouterr().err
 
 
 def test_the_cache_may_be_in_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import glob
 import hashlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,8 @@ import numba
 import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.dispatcher import Dispatcher
+
+from tpsrl.runtime import temporaries
 
 _UNFINISHED_S = 600.0  # so old is nothing that somebody is still writing
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -133,14 +134,8 @@ def _keep_among_temporaries() -> None:
         _NoPlaceError: that cannot be written either.
     """
     try:
-        folder = Path(tempfile.gettempdir()) / f"tpsrl_compiled_{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
         # What is cached is run, so nobody else may have put it there.
-        if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
-            folder = Path(tempfile.mkdtemp(prefix="tpsrl_compiled_"))
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        folder = temporaries.lasting("tpsrl_compiled")
     except OSError:
         _tell("compiled code cannot be kept, every process compiles it anew")
         raise _NoPlaceError from None

@@ -70,6 +70,27 @@ def _base() -> Path:
     return base
 
 
+def lasting(name: str) -> Path:
+    """A folder of this user alone that outlasts this process, also within `own`.
+
+    It is `NAME_UID` among the temporary files, where nobody else's folder is in its place.
+
+    Raises:
+        OSError: it cannot be made, or not be written.
+    """
+    base = Path(tempfile.gettempdir())
+    if base.name.startswith(_PREFIX) and (base / _LOCK).is_file():
+        base = base.parent  # of a folder of `own`, this process's or its parent's
+    folder = base / f"{name}_{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or folder.is_symlink():
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}_", dir=base))
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+    return folder
+
+
 def _remove(folder: Path, lock: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ from rich.console import Console
 
 import tpsrl.sim
 from tpsrl.errors import UserError
-from tpsrl.runtime import files, machine, pool
+from tpsrl.runtime import files, machine, pool, temporaries
 from tpsrl.runtime import progress as progress_of
 from tpsrl.sim.settle import HABITAT, settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
@@ -79,17 +80,55 @@ def load(
     source = Source(drawn, split, seed, num_objects)
     source.check()
     key = f"{drawn.name}_{drawn.digest}_{split}_{seed}_{num_objects}_v{VERSION}"
-    path = cache_folder() / f"{key}.jsonl.gz"
+    path = _usual_folder() / f"{key}.jsonl.gz"
     episodes = _cached(path)
     if len(episodes) < num_episodes:
-        with _named():
-            files.check_writable(path.parent, _CACHE)
+        path = _writable_folder() / path.name
+        episodes = max(episodes, _cached(path), key=len)
+    if len(episodes) < num_episodes:
         missing = range(len(episodes), num_episodes)
         more, _ = generate(source, missing, processes, _told(source, len(missing)))
         episodes += more
         with _named():
             save_episodes(path, episodes)
     return episodes[:num_episodes]
+
+
+def _usual_folder() -> Path:
+    """`cache_folder`, or without a home the one among the temporary files."""
+    if os.environ.get(_CACHE):
+        return cache_folder()
+    try:
+        return cache_folder()
+    except UserError:
+        return _writable_folder()
+
+
+def _writable_folder() -> Path:
+    """Where new episodes are kept: `cache_folder`, or one among the temporary files.
+
+    Raises:
+        UserError: the folder that `TPSRL_CACHE` names, or any other, cannot be written.
+    """
+    try:
+        return files.check_writable(cache_folder(), _CACHE)
+    except UserError as error:
+        with _named():
+            if os.environ.get(_CACHE):
+                raise
+            try:
+                folder = temporaries.lasting("tpsrl_cache")
+            except OSError:
+                raise error from None
+        _say_where(folder)
+        return folder
+
+
+@functools.cache
+def _say_where(folder: Path) -> None:
+    why = "the user's cache folder cannot be written"
+    told = f"tpsrl: episodes are kept in {folder}, since {why}; set {_CACHE} to another folder"
+    print(told, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -113,6 +152,8 @@ def _told(source: Source, count: int) -> Progress | None:
 
 def cache_folder() -> Path:
     """Where generated datasets are kept: $TPSRL_CACHE, or ~/.cache/tpsrl.
+
+    Where the latter cannot be written, as in a container, new ones are among the temporary files.
 
     Raises:
         UserError: it is no path, or there is no such home.
