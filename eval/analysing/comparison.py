@@ -206,7 +206,7 @@ def _outcome(result: EpisodeResult | SkillResult) -> ComparedOutcome:
         success=result.success,
         steps=result.steps,
         first_cause=result.first_cause,
-        cause_text=of_chain and of_chain.cause_text,
-        set_up_by=of_chain and of_chain.set_up_by,
+        cause_text=None if of_chain is None else of_chain.cause_text,
+        set_up_by=None if of_chain is None else of_chain.set_up_by,
         video=result.video,
     )
