@@ -461,7 +461,7 @@ def test_unknown_names_are_user_errors_that_say_where(changes, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("other: {}", "scenario: unknown value 'mine'; did you mean 'other'"),
+        ("other: {}", "scenario: unknown value 'mine' (valid: other)"),
         ("mine: {}", "f.yaml: mine: entry 'layouts' is missing"),
         (
             "mine: {layouts: replica_cad, contents: {}, objects: {}, stage_goals: {}, init: [at]}",

@@ -168,7 +168,7 @@ def test_the_skill_in_the_box_carries_an_action_out_unless_another_is_chosen() -
         assert registry.carrying_out("nav", {"pick": "absail"}).name == "navigate"
         assert registry.carrying_out("wave") is own
         assert registry.planned() == (*SEVEN, "absail")
-        with pytest.raises(UserError, match=r"actions\.nav: .*'pick'; did you mean"):
+        with pytest.raises(UserError, match=r"actions\.nav: unknown value 'pick'"):
             registry.carrying_out("nav", {"nav": "pick"})
     with pytest.raises(UserError, match=r"domain action: .*did you mean 'place'"):
         registry.carrying_out("plase")
