@@ -4,13 +4,16 @@ A subcommand's module is imported only when it is called, so that help and error
 """
 
 import contextlib
+import errno
 import gc
 import importlib
 import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tpsrl
@@ -115,6 +118,12 @@ COMMANDS = {
 # Commands of earlier versions, and what replaced them.
 _MOVED = {"bench scale": "python -m benchmarks.scaling, in a checkout of the repository"}
 
+# Errors of a path itself, which another path would not have.
+_OF_PATHS = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
+    errno.EISDIR,
+)  # fmt: skip
+
 _COLUMN = 40  # characters that keys with their defaults may take in a help text
 
 
@@ -139,11 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(AttributeError, ValueError):  # not of a stream that is somebody's own
         # Names of files may have characters that the terminal's encoding has not.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         shadowing.check()
         surroundings.check()
         with processes.ending_in_order():
-            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+            code = _dispatch(words)
             sys.stdout.flush()
         return code
     except (UserError, shadowing.ShadowedError) as error:
@@ -161,16 +171,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()  # whoever read it (head, less) has enough
         return 141
-    except OSError as error:  # of files that became unusable on the way: a full disk, a lost share
+    except OSError as error:  # of a path that cannot be used, a full disk, a lost share
+        given = _given(words, error)
         where = f": {error.filename}" if error.filename else ""
-        _complain(f"tpsrl: error: {one_line(f'{error.strerror or error}{where}')}")
+        said = f"{error.strerror or error}{where}"
+        _complain(f"tpsrl: error: {one_line(f'{given}: {said}' if given else said)}")
         _drop_output()
-        return 1
+        return 2 if given else 1
     except Exception as error:
         if not machine.is_out_of_memory(error):
             raise
         _complain("tpsrl: error: there is not enough memory")
         return 1
+
+
+def _given(words: Sequence[str], error: OSError) -> str:
+    """The key, variable or command by which the user gave a path that cannot be used; else ""."""
+    if error.errno not in _OF_PATHS or not isinstance(error.filename, str | bytes):
+        return ""
+    place = Path(os.path.abspath(os.fsdecode(error.filename)))
+    pairs = [word.partition("=") for word in words[1:]]
+    given = [
+        (key if equals else words[0], value if equals else key) for key, equals, value in pairs
+    ]
+    given.append(("TPSRL_CACHE", os.environ.get("TPSRL_CACHE", "")))
+    for key, value in given:
+        for part in (value, *re.split("[,:@]", value)):
+            if part and place.is_relative_to(os.path.abspath(os.path.expanduser(part))):
+                return key
+    return ""
 
 
 def _say_ended(how: str) -> None:

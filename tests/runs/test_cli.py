@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import importlib
 import os
 import re
@@ -224,6 +225,35 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert printed.err.startswith("tpsrl: error: ")
     assert message in printed.err
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "file", "key"),
+    [
+        ("domain=PATH/mine.pddl", "PATH/mine.pddl", "domain"),
+        ("start_states=own:0.5,bank:PATH/pick:0.5", "PATH/pick/index.json", "start_states"),
+        ("skills.pick=PATH/mine.py:Mine", "PATH/mine.py", "skills.pick"),
+        ("PATH", "PATH/report.json", "view"),
+        ("out=elsewhere", "PATH", ""),
+    ],
+)
+def test_a_path_that_may_not_be_read_is_named_by_its_key(
+    word: str,
+    file: str,
+    key: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    word, file = (text.replace("PATH", str(tmp_path)) for text in (word, file))
+
+    def refused(arguments: list[str]) -> int:  # as no permission would stop root
+        raise PermissionError(errno.EACCES, "Permission denied", file)
+
+    monkeypatch.setattr(cli, "_dispatch", refused)
+    assert cli.main(["view", word]) == (2 if key else 1)
+    named = f"{key}: " if key else ""
+    assert capsys.readouterr().err == f"tpsrl: error: {named}Permission denied: {file}\n"
 
 
 @pytest.mark.parametrize(
