@@ -300,6 +300,15 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=problem):
             other.resume(found)
         other.close()
+    lacking = {
+        "has no 'steps'": {k: v for k, v in found.note.items() if k != "steps"},
+        "learner: None parameters in the checkpoint": found.note | {"ppo": {}},
+    }
+    for problem, note in lacking.items():
+        other = trainer(tmp_path / "other")
+        with pytest.raises(UserError, match=problem):
+            other.resume(dataclasses.replace(found, note=note))
+        other.close()
     with pytest.raises(UserError, match="no checkpoint"):
         load_latest(tmp_path / "absent")
 

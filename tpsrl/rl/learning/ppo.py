@@ -254,7 +254,10 @@ class PPO:
         Raises:
             UserError: it is the state of another policy's learner.
         """
-        own, _ = self.state_dict()
+        own, about = self.state_dict()
+        if note.get("parameters") != about["parameters"]:
+            given = f"{note.get('parameters')} parameters in the checkpoint"
+            raise UserError(f"learner: {given}, {about['parameters']} here")
         for name in sorted(own.keys() ^ tensors.keys()):
             raise UserError(f"learner: the checkpoint {_which(name in own)} {name}")
         for name, tensor in own.items():

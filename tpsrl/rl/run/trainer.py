@@ -194,7 +194,8 @@ class Trainer:
             self.rollout.load_state_dict(own.part("rollout"), own.get("rollout", dict))
             arrays = {name: t.numpy() for name, t in own.part("collector").items()}
             self.collector.restore(arrays, own.get("collector", dict))
-        self.steps, self.updates = checkpoint.steps, checkpoint.get("updates", Count)
+        self.steps = checkpoint.get("steps", Count)
+        self.updates = checkpoint.get("updates", Count)
         self.episodes = checkpoint.get("episodes", Count)
         self.seconds = checkpoint.get("seconds", float)
         self.best = checkpoint.get("best", dict)
