@@ -69,12 +69,13 @@ class Studies:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     path = tmp_path / "planted.jsonl.gz"
-    save_episodes(path, list(planted.episodes(COUNT)))
+    save_episodes(path, list(planted.episodes(COUNT + 2)))  # two are inside of walls
     return path
 
 
 def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
-    words = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "processes=1", *overrides]
+    words = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "processes=1"]
+    words += ["skip_invalid=true", *overrides]
     return config.load(EvalSettings, config.parse(words))
 
 

@@ -164,10 +164,13 @@ def test_success_comes_from_an_evaluation_of_this_policy(
     assert f"evaluation: {evaluation} is of another policy" in message
     # Taking the mean is another way to act, and has not been measured.
     message = refused(
-        capsys, export(tmp_path, f"agent={path}", f"evaluation={evaluation}", "sample=false")
+        capsys,
+        export(
+            tmp_path, f"agent={path}", f"evaluation={evaluation}", "sample=false", "replace=true"
+        ),
     )
     assert "is of another policy" in message
-    assert export(tmp_path, f"agent={path}", "sample=false") == 0
+    assert export(tmp_path, f"agent={path}", "sample=false", "replace=true") == 0
     assert shipped.check(path, "pick").success is None
 
 
@@ -188,7 +191,7 @@ def test_the_card_says_how_often_a_blinded_policy_succeeds(
     assert found.sensors == ("depth", "laser") and found.num_episodes == 2 and found.mean == 0.0
     assert "- depth and laser: 0.0% (0 of 2)" in shown.with_suffix(".md").read_text()
     # Taking the mean is another way to act, and has not been measured.
-    assert export(tmp_path, f"agent={shown}", "sample=false") == 0
+    assert export(tmp_path, f"agent={shown}", "sample=false", "replace=true") == 0
     assert shipped.check(shown, "pick").blind == ()
 
 
@@ -274,7 +277,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
 def test_a_policy_that_takes_the_mean_does_so_without_being_told(tmp_path: Path) -> None:
     source = trained(tmp_path / "training", "pick")
     assert learned.load("pick", source).sample
-    assert export(tmp_path, f"agent={source}", "sample=false") == 0
+    assert export(tmp_path, f"agent={source}", "sample=false", "replace=true") == 0
     path = tmp_path / "shipped/pick.safetensors"
     assert not learned.load("pick", path).sample and not shipped.check(path, "pick").sample
     start = recorded()

@@ -336,7 +336,7 @@ def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
         (replaced("layout", "nowhere/nope"), "line 3: layout set: unknown value 'nowhere'"),
         (replaced("id", "a\x1b[31mb\n"), "line 3: id: .* has characters that cannot be printed"),
         (replaced("id", "a" * 400), "line 3: id: must be a string of length <= 300, got 'aaa"),
-        (of_object("name", "zzz"), r"line 3: objects\[1\].name: unknown value 'zzz'; did you mean"),
+        (of_object("name", "zzz"), r"line 3: objects\[1\].name: unknown value 'zzz' .valid: "),
         (of_object("quat", [0, 0, 0, 0]), r"line 3: objects\[1\].quat: .* is not a rotation"),
         (of_object("receptacle", "soffa"), "line 3: objects.*unknown value 'soffa'; did you mean"),
         (

@@ -173,7 +173,7 @@ def test_the_examples_adapt_other_libraries(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        ("class A: pass", "B", "class of .*: unknown value 'B'; did you mean 'A'"),
+        ("class A: pass", "B", "class of .*: unknown value 'B' .valid: A"),
         ("class A: pass", "A", "has no method 'reset'"),
         ("class A:\n def reset(self): 0\n act = 3", "A", "has no method 'act'"),
         ("class A:\n sensors = 'fetsch'\n reset = act = print", "A", "sensors: unknown.*'fetch'"),

@@ -396,7 +396,7 @@ def test_thresholds_of_a_training_are_not_those_of_its_validation(
     held_out.validation_pools(options, held_out.HeldOut(1, 0, 1))
     assert made[0].thresholds == registry.get("place").thresholds
     for entry, message in (
-        ("arm_rad=1", "thresholds: unknown value 'arm_rad'; did you mean"),
+        ("arm_rad=1", "thresholds: unknown value 'arm_rad' .valid: goal_m"),
         ("goal_m=far", "thresholds.goal_m: 'far' is not a number"),
         ("goal_m=.inf", "thresholds.goal_m: inf is not a finite number"),
     ):
