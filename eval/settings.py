@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
+from planner import domains
 from planner.execution.limits import ExecutionRules
 from skills import registry, tables
 from tpsrl import config
@@ -79,6 +80,7 @@ class _CarriesOutPlans:
     replan: bool
     after_timeout: bool
     actions: str
+    domain: str
 
     def carried_out_by(self) -> dict[str, str]:
         """The skills that are named for actions of the planning domain.
@@ -99,7 +101,7 @@ class _CarriesOutPlans:
             UserError: one names an action or skill that there is not.
         """
         own = self.protocol.rules(self.replan, self.carried_out_by(), self.after_timeout)
-        return self.agent.deployed(own)
+        return self.agent.deployed(dataclasses.replace(own, domain=domains.find(self.domain)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +122,9 @@ class AllSettings(_CarriesOutPlans, RunSettings):
     )
     actions: str = config.option(
         "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
+    )
+    domain: str = config.option(
+        domains.DEFAULT, "planning domain; habitat: the benchmark's own; or a PDDL file"
     )
     analysis_episodes: int = config.option(
         200,
@@ -240,6 +245,9 @@ class BankSettings(_CarriesOutPlans):
     )
     actions: str = config.option(
         "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
+    )
+    domain: str = config.option(
+        domains.DEFAULT, "planning domain; habitat: the benchmark's own; or a PDDL file"
     )
     replan: bool = config.option(False, "replan from the observed state after a failure")
     after_timeout: bool = config.option(

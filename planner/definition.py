@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from planner.containers import HandleContents, handles
-from planner.grounding import HABITAT_DOMAIN
+from planner.domains import HABITAT_DOMAIN
 from planner.plan import Plan
 from planner.predicates import Atom, PredicateThresholds, parse
 from planner.stages import stage_goals

@@ -10,14 +10,12 @@ from pddlpy.pddl import Operator
 from pddlpy.planning import GroundedTask
 
 from planner.checking import DomainFile
+from planner.domains import DOMAIN, HABITAT_DOMAIN
 from planner.entities import HANDLES
 from planner.pddl.domain import PddlDomain
 from planner.pddl.vocabulary import ROOT
 from planner.predicates import Atom
 from tpsrl.errors import UserError
-
-DOMAIN = Path(__file__).with_name("domain.pddl")
-HABITAT_DOMAIN = Path(__file__).with_name("domain_habitat.pddl")
 
 
 def problem_text(

@@ -22,7 +22,8 @@ from pddlpy.pddl import Operator
 from pddlpy.planning import BFSPlanner, GroundedTask, State
 
 from planner.conditions import Literal, clauses, possible, possible_effects, satisfied
-from planner.grounding import DOMAIN, HABITAT_DOMAIN, arguments, ground, problem_text
+from planner.domains import DOMAIN, HABITAT_DOMAIN
+from planner.grounding import arguments, ground, problem_text
 from planner.plan import Plan, PlanStep, make_step, renamed_step
 from planner.predicates import Atom, text
 from planner.problem import Problem

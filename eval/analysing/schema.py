@@ -54,6 +54,7 @@ class ScenarioRan(Ran, frozen=True, kw_only=True):
     dataset: Text | None = None
     left_out: ByName[Count] | UnsetType = UNSET
     invalid: ByName[Text] | UnsetType = UNSET
+    domain: Text | UnsetType = UNSET
     settings_command: Text | None = None
 
 

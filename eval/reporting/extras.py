@@ -17,8 +17,10 @@ def lines(report: Report | SkillReport) -> list[str]:
 
 
 def notes(report: Report) -> list[str]:
-    """What of the episodes makes the success say less than it seems to, a line each."""
+    """What of domain and episodes makes the success another than it seems to be, a line each."""
     found = []
+    if report.domain:
+        found.append(f"planning domain: {report.domain}")
     if solved := report.solved_at_start:
         rest = f"{percent(solved.others.mean)} of the others" if solved.others else "no others"
         count = f"{solved.episodes} of {report.num_episodes} episodes"

@@ -17,6 +17,7 @@ from eval.running.checking import checked
 from eval.running.episodes import digest, select
 from eval.running.journal import Journal
 from eval.settings import BankSettings
+from planner import domains
 from planner.execution.execution import Execution
 from planner.execution.progress import SKILL, StepInfo
 from planner.execution.trace import Trace
@@ -134,8 +135,8 @@ def _make(
     )
     parts, whole = unfinished / "parts", unfinished / "bank"
     shutil.rmtree(whole, ignore_errors=True)
-    checkpoints = agents.checkpoints(settings.learned())
-    journal.resume(inputs.digest(settings, digest(episodes), checkpoints))
+    read = [*agents.checkpoints(settings.learned()), domains.find(settings.domain)]
+    journal.resume(inputs.digest(settings, digest(episodes), read))
     work = runs.JobSet(
         "episodes",
         KeptStates,

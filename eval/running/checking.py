@@ -91,7 +91,7 @@ def _fault(settings: EvalSettings | BankSettings, simulator: Simulator, episode:
         problem = problem_from_episode(
             episode, simulator.state([0]), settings.protocol.predicates, rules.plan
         )
-        plan(problem, carried_out_by=rules.carried_out_by)
+        plan(problem, rules.domain, rules.carried_out_by)
     except UserError as error:
         return str(error).removeprefix(f"episode {episode.id}: ")
     return ""

@@ -23,6 +23,7 @@ from eval.running.episodes import Selection, digest, select
 from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
+from planner import domains
 from skills.core.interface import SkillPolicy
 from tpsrl.errors import UserError
 from tpsrl.runtime import machine, pool, records
@@ -86,8 +87,8 @@ def evaluate(
             processes=min(settings.processes or machine.cores(), len(episodes)),
             out=str(out),
         )
-        checkpoints = agents.checkpoints(settings.learned())
-        state = inputs.digest(settings, digest(episodes), checkpoints)
+        read = [*agents.checkpoints(settings.learned()), domains.find(settings.domain)]
+        state = inputs.digest(settings, digest(episodes), read)
         journal.resume(state)
         outcomes = runs.run_jobs(
             runs.JobSet(
@@ -113,7 +114,7 @@ def evaluate(
         if found is not None:
             results = handoffs.with_blame(results, found)
         reel = analysis.film_reel(settings, episodes, results, journal, console)
-        inputs.check_unchanged(state, inputs.digest(settings, digest(episodes), checkpoints))
+        inputs.check_unchanged(state, inputs.digest(settings, digest(episodes), read))
         graph = flow(results)
         summary = report.summarise(_header(settings, selection, results), results)
         summary = handoffs.with_handoffs(summary, results, found, graph)
@@ -183,6 +184,8 @@ def _header(
     }
     incomplete = {"left_out": dict(selection.left_out), "invalid": dict(selection.invalid)}
     ran |= {key: found for key, found in incomplete.items() if found}
+    if settings.domain != domains.DEFAULT:
+        ran["domain"] = settings.domain
     return records.decode(ran, ScenarioRan, "report")
 
 

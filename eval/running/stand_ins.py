@@ -82,7 +82,7 @@ class PlanForOne(InTurn):
         name = problem.entities.objects[goal.object].name
         problem = dataclasses.replace(problem, goal=_goal_of_turn(problem, name))
         try:
-            found = plan(problem, carried_out_by=self._rules.carried_out_by)
+            found = plan(problem, self._rules.domain, self._rules.carried_out_by)
         except UnsolvableError:
             return []
         return [self._part(step, problem) for step in found]

@@ -156,7 +156,7 @@ class Execution:
     def _new_plan(self) -> Plan:
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
-        found = plan(problem, carried_out_by=rules.carried_out_by)
+        found = plan(problem, rules.domain, rules.carried_out_by)
         return rewritten(found, rules.without, rules.one_skill)
 
     def _replanned(self) -> bool:

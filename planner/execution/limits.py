@@ -3,8 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from planner.domains import DOMAIN
 from planner.options import PlanOptions
 from planner.plan import PlanStep
 from skills import registry
@@ -94,9 +96,10 @@ class ExecutionRules:
     ignores the stop of a skill that drives somewhere while it is farther away from its goal (VER
     deploys with 2 m). `snapshots` keeps the home's state at every handoff. `plan` is how the
     scenario is planned; `carried_out_by` names the skill for some actions of the domain, where
-    several can (see `skills.registry.carrying_out`). `base_masked` are skills that may not move the
-    base, though their definition lets them; `without` are actions that are left out of the plan,
-    and `one_skill` carries out all that is to be done for an object (see `planner.rewriting`).
+    several can (see `skills.registry.carrying_out`), and `domain` is the PDDL file with them.
+    `base_masked` are skills that may not move the base, though their definition lets them;
+    `without` are actions that are left out of the plan, and `one_skill` carries out all that is to
+    be done for an object (see `planner.rewriting`).
     """
 
     after_timeout: bool = False
@@ -107,6 +110,7 @@ class ExecutionRules:
     snapshots: bool = False
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
     carried_out_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    domain: Path = DOMAIN
     base_masked: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     one_skill: str = ""

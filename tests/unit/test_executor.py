@@ -17,6 +17,7 @@ from kinematic_home import (
 )
 
 from planner.containers import containers
+from planner.domains import DOMAIN
 from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
@@ -61,6 +62,16 @@ def test_executor_moves_every_target_to_its_goal():
     assert ended(trace) == ["success"] * 8
     assert np.allclose(home.objects[:2], [[0, -2, 0.8], [1, -2, 0.8]], atol=0.03)
     assert np.allclose(home.objects[2], [2, 2, 0.8])
+
+
+def test_a_domain_of_ones_own_is_planned_with(tmp_path):
+    path = tmp_path / "mine.pddl"
+    path.write_text(DOMAIN.read_text())
+    rules = ExecutionRules(domain=path)
+    assert execute(rules=rules).success
+    path.write_text(DOMAIN.read_text().replace("(holding ?place_obj", "(robot_at ?place_obj", 1))
+    with pytest.raises(UserError, match="no plan reaches object_at"):
+        execute(rules=rules)
 
 
 def test_steps_of_stages_and_the_wait_add_up_to_the_steps_of_the_simulator():

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eval.protocols import Protocol
+from planner import domains
 from tpsrl import config
 from tpsrl.commands import Command
-from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, progress
 from tpsrl.world.scenarios import Scenario
 
@@ -27,7 +28,6 @@ scenario.
 write=DIR writes the episode's domain and problem as PDDL for other planners, and the plan.
 plan=FILE follows a plan of another planner, with lines (ACTION ENTITY ...), instead of searching.
 The exit code is then 1 if a step's precondition or the goal does not hold."""
-_DOMAINS = ("mended", "habitat")
 _MOST_BYTES = 2**20  # of a plan file; plans of ours have a thousand
 
 
@@ -55,7 +55,7 @@ class PlanSettings:
         None, "episode dataset (.jsonl.gz) to use instead of generated episodes"
     )
     domain: str = config.option(
-        "mended", "planning domain; habitat: the benchmark's own; or a PDDL file"
+        domains.DEFAULT, "planning domain; habitat: the benchmark's own; or a PDDL file"
     )
     goal: str | None = config.option(
         None, 'goal expression, such as "object_at(obj_1, goal_1) and not_holding(robot_0)"'
@@ -77,7 +77,7 @@ class PlanSettings:
 
 def run(settings: PlanSettings) -> int:
     """Prints the plan or the findings; 1 when a finding is an error."""
-    domain = _domain(settings.domain)
+    domain = domains.find(settings.domain)
     if settings.lint:
         for key in ("plan", "write"):
             if getattr(settings, key) is not None:
@@ -97,25 +97,6 @@ def run(settings: PlanSettings) -> int:
     for name, atoms in stage_goals(found).items():
         print(f"{name}  {' and '.join(text(atom) for atom in atoms)}")
     return 0
-
-
-def _domain(name: str) -> Path:
-    """The file of a domain.
-
-    Raises:
-        UserError: the name is neither one of the shipped domains nor a file.
-    """
-    from planner.grounding import DOMAIN, HABITAT_DOMAIN
-
-    if name in _DOMAINS:
-        return HABITAT_DOMAIN if name == "habitat" else DOMAIN
-    path = files.user_path(name, "domain")
-    if not path.is_file() and "/" not in name and path.suffix != ".pddl":
-        raise unknown("domain", name, (*_DOMAINS, "FILE.pddl"))
-    try:
-        return files.plain(path)
-    except OSError as error:
-        raise UserError(f"domain: cannot read {path} ({error.strerror})") from None
 
 
 def _plan(settings: PlanSettings, domain: Path) -> "Plan":

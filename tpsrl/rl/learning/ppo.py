@@ -256,8 +256,8 @@ class PPO:
         """
         own, about = self.state_dict()
         if note.get("parameters") != about["parameters"]:
-            given = f"{note.get('parameters')} parameters in the checkpoint"
-            raise UserError(f"learner: {given}, {about['parameters']} here")
+            saved = f"{note.get('parameters')} parameters in the checkpoint"
+            raise UserError(f"learner: {saved}, {about['parameters']} here")
         for name in sorted(own.keys() ^ tensors.keys()):
             raise UserError(f"learner: the checkpoint {_which(name in own)} {name}")
         for name, tensor in own.items():
