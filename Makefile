@@ -12,7 +12,7 @@ WARM := $(VENV)/tpsrl-warm
 OUT ?= out/demo
 PACKAGES := tpsrl skills planner eval
 # Half as many again as there are cores, since many tests wait for processes of their own.
-CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+CORES := $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL := -n $(shell expr $(CORES) + $(CORES) / 2) --dist worksteal
 
 # Homes run one to a process, so a numeric library that starts its own threads only gets in the way.

@@ -117,6 +117,7 @@ def test_one_skill_does_for_an_object_what_the_plan_does_for_the_goal() -> None:
     assert [name[:5] for name in whole.turns] == ["obj_0", "obj_1"]
 
 
+@pytest.mark.slow
 def test_without_navigation_the_other_skills_get_there_within_their_time_and_its() -> None:
     home = fake.KinematicHome()
     trace = execute(
@@ -172,6 +173,7 @@ def result(rules: ExecutionRules, **acting: SkillPolicy) -> EpisodeResult:
     return from_trace(execute(fake.KinematicHome(), rules, **acting))
 
 
+@pytest.mark.slow
 def test_objects_are_counted_where_their_turn_came() -> None:
     good, lost = result(ExecutionRules()), result(ExecutionRules(), place=fake.Put(1.0))
     found = interactions.of_objects([good, lost])

@@ -67,6 +67,7 @@ def test_a_report_that_is_made_anew_is_the_one_that_was_written(tmp_path: Path) 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_report_with_every_key_can_be_made_anew(tmp_path: Path) -> None:
     write_files(tmp_path)
     reports.rebuild(str(tmp_path), QUIET)

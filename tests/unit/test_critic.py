@@ -100,6 +100,7 @@ def test_a_clone_that_has_none_is_given_one(tmp_path: Path) -> None:
     assert torch.equal(acted(policy, seen).mean, acted(cloned, {"state": seen["state"]}).mean)
 
 
+@pytest.mark.slow
 def test_a_home_shows_the_true_state_if_asked_to() -> None:
     env = SkillEnv("close_drawer", num_episodes=1, critic=True, sensors="habitat")
     seen, _ = env.reset(seed=0)

@@ -225,6 +225,7 @@ def test_the_imitation_loss_is_added_with_its_weight() -> None:
     torch.testing.assert_close(gradients[1] - gradients[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_imitation_pulls_the_policy_and_ends() -> None:
     rollout, policy, _ = collected()
     expert = Expert(2.0)

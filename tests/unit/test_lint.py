@@ -523,6 +523,7 @@ def test_command_plans_and_judges_by_the_protocol(dataset, capsys):
     assert " 16. close_fridge_by_name(fridge_push_point, robot_0)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_command_takes_a_domain_file_and_another_goal(dataset, capsys, tmp_path, patient):
     path = tmp_path / "mine.pddl"
     path.write_text(DOMAIN.read_text())
@@ -534,6 +535,7 @@ def test_command_takes_a_domain_file_and_another_goal(dataset, capsys, tmp_path,
     assert "  4. pick(" in by_short_name and "  5. " not in by_short_name
 
 
+@pytest.mark.slow
 def test_command_finds_what_a_domain_file_lacks(dataset, capsys, tmp_path):
     path = tmp_path / "mine.pddl"
     path.write_text(

@@ -132,6 +132,7 @@ def test_mcnemar_of_one_against_six_is_computed_by_hand() -> None:
     assert mcnemar(Pairs(10, 1, 6, 10)) == 0.125
 
 
+@pytest.mark.slow
 def test_mcnemar_takes_as_many_episodes_as_anybody_runs() -> None:
     assert mcnemar(Pairs(0, 2000, 2000, 0)) == 1.0
     assert 0.0 <= mcnemar(Pairs(0, 100, 2000, 0)) < 1e-100

@@ -105,6 +105,7 @@ def test_a_folder_called_like_the_word_is_not_meant(
     assert agents.describe("pretrained", {"pick": "pretrained"})["agent"] == "pretrained"
 
 
+@pytest.mark.slow
 def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path) -> None:
     lacking = (
         "skills.place: no policy for place comes with tpsrl (there are: navigate, pick); agent "
@@ -127,6 +128,7 @@ def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path
     assert AgentPreset().policies({}) == {}
 
 
+@pytest.mark.slow
 def test_with_all_of_them_nobody_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrained, "FOLDER", ship(tmp_path, *registry.planned()))
     asked = load("agent=pretrained")

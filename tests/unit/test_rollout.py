@@ -241,6 +241,7 @@ def test_a_preempted_rollout_with_little_behind_it_stays_smaller():
     assert len(rollout.rows) == rollout.num_fresh == 7
 
 
+@pytest.mark.slow
 def test_rows_once_in_flight_are_not_taken_for_stale_ones():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=8)
@@ -256,6 +257,7 @@ def test_rows_once_in_flight_are_not_taken_for_stale_ones():
 # Two buffers, and resumption.
 
 
+@pytest.mark.slow
 def test_the_next_rollout_can_be_another_buffer_and_leaves_the_first_as_it_is():
     policy = TinyPolicy()
     buffers, driver = [make_rollout(policy), make_rollout(policy)], Driver(policy, 5, seed=2)

@@ -92,6 +92,7 @@ def test_a_skill_that_succeeds_says_so_with_every_part():
     assert result.reward > 10.0
 
 
+@pytest.mark.slow
 def test_the_protocol_says_how_long_a_skill_may_take():
     assert run("pick", fake.Idle(), "protocol.alone.pick.steps=7").steps == 7
     assert run("pick", fake.Idle()).steps == 300

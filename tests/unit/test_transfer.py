@@ -268,6 +268,7 @@ def test_an_encoder_may_be_frozen_with_the_rest_taken_over_and_not_with_nothing(
         loading.training(config.parse(words))
 
 
+@pytest.mark.slow
 def test_a_training_that_is_resumed_keeps_its_encoder_as_it_was(driving: Path) -> None:
     (driving / "config.yaml").write_text(config.to_yaml(loaded(driving, "frozen=true")))
     assert loading.training(config.parse([f"resume={driving}"])).preset.policy.frozen_encoder
