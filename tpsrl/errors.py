@@ -18,13 +18,7 @@ class UserError(Exception):
 
 def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
     """A `UserError` for a value outside a closed set, naming the nearest valid one, if any."""
-    options = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
-    hint = suggestion(close[0] if close else None)
-    shown = ", ".join(options[:_SHOWN])
-    if len(options) > _SHOWN:
-        shown += f" and {len(options) - _SHOWN} more"
-    return UserError(f"{field}: unknown value '{given}'{hint} (valid: {shown})")
+    return UserError(f"{field}: unknown value '{given}'{_hint(given, valid)}")
 
 
 class UnknownKeyword(UserError, TypeError):
@@ -33,8 +27,18 @@ class UnknownKeyword(UserError, TypeError):
 
 def unknown_keyword(field: str, given: object, valid: Iterable[str]) -> UnknownKeyword:
     """An `UnknownKeyword` that names the nearest valid keyword."""
-    _, _, hint = str(unknown("", given, valid)).partition(f"'{given}'")
-    return UnknownKeyword(f"{field}: got an unexpected keyword argument '{given}'{hint}")
+    why = f"got an unexpected keyword argument '{given}'"
+    return UnknownKeyword(f"{field}: {why}{_hint(given, valid)}")
+
+
+def _hint(given: object, valid: Iterable[str]) -> str:
+    """The nearest valid value, if any, and the first of all."""
+    options = sorted(str(v) for v in valid)
+    close = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
+    shown = ", ".join(options[:_SHOWN])
+    if len(options) > _SHOWN:
+        shown += f" and {len(options) - _SHOWN} more"
+    return f"{suggestion(close[0] if close else None)} (valid: {shown})"
 
 
 class UnknownKeyError(UserError):

@@ -9,6 +9,8 @@ from rich.console import Console
 from eval.running import chains
 from eval.running.episodes import Selection
 from eval.settings import BankSettings, EvalSettings
+from planner.execution.limits import ExecutionRules
+from planner.predicates import PredicateThresholds
 from planner.problem import problem_from_episode
 from planner.search import plan
 from tpsrl.errors import UserError, one_line
@@ -77,20 +79,23 @@ class _Checker:
     settings: EvalSettings | BankSettings
 
     def __call__(self) -> Callable[[Episode], str]:
-        simulator = chains.make_simulator(self.settings)
-        return lambda episode: _fault(self.settings, simulator, episode)
+        simulator, rules = chains.make_simulator(self.settings), self.settings.rules()
+        predicates = self.settings.protocol.predicates
+        return lambda episode: _fault(episode, simulator, predicates, rules)
 
 
-def _fault(settings: EvalSettings | BankSettings, simulator: Simulator, episode: Episode) -> str:
+def _fault(
+    episode: Episode,
+    simulator: Simulator,
+    predicates: PredicateThresholds,
+    rules: ExecutionRules,
+) -> str:
     """What is wrong with an episode, "" for nothing."""
     if not episode.targets:
         return "targets: none is given, but an episode needs one to move"
-    rules = settings.rules()
     try:
         simulator.reset([0], [episode])
-        problem = problem_from_episode(
-            episode, simulator.state([0]), settings.protocol.predicates, rules.plan
-        )
+        problem = problem_from_episode(episode, simulator.state([0]), predicates, rules.plan)
         plan(problem, rules.domain, rules.carried_out_by)
     except UserError as error:
         return str(error).removeprefix(f"episode {episode.id}: ")

@@ -47,8 +47,7 @@ def select(
             or there is no such episode, or more than the one are asked for.
     """
     if one is not None:
-        if count not in (None, 1):
-            raise UserError(f"num_episodes: episode={one} is one episode, {count} requested")
+        check_count_of_one(one, count)
         return Selection([_chosen(scenario, split, seed, path, one)])
     if path is None:
         from tpsrl.sim import datasets
@@ -65,6 +64,16 @@ def select(
         held = f"{len(fitting)} episodes" + (f" of split {split}" if left_out else "")
         raise UserError(f"episodes: {path} holds {held}, {count} requested")
     return Selection(fitting[:count], left_out, invalid)
+
+
+def check_count_of_one(one: str, count: int | None) -> None:
+    """Refuses a number of episodes beside `episode=ONE`, which is one.
+
+    Raises:
+        UserError: more or fewer than one are asked for.
+    """
+    if count not in (None, 1):
+        raise UserError(f"num_episodes: episode={one} is one episode, {count} requested")
 
 
 def obtain(

@@ -19,7 +19,7 @@ from eval.analysing.skill_results import SkillResult
 from eval.handoffs.statistics import bootstrap
 from eval.reporting import pages, table
 from eval.running import agents, blinding, inputs, runs
-from eval.running.episodes import DEFAULT_COUNT
+from eval.running.episodes import DEFAULT_COUNT, check_count_of_one
 from eval.running.journal import Journal
 from eval.running.skill_runs import SkillFactory, SkillJob
 from eval.settings import SkillSettings
@@ -125,10 +125,7 @@ def obtain(settings: SkillSettings) -> list[Start]:
     """
     count = settings.num_episodes
     if settings.episode is not None:
-        if count not in (None, 1):
-            raise UserError(
-                f"num_episodes: episode={settings.episode} is one episode, {count} requested"
-            )
+        check_count_of_one(settings.episode, count)
         return [_chosen(settings, settings.episode)]
     if is_mixture(settings.starts):
         return _source(settings).first(count, settings.processes or None)
