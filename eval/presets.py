@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from planner.execution.limits import ExecutionRules
@@ -49,6 +49,11 @@ class AgentPreset:
     without: list[str] = config.entries(list, "actions left out of plans")
     base_masked: list[str] = config.entries(list, "skills whose base stands still")
     one_policy: str = config.option("", "skill that does everything for an object")
+    arm_reset: Literal["auto", "straight", "planned"] = config.option(
+        "auto",
+        "reset of the arm between skills: straight to the posture in which skills start, planned "
+        "around obstacles, or auto: straight before a trained policy, planned before a scripted",
+    )
 
     def deployed(self, rules: ExecutionRules) -> ExecutionRules:
         """The rules of a protocol, with the agent's own.
@@ -86,6 +91,12 @@ class AgentPreset:
             without=tuple(self.without),
             one_skill=self.one_policy,
         )
+
+    def resets_straight(self, learned: Collection[str]) -> Collection[str]:
+        """The skills before which the arm is reset straight; `learned` have trained policies."""
+        if self.arm_reset == "auto":
+            return learned
+        return self.acting() if self.arm_reset == "straight" else ()
 
     def acting(self) -> tuple[str, ...]:
         """The skills that somebody has to act for."""

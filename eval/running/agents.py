@@ -79,6 +79,13 @@ def reset_arm() -> SkillPolicy:
     return ScriptedResetArm()
 
 
+def straight_resets(agent: AgentPreset, learned: Collection[str]) -> dict[str, SkillPolicy]:
+    """Who resets the arm before the skills before which it is not done by a plan."""
+    from skills.scripted.reset_arm import StraightResetArm
+
+    return dict.fromkeys(agent.resets_straight(learned), StraightResetArm())
+
+
 def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
     """What a report says of who acted: "agent" and, by skill, the learned ones ("learned").
 

@@ -41,6 +41,7 @@ def make_executor(
         simulator,
         policies,
         reset_arm=reset_arm,
+        reset_before=agents.straight_resets(settings.agent, settings.learned()),
         limits=protocol.limits_for(settings.scenario.name),
         rules=dataclasses.replace(settings.rules(), **rules),
         thresholds=protocol.skills,

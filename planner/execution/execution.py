@@ -27,7 +27,7 @@ from planner.search import UnsolvableError, plan
 from planner.stages import stage_goals
 from skills.core.conditions import Margin
 from skills.core.geometry import planar_distance
-from skills.core.interface import SkillGoal
+from skills.core.interface import SkillGoal, SkillPolicy
 from tpsrl.errors import UserError
 from tpsrl.world import action as action_layout
 from tpsrl.world.episode import Episode
@@ -298,8 +298,7 @@ class Execution:
         A policy that stops at once, because the arm is well where it is, costs no step, unless
         there is a handle to let go of.
         """
-        policy = self.executor.reset_arm
-        assert policy is not None
+        policy = self._resetting(step)
         mask = np.zeros(action_layout.SIZE, dtype=bool)
         mask[action_layout.ARM] = True
         held, limit = int(self.world.held[0]), self.limits.reset_arm_steps
@@ -317,6 +316,14 @@ class Execution:
             self._blame_end(step, stage)
         elif held >= 0 and self.world.held[0] != held:
             self.blame.dropped(step, stage, self.facts())
+
+    def _resetting(self, step: PlanStep) -> SkillPolicy:
+        """Who resets the arm after a step: it depends on what follows."""
+        default, last = self.executor.reset_arm, len(self.plan) - 1
+        assert default is not None
+        if step.index == last:
+            return default
+        return self.executor.reset_before.get(self.plan[step.index + 1].skill, default)
 
     def _blame_end(self, step: PlanStep, stage: Stage) -> None:
         force = self._worst_force() if self.over == FORCE_LIMIT else None

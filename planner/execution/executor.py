@@ -35,6 +35,7 @@ class Executor:
         simulator: that has the home
         policies: who acts for skills, by name
         reset_arm: brings the arm back to rest after a skill, needed with `add_arm_rest`
+        reset_before: who brings it back instead, by the name of the skill that follows
         env_id: the home
         limits: see `planner.execution.limits.execution_limits`; None: habitat-lab's
         rules: how the plan is carried out
@@ -52,6 +53,7 @@ class Executor:
         policies: Mapping[str, SkillPolicy],
         *,
         reset_arm: SkillPolicy | None = None,
+        reset_before: Mapping[str, SkillPolicy] | None = None,
         env_id: int = 0,
         limits: Any = None,
         rules: ExecutionRules | None = None,
@@ -61,6 +63,7 @@ class Executor:
     ) -> None:
         self.simulator = simulator
         self.policies, self.reset_arm = policies, reset_arm
+        self.reset_before = reset_before or {}
         self.env_id = env_id
         self.limits = execution_limits() if limits is None else limits
         self.rules = rules or ExecutionRules()

@@ -9,7 +9,7 @@ from skills.core.interface import SkillGoal
 from skills.navigate.scripted import _legs_to_face
 from skills.pick.scripted import ScriptedPick
 from skills.scripted import folding
-from skills.scripted.reset_arm import ScriptedResetArm
+from skills.scripted.reset_arm import ScriptedResetArm, StraightResetArm
 from tpsrl.motion.arm.rest_poses import (
     MOST_VIEW,
     RESET_RAD,
@@ -125,6 +125,26 @@ def reset(simulator: Simulator, home: Episode) -> int:
         simulator.step([0], action[None])
         world = simulator.state([0])
     return 50
+
+
+def test_the_straight_reset_turns_wound_joints_back(
+    simulator: Simulator, groceries: Episode
+) -> None:
+    simulator.reset([0], [groceries])
+    turn, policy = np.zeros((1, act.SIZE)), StraightResetArm()
+    turn[0, act.ARM] = [-0.5, 0.2, -1.0, 0.4, 1.0, -0.6, 1.0]
+    for _ in range(40):
+        simulator.step([0], turn)
+    wound = np.abs(simulator.state([0]).arm[0] - REST).max()
+    policy.begin(groceries, SkillGoal(), simulator.state([0]))
+    for _ in range(50):
+        action = policy.act(simulator.state([0]))
+        assert np.all(action[act.BASE] == 0.0) and np.abs(action).max() <= 1.0
+        if action[act.STOP] > 0:
+            break
+        simulator.step([0], action[None])
+    assert wound > 0.3
+    assert np.abs(simulator.state([0]).arm[0] - REST).max() < 0.05
 
 
 def test_the_reset_moves_the_arm_on_to_where_the_next_grasp_is_near(

@@ -69,6 +69,13 @@ def test_tp_srl_is_deployed_as_the_ver_paper_does_it() -> None:
     assert protocols.nav_stop_within_m == np.inf and not protocols.plan.nav_after_open_drawer
 
 
+def test_the_arm_is_reset_straight_before_trained_policies_unless_the_agent_says() -> None:
+    learned = {"pick": "somewhere"}
+    assert set(AgentPreset().resets_straight(learned)) == {"pick"}
+    assert set(AgentPreset(arm_reset="planned").resets_straight(learned)) == set()
+    assert {"pick", "navigate"} < set(AgentPreset(arm_reset="straight").resets_straight(learned))
+
+
 @pytest.mark.parametrize(("protocols", "expected"), [(1.0, 1.0), (3.0, 2.0)])
 def test_a_stop_that_protocol_or_agent_ignores_is_ignored(
     protocols: float, expected: float

@@ -673,6 +673,13 @@ def test_reset_arm_costs_no_step_when_the_arm_is_at_rest():
     assert all(s.reset_steps == 0 for s in without.stages)
 
 
+def test_who_resets_the_arm_depends_on_the_skill_that_follows():
+    before_pick, otherwise = Fold(), Fold()
+    trace = execute(reset_arm=otherwise, reset_before={"pick": before_pick})
+    assert [s.skill for s in trace.stages] == ["navigate", "pick", "navigate", "place"] * 2
+    assert (before_pick.begun, otherwise.begun) == (2, 5)
+
+
 def test_navigation_stop_is_ignored_far_from_the_goal_when_asked():
     class StopEarly(Drive):
         def act(self, world, depth=None):
