@@ -9,6 +9,8 @@ import dataclasses
 
 import numpy as np
 
+from tpsrl.runtime.compiled import njit
+
 _LINK_M = 0.15  # half extent of the boxes that ask
 _EVERYWHERE = 1e10  # MuJoCo's mjMAXVAL: a box of this size meets everything
 
@@ -34,43 +36,79 @@ def build(low: np.ndarray, high: np.ndarray, geoms: np.ndarray, plane: int) -> T
     child[0] = 1, 2
     nodeid[1] = plane
     aabb[:2] = (0, 0, 0, _EVERYWHERE, _EVERYWHERE, _EVERYWHERE)
-    waiting, count = [(2, np.arange(m))], 3
-    while waiting:
-        node, members = waiting.pop()
-        least, most = low[members].min(axis=0), high[members].max(axis=0)
-        aabb[node] = (*(least + most) / 2, *(most - least) / 2)
-        if len(members) == 1:
-            nodeid[node] = geoms[members[0]]
-            continue
-        child[node] = count, count + 1
-        first, second = _best_cut(low, high, members)
-        waiting += [(count, first), (count + 1, second)]
-        count += 2
+    _divide(
+        np.asarray(low, np.float64),
+        np.asarray(high, np.float64),
+        np.asarray(geoms, np.int64),
+        child,
+        nodeid,
+        aabb,
+    )
     return Tree(child, nodeid, aabb)
 
 
-def _best_cut(
-    low: np.ndarray, high: np.ndarray, members: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The two parts that cost least among all cuts along the three axes.
+@njit(cache=True)
+def _divide(
+    low: np.ndarray,
+    high: np.ndarray,
+    geoms: np.ndarray,
+    child: np.ndarray,
+    nodeid: np.ndarray,
+    aabb: np.ndarray,
+) -> None:
+    """Fills the nodes from the third on; a node's boxes are a range of `members`."""
+    members = np.arange(len(geoms))
+    waiting = [(2, 0, len(geoms))]
+    count = 3
+    while len(waiting) > 0:
+        node, begin, end = waiting.pop()
+        for axis in range(3):
+            least, most = low[members[begin], axis], high[members[begin], axis]
+            for i in members[begin + 1 : end]:
+                least, most = min(least, low[i, axis]), max(most, high[i, axis])
+            aabb[node, axis], aabb[node, 3 + axis] = (least + most) / 2, (most - least) / 2
+        if end - begin == 1:
+            nodeid[node] = geoms[members[begin]]
+            continue
+        child[node] = count, count + 1
+        middle = begin + _best_cut(low, high, members[begin:end])
+        waiting.append((count, begin, middle))
+        waiting.append((count + 1, middle, end))
+        count += 2
+
+
+@njit(cache=True)
+def _best_cut(low: np.ndarray, high: np.ndarray, members: np.ndarray) -> int:
+    """The number of boxes before the cut that costs least along the three axes; sorts `members`.
 
     A part costs the number of its boxes times the volume in which a query would enter it.
     """
-    best, parts = np.inf, (members[:1], members[1:])
-    before = np.arange(1, len(members))
+    n = len(members)
+    given = members.copy()
+    best, cut = np.inf, 1
     for axis in range(3):
-        order = members[np.argsort(low[members, axis] + high[members, axis], kind="stable")]
-        left = _growing_volumes(low[order], high[order])[:-1]
-        right = _growing_volumes(low[order[::-1]], high[order[::-1]])[:-1][::-1]
-        costs = before * left + (len(members) - before) * right
-        cut = int(np.argmin(costs))
-        if costs[cut] < best:
-            best, parts = costs[cut], (order[: cut + 1], order[cut + 1 :])
-    return parts
+        middles = low[given, axis] + high[given, axis]
+        order = given[np.argsort(middles, kind="mergesort")]  # the stable one
+        left = _growing_volumes(low, high, order)
+        right = _growing_volumes(low, high, order[::-1])
+        for k in range(1, n):
+            cost = k * left[k - 1] + (n - k) * right[n - k - 1]
+            if cost < best:
+                best, cut = cost, k
+                members[:] = order
+    return cut
 
 
-def _growing_volumes(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+@njit(cache=True)
+def _growing_volumes(low: np.ndarray, high: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Volumes (n,) around the first 1 to n boxes, each widened by the size of a query."""
-    extent = np.maximum.accumulate(high) - np.minimum.accumulate(low) + 2 * _LINK_M
-    volumes: np.ndarray = extent.prod(axis=1)
+    least, most = low[order[0]].copy(), high[order[0]].copy()
+    volumes = np.empty(len(order))
+    for k, i in enumerate(order):
+        volume = 1.0
+        for axis in range(3):
+            least[axis] = min(least[axis], low[i, axis])
+            most[axis] = max(most[axis], high[i, axis])
+            volume *= most[axis] - least[axis] + 2 * _LINK_M
+        volumes[k] = volume
     return volumes

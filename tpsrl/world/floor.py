@@ -120,10 +120,13 @@ def _draw(
                 grid[iy, ix] = True
 
 
+# Of the corners of a box.
+_SIGNS = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
+
+
 def outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Floor outline (k, 2) of a box, counter-clockwise, tilted boxes included."""
-    signs = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
-    points = (centre + (signs * half) @ rotation.T)[:, :2]
+    points = (centre + (_SIGNS * half) @ rotation.T)[:, :2]
     if abs(rotation[2, 2]) > 1 - 1e-9:
         order = np.argsort(np.arctan2(*(points[::2] - centre[:2]).T[::-1]))
         return np.ascontiguousarray(points[::2][order])
