@@ -9,6 +9,7 @@ from planner import domains
 from planner.execution.limits import ExecutionRules
 from skills import registry, tables
 from tpsrl import config
+from tpsrl.runtime import files
 from tpsrl.world.scenarios import Scenario
 
 _MOST_STRIDE = 1000  # control steps
@@ -157,6 +158,16 @@ class EvalSettings(AllSettings):
     episode: str | None = config.option(
         None, "run only this episode, by its id or number; no handoff analysis"
     )
+    plan: str | None = config.option(
+        None, "plan file to follow instead of searching, with lines (ACTION ENTITY ...)"
+    )
+
+    def rules(self) -> ExecutionRules:
+        """See `_CarriesOutPlans.rules`; with the plan that is given."""
+        found = _CarriesOutPlans.rules(self)
+        if self.plan is None:
+            return found
+        return dataclasses.replace(found, plan_file=files.user_path(self.plan, "plan"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from planner.plan import Plan, PlanStep, clause_text, make_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
 from planner.search import reachable_atoms
-from tpsrl.errors import RunError
+from tpsrl.errors import RunError, UserError
+from tpsrl.runtime import files
 
+_MOST_BYTES = 2**20  # of a plan file; plans of ours have a thousand
 _TIME = re.compile(r"[\d.]+:|\[[\d.]+\]")  # of a step and its duration, as VAL has them
 
 
@@ -53,6 +55,19 @@ def follow(
             after = f"after all {len(steps)} steps" if steps else "at the start"
             raise RunError(f"{source.called}: the goal {text(atom)} does not hold {after}")
     return Plan(steps, problem)
+
+
+def read(path: Path) -> SourceText:
+    """The text of a plan's file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return SourceText(files.read_text(path, _MOST_BYTES), f"plan: {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UserError(f"plan: cannot read {path} ({reason})") from None
 
 
 def plan_text(plan: Plan) -> str:

@@ -55,6 +55,7 @@ class ScenarioRan(Ran, frozen=True, kw_only=True):
     left_out: ByName[Count] | UnsetType = UNSET
     invalid: ByName[Text] | UnsetType = UNSET
     domain: Text | UnsetType = UNSET
+    plan: Text | UnsetType = UNSET
     settings_command: Text | None = None
 
 

@@ -21,6 +21,8 @@ def notes(report: Report) -> list[str]:
     found = []
     if report.domain:
         found.append(f"planning domain: {report.domain}")
+    if report.plan:
+        found.append(f"plan of a file: {report.plan}")
     if solved := report.solved_at_start:
         rest = f"{percent(solved.others.mean)} of the others" if solved.others else "no others"
         count = f"{solved.episodes} of {report.num_episodes} episodes"

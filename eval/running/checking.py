@@ -10,10 +10,11 @@ from eval.running import chains
 from eval.running.episodes import Selection
 from eval.settings import BankSettings, EvalSettings
 from planner.execution.limits import ExecutionRules
+from planner.given import follow, read
 from planner.predicates import PredicateThresholds
 from planner.problem import problem_from_episode
 from planner.search import plan
-from tpsrl.errors import UserError, one_line
+from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import machine, pool, progress
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
@@ -25,19 +26,21 @@ _NAMED = 3  # that an error names
 def checked(
     selection: Selection, settings: EvalSettings | BankSettings, console: Console
 ) -> Selection:
-    """The selection with the episodes of a file that can be run; says which cannot, and why.
+    """The selection with the episodes that can be run; says which cannot, and why.
+
+    Generated episodes can, unless the plan is given.
 
     Raises:
         UserError: none can be run, or some cannot and `skip_invalid` is off; names them.
     """
-    if settings.episodes is None:
+    if settings.episodes is None and settings.rules().plan_file is None:
         return selection
     invalid = {**selection.invalid, **_faults(selection, settings)}
     valid = [episode for episode in selection.episodes if episode.id not in invalid]
     if invalid:
         lines = [one_line(f"  {name}: {reason}") for name, reason in invalid.items()]
         console.print(
-            "\n".join([f"invalid episodes in {settings.episodes}:", *lines]),
+            "\n".join([f"invalid episodes in {_where(settings)}:", *lines]),
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -55,7 +58,11 @@ def _refused(
         named += f"; and {len(invalid) - _NAMED} more"
     count = f"{len(invalid)} of {len(invalid) + valid} episodes are invalid ({named})"
     advice = "; skip_invalid=true leaves them out" if valid else ""
-    return UserError(f"episodes: {settings.episodes}: {count}{advice}")
+    return UserError(f"episodes: {_where(settings)}: {count}{advice}")
+
+
+def _where(settings: EvalSettings | BankSettings) -> str:
+    return settings.episodes or f"{settings.scenario.name}, split {settings.split}"
 
 
 def _faults(selection: Selection, settings: EvalSettings | BankSettings) -> dict[str, str]:
@@ -96,7 +103,10 @@ def _fault(
     try:
         simulator.reset([0], [episode])
         problem = problem_from_episode(episode, simulator.state([0]), predicates, rules.plan)
-        plan(problem, rules.domain, rules.carried_out_by)
-    except UserError as error:
+        if rules.plan_file is None:
+            plan(problem, rules.domain, rules.carried_out_by)
+        else:
+            follow(read(rules.plan_file), problem, rules.domain, rules.carried_out_by)
+    except (UserError, RunError) as error:
         return str(error).removeprefix(f"episode {episode.id}: ")
     return ""

@@ -23,7 +23,7 @@ from eval.running.episodes import Selection, digest, select
 from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
-from planner import domains
+from planner import domains, given
 from skills.core.interface import SkillPolicy
 from tpsrl.errors import UserError
 from tpsrl.runtime import machine, pool, records
@@ -70,6 +70,9 @@ def evaluate(
     out = runs.output_folder(settings.out or f"out/{settings.scenario.name}")
     with Journal(out, console, keep_journal) as journal:
         agents.Policies.of(settings)
+        rules = settings.rules()
+        if rules.plan_file is not None:
+            given.read(rules.plan_file)
         selection = select(
             settings.scenario,
             settings.split,
@@ -87,7 +90,9 @@ def evaluate(
             processes=min(settings.processes or machine.cores(), len(episodes)),
             out=str(out),
         )
-        read = [*agents.checkpoints(settings.learned()), domains.find(settings.domain)]
+        read = [*agents.checkpoints(settings.learned()), rules.domain]
+        if rules.plan_file is not None:
+            read.append(rules.plan_file)
         state = inputs.digest(settings, digest(episodes), read)
         journal.resume(state)
         outcomes = runs.run_jobs(
@@ -186,6 +191,8 @@ def _header(
     ran |= {key: found for key, found in incomplete.items() if found}
     if settings.domain != domains.DEFAULT:
         ran["domain"] = settings.domain
+    if settings.plan is not None:
+        ran["plan"] = settings.plan
     return records.decode(ran, ScenarioRan, "report")
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from planner.execution.skill_run import SkillRun
 from planner.execution.timeouts import ran_out
 from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
 from planner.execution.upkeep import Upkeep
+from planner.given import follow, read
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
 from planner.predicates import Atom, Resolved, text
 from planner.problem import problem_from_episode
@@ -63,7 +65,7 @@ class Execution:
         self.home = EpisodeHome(executor.simulator, executor.env_id)
         self.skill_run: SkillRun | None = None  # the last that was begun
         self.resolved: dict[Atom, Resolved] = {}
-        self.plan = self._new_plan() if plan is None else plan
+        self.plan = self._new_plan(executor.rules.plan_file) if plan is None else plan
         self.first_plan = self.plan
         for step in self.plan:
             executor.policy(step.skill)
@@ -153,10 +155,15 @@ class Execution:
                 continue
             self.at += 1
 
-    def _new_plan(self) -> Plan:
+    def _new_plan(self, first: Path | None = None) -> Plan:
+        """A plan from here to the goal: that of the file `first`, or one that search finds."""
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
-        found = plan(problem, rules.domain, rules.carried_out_by)
+        found = (
+            plan(problem, rules.domain, rules.carried_out_by)
+            if first is None
+            else follow(read(first), problem, rules.domain, rules.carried_out_by)
+        )
         return rewritten(found, rules.without, rules.one_skill)
 
     def _replanned(self) -> bool:

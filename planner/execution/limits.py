@@ -95,7 +95,8 @@ class ExecutionRules:
     two skills, as HAB's fixed plan does. `nav_stop_within_m`
     ignores the stop of a skill that drives somewhere while it is farther away from its goal (VER
     deploys with 2 m). `snapshots` keeps the home's state at every handoff. `plan` is how the
-    scenario is planned; `carried_out_by` names the skill for some actions of the domain, where
+    scenario is planned, and `plan_file` a file with the first plan, which is followed instead of
+    searching one; `carried_out_by` names the skill for some actions of the domain, where
     several can (see `skills.registry.carrying_out`), and `domain` is the PDDL file with them.
     `base_masked` are skills that may not move the base, though their definition lets them;
     `without` are actions that are left out of the plan, and `one_skill` carries out all that is to
@@ -109,6 +110,7 @@ class ExecutionRules:
     nav_stop_within_m: float = math.inf
     snapshots: bool = False
     plan: PlanOptions = dataclasses.field(default_factory=PlanOptions)
+    plan_file: Path | None = None
     carried_out_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
     domain: Path = DOMAIN
     base_masked: tuple[str, ...] = ()

@@ -156,6 +156,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["plan", "set_table", "protocol.predicates.robot_at_m=-2"], "-2.0 is out of range"),
         (["eval", "pointnav", "agent=scripted"], "unknown value 'scripted' (valid: "),
         (["eval", "pick", "replan=true"], "unknown key 'replan'"),
+        (["eval", "tidy_house", "plan=nowhere.txt"], "plan: cannot read"),
         (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
         (["eval", "pick", "init=x"], "key 'init'; it is a key of `tpsrl train`, `tpsrl distill`"),
         (["video", "tidy"], "skill: unknown value 'tidy'; did you mean 'tidy_house'?"),

@@ -21,13 +21,14 @@ from planner.domains import DOMAIN
 from planner.execution.executor import Executor
 from planner.execution.limits import ExecutionRules, execution_limits
 from planner.execution.trace import Trace
+from planner.given import plan_text
 from planner.options import PlanOptions
 from planner.plan import Plan
 from skills import registry, tables
 from skills.articulated.task import ArticulatedLimits
 from skills.core.interface import SkillPolicy
 from skills.core.limits import SkillLimits
-from tpsrl.errors import UserError
+from tpsrl.errors import RunError, UserError
 from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 from tpsrl.world import action as layout
 from tpsrl.world.episode import Episode, ObjectPlacement
@@ -671,6 +672,18 @@ def test_reset_arm_costs_no_step_when_the_arm_is_at_rest():
     assert resets == [False, False, False, True] + [False] * 4
     without = execute(acting=policies(place=Leave()), rules=ExecutionRules(add_arm_rest=False))
     assert all(s.reset_steps == 0 for s in without.stages)
+
+
+def test_a_plan_of_a_file_is_carried_out_in_its_order(tmp_path):
+    path = tmp_path / "plan.txt"
+    executor = Executor(KinematicHome(), policies(), reset_arm=Fold())
+    lines = plan_text(executor.begin(make_episode()).plan).splitlines()
+    path.write_text("\n".join([*lines[4:], *lines[:4]]))
+    trace = execute(rules=ExecutionRules(plan_file=path))
+    assert trace.success and [s.target for s in trace.stages][::4] == [1, 0]
+    path.write_text("\n".join(lines[:4]))
+    with pytest.raises(RunError, match="does not hold after all 4 steps"):
+        execute(rules=ExecutionRules(plan_file=path))
 
 
 def test_who_resets_the_arm_depends_on_the_skill_that_follows():

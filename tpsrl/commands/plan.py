@@ -13,7 +13,6 @@ from tpsrl.runtime import files, progress
 from tpsrl.world.scenarios import Scenario
 
 if TYPE_CHECKING:
-    from planner.pddl.source import SourceText
     from planner.plan import Plan
 
 DESCRIPTION = """Plans one episode and prints the steps of the plan, with their preconditions and
@@ -28,7 +27,6 @@ scenario.
 write=DIR writes the episode's domain and problem as PDDL for other planners, and the plan.
 plan=FILE follows a plan of another planner, with lines (ACTION ENTITY ...), instead of searching.
 The exit code is then 1 if a step's precondition or the goal does not hold."""
-_MOST_BYTES = 2**20  # of a plan file; plans of ours have a thousand
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,25 +120,11 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
         stated = problem.with_goal(stated, settings.goal)
     choices = registry.choices(settings.actions)
     if settings.plan is not None:
-        return given.follow(_plan_file(settings.plan), stated, domain, choices)
+        return given.follow(
+            given.read(files.user_path(settings.plan, "plan")), stated, domain, choices
+        )
     with renamed("plan", "plan" if settings.goal is None else "goal"):
         return search.plan(stated, domain, choices)
-
-
-def _plan_file(name: str) -> "SourceText":
-    """The text of a plan.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    from planner.pddl.source import SourceText
-
-    path = files.user_path(name, "plan")
-    try:
-        return SourceText(files.read_text(path, _MOST_BYTES), f"plan: {path}")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UserError(f"plan: cannot read {path} ({reason})") from None
 
 
 def _write(name: str, found: "Plan", domain: Path) -> None:
