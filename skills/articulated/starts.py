@@ -8,7 +8,7 @@ import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.starts.dataset import DatasetStarts
-from skills.starts.room import HEADING_NOISE_RAD, Draw, Room
+from skills.starts.room import HEADING_NOISE_RAD, Draw, Room, near
 from skills.starts.start import Start
 from tpsrl.world.doors import joints_at, travel
 from tpsrl.world.episode import Episode
@@ -83,6 +83,16 @@ def _towards(region: _Region) -> Callable[[Episode, SkillGoal, np.random.Generat
     return prepare
 
 
+def _around(marker: str) -> Callable[[Episode, np.random.Generator, float], Draw]:
+    """At most so far (m) from a closed handle, on any side, facing it but for noise."""
+
+    def prepare(base: Episode, rng: np.random.Generator, within: float) -> Draw:
+        point = tuple(handle(base.layout, marker).point(0.0))
+        return near(base, rng, point, SkillGoal(marker=marker), held=-1, within=within)
+
+    return prepare
+
+
 def _before(base: Episode, marker: str, region: _Region, rng: np.random.Generator) -> Start | None:
     """A start before a handle where the episode has it; None: not free."""
     grip, joint = handle(base.layout, marker), base.articulation.get(marker, 0.0)
@@ -140,7 +150,8 @@ def _hand(where: Handle, joint: float) -> Prism:
 def _starts(
     dataset: str, marker: str, region: _Region, openings: tuple[float, float] | None
 ) -> DatasetStarts:
-    return DatasetStarts(dataset, _articulated(marker, region, openings), _towards(region))
+    around = _around(marker) if openings is None else None
+    return DatasetStarts(dataset, _articulated(marker, region, openings), _towards(region), around)
 
 
 OPEN_FRIDGE = _starts("in_fridge", FRIDGE, _BEFORE_FRIDGE, None)

@@ -111,8 +111,20 @@ def test_starts_can_be_farther_or_nearer_than_the_skills_own() -> None:
     # Where nothing is free so near, the circle grows; 1.2 m suffice for most.
     assert np.quantile(nearer, 0.8) <= 1.2 < max(own) <= 2.0
     assert 3.0 < max(farther) <= 6.0 and np.mean(farther) > 1.5 * np.mean(own)
-    with pytest.raises(UserError, match="near:3: open_fridge has no starts near a point"):
-        StartSource("open_fridge", "near:3")
+    with pytest.raises(UserError, match="near:3: close_fridge has no starts near a point"):
+        StartSource("close_fridge", "near:3")
+
+
+def test_openings_can_start_on_any_side_of_the_handle() -> None:
+    source = StartSource("open_drawer", "near:1.4", split="val", num_objects=12, num_episodes=8)
+    starts = [source[index] for index in range(COUNT)]
+    points = [handle(s.episode.layout, s.goal.marker).point(0.0) for s in starts]
+    assert max(away(s, p) for s, p in zip(starts, points, strict=True)) <= 1.4
+    errors = [facing_error(s, p) for s, p in zip(starts, points, strict=True)]
+    assert abs(np.mean(errors)) < 0.2
+    # habitat-lab's region is 0.14 m wide.
+    sides = [s.episode.robot_start[1] - p[1] for s, p in zip(starts, points, strict=True)]
+    assert min(sides) < -0.3 and max(sides) > 0.3
 
 
 @pytest.mark.parametrize("skill", ["pick", "place"])
