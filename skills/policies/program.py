@@ -1,11 +1,15 @@
-"""A policy as a program that runs without tpsrl: `SKILL.pt2` of `torch.export`, and `SKILL.json`.
+"""A policy as a program that runs without tpsrl, and `SKILL.json`, which describes it.
+
+The program is `SKILL.pt2` of `torch.export`, or `SKILL.onnx` for ONNX runtimes.
 
 The program takes the observation of one home, the action before (1, 11), the memory (1, M) and
 whether an episode begins (1,), and returns mean and standard deviation of the action (1, 11) and
 the memory. It has the network and all that is done to observations before it.
 """
 
+import importlib.util
 import io
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -23,6 +27,9 @@ from tpsrl.world import action as act
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 
 FORMAT = "tpsrl-program/1"
+TORCH_EXPORT, ONNX = "torch_export", "onnx"
+_SUFFIX = {TORCH_EXPORT: ".pt2", ONNX: ".onnx"}
+_RESULTS = ("action_mean", "action_std", "next_memory")  # operations are called "mean"
 
 # Of each sensor's numbers; the others are metres.
 _UNITS = {
@@ -45,7 +52,11 @@ _UNITS = {
 
 
 def write(
-    skill: str, path: str | os.PathLike[str], folder: Path, sample: bool | None = None
+    skill: str,
+    path: str | os.PathLike[str],
+    folder: Path,
+    sample: bool | None = None,
+    form: str = TORCH_EXPORT,
 ) -> Path:
     """Writes program and description of a skill's policy into a folder; the program's path.
 
@@ -54,22 +65,20 @@ def write(
         path: as `skills.policies.learned.find` takes it
         folder: where
         sample: whether its actions are to be drawn; None: as the checkpoint says
+        form: TORCH_EXPORT or ONNX
 
     Raises:
-        UserError: there is no such checkpoint, or the folder cannot be written.
+        UserError: there is no such checkpoint, the folder cannot be written, or the packages for
+            ONNX are not installed.
     """
     network = learned.load(skill, path)
-    program, beside = folder / f"{skill}.pt2", f"{skill}.json"
+    program, beside = folder / f"{skill}{_SUFFIX[form]}", f"{skill}.json"
     files.check_replaceable(folder, (program.name, beside))
     note = described(network, network.sample if sample is None else sample)
-    made = io.BytesIO()
-    with warnings.catch_warnings():
-        # Weights that share memory may cause issues elsewhere; these are on the CPU.
-        warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
-        torch.export.save(_exported(network), made)
+    made = _torch_export(network) if form == TORCH_EXPORT else _onnx(network)
     try:
         with files.atomic(program, durable=True) as temporary:
-            temporary.write_bytes(made.getvalue())
+            temporary.write_bytes(made)
     except OSError as error:
         raise UserError(f"out: cannot write '{program}' ({error.strerror})") from None
     files.write_json(folder / beside, note)
@@ -143,3 +152,39 @@ def _exported(network: learned.Network) -> Any:
     given = shown, torch.zeros(1, act.SIZE), policy.initial_memory(1), first
     with torch.no_grad():
         return torch.export.export(_Step(policy).eval(), given)
+
+
+def _torch_export(network: learned.Network) -> bytes:
+    made = io.BytesIO()
+    with warnings.catch_warnings():
+        # Weights that share memory may cause issues elsewhere; these are on the CPU.
+        warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+        torch.export.save(_exported(network), made)
+    return made.getvalue()
+
+
+def _onnx(network: learned.Network) -> bytes:
+    """The program with inputs by the names of observations and of `_Step.forward`."""
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"format: onnx needs {package}; the extra 'onnx' has it (pip install '.[onnx]')"
+            )
+    names = [*network.inputs.shapes(), "previous_action", "memory", "is_first"]
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # such as that torchvision is not installed
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            made = torch.onnx.export(
+                _exported(network),
+                dynamo=True,
+                verbose=False,
+                input_names=names,
+                output_names=list(_RESULTS),
+            )
+    finally:
+        logging.disable(disabled)
+    assert made is not None
+    content: bytes = made.model_proto.SerializeToString()
+    return content

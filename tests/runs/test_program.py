@@ -30,27 +30,36 @@ class Refuse(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Refuse())
 """
 RUN = """
-import numpy as np
+import numpy as np, torch
 shown = np.load("shown.npz")
 acted = []
 for number in range(len(shown["state"])):
-    seen = {name: torch.from_numpy(shown[name][number : number + 1]) for name in shown}
-    acted.append(act(seen).numpy()[0])
+    seen = {name: shown[name][number : number + 1] for name in shown}
+    if FORMAT == "torch_export":
+        seen = {name: torch.from_numpy(values) for name, values in seen.items()}
+    acted.append(np.asarray(act(seen))[0])
 np.save("acted.npy", acted)
 """
 
 
 def export(*words: str) -> int:
-    return cli.main(["export", "pick", "format=torch_export", *words])
+    return cli.main(["export", "pick", *words])
 
 
-@pytest.mark.parametrize("depth", [None, (32, 48)])
+@pytest.mark.parametrize(
+    ("form", "depth", "title"),
+    [
+        ("torch_export", None, "run_program.py"),
+        ("torch_export", (32, 48), "run_program.py"),
+        ("onnx", (32, 48), "run_onnx.py"),
+    ],
+)
 def test_a_program_gives_the_same_actions_without_tpsrl(
-    tmp_path: Path, depth: tuple[int, int] | None
+    tmp_path: Path, form: str, depth: tuple[int, int] | None, title: str
 ) -> None:
     changes = {"network": NETWORK, "depth": depth} if depth else {}
     source = tiny_policies.trained(tmp_path / "training", "pick", "fetch", **changes)
-    assert export(f"agent={source}", f"out={tmp_path}", "sample=false") == 0
+    assert export(f"format={form}", f"agent={source}", f"out={tmp_path}", "sample=false") == 0
     about = json.loads((tmp_path / "pick.json").read_text())
     inputs = skills.gym.load_policy("pick", source).inputs
     told = about["observation"]["state"]["sensors"]
@@ -64,8 +73,8 @@ def test_a_program_gives_the_same_actions_without_tpsrl(
     shapes = inputs.shapes().items()
     shown = {name: rng.uniform(0, 1, (5, *shape)).astype(np.float32) for name, shape in shapes}
     np.savez(tmp_path / "shown.npz", **shown)
-    (code,) = re.findall(r'title="run_program.py"\n(.*?)```', DOCS.read_text(), re.DOTALL)
-    (tmp_path / "run.py").write_text(REFUSE + code + RUN)
+    (code,) = re.findall(rf'title="{title}"\n(.*?)```', DOCS.read_text(), re.DOTALL)
+    (tmp_path / "run.py").write_text(f"{REFUSE}\nFORMAT = {form!r}\n{code}{RUN}")
     subprocess.run([sys.executable, "run.py"], cwd=tmp_path, check=True)
     policy = skills.gym.load_policy("pick", source, sample=False)
     expected = [policy.act({n: values[i] for n, values in shown.items()}) for i in range(5)]
@@ -77,7 +86,8 @@ def test_a_program_refuses_what_belongs_to_a_shipped_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tiny_policies.trained(tmp_path / "training", "pick")
-    assert export(f"agent={source}", f"out={tmp_path}", "stop_shift=1") == 2
+    program = ("format=torch_export", f"agent={source}", f"out={tmp_path}")
+    assert export(*program, "stop_shift=1") == 2
     assert "stop_shift: has no effect on format=torch_export" in capsys.readouterr().err
     assert cli.main(["export", "pick", f"agent={source}", "format=torch_exprt"]) == 2
     assert "format: unknown value 'torch_exprt'; did you mean" in capsys.readouterr().err

@@ -26,12 +26,13 @@ checkpoints are selected on it. Facts about the training are read from its folde
 before keeps its facts.
 
 format=torch_export writes SKILL.pt2, a program of torch.export that runs without tpsrl, and
-SKILL.json, which describes its inputs and outputs. See docs/pretrained.md."""
+format=onnx SKILL.onnx, for ONNX runtimes; SKILL.json describes inputs and outputs. See
+docs/pretrained.md."""
 
 _CONFIG = "config.yaml"
 _LONGEST_S = 1e10  # that a training may have taken: centuries
 _LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # of a training's command
-_FORMATS = ("safetensors", "torch_export")
+_FORMATS = ("safetensors", "torch_export", "onnx")
 _OF_FILE = ("evaluation", "blind", "stop_shift", "as_teacher")  # without effect on a program
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # as they are
 
@@ -50,7 +51,7 @@ class ExportSettings:
     )
     out: str = config.option("out/pretrained", "output folder of policy and card")
     format: str = config.option(
-        "safetensors", "safetensors, or torch_export: a program that runs without tpsrl"
+        "safetensors", "safetensors, or torch_export or onnx: a program that runs without tpsrl"
     )
     sample: bool | None = config.option(
         None, "sample actions; false: use the mean action (default: as the checkpoint says)"
@@ -109,12 +110,12 @@ def load(values: Mapping[str, Any]) -> ExportSettings:
         raise UserError("agent: name the folder of a training, or a checkpoint")
     if settings.format not in _FORMATS:
         raise unknown("format", settings.format, _FORMATS)
-    if settings.format == "torch_export":
+    if settings.format != "safetensors":
         for key in _OF_FILE:
             if getattr(settings, key):
                 raise UserError(
-                    f"{key}: has no effect on format=torch_export; export with format=safetensors "
-                    "first, then the file that it writes"
+                    f"{key}: has no effect on format={settings.format}; export with "
+                    "format=safetensors first, then the file that it writes"
                 )
     return settings
 
@@ -122,7 +123,7 @@ def load(values: Mapping[str, Any]) -> ExportSettings:
 def run(settings: ExportSettings) -> int:
     """Exports; nothing is written unless all is good."""
     progress.say(f"exporting {settings.skill}")
-    if settings.format == "torch_export":
+    if settings.format != "safetensors":
         return _write_program(settings)
     from eval.running.measured import measured, measured_blind
     from skills.policies import shipped
@@ -164,7 +165,7 @@ def _write_program(settings: ExportSettings) -> int:
 
     out = files.check_writable(settings.out)
     with renamed(f"skills.{settings.skill}", "agent"):
-        path = program.write(settings.skill, settings.agent, out, settings.sample)
+        path = program.write(settings.skill, settings.agent, out, settings.sample, settings.format)
     print(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB) and {path.with_suffix('.json')}")
     return 0
 
