@@ -14,7 +14,7 @@ from planner.pddl.source import Bracket, Node, SourceText, Word
 from planner.plan import Plan, PlanStep, clause_text, make_step
 from planner.predicates import Atom, text
 from planner.problem import Problem
-from planner.search import reachable_atoms
+from planner.search import plan, reachable_atoms
 from tpsrl.errors import RunError, UserError
 from tpsrl.runtime import files
 
@@ -70,9 +70,26 @@ def read(path: Path) -> SourceText:
         raise UserError(f"plan: cannot read {path} ({reason})") from None
 
 
-def plan_text(plan: Plan) -> str:
+def searched_or_read(
+    problem: Problem,
+    domain: Path,
+    carried_out_by: Mapping[str, str] | None = None,
+    path: Path | None = None,
+) -> Plan:
+    """The plan of a file, or without one the plan that search finds.
+
+    Raises:
+        UserError: see `follow`, `read` and `planner.search.plan`.
+        RunError: see `follow`.
+    """
+    if path is None:
+        return plan(problem, domain, carried_out_by)
+    return follow(read(path), problem, domain, carried_out_by)
+
+
+def plan_text(given: Plan) -> str:
     """A plan as `follow` and other tools read it."""
-    return "".join(f"({' '.join((step.action, *step.args))})\n" for step in plan)
+    return "".join(f"({' '.join((step.action, *step.args))})\n" for step in given)
 
 
 def _steps(source: SourceText) -> Iterator[Bracket]:

@@ -10,10 +10,9 @@ from eval.running import chains
 from eval.running.episodes import Selection
 from eval.settings import BankSettings, EvalSettings
 from planner.execution.limits import ExecutionRules
-from planner.given import follow, read
+from planner.given import searched_or_read
 from planner.predicates import PredicateThresholds
 from planner.problem import problem_from_episode
-from planner.search import plan
 from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import machine, pool, progress
 from tpsrl.sim.base import Simulator
@@ -103,10 +102,7 @@ def _fault(
     try:
         simulator.reset([0], [episode])
         problem = problem_from_episode(episode, simulator.state([0]), predicates, rules.plan)
-        if rules.plan_file is None:
-            plan(problem, rules.domain, rules.carried_out_by)
-        else:
-            follow(read(rules.plan_file), problem, rules.domain, rules.carried_out_by)
+        searched_or_read(problem, rules.domain, rules.carried_out_by, rules.plan_file)
     except (UserError, RunError) as error:
         return str(error).removeprefix(f"episode {episode.id}: ")
     return ""

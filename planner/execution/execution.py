@@ -20,12 +20,12 @@ from planner.execution.skill_run import SkillRun
 from planner.execution.timeouts import ran_out
 from planner.execution.trace import TIMEOUT, HandoffState, Stage, StageMark, Trace
 from planner.execution.upkeep import Upkeep
-from planner.given import follow, read
+from planner.given import searched_or_read
 from planner.plan import Plan, PlanStep, clause_text, skill_goal
 from planner.predicates import Atom, Resolved, text
 from planner.problem import problem_from_episode
 from planner.rewriting import rewritten
-from planner.search import UnsolvableError, plan
+from planner.search import UnsolvableError
 from planner.stages import stage_goals
 from skills.core.conditions import Margin
 from skills.core.geometry import planar_distance
@@ -159,11 +159,7 @@ class Execution:
         """A plan from here to the goal: that of the file `first`, or one that search finds."""
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
-        found = (
-            plan(problem, rules.domain, rules.carried_out_by)
-            if first is None
-            else follow(read(first), problem, rules.domain, rules.carried_out_by)
-        )
+        found = searched_or_read(problem, rules.domain, rules.carried_out_by, first)
         return rewritten(found, rules.without, rules.one_skill)
 
     def _replanned(self) -> bool:
