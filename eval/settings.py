@@ -10,6 +10,7 @@ from planner.execution.limits import ExecutionRules
 from skills import registry, tables
 from tpsrl import config
 from tpsrl.runtime import files
+from tpsrl.sim.engines import EngineName
 from tpsrl.world.scenarios import Scenario
 
 _MOST_STRIDE = 1000  # control steps
@@ -27,7 +28,7 @@ class RunSettings:
         minimum=0,
         files=True,
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    engine: EngineName = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
         "val", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
@@ -222,7 +223,7 @@ class BankSettings(_CarriesOutPlans):
         minimum=0,
         files=True,
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    engine: EngineName = config.option("mujoco", "simulation engine")
     split: Literal["train", "val", "rearranged"] = config.option(
         "train", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )

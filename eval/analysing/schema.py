@@ -375,6 +375,7 @@ class Report(ScenarioRan, frozen=True, kw_only=True):
     clutter_moved: ClutterMoved | None = None
     view_blocked: ViewBlocked | None = None
     analysis: AnalysisSize | None = None
+    analysis_left_out: Text | UnsetType = UNSET
     handoff_matrix: Maybe[Items[MatrixRow]] = UNSET
     flow: Maybe[Flow] = UNSET
     repairs: Maybe[Items[RepairRow]] = UNSET

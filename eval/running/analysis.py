@@ -24,6 +24,7 @@ from planner.execution.progress import StepInfo
 from skills.core.interface import SkillPolicy
 from tpsrl.errors import UserError
 from tpsrl.runtime import pool
+from tpsrl.sim import engines
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -31,6 +32,10 @@ from tpsrl.world.state import WorldState
 _CAUSES, _CLIPS = 5, 2  # so many causes have so many clips each
 _BEFORE, _AFTER = 90, 15  # control steps around a first cause
 _STRIDE = 3
+NO_SNAPSHOTS = (
+    "left out, because engine '{engine}' cannot put a home back exactly into an earlier state: "
+    "skills in isolation, taxes of handoffs, repairs and blame"
+)
 _BUDGET = 4  # times the control steps of the evaluation itself
 
 
@@ -79,12 +84,13 @@ def analyse(
     """Studies the first episodes of an evaluation; None where that is not asked for, or cannot be.
 
     A robot that plans again has no fixed sequence of steps, so there are no handoffs to compare.
+    `left_out` says what the engine stands in the way of.
 
     Raises:
         RunError: a worker failed or died.
     """
     count = min(settings.analysis_episodes, len(episodes))
-    if not count or settings.replan or settings.episode is not None:
+    if not _wanted(settings) or left_out(settings):
         return None
     budget = settings.analysis_steps
     if budget is None:
@@ -102,6 +108,16 @@ def analyse(
     title = f"{settings.scenario.title}: handoffs"
     outcomes = runs.run_jobs(work, min(settings.processes or 1, count), journal, title, console)
     return Analysis([outcome.result for outcome in outcomes], players, budget)
+
+
+def left_out(settings: EvalSettings) -> str:
+    """Why the engine leaves an analysis out that is asked for; "" where it does not."""
+    able = engines.info(settings.engine).capabilities.exact_snapshots
+    return "" if able or not _wanted(settings) else NO_SNAPSHOTS.format(engine=settings.engine)
+
+
+def _wanted(settings: EvalSettings) -> bool:
+    return bool(settings.analysis_episodes) and not settings.replan and settings.episode is None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

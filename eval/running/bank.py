@@ -26,6 +26,7 @@ from skills.starts.bank import INDEX, BankWriter, ExitState, StateAlong
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.runtime import files, locks, machine, pool
+from tpsrl.sim import engines
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.shards import Shard, ShardWriter
 from tpsrl.world.episode import Episode
@@ -69,10 +70,12 @@ def make_bank(
     by; it and what it makes travel to the workers by pickle.
 
     Raises:
-        UserError: the folder is there already or cannot be written, or an episode is not valid.
+        UserError: the folder is there already or cannot be written, the engine cannot take exact
+            snapshots, or an episode is not valid.
         RunError: a worker failed or died, or no state was to be kept.
     """
     console = console or Console()
+    engines.require_snapshots(settings.engine, "a bank of exit states")
     path = files.user_path(settings.out or f"out/bank/{settings.scenario.name}")
     unfinished = path.with_name(f".{path.name}.unfinished")
     if _is_made(settings, path):  # killed when all was done, the same call is to end well

@@ -124,6 +124,8 @@ def evaluate(
         summary = report.summarise(_header(settings, selection, results), results)
         summary = handoffs.with_handoffs(summary, results, found, graph)
         summary = structs.replace(summary, reel=reel)
+        if reason := analysis.left_out(settings):
+            summary = structs.replace(summary, analysis_left_out=reason)
         timing["analysed_seconds"] = round(journal.seconds, 2)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
         runs.put_files(journal.films / REEL, out / REEL, ("*.mp4", "*.png"))

@@ -16,9 +16,11 @@ from skills.registry import ENTRY_POINT
 from tpsrl import config
 from tpsrl.errors import RunError
 from tpsrl.runtime import files, shadowing
+from tpsrl.sim import engines
 
-_LIBRARIES = ("mujoco", "numba", "numpy", "scipy", "torch")
-_REPORTED = ("mujoco", "numba", "numpy", "torch")  # by which figures may differ
+# Beside those of the engine.
+_LIBRARIES = ("numba", "numpy", "scipy", "torch")
+_REPORTED = ("numba", "numpy", "torch")  # by which figures may differ
 
 
 def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
@@ -38,15 +40,20 @@ def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
         "version": tpsrl.__version__,
         "code": _code(),
         "python": platform.python_version(),
-        "libraries": [importlib.metadata.version(name) for name in _LIBRARIES],
+        "libraries": list(_versions(settings.engine, _LIBRARIES).values()),
         "skills": sorted(_installed_skills()),
     }
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
-def versions() -> dict[str, str]:
-    """The versions of the libraries by which the figures of a report may differ."""
-    return {name: importlib.metadata.version(name) for name in _REPORTED}
+def versions(engine: str) -> dict[str, str]:
+    """The versions of the libraries by which the figures of an engine's report may differ."""
+    return _versions(engine, _REPORTED)
+
+
+def _versions(engine: str, others: Iterable[str]) -> dict[str, str]:
+    names = (*engines.info(engine).libraries, *others)
+    return {name: importlib.metadata.version(name) for name in names}
 
 
 def check_unchanged(before: str, after: str) -> None:

@@ -18,9 +18,10 @@ from skills.core.skill import Skill
 from skills.envs.batch import SkillBatch
 from skills.envs.options import EnvOptions
 from skills.starts.start import Start
+from tpsrl import sim
 from tpsrl.sim import datasets
+from tpsrl.sim.base import Simulator
 from tpsrl.sim.bench import in_the_open
-from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS
@@ -44,7 +45,7 @@ def measure(seconds: float, say: Callable[[str], None] = lambda line: None) -> l
     episode = in_the_open(
         datasets.load("tidy_house", "val", 1, num_objects=_OBJECTS, processes=1)[0]
     )
-    simulator = MujocoSimulator(_HOMES, slots=_OBJECTS)
+    simulator = sim.make(num_envs=_HOMES, slots=_OBJECTS)
     rows = []
     for name in registry.planned():
         say(f"skill {name}")
@@ -52,9 +53,7 @@ def measure(seconds: float, say: Callable[[str], None] = lambda line: None) -> l
     return rows
 
 
-def _row(
-    name: str, episode: Episode, simulator: MujocoSimulator, seconds: float
-) -> dict[str, float]:
+def _row(name: str, episode: Episode, simulator: Simulator, seconds: float) -> dict[str, float]:
     start = _start(registry.get(name).definition, episode)
     state = SkillBatch(EnvOptions.of(name), simulator)
     depth = SkillBatch(EnvOptions.of(name, depth=_SIZE), simulator)
@@ -99,7 +98,7 @@ def _stepping(batch: SkillBatch, start: Start, homes: int) -> Work:
     return lambda i: batch.step(env_ids, actions[i % _TURN])
 
 
-def _judging(name: str, start: Start, simulator: MujocoSimulator, homes: int) -> Work:
+def _judging(name: str, start: Start, simulator: Simulator, homes: int) -> Work:
     """A function that judges a step of so many homes: mask, reward, results and observation."""
     batch = SkillBatch(EnvOptions.of(name), simulator)
     env_ids = list(range(homes))

@@ -20,7 +20,8 @@ from skills.starts.start import Start
 from tpsrl import sim
 from tpsrl.errors import UserError, unknown_keyword
 from tpsrl.runtime import machine
-from tpsrl.sim.base import Simulator
+from tpsrl.sim import engines
+from tpsrl.sim.base import MEASURES, Simulator
 from tpsrl.world import action as act
 from tpsrl.world.slots import capacity_for
 
@@ -169,9 +170,12 @@ class EnvOptions:
         """The homes that these options ask for.
 
         Raises:
-            UserError: the homes with their pictures do not fit into memory, or see `capacity`.
+            UserError: the homes with their pictures do not fit into memory, the engine lacks a
+                sensor, or see `capacity`.
         """
         self._check_memory(num_envs)
+        sensed = {*self.inputs.sensors, *(self.critic.sensors if self.critic else ())}
+        engines.require_measures(self.engine, sensed.intersection(MEASURES))
         return sim.make(self.engine, num_envs, self.capacity(), filter_base=self.filter_base)
 
     def source(self) -> StartSource:

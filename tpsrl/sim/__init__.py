@@ -1,9 +1,7 @@
 """Engines behind one protocol. Knows worlds, no skill."""
 
-from tpsrl.errors import unknown
+from tpsrl.sim import engines
 from tpsrl.sim.base import Simulator
-
-ENGINES = ("mujoco",)
 
 
 def make(
@@ -16,7 +14,7 @@ def make(
     """A simulator by the name of its engine.
 
     Args:
-        engine: one of `ENGINES`.
+        engine: one of `tpsrl.sim.engines.ENGINES`.
         num_envs: homes that it holds.
         slots: objects that an episode may have, 12 or 30.
         layout_set: the apartments, as `tpsrl.world.layouts` names them.
@@ -25,8 +23,7 @@ def make(
     Raises:
         UserError: the engine, slots or layout set is unknown; names the nearest.
     """
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
+    engines.info(engine)
     # An engine's libraries load only where that engine is made.
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
@@ -39,8 +36,7 @@ def stamp(engine: str = "mujoco") -> str:
     Raises:
         UserError: the engine is unknown; names the nearest.
     """
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
+    engines.info(engine)
     from tpsrl.sim.mujoco_home import ENGINE
 
     return ENGINE

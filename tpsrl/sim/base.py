@@ -21,13 +21,23 @@ class Overlap(UserError):
         self.what = what
 
 
+# What an engine may measure beside state and depth, by the names of the sensors that show it.
+MEASURES = ("laser", "clearance", "motion", "neighbours")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do; callers ask instead of trying."""
+    """What an engine can do; callers ask instead of trying.
+
+    `measures` are those of `MEASURES` that it gives; the methods for the others raise `UserError`.
+    Without `shapes` there is nothing for a viewer to draw.
+    """
 
     exact_snapshots: bool
     colour: bool
     device: str  # "cpu" or "cuda"
+    measures: frozenset[str] = frozenset(MEASURES)
+    shapes: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,11 +118,19 @@ class Simulator(Protocol):
         ...
 
     def snapshot(self, env_id: int) -> Snapshot:
-        """The home, frozen."""
+        """The home, frozen.
+
+        Raises:
+            UserError: the engine cannot take exact snapshots.
+        """
         ...
 
     def restore(self, env_id: int, snapshot: Snapshot) -> None:
-        """Puts a home exactly into the frozen state."""
+        """Puts a home exactly into the frozen state.
+
+        Raises:
+            UserError: the snapshot does not fit, or the engine cannot take exact snapshots.
+        """
         ...
 
     def render(
@@ -127,7 +145,11 @@ class Simulator(Protocol):
         ...
 
     def shapes(self, env_id: int) -> list[Shape]:
-        """What a home is made of, for a viewer."""
+        """What a home is made of, for a viewer.
+
+        Raises:
+            UserError: the engine has no shapes.
+        """
         ...
 
     def body_poses(self, env_id: int) -> np.ndarray:

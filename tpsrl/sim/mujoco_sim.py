@@ -8,6 +8,7 @@ from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.render.caster import Caster
 from tpsrl.render.shapes import Shape
+from tpsrl.sim import engines
 from tpsrl.sim.base import Capabilities, Snapshot
 from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
@@ -56,7 +57,7 @@ class MujocoSimulator:
     @property
     def capabilities(self) -> Capabilities:
         """Snapshots are exact, pictures are in colour, arrays are numpy."""
-        return Capabilities(exact_snapshots=True, colour=True, device="cpu")
+        return engines.info("mujoco").capabilities
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.base.Simulator.reset`."""

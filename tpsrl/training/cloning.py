@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from skills.core.choices import SensorChoice
 from skills.demos.preset import ClonePreset
@@ -11,6 +11,7 @@ from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.runtime import files, locks, progress
+from tpsrl.sim.engines import EngineName
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
@@ -71,7 +72,7 @@ class CloneSettings:
     start_states: str | None = config.option(
         None, "start states of DAgger rounds: own (default), bank:DIR/SKILL, or a mixture"
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    engine: EngineName = config.option("mujoco", "simulation engine")
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, progress
+from tpsrl.sim.engines import EngineName
 
 if TYPE_CHECKING:
     from skills.envs.options import EnvOptions
@@ -84,7 +85,7 @@ class DemosSettings:
     num_episodes: int = config.option(
         126, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    engine: EngineName = config.option("mujoco", "simulation engine")
     format: Literal["tpsrl", "lerobot"] = config.option(
         "tpsrl", "file format: tpsrl, or lerobot (LeRobot dataset v3.0)"
     )

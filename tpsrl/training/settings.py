@@ -9,6 +9,7 @@ from skills.starts.seeds import VALIDATION_SEED
 from skills.tables import task_keys, threshold_keys
 from tpsrl import config
 from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.sim.engines import EngineName
 
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
@@ -65,7 +66,7 @@ class TrainingSettings:
     num_episodes: int = config.option(
         63, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
-    engine: Literal["mujoco"] = config.option("mujoco", "simulation engine")
+    engine: EngineName = config.option("mujoco", "simulation engine")
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )

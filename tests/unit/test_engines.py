@@ -1,0 +1,70 @@
+"""What engines say of themselves, and what is refused or left out where they cannot do it."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from full_report import full_report, rendered
+
+from eval.running import analysis
+from eval.running.bank import make_bank
+from eval.settings import BankSettings, EvalSettings
+from skills.envs.options import EnvOptions
+from tpsrl import config, sim
+from tpsrl.errors import UserError
+from tpsrl.sim import engines
+
+Limit = Callable[..., None]
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Takes capabilities from the embedded engine."""
+
+    def change(**fewer: object) -> None:
+        known = engines.info("mujoco")
+        capabilities = dataclasses.replace(known.capabilities, **fewer)  # type: ignore[arg-type]
+        changed = dataclasses.replace(known, capabilities=capabilities)
+        monkeypatch.setitem(engines.ENGINES, "mujoco", changed)
+
+    return change
+
+
+def settings(**given: object) -> EvalSettings:
+    return config.load(EvalSettings, {"scenario": "tidy_house", **given})
+
+
+def test_an_unknown_engine_names_the_nearest() -> None:
+    for ask in (engines.info, sim.make, sim.stamp):
+        with pytest.raises(UserError, match="engine: .*mujoko.*mujoco"):
+            ask("mujoko")
+
+
+def test_an_engine_without_exact_snapshots_makes_no_bank(limit: Limit) -> None:
+    limit(exact_snapshots=False)
+    with pytest.raises(UserError, match="^engine: a bank of exit states needs exact snapshots"):
+        make_bank(config.load(BankSettings, {"scenario": "tidy_house"}))
+
+
+def test_an_analysis_is_left_out_only_where_the_engine_stands_in_its_way(limit: Limit) -> None:
+    assert analysis.left_out(settings()) == ""
+    limit(exact_snapshots=False)
+    assert analysis.left_out(settings()).startswith("left out, because engine 'mujoco' cannot")
+    assert analysis.left_out(settings(replan=True)) == ""
+    assert analysis.left_out(settings(analysis_episodes=0)) == ""
+
+
+def test_a_page_says_why_there_is_no_analysis() -> None:
+    report = full_report()
+    for key in ("analysis", "handoff_matrix", "repairs", "repair_all", "blame", "propagation"):
+        report[key] = None
+    report["analysis_left_out"] = analysis.NO_SNAPSHOTS.format(engine="other")
+    html = rendered(report)
+    assert "Left out, because engine &#39;other&#39; cannot put a home back" in html
+
+
+def test_a_sensor_that_the_engine_does_not_measure_is_refused(limit: Limit) -> None:
+    limit(measures=frozenset({"motion"}))
+    options = EnvOptions.of("pick", sensors="teacher", slots=12)
+    with pytest.raises(UserError, match="engine: 'mujoco' does not measure clearance"):
+        options.simulator(1)

@@ -1,0 +1,75 @@
+"""The engines by name, and what each can do, known without loading its libraries."""
+
+import dataclasses
+from collections.abc import Set
+from typing import Literal
+
+from tpsrl.errors import UserError, unknown
+from tpsrl.sim.base import MEASURES, Capabilities
+
+EngineName = Literal["mujoco"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is known of an engine that has not been made.
+
+    `libraries` are the installed packages by whose versions its results may differ.
+    """
+
+    capabilities: Capabilities
+    libraries: tuple[str, ...]
+
+
+ENGINES: dict[str, EngineInfo] = {
+    "mujoco": EngineInfo(
+        Capabilities(
+            exact_snapshots=True,
+            colour=True,
+            device="cpu",
+            measures=frozenset(MEASURES),
+            shapes=True,
+        ),
+        ("mujoco",),
+    ),
+}
+
+
+def info(engine: str) -> EngineInfo:
+    """What is known of an engine.
+
+    Raises:
+        UserError: there is none of this name; names the nearest.
+    """
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    return ENGINES[engine]
+
+
+def require_snapshots(engine: str, what: str) -> None:
+    """Refuses what cannot be done without exact snapshots; `what` names it.
+
+    Raises:
+        UserError: the engine has none.
+    """
+    if not info(engine).capabilities.exact_snapshots:
+        able = sorted(name for name, one in ENGINES.items() if one.capabilities.exact_snapshots)
+        raise UserError(
+            f"engine: {what} needs exact snapshots, which '{engine}' cannot take; "
+            f"use engine={' or '.join(able)}"
+        )
+
+
+def require_measures(engine: str, asked: Set[str]) -> None:
+    """Refuses sensors whose readings the engine cannot give.
+
+    Args:
+        engine: its name
+        asked: entries of `tpsrl.sim.base.MEASURES`
+
+    Raises:
+        UserError: names those that it lacks.
+    """
+    lacking = sorted(asked - info(engine).capabilities.measures)
+    if lacking:
+        raise UserError(f"engine: '{engine}' does not measure {', '.join(lacking)}")
