@@ -36,13 +36,13 @@ def settings(**given: object) -> EvalSettings:
 
 def test_an_unknown_engine_names_the_nearest() -> None:
     for ask in (engines.info, sim.make, sim.stamp):
-        with pytest.raises(UserError, match="engine: .*mujoko.*mujoco"):
+        with pytest.raises(UserError, match=r"engine: .*mujoko.*mujoco"):
             ask("mujoko")
 
 
 def test_an_engine_without_exact_snapshots_makes_no_bank(limit: Limit) -> None:
     limit(exact_snapshots=False)
-    with pytest.raises(UserError, match="^engine: a bank of exit states needs exact snapshots"):
+    with pytest.raises(UserError, match=r"^engine: a bank of exit states needs exact snapshots"):
         make_bank(config.load(BankSettings, {"scenario": "tidy_house"}))
 
 
