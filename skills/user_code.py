@@ -1,4 +1,4 @@
-"""Skills and encoders of the user's own, registered before settings depend on them."""
+"""Skills, encoders and losses of the user's own, registered before settings depend on them."""
 
 import importlib
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from tpsrl.runtime import files
 _REGISTRIES = {
     "skill_modules": "skills.registry",
     "encoder_modules": "tpsrl.rl.policy.encoder_registry",
+    "auxiliary_modules": "tpsrl.rl.learning.auxiliary",
 }
 
 

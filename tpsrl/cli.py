@@ -284,7 +284,8 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
 def _with_user_code(arguments: list[str]) -> list[str]:
     """Arguments in which files of the user's own code, registered now, have whole paths."""
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
-    if not given.keys() & {"skill_modules", "encoder_modules", "resume", "config"}:
+    own = {"skill_modules", "encoder_modules", "auxiliary_modules"}
+    if not given.keys() & {*own, "resume", "config"}:
         return arguments
     from skills import user_code
 

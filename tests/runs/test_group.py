@@ -223,7 +223,7 @@ class Silent:
 
 def trained(group: Group, out: Path, updates: int, goes_on: bool) -> dict[str, Any]:
     """The weights of a rank, and what its learner goes on with, after so many updates of all."""
-    own = settings(epochs=2, minibatches=2, target_kl=0.05)
+    own = settings(epochs=2, minibatches=2, target_kl=0.05, auxiliary="cpca")
     own = dataclasses.replace(own, preempt="share", steps=updates * ENVS * STEPS * group.size)
     task = TrainTask(ToyVecEnvFactory())
     schedule = TrainSchedule(validation_episodes=0)

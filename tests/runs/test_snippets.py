@@ -31,6 +31,7 @@ from eval.settings import EvalSettings
 from skills import registry
 from tpsrl import cli, config
 from tpsrl.errors import UserError
+from tpsrl.rl.learning import auxiliary
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.training.settings import TrainingSettings
@@ -135,11 +136,14 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page's commands have registered, and modules that they have imported."""
     monkeypatch.setenv(registry.VARIABLE, "")
     monkeypatch.setenv(encoders.VARIABLE, "")
+    monkeypatch.setenv(auxiliary.VARIABLE, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
     known, modules = (*registry.names(), *encoders.encoder_names()), set(sys.modules)
     yield
     for name in set(encoders.encoder_names()) - set(known):
         encoders.unregister_encoder(name)
+    for name in set(auxiliary.auxiliary_names()) - set(auxiliary.LOSSES):
+        auxiliary.unregister_auxiliary(name)
     for name in set(registry.names()) - set(known):
         registry.unregister(name)
     for name in set(sys.modules) - modules:

@@ -53,6 +53,9 @@ class BenchTrainSettings:
     encoder_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own encoders"
     )
+    auxiliary_modules: str | None = config.option(
+        None, "comma-separated modules or files that register your own auxiliary losses"
+    )
     teacher: str | None = config.option(
         None,
         "teacher that labels every state: a checkpoint, or the folder of a training (default: "

@@ -8,6 +8,7 @@ from typing import Any
 
 from skills.core.choices import CHOICES as SENSORS
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.rl.learning.settings import AUXILIARY_NAMES
 from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files
@@ -45,8 +46,8 @@ def check(preset: TrainSettings) -> None:
     """Refuses at once what would fail only after the episodes have been made.
 
     Raises:
-        UserError: collector or encoder is unknown (names the nearest), or settings of the learner
-            do not fit together.
+        UserError: collector, encoder or auxiliary loss is unknown (names the nearest), or settings
+            of the learner do not fit together.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
 
@@ -72,6 +73,11 @@ def check(preset: TrainSettings) -> None:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 
         check_encoder(preset.policy.encoder, "preset.policy.encoder")
+    auxiliary = preset.ppo.auxiliary
+    if auxiliary and auxiliary not in AUXILIARY_NAMES:
+        from tpsrl.rl.learning.auxiliary import check_auxiliary
+
+        check_auxiliary(auxiliary, "preset.ppo.auxiliary")
 
 
 def default_teacher(preset: TrainSettings) -> str | None:

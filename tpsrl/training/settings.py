@@ -73,6 +73,9 @@ class TrainingSettings:
     encoder_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own encoders"
     )
+    auxiliary_modules: str | None = config.option(
+        None, "comma-separated modules or files that register your own auxiliary losses"
+    )
     seed: int = config.option(0, "random seed", minimum=0)
     processes: int | None = config.option(
         None,

@@ -11,16 +11,18 @@ from torch import nn
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.distributed.group import Alone, Group, average_gradients
+from tpsrl.rl.learning.auxiliary import Auxiliary, make_auxiliary
 from tpsrl.rl.learning.entropy import coefficient_of
+from tpsrl.rl.learning.feature_batch import FeatureBatch, FeatureSizes
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.proximal import proximal_log_prob
 from tpsrl.rl.learning.rates import adapted, desired_kl, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
-from tpsrl.rl.learning.teaching import Label, StateHead, Teacher
+from tpsrl.rl.learning.teaching import Label, Teacher
 from tpsrl.rl.learning.value_fit import fit_value, squared_errors
-from tpsrl.rl.policy.actor_critic import CRITIC, VALUE_PARTS, ActorCritic
+from tpsrl.rl.policy.actor_critic import VALUE_PARTS, ActorCritic, PolicyStep
 
 # The loss () of a policy on demonstrations, another batch at each call.
 Imitation = Callable[[ActorCritic], torch.Tensor]
@@ -41,7 +43,6 @@ _MEASURED = (
     "teacher_loss",
     "auxiliary_loss",
 )
-_HEAD = "state_head."  # of the names of the auxiliary head's parameters
 _KL = _MEASURED.index("kl")
 
 
@@ -103,8 +104,6 @@ class PPO:
         settings.check()
         if settings.teacher_coef > 0.0 and teacher is None:
             raise UserError("teacher_coef: there is no teacher; set it to 0")
-        if settings.auxiliary_coef > 0.0 and policy.critic is None:
-            raise UserError("auxiliary_coef: no true state is available; set policy.critic=true")
         if settings.imitation_coef > 0.0 and imitation is None:
             raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
         if settings.value_epochs and policy.critic is None:
@@ -112,12 +111,9 @@ class PPO:
         self.policy, self.settings, self._imitation = policy, settings, imitation
         self.group: Group = group or Alone()
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
-        self._state_head: StateHead | None = None
-        if settings.auxiliary_coef > 0.0:
-            size = policy.spec.observations[CRITIC][0]
-            head = StateHead(policy.trunk.size, size).to(policy.mask.device)
-            self._state_head = head
-            self._parameters |= {f"{_HEAD}{n}": p for n, p in head.named_parameters()}
+        self._auxiliary = _auxiliary(policy, settings)
+        if self._auxiliary is not None:
+            self._parameters |= self._auxiliary.parameters()
         self._policy_parameters = [
             p for name, p in self._parameters.items() if not name.startswith(VALUE_PARTS)
         ]
@@ -241,8 +237,8 @@ class PPO:
         tensors = {"shuffle": self.shuffle}
         tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
         tensors |= {f"adam.{k}": v for k, v in self.optimizer.state_dict().items()}
-        if self._state_head is not None:
-            tensors |= {f"{_HEAD}{k}": v for k, v in self._state_head.state_dict().items()}
+        if self._auxiliary is not None:
+            tensors |= self._auxiliary.state_dict()
         note = {"parameters": len(self._parameters)}
         return tensors, note | ({"rate": self.rate} if self._adaptive else {})
 
@@ -275,8 +271,8 @@ class PPO:
         self.shuffle = tensors["shuffle"]
         self.entropy.load_state_dict(_under("entropy.", tensors))
         self.optimizer.load_state_dict(_under("adam.", tensors))
-        if self._state_head is not None:
-            self._state_head.load_state_dict(_under(_HEAD, tensors))
+        if self._auxiliary is not None:
+            self._auxiliary.load_state_dict(_under(self._auxiliary.prefix, tensors))
         if self._adaptive:
             rate = float(note.get("rate", self.rate))
             self.rate = min(max(rate, self.settings.rate_min), self.settings.rate_max)
@@ -389,9 +385,9 @@ class PPO:
             weight = settings.switch_weight
             taught = self._teacher.distance(mean, target.labels(rows), self.policy.mask, weight)
             loss = loss + target.teacher_coef * taught
-        if self._state_head is not None and not target.value_only:
-            auxiliary = self._state_head.loss(step.features.float(), observation)
-            loss = loss + settings.auxiliary_coef * auxiliary
+        if self._auxiliary is not None and not target.value_only:
+            auxiliary = self._auxiliary.loss(self._features(rollout, part, step, observation))
+            loss = loss + self._auxiliary.coefficient * auxiliary
         if target.imitation_coef > 0.0 and self._imitation is not None:
             imitation = self._imitation(self.policy)
             loss = loss + target.imitation_coef * imitation
@@ -419,11 +415,42 @@ class PPO:
             measured += [taught, auxiliary]
             return torch.stack(measured)
 
+    def _features(
+        self,
+        rollout: Rollout,
+        part: Minibatch,
+        step: PolicyStep,
+        observation: dict[str, torch.Tensor],
+    ) -> FeatureBatch:
+        """What an auxiliary loss is shown of a mini-batch."""
+        return FeatureBatch.of(
+            step.features.float(),
+            None if step.vision is None else step.vision.float(),
+            rollout.action.index_select(0, part.rows),
+            observation,
+            part.pack.batch_sizes,
+            self.generator,
+        )
+
 
 def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:
     """PPO's loss (k,) for ratios (k,) of new to old probability (Schulman et al. 2017, eq. 7)."""
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return -torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def _auxiliary(policy: ActorCritic, settings: PPOSettings) -> Auxiliary | None:
+    """The auxiliary loss that settings ask for."""
+    name = settings.auxiliary_name
+    if name is None:
+        return None
+    trunk = policy.trunk
+    vision = None if trunk.encoder is None else policy.settings.visual_width
+    shapes, memory = policy.spec.observations, trunk.recurrent is not None
+    sizes = FeatureSizes(trunk.size, vision, policy.spec.action_size, shapes, memory)
+    made = make_auxiliary(name, sizes, settings.auxiliary_coef)
+    made.loss.to(policy.mask.device)
+    return made
 
 
 def _newest(rollout: Rollout) -> int:

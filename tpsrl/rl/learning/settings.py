@@ -13,6 +13,8 @@ _LARGEST_WEIGHT = 1e6
 # A signal to stop is looked at only behind an update.
 _MOST_PASSES = 100
 _MOST_PARTS = 10_000
+AUXILIARY_NAMES = ("state", "cpca")  # auxiliary losses in the box
+_STATE = AUXILIARY_NAMES[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,9 +138,14 @@ class PPOSettings:
     switch_weight: float = config.option(
         0.2, "weight of grip and stop in the distillation loss", minimum=0, maximum=_LARGEST_WEIGHT
     )
-    auxiliary_coef: float = config.option(
-        0.0,
-        "weight of an auxiliary loss that predicts the true state from the policy's features",
+    auxiliary: str | None = config.option(
+        None,
+        "auxiliary loss of the policy's features: state (predicts the true state), cpca (CPC|A), "
+        "or one of your own (default: state if auxiliary_coef is above 0, otherwise none)",
+    )
+    auxiliary_coef: float | None = config.option(
+        None,
+        "weight of the auxiliary loss (default: state 0.3, cpca 0.1)",
         minimum=0,
         maximum=_LARGEST_WEIGHT,
     )
@@ -148,13 +155,23 @@ class PPOSettings:
         """To which longer gradients are cut, infinite for none."""
         return self.max_grad_norm or math.inf
 
+    @property
+    def auxiliary_name(self) -> str | None:
+        """Of the auxiliary loss, None for none."""
+        return self.auxiliary or (_STATE if self.auxiliary_coef else None)
+
     def check(self, prefix: str = "") -> None:
         """Refuses what does not fit together; `prefix` stands before the names of fields.
 
         Raises:
             UserError: a rate or a coefficient is outside its bounds, or these are in the wrong
-                order. Without a bonus its bounds do not matter.
+                order. Without a bonus its bounds do not matter. Or an auxiliary loss has no weight.
         """
+        if self.auxiliary and self.auxiliary_coef == 0.0:
+            raise UserError(
+                f"{prefix}auxiliary_coef: 0 switches {self.auxiliary} off; set it above 0, or "
+                f"{prefix}auxiliary=null"
+            )
         low, rate, high = self.rate_min, self.learning_rate, self.rate_max
         if self.schedule == "adaptive" and not low <= rate <= high:
             raise UserError(

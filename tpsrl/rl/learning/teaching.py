@@ -16,8 +16,6 @@ from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic, PolicyStep, TensorObservation
 
-_HIDDEN = 0.1  # scale of the first weights of the auxiliary head
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Label:
@@ -134,22 +132,3 @@ class MixedActor(nn.Module):
     ) -> torch.Tensor:
         """See `tpsrl.rl.policy.actor_critic.ActorCritic`."""
         return self.student.log_prob(mean, std, action, noise)
-
-
-class StateHead(nn.Module):
-    """Reads the true state off a student's features: an auxiliary loss, which only training needs.
-
-    Args:
-        features: how many there are
-        size: of the true state
-    """
-
-    def __init__(self, features: int, size: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(features, size)
-        nn.init.orthogonal_(self.linear.weight, _HIDDEN)
-        nn.init.zeros_(self.linear.bias)
-
-    def loss(self, features: torch.Tensor, observation: TensorObservation) -> torch.Tensor:
-        """How far the state that is read off features (n, size) is from the true one, ()."""
-        return functional.smooth_l1_loss(self.linear(features), observation[CRITIC], beta=0.1)

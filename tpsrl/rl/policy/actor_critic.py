@@ -42,6 +42,7 @@ class PolicyStep:
     value: torch.Tensor  # (n,)
     memory: torch.Tensor | None  # (n, M)
     features: torch.Tensor  # (n, F), what the mean is made of
+    vision: torch.Tensor | None = None  # (n, V), what the encoder makes of depth, if there is one
 
 
 class ActorCritic(nn.Module):
@@ -113,11 +114,12 @@ class ActorCritic(nn.Module):
         inputs = self._inputs(observation, previous_action)
         parts = pack.memory.split(self._memory_sizes, dim=1)
         with self._autocast():
-            features = [
+            outputs = [
                 trunk(inputs, Pack(pack.batch_sizes, part))
                 for trunk, part in zip(self._trunks(), parts, strict=True)
             ]
-        return self._step(observation, features, None)
+        features, vision = zip(*outputs, strict=True)
+        return self._step(observation, features, None, vision[0])
 
     def log_prob(
         self,
@@ -182,6 +184,7 @@ class ActorCritic(nn.Module):
         observation: TensorObservation,
         features: Sequence[torch.Tensor],
         memory: torch.Tensor | None,
+        vision: torch.Tensor | None = None,
     ) -> PolicyStep:
         mean, std = self.action_head(features[0].float())
         if self.critic is None:
@@ -191,7 +194,7 @@ class ActorCritic(nn.Module):
         else:  # it acts, and nobody knows the true state
             value = torch.zeros(len(mean), device=mean.device)
         shown = torch.where(self.mask, mean, 0.0)
-        return PolicyStep(shown, std, value, memory, features[0])
+        return PolicyStep(shown, std, value, memory, features[0], vision)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.settings.dtype == "float32":
@@ -235,23 +238,24 @@ class Trunk(nn.Module):
 
     def step(self, inputs: Inputs, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """One step: inputs of n rows, memory (n, M) -> features, memory."""
-        x = self._look(inputs)
+        x, _ = self._look(inputs)
         return (x, memory) if self.recurrent is None else self.recurrent.step(x, memory)
 
-    def forward(self, inputs: Inputs, pack: Pack) -> torch.Tensor:
-        """Sequences: inputs of S rows in packed order -> features (S, size)."""
-        x = self._look(inputs)
-        return x if self.recurrent is None else self.recurrent(x, pack)
+    def forward(self, inputs: Inputs, pack: Pack) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Sequences: inputs of S rows in packed order -> features (S, size), vision (S, V)."""
+        x, vision = self._look(inputs)
+        return (x if self.recurrent is None else self.recurrent(x, pack)), vision
 
-    def _look(self, inputs: Inputs) -> torch.Tensor:
-        parts = [self.embed(inputs.vector)]
+    def _look(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        parts, vision = [self.embed(inputs.vector)], None
         if self.encoder is not None:
             # Without gradients nothing is kept for a backward pass, and running statistics stay.
             with torch.no_grad() if self._frozen else contextlib.nullcontext():
-                parts.insert(0, self.encoder(inputs.depth))
+                vision = self.encoder(inputs.depth)
+            parts.insert(0, vision)
         if self.map_encoder is not None:
             parts.append(self.map_encoder(inputs.map))
-        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+        return (torch.cat(parts, 1) if len(parts) > 1 else parts[0]), vision
 
 
 class GaussianHead(nn.Module):

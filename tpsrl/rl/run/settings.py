@@ -146,6 +146,15 @@ class TrainSettings:
                 f"{prefix}policy.separate_value: contradicts {prefix}policy.critic; set one of "
                 "them to false"
             )
+        if self.ppo.auxiliary_name == "state" and not self.policy.critic:
+            raise UserError(
+                f"{prefix}ppo.auxiliary: state needs the true state; set {prefix}policy.critic=true"
+            )
+        if self.ppo.auxiliary_name == "cpca" and not self.policy.lstm_layers:
+            raise UserError(
+                f"{prefix}ppo.auxiliary: cpca needs a memory; set {prefix}policy.lstm_layers to at "
+                "least 1"
+            )
         if self.ppo.value_epochs and not self.policy.critic:
             raise UserError(
                 f"{prefix}ppo.value_epochs: the value has no network of its own; set it to 0, or "
