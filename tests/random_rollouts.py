@@ -6,7 +6,7 @@ The driver keeps books of its own, environment by environment, for tests to comp
 import copy
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ class TinyPolicy(nn.Module):
     """One LSTM layer; memory is (h, c)."""
 
     memory_size = 2 * WIDTH
+    moments: ClassVar[dict[str, Any]] = {}  # none of its observations is normalised
 
     def __init__(self, spec: EnvSpec = SPEC, seed: int = 0) -> None:
         super().__init__()

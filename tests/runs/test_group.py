@@ -120,6 +120,28 @@ def gradients(group: Group) -> dict[str, dict[str, torch.Tensor]]:
     return {name: found["gradient"] for name, found in made.items()}
 
 
+def followed(group: Group, own: TrainSettings) -> dict[str, torch.Tensor]:
+    """The moments of a rank after one update, and what its environments have shown."""
+    own = dataclasses.replace(own, policy=dataclasses.replace(TINY, normalise_observations=True))
+    made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
+    rollout = made.collector.collect(made.policy, made.rollouts).rollout
+    made.ppo.update(rollout)
+    made.collector.close()
+    seen = rollout.observation["state"][torch.as_tensor(rollout.rows)]
+    return {"seen": seen, **made.policy.moments["state"].state_dict()}
+
+
+def test_moments_of_ranks_are_those_of_all_that_was_seen(tmp_path: Path) -> None:
+    first, second = ranks.run(2, followed, tmp_path, settings())
+    seen = torch.cat([first["seen"], second["seen"]]).double()
+    for found in (first, second):
+        assert int(found["count"]) == len(seen) == 2 * ENVS * STEPS
+        torch.testing.assert_close(found["mean"], seen.mean(0))
+        torch.testing.assert_close(found["variance"], seen.var(0, correction=0))
+    assert not torch.equal(first["seen"], second["seen"])
+    assert torch.equal(first["mean"], second["mean"])
+
+
 class _Muted(Alone):
     """Has a rank's environments, and learns by itself."""
 
@@ -223,8 +245,12 @@ class Silent:
 
 def trained(group: Group, out: Path, updates: int, goes_on: bool) -> dict[str, Any]:
     """The weights of a rank, and what its learner goes on with, after so many updates of all."""
-    own = settings(epochs=2, minibatches=2, target_kl=0.05, auxiliary="cpca")
-    own = dataclasses.replace(own, preempt="share", steps=updates * ENVS * STEPS * group.size)
+    own = settings(
+        epochs=2, minibatches=2, target_kl=0.05, optimizer="lamb", base_batch=4, auxiliary="cpca"
+    )
+    policy = dataclasses.replace(TINY, normalise_observations=True)
+    steps = updates * ENVS * STEPS * group.size
+    own = dataclasses.replace(own, preempt="share", steps=steps, policy=policy)
     task = TrainTask(ToyVecEnvFactory())
     schedule = TrainSchedule(validation_episodes=0)
     one = Trainer(own, schedule, out, task, Silent(), seed=3, group=group, logger="none")

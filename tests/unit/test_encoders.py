@@ -1,9 +1,12 @@
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.encoder_registry import ENCODERS, make_encoder
+from tpsrl.rl.policy.encoders import _space_to_depth
 from tpsrl.rl.policy.settings import ENCODER_NAMES
 
 IMAGE_ENCODERS = sorted(name for name, kind in ENCODERS.items() if kind is not None)
@@ -151,6 +154,22 @@ def test_the_first_layer_of_a_branch_is_initialised_by_fixup() -> None:
         # Four branches of two layers each: 4^(-1 / (2 * 2 - 2)) = 1 / 2.
         assert weight.std().item() == pytest.approx(he / 2, rel=0.05)
         assert not block.conv2.weight.any()
+
+
+def test_the_stem_moves_blocks_of_pixels_into_channels() -> None:
+    image = images(2, 32, 64)
+    found = _space_to_depth(image)
+    assert found.shape == (2, 16, 8, 16)
+    for row, column in itertools.product(range(32), range(64)):
+        channel, place = 4 * (row % 4) + column % 4, (row // 4, column // 4)
+        assert torch.equal(found[:, channel, *place], image[:, row, column])
+
+
+def test_fixups_scalars_start_as_in_the_paper() -> None:
+    """Multipliers at one and biases at zero (Zhang et al. 2019, section 3)."""
+    for block in encoder("se_resnet9").body:
+        assert float(block.scale.detach()) == 1.0
+        assert not block.conv1.bias.any() and not block.conv2.bias.any()
 
 
 def test_residual_branches_with_normalisation_start_small() -> None:

@@ -215,12 +215,17 @@ def _check_network(settings: CloneSettings) -> None:
     Raises:
         UserError: it reads the value off the true state, which demonstrations do not have, or its
             encoder is to stay as it begins and there is none to begin with, or it does not fit the
-            camera.
+            camera, or its observations are to be normalised.
     """
     policy = settings.preset.policy
     if policy.critic:
         raise UserError(
             "preset.policy.critic: demonstrations do not show the true state; leave it out"
+        )
+    if policy.normalise_observations and settings.init is None:
+        raise UserError(
+            "preset.policy.normalise_observations: cloning keeps no running moments; set it to "
+            "false"
         )
     if policy.frozen_encoder and (settings.init is None or policy.encoder == "state"):
         raise UserError(

@@ -1,7 +1,7 @@
 """Proximal policy optimisation of a recurrent policy (Schulman et al. 2017; VER, section 4)."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from tpsrl.rl.learning.auxiliary import Auxiliary, make_auxiliary
 from tpsrl.rl.learning.entropy import coefficient_of
 from tpsrl.rl.learning.feature_batch import FeatureBatch, FeatureSizes
 from tpsrl.rl.learning.guarded_adam import GuardedAdam
+from tpsrl.rl.learning.guarded_lamb import GuardedLamb
+from tpsrl.rl.learning.observed import follow
 from tpsrl.rl.learning.proximal import proximal_log_prob
-from tpsrl.rl.learning.rates import adapted, desired_kl, rate_factor
+from tpsrl.rl.learning.rates import adapted, batch_factor, desired_kl, rate_factor
 from tpsrl.rl.learning.returns import explained_variance, gae, importance_weights
 from tpsrl.rl.learning.sequences import Minibatch, minibatches
 from tpsrl.rl.learning.settings import PPOSettings
@@ -122,8 +124,7 @@ class PPO:
         self.generator = torch.Generator().manual_seed(seed)
         self.rate = settings.learning_rate
         self._desired_kl = settings.desired_kl
-        of_value = [name for name in self._parameters if name.startswith(VALUE_PARTS)]
-        self.optimizer = GuardedAdam(self._parameters, self.rate, settings.adam_eps, of_value)
+        self.optimizer = _optimizer(self._parameters, settings)
         self.entropy = coefficient_of(settings, self.device)
 
     def update(
@@ -156,6 +157,8 @@ class PPO:
         """
         settings = self.settings
         factor = rate_factor(settings.schedule, progress)
+        batch = rollout.size * self.group.size / settings.minibatches
+        factor *= batch_factor(batch, settings.base_batch, progress)
         self._desired_kl = desired_kl(settings.desired_kl, settings.final_kl, progress)
         begun_with = self.rate * factor
         explained = self._estimate(rollout)
@@ -186,6 +189,8 @@ class PPO:
         mean = (total / (epochs * settings.minibatches)).tolist()
         if bool(self.optimizer.tripped):
             raise RunError(_complaint(self.policy, rollout))
+        # Only now: until here the policy has to see as the one that has collected.
+        follow(self.policy, rollout, self.group)
         return dict(zip(_MEASURED, mean, strict=True)) | {
             "imitation_coef": coefficient,
             "teacher_coef": target.teacher_coef,
@@ -431,6 +436,15 @@ class PPO:
             part.pack.batch_sizes,
             self.generator,
         )
+
+
+def _optimizer(parameters: Mapping[str, torch.Tensor], settings: PPOSettings) -> GuardedAdam:
+    """What makes the steps, as the settings say."""
+    of_value = [name for name in parameters if name.startswith(VALUE_PARTS)]
+    given = (parameters, settings.learning_rate, settings.adam_eps, of_value)
+    if settings.optimizer == "lamb":
+        return GuardedLamb(*given, settings.weight_decay, settings.trust_min)
+    return GuardedAdam(*given)
 
 
 def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:

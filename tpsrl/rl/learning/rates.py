@@ -3,6 +3,7 @@
 import math
 
 FACTOR = 1.5  # by which the adaptive rate moves at once
+_SCALED_UNTIL = 0.5  # share of the training
 
 
 def rate_factor(schedule: str, progress: float) -> float:
@@ -11,6 +12,18 @@ def rate_factor(schedule: str, progress: float) -> float:
     if schedule == "cosine":
         return 0.5 * (1.0 + math.cos(math.pi * progress))
     return 1.0 - progress if schedule == "linear" else 1.0
+
+
+def batch_factor(batch: float, base: int, progress: float) -> float:
+    """What the rate is multiplied by for mini-batches of `batch` steps on all ranks.
+
+    The root of batch / base at first, and 1 from half of the training on, along a cosine
+    (Shacklett et al. 2021, section 3.4 and appendix B). Always 1 with a `base` of 0.
+    """
+    if not base:
+        return 1.0
+    scaled = math.sqrt(batch / base)
+    return 1.0 + (scaled - 1.0) * rate_factor("cosine", progress / _SCALED_UNTIL)
 
 
 def desired_kl(start: float, final: float | None, progress: float) -> float:

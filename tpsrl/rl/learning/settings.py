@@ -49,6 +49,12 @@ class PPOSettings:
     rate_max: float = config.option(
         1e-3, "adaptive: maximum learning rate", minimum=0, maximum=_LARGEST_RATE
     )
+    base_batch: int = config.option(
+        0,
+        "mini-batch size that learning_rate is for: the rate is multiplied by the root of the "
+        "actual size over this, and decays to learning_rate by half of training; 0: not scaled",
+        minimum=0,
+    )
     value_learning_rate: float | None = config.option(
         None,
         "learning rate of the value's own parameters (default: the policy's)",
@@ -65,6 +71,16 @@ class PPOSettings:
         maximum=_MOST_PASSES,
     )
     adam_eps: float = config.option(1e-5, "Adam's epsilon", minimum=1e-12, maximum=1.0)
+    optimizer: Literal["adam", "lamb"] = config.option(
+        "adam", "adam, or lamb, which scales the steps of each layer to its weights"
+    )
+    weight_decay: float = config.option(0.0, "lamb: weight decay", minimum=0, maximum=1.0)
+    trust_min: float = config.option(
+        0.01,
+        "lamb: minimum of a layer's scale; its maximum is the inverse",
+        minimum=1e-6,
+        maximum=1,
+    )
     epochs: int = config.option(3, "epochs per rollout", minimum=1, maximum=_MOST_PASSES)
     minibatches: int = config.option(2, "mini-batches per epoch", minimum=1, maximum=_MOST_PARTS)
     gamma: float = config.option(0.99, "discount factor", minimum=0, maximum=1)
@@ -165,7 +181,8 @@ class PPOSettings:
 
         Raises:
             UserError: a rate or a coefficient is outside its bounds, or these are in the wrong
-                order. Without a bonus its bounds do not matter. Or an auxiliary loss has no weight.
+                order, or an auxiliary loss has no weight, or the optimizer or schedule has no use
+                for a setting. Without a bonus its bounds do not matter.
         """
         if self.auxiliary and self.auxiliary_coef == 0.0:
             raise UserError(
@@ -177,6 +194,16 @@ class PPOSettings:
             raise UserError(
                 f"{prefix}learning_rate: {rate} is not between {low} and {high} ({prefix}rate_min "
                 f"and {prefix}rate_max)"
+            )
+        if self.schedule == "adaptive" and self.base_batch:
+            raise UserError(
+                f"{prefix}base_batch: contradicts {prefix}schedule=adaptive; set it to 0, or the "
+                "schedule to constant"
+            )
+        if self.optimizer == "adam" and self.weight_decay:
+            raise UserError(
+                f"{prefix}weight_decay: {self.weight_decay} needs {prefix}optimizer=lamb; with "
+                "adam it must be 0"
             )
         low, initial, high = self.entropy_min, self.entropy_coef, self.entropy_max
         if initial > 0.0 and low > high:

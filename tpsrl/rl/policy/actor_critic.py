@@ -15,6 +15,7 @@ from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.encoder_registry import make_encoder
 from tpsrl.rl.policy.map_encoder import MapEncoder
+from tpsrl.rl.policy.moments import RunningMoments
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import PolicySettings
 
@@ -52,6 +53,10 @@ class ActorCritic(nn.Module):
         UserError: no encoder has the name, it needs a depth image that is not there, the bounds of
             the standard deviation are in the wrong order, or the value is to be read off the true
             state, which is not among the observations.
+
+    Attributes:
+        moments: `RunningMoments` of vectors that are normalised, by the observation's name; empty
+            if none are.
     """
 
     mask: torch.Tensor  # (A,) bool
@@ -69,6 +74,10 @@ class ActorCritic(nn.Module):
         self.critic = _critic(spec, settings) if settings.critic else None
         value_size = self.trunk.size if self.critic is None else _CRITIC_WIDTH
         self.value_head = _linear(value_size, 1, 1.0)
+        self.moments = nn.ModuleDict()
+        if settings.normalise_observations:
+            for name in ("state", CRITIC) if settings.critic else ("state",):
+                self.moments[name] = RunningMoments(spec.observations[name][0])
         self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
         switches = torch.zeros_like(self.mask)
         if settings.switches:
@@ -150,6 +159,8 @@ class ActorCritic(nn.Module):
     def value(self, true_state: torch.Tensor) -> torch.Tensor:
         """The value (n,) of true states (n, c), of a policy that has a critic."""
         assert self.critic is not None
+        if self.settings.normalise_observations:
+            true_state = self.moments[CRITIC](true_state)
         if self.settings.magnify_state:
             true_state = _magnified(true_state)
         value: torch.Tensor = self.value_head(self.critic(true_state)).squeeze(1)
@@ -163,6 +174,8 @@ class ActorCritic(nn.Module):
         vector, depth = observation["state"], observation.get("depth")
         if self.settings.sight:
             vector, depth = self._near(vector, depth)
+        if self.settings.normalise_observations:
+            vector = self.moments["state"](vector)
         if self.settings.magnify_state:
             vector = _magnified(vector)
         if self.settings.previous_action:
@@ -224,8 +237,9 @@ class Trunk(nn.Module):
         if self.encoder is not None and settings.frozen_encoder:
             self.encoder.requires_grad_(False)
         self._frozen = settings.frozen_encoder
-        self.embed = _mlp(inputs, settings.state_width, settings.state_layers)
-        self.size = settings.state_width + (settings.visual_width if self.encoder else 0)
+        widths = settings.state_widths
+        self.embed = _mlp(inputs, widths, settings.activation)
+        self.size = widths[-1] + (settings.visual_width if self.encoder else 0)
         self.map_encoder: MapEncoder | None = None
         if MAP in spec.observations:
             self.map_encoder = MapEncoder(spec.observations[MAP], settings.map_width)
@@ -339,7 +353,7 @@ def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
     if settings.separate_value:
         raise UserError("separate_value: contradicts critic; set one of them to false")
     inputs = _state_size(spec.observations[CRITIC][0], settings)
-    return _mlp(inputs, _CRITIC_WIDTH, _CRITIC_LAYERS)
+    return _mlp(inputs, [_CRITIC_WIDTH] * _CRITIC_LAYERS)
 
 
 def _state_size(size: int, settings: PolicySettings) -> int:
@@ -355,11 +369,20 @@ def _magnified(state: torch.Tensor) -> torch.Tensor:
     return torch.cat((state, *(torch.tanh(by * state) for by in MAGNIFIED)), dim=1)
 
 
-def _mlp(inputs: int, width: int, layers: int) -> nn.Sequential:
-    sizes = [inputs] + [width] * layers
-    pairs = itertools.pairwise(sizes)
-    modules = [(_linear(before, after, math.sqrt(2)), nn.Tanh()) for before, after in pairs]
-    return nn.Sequential(*itertools.chain.from_iterable(modules))
+def _mlp(inputs: int, widths: Sequence[int], activation: str = "tanh") -> nn.Sequential:
+    """Layers of these widths.
+
+    Those of SELUs begin with weights of length one for each unit, for which their outputs have mean
+    0 and variance 1 as their inputs have (Klambauer et al. 2017, section 2).
+    """
+    modules: list[nn.Module] = []
+    for before, after in itertools.pairwise([inputs, *widths]):
+        layer = _linear(before, after, math.sqrt(2))
+        if activation == "selu":
+            with torch.no_grad():
+                layer.weight.normal_().div_(layer.weight.norm(dim=1, keepdim=True))
+        modules += [layer, nn.SELU() if activation == "selu" else nn.Tanh()]
+    return nn.Sequential(*modules)
 
 
 def _linear(inputs: int, outputs: int, gain: float) -> nn.Linear:

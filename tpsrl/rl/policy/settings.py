@@ -30,6 +30,9 @@ _LATER = (
     "frozen_encoder",
     "switches",
     "switch_std",
+    "activation",
+    "narrowing",
+    "normalise_observations",
 )
 
 
@@ -55,6 +58,13 @@ class PolicySettings:
     )
     magnify_state: bool = config.option(
         False, "also input two magnified copies of the state, for small values"
+    )
+    activation: Literal["tanh", "selu"] = config.option(
+        "tanh", "activation of the state layers: tanh, or selu"
+    )
+    narrowing: bool = config.option(False, "give each state layer half the width of the last one")
+    normalise_observations: bool = config.option(
+        False, "normalise the state by the running mean and deviation of all observations so far"
     )
     map_width: int = config.option(
         64, "size of the height-map features (height_map=true)", minimum=1
@@ -97,12 +107,30 @@ class PolicySettings:
         "float32", "floating-point type of the network; outputs are float32"
     )
 
+    @property
+    def state_widths(self) -> tuple[int, ...]:
+        """Widths of the state layers, from the first to the last."""
+        halves = range(self.state_layers) if self.narrowing else [0] * self.state_layers
+        return tuple(self.state_width >> half for half in halves)
+
     def check(self, prefix: str = "") -> None:
         """Refuses what does not fit together; `prefix` stands before the names of fields.
 
         Raises:
-            UserError: the initial standard deviation is not within its bounds.
+            UserError: the initial standard deviation is not within its bounds, the state layers
+                cannot be halved so often, or the state is to be normalised and magnified.
         """
+        if self.state_widths[-1] < 1:
+            least = 2 ** (self.state_layers - 1)
+            raise UserError(
+                f"{prefix}state_width: {self.state_width} is too small for {self.state_layers} "
+                f"narrowing layers, must be at least {least}"
+            )
+        if self.normalise_observations and self.magnify_state:
+            raise UserError(
+                f"{prefix}normalise_observations: contradicts {prefix}magnify_state; set one of "
+                "them to false"
+            )
         low, initial, high = self.min_std, self.initial_std, self.max_std
         if not low <= initial <= high:
             raise UserError(

@@ -1,5 +1,7 @@
 """How many weights a network has, found before any memory is taken for them."""
 
+import itertools
+
 from tpsrl.config import MOST_PIXELS
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
@@ -18,9 +20,10 @@ def least(settings: PolicySettings, inputs: int = 1) -> int:
     shown.
     """
     width, layers = settings.lstm_width, settings.lstm_layers
-    count = (inputs + (settings.state_layers - 1) * settings.state_width) * settings.state_width
+    widths = [inputs, *settings.state_widths]
+    count = sum(before * after for before, after in itertools.pairwise(widths))
     if layers:  # four gates each, of what is below and of itself
-        count += 4 * width * (settings.state_width + width + 2 * width * (layers - 1))
+        count += 4 * width * (widths[-1] + width + 2 * width * (layers - 1))
     if settings.encoder != "state":
         # No encoder in the box has fewer between channels and channels than one of each to each.
         inner = settings.encoder_width**2 if settings.encoder in ENCODER_NAMES else 0

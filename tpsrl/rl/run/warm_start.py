@@ -41,7 +41,7 @@ _OWN = (
 )
 _OF_ENCODER = ("encoder", "encoder_width", "visual_width")  # settings that shape an encoder
 _TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
-_CRITIC = ("critic.",)
+_CRITIC = ("critic.", "moments.critic.")
 _LOG_STD, _STD = "action_head.log_std", "action_head.std."
 _NAMED = 16  # hexadecimal digits of a digest
 _BLIND = "state"  # the encoder that looks at nothing
@@ -154,10 +154,13 @@ def widened(
         sizes: of the wider observations, by the same names
 
     Raises:
-        UserError: the checkpoint does not say what it sees, or its weights are of other numbers.
+        UserError: the checkpoint does not say what it sees, it normalises that, or its weights are
+            of other numbers.
     """
-    magnified = checkpoints.policy_settings(checkpoint).magnify_state
-    copies = 1 + len(MAGNIFIED) if magnified else 1
+    settings = checkpoints.policy_settings(checkpoint)
+    if settings.normalise_observations:
+        raise checkpoint.refused("normalises its observations; train with the same sensors")
+    copies = 1 + len(MAGNIFIED) if settings.magnify_state else 1
     tensors, shapes = dict(checkpoint.tensors), {}
     for name, places in columns.items():
         wide = sizes[name]

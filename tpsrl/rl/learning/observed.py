@@ -1,0 +1,29 @@
+"""Moments of what the environments of a rollout have shown, of all ranks together."""
+
+import torch
+
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.distributed.group import Group
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.moments import RunningMoments
+
+
+def follow(policy: ActorCritic, rollout: Rollout, group: Group) -> None:
+    """Takes the fresh steps of all ranks into the moments that a policy normalises by.
+
+    Sums are over all ranks and in float64, so all ranks keep equal moments.
+
+    Args:
+        policy: whose moments are changed, where it has any
+        rollout: finished
+        group: who learns together; all ranks call this
+    """
+    for name, moments in policy.moments.items():
+        assert isinstance(moments, RunningMoments)
+        rows = torch.as_tensor(rollout.rows[: rollout.num_fresh], device=rollout.device)
+        seen = rollout.observation[name].index_select(0, rows).double()
+        count, *sums = group.totals([float(len(rows)), *seen.sum(0).tolist()])
+        mean = torch.tensor(sums, dtype=torch.float64, device=seen.device) / max(count, 1.0)
+        squares = group.totals((seen - mean).square().sum(0).tolist())
+        variance = torch.tensor(squares, dtype=torch.float64, device=seen.device) / max(count, 1.0)
+        moments.add(count, mean, variance)
