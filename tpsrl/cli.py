@@ -103,6 +103,11 @@ COMMANDS = {
         "[key=value ...]",
         "measure the speed of training",
     ),
+    "bench locomotion": (
+        "tpsrl.commands.bench_locomotion",
+        "[key=value ...]",
+        "train ant and humanoid to run, and measure the time to the thresholds of the paper",
+    ),
     "warmup": (
         "tpsrl.commands.warmup",
         "",

@@ -42,8 +42,10 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
     )
 
 
-def check(preset: TrainSettings) -> None:
+def check(preset: TrainSettings, prefix: str = "preset.") -> None:
     """Refuses at once what would fail only after the episodes have been made.
+
+    `prefix` stands before the names of fields.
 
     Raises:
         UserError: collector, encoder or auxiliary loss is unknown (names the nearest), or settings
@@ -52,32 +54,32 @@ def check(preset: TrainSettings) -> None:
     from tpsrl.rl.collection.settings import COLLECTORS
 
     if preset.collector not in COLLECTORS:
-        raise unknown("preset.collector", preset.collector, COLLECTORS)
-    preset.ppo.check("preset.ppo.")
+        raise unknown(f"{prefix}collector", preset.collector, COLLECTORS)
+    preset.ppo.check(f"{prefix}ppo.")
     steps = preset.num_envs * preset.num_steps
     if preset.ppo.minibatches > steps:
         raise UserError(
-            f"preset.ppo.minibatches: {preset.ppo.minibatches} is more than the {steps:,} steps of "
-            "a rollout"
+            f"{prefix}ppo.minibatches: {preset.ppo.minibatches} is more than the {steps:,} steps "
+            "of a rollout"
         )
-    preset.preemption_settings().check("preset.")
+    preset.preemption_settings().check(prefix)
     for field, value in (("min_batch", preset.min_batch), ("max_batch", preset.max_batch)):
         if value > preset.num_envs:
             raise UserError(
-                f"preset.{field}: {value} is more than the {preset.num_envs} environments"
+                f"{prefix}{field}: {value} is more than the {preset.num_envs} environments"
             )
-    preset.policy.check("preset.policy.")
+    preset.policy.check(f"{prefix}policy.")
     if preset.sensors and preset.sensors not in SENSORS:
-        raise unknown("preset.sensors", preset.sensors, SENSORS)
+        raise unknown(f"{prefix}sensors", preset.sensors, SENSORS)
     if preset.policy.encoder not in ENCODER_NAMES:
         from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
 
-        check_encoder(preset.policy.encoder, "preset.policy.encoder")
+        check_encoder(preset.policy.encoder, f"{prefix}policy.encoder")
     auxiliary = preset.ppo.auxiliary
     if auxiliary and auxiliary not in AUXILIARY_NAMES:
         from tpsrl.rl.learning.auxiliary import check_auxiliary
 
-        check_auxiliary(auxiliary, "preset.ppo.auxiliary")
+        check_auxiliary(auxiliary, f"{prefix}ppo.auxiliary")
 
 
 def default_teacher(preset: TrainSettings) -> str | None:
