@@ -8,7 +8,7 @@ from eval import settings as of
 from skills import registry
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
-from tpsrl.runtime import processes, progress
+from tpsrl.runtime import files, processes, progress
 
 ALL, SKILLS = "all", "skills"
 _STOPPED = "stopped; run the same command again to resume"
@@ -53,6 +53,11 @@ def find(word: str) -> Evaluable:
     if word not in skills:
         raise unknown("scenario or skill", word, words)
     return Evaluable(of.SkillSettings, _skill, {"skill": word})
+
+
+def recorded(path: str) -> str | None:
+    """The skill of a recorded config.yaml of a skill's evaluation; None for a scenario's."""
+    return config.entry_of(files.user_path(path, "config"), "skill") or None
 
 
 def a_scenario() -> Evaluable:

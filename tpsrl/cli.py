@@ -358,7 +358,9 @@ def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
     if not arguments:
         return module.choose(""), arguments
     if "=" in arguments[0] or arguments[0].startswith("-"):
-        return module.choose(None), arguments
+        file = next((a.partition("=")[2] for a in arguments if _key(a) == "config"), "")
+        word = module.recorded(file) if file and hasattr(module, "recorded") else None
+        return module.choose(word), arguments
     return module.choose(arguments[0]), arguments[1:]
 
 

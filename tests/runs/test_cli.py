@@ -448,6 +448,17 @@ def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
         cli._with_user_code(words)
 
 
+def test_a_recorded_config_says_which_skill_is_evaluated(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    for command in ("eval", "video"):
+        settings = cli.parse([command, "pick", "num_episodes=3", "blind=depth"])[1]
+        path.write_text(config.to_yaml(settings))
+        assert cli.parse([command, f"config={path}"])[1] == settings
+        settings = cli.parse([command, "set_table", "num_episodes=3"])[1]
+        path.write_text(config.to_yaml(settings))
+        assert cli.parse([command, f"config={path}"])[1] == settings
+
+
 def test_a_training_is_resumed_in_its_own_folder_only(tmp_path: Path) -> None:
     folder, other = tmp_path / "there", tmp_path / "elsewhere"
     with pytest.raises(UserError, match=rf"out: resume={folder} goes on in {folder}; leave out="):

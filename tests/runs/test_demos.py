@@ -674,7 +674,7 @@ def assert_acts(out: Path) -> None:
 
 
 def test_a_finished_recording_or_cloning_is_finished_the_second_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, cloned = tmp_path / "demos", tmp_path / "cloned"
     words = ["demos", NAME, *FEW, f"depth={SIDE}", "num=2", f"out={out}"]
@@ -689,6 +689,9 @@ def test_a_finished_recording_or_cloning_is_finished_the_second_time(
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
         assert cli.main([*line, "seed=5"]) == 2  # something else
         assert f"{folder} " in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)  # the same folders by other paths
+    assert cli.main([*fit[:-2], "demos=demos", "out=cloned"]) == 0
+    assert "cloned holds this policy already" in capsys.readouterr().out
 
 
 def test_a_cloning_keeps_the_best_of_its_validations(tmp_path: Path, recorded: Path) -> None:

@@ -31,6 +31,9 @@ _DESCRIPTIONS: dict[type, str] = {
 }
 
 
+recorded = targets.recorded  # `choose` takes it where no word is given
+
+
 def choose(word: str | None) -> Command:
     """The command for the word that says what to run; "" when nothing was said at all.
 

@@ -14,6 +14,9 @@ a training can be watched while it runs; agent=DIR/checkpoints/best.safetensors 
 What has acted is kept in `out`, in policies/SKILL.safetensors."""
 
 
+recorded = eval_command.recorded
+
+
 def choose(word: str | None) -> Command:
     """The evaluation of a scenario or skill (or of `all`, `skills`), with videos.
 

@@ -34,7 +34,7 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
     return dataclasses.replace(
         settings,
         out=str(out),
-        demos=_whole_folders(settings.demos, "demos"),
+        demos=whole_folders(settings.demos, "demos"),
         teacher=_whole_teacher(settings.teacher) or default_teacher(settings.preset),
         start_states=_start_states(settings),
         starts=None,
@@ -89,7 +89,7 @@ def default_teacher(preset: TrainSettings) -> str | None:
     return WORD if preset.ppo.teacher_coef > 0.0 else None
 
 
-def _whole_folders(text: str | None, field: str) -> str | None:
+def whole_folders(text: str | None, field: str) -> str | None:
     """Comma-separated folders with whole paths, so that a training can be resumed from anywhere."""
     if text is None:
         return None
@@ -100,7 +100,7 @@ def _whole_folders(text: str | None, field: str) -> str | None:
 def _whole_teacher(teacher: str | None) -> str | None:
     from skills.policies.pretrained import WORD
 
-    return teacher if teacher == WORD else _whole_folders(teacher, "teacher")
+    return teacher if teacher == WORD else whole_folders(teacher, "teacher")
 
 
 def _start_states(settings: TrainingSettings) -> str | None:

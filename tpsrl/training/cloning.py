@@ -1,6 +1,7 @@
 """Fits a policy to demonstrations of a skill: what `tpsrl clone` calls."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.runtime import files, locks, progress
 from tpsrl.sim.engines import EngineName
+from tpsrl.training.checks import whole_folders, whole_paths
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
@@ -141,7 +143,7 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     spec.make_demonstrator()  # refuses a skill that has none
     if not settings.demos:
         raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
-    as_given = config.to_yaml(dataclasses.replace(settings, out=str(out)))
+    as_given = config.to_yaml(_whole(settings, out))
     if (out / FOLDER).exists() and not was_stopped(out):
         if _says(out / _CONFIG, as_given):
             # Killed when all was done, the same command is to end well.
@@ -207,6 +209,18 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     files.write_text(out / _CONFIG, as_given)
     cloning.run(episodes, made)
     say(f"wrote {cloning.latest.parent}")
+
+
+def _whole(settings: CloneSettings, out: Path) -> CloneSettings:
+    """The settings with whole paths, which mean the same from any folder."""
+    starts = settings.start_states
+    return dataclasses.replace(
+        settings,
+        demos=whole_folders(settings.demos, "demos"),
+        init=whole_folders(settings.init, "init"),
+        start_states=None if starts is None else whole_paths(starts, "start_states"),
+        out=os.path.realpath(out),
+    )
 
 
 def _check_network(settings: CloneSettings) -> None:
