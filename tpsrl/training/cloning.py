@@ -216,7 +216,7 @@ def _whole(settings: CloneSettings, out: Path) -> CloneSettings:
     starts = settings.start_states
     return dataclasses.replace(
         settings,
-        demos=whole_folders(settings.demos, "demos"),
+        demos=whole_folders(settings.demos, "demos") or "",
         init=whole_folders(settings.init, "init"),
         start_states=None if starts is None else whole_paths(starts, "start_states"),
         out=os.path.realpath(out),
