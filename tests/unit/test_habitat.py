@@ -78,7 +78,7 @@ def test_a_start_at_the_origin_is_still_to_be_drawn(file: Callable[..., Path]) -
 
 
 def test_links_have_habitats_numbers(file: Callable[..., Path]) -> None:
-    states = {"fridge_:0000": {"2": 1.5, "1": 0.0}, "kitchen_counter_:0000": {"6": 0.4, "1": 0.3}}
+    states = {"fridge_:0000": {"2": 1.5, "1": 0.0}, "kitchen_counter_:0000": {"7": 0.4, "1": 0.3}}
     found = read(file(record(ao_states=states)))
     assert found.drafts[0].articulation == {"fridge_push_point": 1.5, "cab_push_point_5": 0.4}
     (closed,) = [what for what in found.changed if "closed" in what]

@@ -28,22 +28,23 @@ from tpsrl.world.placement import footprint, furniture
 from tpsrl.world.slots import CAPACITIES
 
 _SET = "replica_cad"
-_TO_OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
+TO_OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
 # The two frames that an object's transform may be in: YCB's own, z up, or Habitat's, y up.
-FRAMES = {"z up": np.eye(3), "y up": _TO_OURS.T}
+FRAMES = {"z up": np.eye(3), "y up": TO_OURS.T}
 
 # YCB's meshes of boxes do not lie along their axes. So much they are turned about z (rad): the
 # size from the bounding boxes of mesh and box, the sign from which neighbours of 100 published
 # Tidy House episodes are least inside each other. Cracker and sugar box are off by less than 8
 # degrees, of a sign that these do not tell.
-_MESH_YAW = {
+MESH_YAW = {
     "008_pudding_box": math.radians(26.5),
     "009_gelatin_box": math.radians(-76.6),
     "010_potted_meat_can": math.radians(6.2),
 }
 
-# Numbers of links, as habitat-sim gives them: the body is 0, its children follow by name.
-_LINKS = {
+# Numbers of links, as habitat-sim 0.3.3 gives them: the body is 0, its children follow by the names
+# of their joints. The counter has drawer4 on right_slide_bottom and drawer3 on right_slide_top.
+LINKS = {
     "fridge": ("body", "bottom_door", "top_door"),
     "kitchen_counter": (
         "body",
@@ -52,8 +53,8 @@ _LINKS = {
         "drawer2_bottom",
         "drawer2_middle",
         "drawer2_top",
-        "drawer3",
         "drawer4",
+        "drawer3",
     ),
 }
 _NAMES_OF_TARGETS = {
@@ -266,8 +267,8 @@ class _Reader:
 
     def _pose(self, name: str, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Centre (3,) and rotation (3, 3) of our primitive."""
-        turn = _TO_OURS @ matrix[:3, :3] @ self._turn
-        return _TO_OURS @ matrix[:3, 3], turn @ quat_matrix(yaw_quat(_MESH_YAW.get(name, 0.0)))
+        turn = TO_OURS @ matrix[:3, :3] @ self._turn
+        return TO_OURS @ matrix[:3, 3], turn @ quat_matrix(yaw_quat(MESH_YAW.get(name, 0.0)))
 
     def _object(self, name: str, matrix: np.ndarray, named: str) -> ObjectPlacement:
         pos, turn, found = self._put(name, matrix, "object")
@@ -347,7 +348,7 @@ class _Reader:
         bodies, found = load_layout_set(_SET).bodies, {}
         for handle, values in states.items():
             body = str(handle).split("_:")[0]
-            names = _LINKS.get(body, ())
+            names = LINKS.get(body, ())
             links = {link.name: link for link in bodies[body].links} if names else {}
             for number, value in values.items():
                 known = names[int(number)] if int(number) < len(names) else f"link {number}"
