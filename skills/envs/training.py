@@ -21,7 +21,7 @@ from skills.starts.source import StartSource
 from skills.starts.start import Start
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
-from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import ANEW, EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.runtime import records
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
@@ -62,6 +62,16 @@ class _HomeNote:
     reward: float
     terms: dict[str, float]
     failed: tuple[tuple[records.Count, int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _AnewNote:
+    """What a snapshot says of a home that its engine cannot freeze."""
+
+    anew: bool
+    rng: Any
+    start: int
+    failed: tuple[tuple[records.Count, int], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,6 +235,8 @@ class TrainingVecEnv:
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
+        if not self._batch.simulator.capabilities.exact_snapshots:
+            return {}, self._drawing(env_id) | {ANEW: True}
         found = self._batch.snapshot(env_id)
         parts = (found.home.arrays, found.task, found.path)
         arrays = {
@@ -235,16 +247,25 @@ class TrainingVecEnv:
         note = {
             "engine": found.home.engine,
             "episode": found.home.episode.to_json(),
-            "rng": self._rngs[env_id].bit_generator.state,
-            "start": int(self._start[env_id]),
-            "failed": list(self._failed[env_id].items()),
+            **self._drawing(env_id),
             "reward": float(self._reward[env_id]),
             "terms": {name: float(total[env_id]) for name, total in self._terms.items()},
         }
         return arrays, note
 
+    def _drawing(self, env_id: int) -> Json:
+        """What the next starts of a home depend on."""
+        return {
+            "rng": self._rngs[env_id].bit_generator.state,
+            "start": int(self._start[env_id]),
+            "failed": list(self._failed[env_id].items()),
+        }
+
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
         """See `tpsrl.rl.envs.vec_env.VecEnv.restore`."""
+        if note.get(ANEW):
+            self._begin_anew(env_id, note)
+            return
         groups: dict[str, dict[str, np.ndarray]] = {part: {} for part in _PARTS}
         try:
             for key, values in arrays.items():
@@ -268,6 +289,18 @@ class TrainingVecEnv:
         for name in told.terms.keys() | self._terms.keys():
             total = self._terms.setdefault(name, np.zeros(self.num_envs))
             total[env_id] = told.terms.get(name, 0.0)
+
+    def _begin_anew(self, env_id: int, note: Json) -> None:
+        """The next episode of a home that could not be frozen."""
+        try:
+            told = records.decode(note, _AnewNote, "snapshot")
+            self._rngs[env_id].bit_generator.state = told.rng
+        except _DAMAGE as error:
+            raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
+        self._failed[env_id] = dict(told.failed)
+        if self._order:
+            self._start[env_id] = told.start
+        self.reset([env_id])
 
     def _check_task(self, env_id: int, arrays: Mapping[str, np.ndarray], num_objects: int) -> None:
         """Refuses what no task of the skill is like, in a home that was restored."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.vec_env import Json, Observation, StepBatch, VecEnv, VecEnvFactory
+from tpsrl.rl.envs.vec_env import ANEW, Json, Observation, StepBatch, VecEnv, VecEnvFactory
 
 _PREFIX = "shown/"
 
@@ -97,6 +97,9 @@ class DelayedVecEnv:
         self._vec_env.restore(env_id, rest, note)
         seen = self._vec_env.observe([env_id])
         for name, own in self._shown.items():
+            if note.get(ANEW):
+                own[env_id] = self._seen[name][env_id] = seen[name][0]
+                continue
             if _PREFIX + name not in arrays:
                 raise UserError("snapshot: not one of an environment that is shown with a delay")
             values, shape = arrays[_PREFIX + name], own.shape[1:]

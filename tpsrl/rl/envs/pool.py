@@ -6,14 +6,14 @@ calling process is in `tpsrl.rl.envs.serial_pool`, one of worker processes in
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.step_buffers import episodes_from_json
-from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import ANEW, EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
 CAUSES = ("simulation", "rendering", "resets")  # what environments spend time on
 NO_START = -1  # in the place of a start's number: none was begun yet
@@ -24,6 +24,7 @@ SUPERVISED = ("quarantine", "failures", "restarts")
 
 PoolSnapshot = tuple[dict[str, np.ndarray], Json]  # arrays, JSON types
 
+_LEFT = "the engine cannot restore it; its episode begins anew"
 _BUFFERS = "buffers"  # prefix of the arrays of a snapshot that belong to no environment
 
 
@@ -166,6 +167,13 @@ def split_episodes(
     found = [episode for episode in episodes if episode.env in wanted]
     rest = [episode for episode in episodes if episode.env not in wanted]
     return sorted(found, key=lambda episode: wanted[episode.env]), rest
+
+
+def begun_anew(environments: Sequence[PoolSnapshot]) -> list[LostEnvs]:
+    """The environments, if any, that no snapshot can bring back and that begin an episode."""
+    envs = [env for env, (_, note) in enumerate(environments) if note.get(ANEW)]
+    starts = tuple(int(environments[env][1].get("start", NO_START)) for env in envs)
+    return [LostEnvs(np.array(envs), starts, _LEFT)] if envs else []
 
 
 def named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

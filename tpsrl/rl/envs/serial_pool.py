@@ -10,6 +10,7 @@ from tpsrl.rl.envs.pool import (
     SUPERVISED,
     LostEnvs,
     PoolSnapshot,
+    begun_anew,
     by_cause,
     pack_snapshot,
     split_episodes,
@@ -51,6 +52,7 @@ class SerialEnvPool:
         self._rng = generator(Stream.SCHEDULE, seed, num_envs)
         self._clock = 0.0
         self._supervised: Json = {}  # of workers that were restored here, to be handed on
+        self._lost: list[LostEnvs] = []
         self._stepping = Stopwatch()
 
     @property
@@ -121,8 +123,9 @@ class SerialEnvPool:
         self._vec_env.weigh(weights)
 
     def lost(self) -> list[LostEnvs]:
-        """Always []: an error here is the caller's."""
-        return []
+        """What a restored snapshot could not bring back; any error here is the caller's."""
+        found, self._lost = self._lost, []
+        return found
 
     def snapshot(self) -> PoolSnapshot:
         """See `EnvPool.snapshot`."""
@@ -147,6 +150,10 @@ class SerialEnvPool:
         for env, (parts, about) in enumerate(environments):
             self._vec_env.restore(env, parts, about)
         self._buffers.load(buffers)
+        self._lost = begun_anew(environments)
+        for lost in self._lost:
+            self._buffers.state[lost.envs] = IDLE
+        episodes = [e for e in episodes if not any(e.env in lost.envs for lost in self._lost)]
         self._buffers.show(slice(None), self._vec_env.observe(self._all))
         self._supervised = {name: note[name] for name in SUPERVISED if name in note}
         self._vec_env.avoid(note.get("quarantine", []))

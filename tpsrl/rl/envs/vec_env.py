@@ -10,6 +10,9 @@ Observation = dict[str, np.ndarray]
 MAP = "map"  # of observations: what was seen around the base, (2, height, width)
 Json = dict[str, Any]
 
+# Entry of a snapshot's note: the environment cannot be frozen. Restored, it begins an episode.
+ANEW = "anew"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnvSpec:
@@ -138,6 +141,8 @@ class VecEnv(Protocol):
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
         """Puts an environment exactly into a frozen state, which may be of another process.
+
+        With a note that says `ANEW` it begins an episode instead.
 
         Raises:
             UserError: the snapshot does not fit.

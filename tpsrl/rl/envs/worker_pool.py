@@ -19,6 +19,7 @@ from tpsrl.rl.envs.pool import (
     NO_START,
     LostEnvs,
     PoolSnapshot,
+    begun_anew,
     pack_snapshot,
     split_episodes,
     unpack_snapshot,
@@ -190,8 +191,11 @@ class WorkerEnvPool:
         buffers.load(saved)
         # What is ready after this has to count as younger.
         buffers.ready_at -= buffers.ready_at.max()
-        group.episodes = episodes
-        supervisor.lost = [
+        anew = begun_anew(environments)
+        for lost in anew:
+            buffers.state[lost.envs] = IDLE
+        group.episodes = [e for e in episodes if not any(e.env in lost.envs for lost in anew)]
+        supervisor.lost = anew + [
             LostEnvs(np.array(envs), tuple(starts), cause)
             for envs, starts, cause in note.get("lost", [])
         ]
