@@ -11,6 +11,7 @@ from skills import registry, tables
 from tpsrl import config
 from tpsrl.runtime import files
 from tpsrl.sim.engines import EngineName
+from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.world.scenarios import Scenario
 
 _MOST_STRIDE = 1000  # control steps
@@ -29,6 +30,7 @@ class RunSettings:
         files=True,
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
+    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
     split: Literal["train", "val", "rearranged"] = config.option(
         "val", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
@@ -224,6 +226,7 @@ class BankSettings(_CarriesOutPlans):
         files=True,
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
+    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
     split: Literal["train", "val", "rearranged"] = config.option(
         "train", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )

@@ -25,6 +25,7 @@ def make_simulator(settings: Settings) -> Simulator:
         num_envs=1,
         slots=capacity_for(settings.scenario.num_objects),
         filter_base=settings.protocol.filter_base,
+        habitat=settings.habitat,
     )
 
 

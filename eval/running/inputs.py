@@ -13,10 +13,9 @@ from typing import Any
 
 import tpsrl
 from skills.registry import ENTRY_POINT
-from tpsrl import config
+from tpsrl import config, sim
 from tpsrl.errors import RunError
 from tpsrl.runtime import files, shadowing
-from tpsrl.sim import engines
 
 # Beside those of the engine.
 _LIBRARIES = ("numba", "numpy", "scipy", "torch")
@@ -40,20 +39,20 @@ def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
         "version": tpsrl.__version__,
         "code": _code(),
         "python": platform.python_version(),
-        "libraries": list(_versions(settings.engine, _LIBRARIES).values()),
+        "libraries": list(_versions(settings, _LIBRARIES).values()),
         "skills": sorted(_installed_skills()),
     }
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
-def versions(engine: str) -> dict[str, str]:
-    """The versions of the libraries by which the figures of an engine's report may differ."""
-    return _versions(engine, _REPORTED)
+def versions(settings: Any) -> dict[str, str]:
+    """The versions of the libraries by which the figures of a run's report may differ."""
+    return _versions(settings, _REPORTED)
 
 
-def _versions(engine: str, others: Iterable[str]) -> dict[str, str]:
-    names = (*engines.info(engine).libraries, *others)
-    return {name: importlib.metadata.version(name) for name in names}
+def _versions(settings: Any, others: Iterable[str]) -> dict[str, str]:
+    found = sim.versions(settings.engine, settings.habitat)
+    return found | {name: importlib.metadata.version(name) for name in others}
 
 
 def check_unchanged(before: str, after: str) -> None:

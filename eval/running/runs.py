@@ -251,5 +251,5 @@ def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
         "split": settings.split,
         "seed": settings.seed,
         "version": tpsrl.__version__,
-        "versions": inputs.versions(settings.engine),
+        "versions": inputs.versions(settings),
     }

@@ -53,6 +53,7 @@ class SkillFactory:
             num_envs=1,
             slots=capacity_for(settings.num_objects or 0),
             filter_base=settings.protocol.filter_base,
+            habitat=settings.habitat,
         )
 
         def work(job: SkillJob) -> SkillResult:

@@ -130,7 +130,9 @@ def _of_skill(settings: SkillView) -> list[_SkillJob]:
         agents.make_for_skill(agent, settings.skill)  # refuses what cannot act
         slots = capacity_for(len(job.episode.objects))
         filtered = settings.protocol.filter_base
-        simulator = sim.make(settings.engine, num_envs=1, slots=slots, filter_base=filtered)
+        simulator = sim.make(
+            settings.engine, 1, slots, filter_base=filtered, habitat=settings.habitat
+        )
         environment(own, simulator, start).reset(options={"start": 0})
         plan = [settings.skill.replace("_", " ")]
         recording = EpisodeRecording(agent, job.episode, simulator.shapes(0), plan)

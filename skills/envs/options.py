@@ -22,10 +22,12 @@ from tpsrl.errors import UserError, unknown_keyword
 from tpsrl.runtime import machine
 from tpsrl.sim import engines
 from tpsrl.sim.base import MEASURES, Simulator
+from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.world import action as act
 from tpsrl.world.slots import capacity_for
 
 _FEW_OBJECTS = 12
+_HERE = HabitatSettings()
 _MOST_OBJECTS = 30
 _NUMBER = 4  # bytes of a float32
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
@@ -38,6 +40,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "split": ((str,), "the name of a split"),
     "filter_base": ((bool,), "true or false"),
     "engine": ((str,), "the name of an engine"),
+    "habitat": ((HabitatSettings,), "a HabitatSettings"),
 }
 _WHOLE: Mapping[str, tuple[int, int | None]] = {  # least and most
     "horizon": (1, None),
@@ -49,7 +52,7 @@ _WHOLE: Mapping[str, tuple[int, int | None]] = {  # least and most
 _OPTIONAL = ("horizon", "num_objects", "slots")
 _AS_GIVEN = (
     "starts", "split", "dataset_seed", "num_objects", "num_episodes", "slots", "filter_base",
-    "engine",
+    "engine", "habitat",
 )  # fmt: skip
 
 
@@ -62,9 +65,9 @@ class EnvKeywords(TypedDict, total=False):
     paper's ablation. `settings` changes entries of the skill's settings, `horizon` is short for
     that one; `thresholds` are the skill's own (None: those of the default protocol). Starts, split,
     seed of the dataset, `num_objects` and `num_episodes` are as in
-    `skills.starts.source.StartSource`; `filter_base` and `engine` as in `tpsrl.sim.make`; homes
-    have 12 or 30 `slots` for objects (None: those of the banks that starts are of, or else what the
-    objects need, if the skill has any).
+    `skills.starts.source.StartSource`; `filter_base`, `engine` and `habitat` as in
+    `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects (None: those of the banks that starts
+    are of, or else what the objects need, if the skill has any).
     """
 
     depth: Sequence[int] | int | None
@@ -83,6 +86,7 @@ class EnvKeywords(TypedDict, total=False):
     slots: int | None
     filter_base: bool
     engine: str
+    habitat: HabitatSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class EnvOptions:
     slots: int | None = None
     filter_base: bool = True
     engine: str = "mujoco"
+    habitat: HabitatSettings = _HERE
 
     @staticmethod
     def of(skill: str, **given: Unpack[EnvKeywords]) -> "EnvOptions":
@@ -176,7 +181,13 @@ class EnvOptions:
         self._check_memory(num_envs)
         sensed = {*self.inputs.sensors, *(self.critic.sensors if self.critic else ())}
         engines.require_measures(self.engine, sensed.intersection(MEASURES))
-        return sim.make(self.engine, num_envs, self.capacity(), filter_base=self.filter_base)
+        return sim.make(
+            self.engine,
+            num_envs,
+            self.capacity(),
+            filter_base=self.filter_base,
+            habitat=self.habitat,
+        )
 
     def source(self) -> StartSource:
         """Where episodes start."""

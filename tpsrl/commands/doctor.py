@@ -12,16 +12,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.runtime import machine
+from tpsrl.sim.engines import EngineName
+from tpsrl.sim.habitat.settings import HabitatSettings
 
 DESCRIPTION = """Shows what this machine can run, and what is missing. The exit code is 0 if the
-built-in engine can run, 1 otherwise."""
+built-in engine can run, 1 otherwise. With engine=habitat it looks at what that engine needs
+instead, prints the commands for what is missing, and runs none of them."""
+
+
+_LOOK = "tpsrl doctor engine=habitat habitat.python=PATH habitat.data=DIR"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DoctorSettings:
-    """The doctor needs to be told nothing."""
+    """Which engine is looked at, and where Habitat is."""
+
+    engine: EngineName = config.option("mujoco", "simulation engine")
+    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +50,9 @@ class CheckResult:
 
 
 def run(settings: DoctorSettings) -> int:
-    """Prints the table; 0 when the embedded engine can run."""
+    """Prints the table; 0 when the engine can run."""
+    if settings.engine == "habitat":
+        return _habitat(settings.habitat)
     findings = [*_machine(), *_packages(), *_abilities(), *_engines()]
     Console().print(_table(findings))
     broken = [f for f in findings if f.needed and f.ok is False]
@@ -48,6 +60,18 @@ def run(settings: DoctorSettings) -> int:
         print(f"missing: {finding.name}: {finding.remedy or finding.found}")
     print("the embedded engine cannot run" if broken else "the embedded engine can run")
     return 1 if broken else 0
+
+
+def _habitat(settings: HabitatSettings) -> int:
+    from tpsrl.sim.habitat import checks
+
+    found = checks.check(settings)
+    Console().print(_table([CheckResult(c.name, c.found, c.ok, True, c.remedy) for c in found]))
+    lacking = [check for check in found if not check.ok]
+    for check in lacking:
+        print(f"missing: {check.name}: {check.remedy or check.found}")
+    print(f"the engine habitat {'cannot' if lacking else 'can'} run")
+    return 1 if lacking else 0
 
 
 def _machine() -> list[CheckResult]:
@@ -145,7 +169,7 @@ def _engines() -> list[CheckResult]:
     return [
         CheckResult("engine mujoco", "embedded, on the processor; needs no GL library", True),
         CheckResult("engine warp", f"not part of tpsrl {version}"),
-        CheckResult("engine habitat", f"not part of tpsrl {version}"),
+        CheckResult("engine habitat", "in your own Habitat environment", remedy=_LOOK),
         torch,
     ]
 

@@ -1,7 +1,10 @@
 """Engines behind one protocol. Knows worlds, no skill."""
 
+import importlib.metadata
+
 from tpsrl.sim import engines
 from tpsrl.sim.base import Simulator
+from tpsrl.sim.habitat.settings import HabitatSettings
 
 
 def make(
@@ -10,6 +13,7 @@ def make(
     slots: int = 30,
     layout_set: str = "replica_cad",
     filter_base: bool = True,
+    habitat: HabitatSettings | None = None,
 ) -> Simulator:
     """A simulator by the name of its engine.
 
@@ -19,11 +23,16 @@ def make(
         slots: objects that an episode may have, 12 or 30.
         layout_set: the apartments, as `tpsrl.world.layouts` names them.
         filter_base: keep the base's target on the free floor, as HAB's navmesh does.
+        habitat: where Habitat is, for the engine of that name.
 
     Raises:
         UserError: the engine, slots or layout set is unknown; names the nearest.
     """
     engines.info(engine)
+    if engine == "habitat":
+        from tpsrl.sim.habitat.simulator import HabitatSimulator
+
+        return HabitatSimulator(num_envs, slots, filter_base, habitat)
     # An engine's libraries load only where that engine is made.
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
@@ -36,7 +45,23 @@ def stamp(engine: str = "mujoco") -> str:
     Raises:
         UserError: the engine is unknown; names the nearest.
     """
-    engines.info(engine)
+    if not engines.info(engine).capabilities.exact_snapshots:
+        return f"{engine} (no exact snapshots)"
     from tpsrl.sim.mujoco_home import ENGINE
 
     return ENGINE
+
+
+def versions(engine: str = "mujoco", habitat: HabitatSettings | None = None) -> dict[str, str]:
+    """The versions of an engine's libraries, by name; those of Habitat where `habitat` says it is.
+
+    Raises:
+        UserError: the engine is unknown (names the nearest), or cannot be had.
+    """
+    libraries = engines.info(engine).libraries
+    if engine == "habitat":
+        from tpsrl.sim.habitat.connection import versions_of
+
+        found = versions_of(habitat or HabitatSettings())
+        return {name: found[name] for name in libraries}
+    return {name: importlib.metadata.version(name) for name in libraries}

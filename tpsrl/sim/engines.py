@@ -7,14 +7,14 @@ from typing import Literal
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import MEASURES, Capabilities
 
-EngineName = Literal["mujoco"]
+EngineName = Literal["mujoco", "habitat"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What is known of an engine that has not been made.
 
-    `libraries` are the installed packages by whose versions its results may differ.
+    `libraries` are the packages by whose versions its results may differ, where it is installed.
     """
 
     capabilities: Capabilities
@@ -31,6 +31,16 @@ ENGINES: dict[str, EngineInfo] = {
             shapes=True,
         ),
         ("mujoco",),
+    ),
+    "habitat": EngineInfo(
+        Capabilities(
+            exact_snapshots=False,
+            colour=True,
+            device="cpu",
+            measures=frozenset({"laser", "motion"}),
+            shapes=False,
+        ),
+        ("habitat", "habitat_sim"),
     ),
 }
 

@@ -21,16 +21,13 @@ class Laser:
     """
 
     def __init__(self, kinds: np.ndarray, visible: np.ndarray) -> None:
-        columns = LASER_RAYS // _SECTIONS
+        across = _across()
         self._caster = Caster(kinds, visible, LASER_RANGE_M)
-        self._picture = np.empty((1, columns), np.float32)
-        tan_half = math.tan(math.radians(_FOV_DEG) / 2)
-        across = tan_half * ((2 * np.arange(columns) + 1) / columns - 1)
+        self._picture = np.empty((1, len(across)), np.float32)
         # Pictures have planar depth; a scanner measures along its rays.
         self._stretch = LASER_RANGE_M * np.sqrt(1.0 + across**2)
-        turns = np.radians(_FOV_DEG) * (np.arange(_SECTIONS) - (_SECTIONS - 1) / 2)
-        self.angles = (turns[:, None] + np.arctan(across)).reshape(-1)
-        self._cameras = [_camera(turn) for turn in turns]
+        self.angles = ray_angles()
+        self._cameras = [_camera(turn) for turn in _turns()]
 
     def ranges(
         self,
@@ -58,6 +55,23 @@ class Laser:
             out[section * columns : (section + 1) * columns] = self._picture[0, ::-1]
         out[:] = np.minimum(out * np.tile(self._stretch, _SECTIONS), LASER_RANGE_M)
         return out
+
+
+def ray_angles() -> np.ndarray:
+    """Of the rays (LASER_RAYS,) in rad, from straight ahead, left positive, the rightmost first."""
+    return (_turns()[:, None] + np.arctan(_across())).reshape(-1)
+
+
+def _across() -> np.ndarray:
+    """Where the columns of a section's picture are, in parts of the distance ahead."""
+    columns = LASER_RAYS // _SECTIONS
+    tan_half = math.tan(math.radians(_FOV_DEG) / 2)
+    return tan_half * ((2 * np.arange(columns) + 1) / columns - 1)
+
+
+def _turns() -> np.ndarray:
+    """Where the sections look, in rad."""
+    return np.radians(_FOV_DEG) * (np.arange(_SECTIONS) - (_SECTIONS - 1) / 2)
 
 
 def _camera(turn: float) -> np.ndarray:

@@ -15,8 +15,8 @@ from tpsrl.world.fetch import HEAD_CAMERA_FOV_DEG
 from tpsrl.world.layouts import BodyKind
 
 CAMERAS = ("third_person", "head")
-_CATCH_UP_S = 0.8  # in which the third-person camera makes 63% of the way to where it belongs
-_CHEST_M = 0.8  # height of the point of the robot that nothing may hide
+CATCH_UP_S = 0.8  # in which the third-person camera makes 63% of the way to where it belongs
+CHEST_M = 0.8  # height of the point of the robot that nothing may hide
 _TALL_M = 1.2
 
 
@@ -65,7 +65,7 @@ class Pictures:
                 *scene, *head, height, width, HEAD_CAMERA_FOV_DEG, markers=markers
             )
         pose = self._third_person(env_id, one)
-        robot = np.array([*one.base[:2], _CHEST_M])
+        robot = np.array([*one.base[:2], CHEST_M])
         return self._shader.render(
             *scene,
             pose.pos,
@@ -81,7 +81,7 @@ class Pictures:
         last, previous, follow = self._last[env_id], None, 1.0
         if last is not None and last[0] <= one.steps:
             previous = last[1]
-            follow = 1.0 - math.exp((last[0] - one.steps) / (CONTROL_HZ * _CATCH_UP_S))
+            follow = 1.0 - math.exp((last[0] - one.steps) / (CONTROL_HZ * CATCH_UP_S))
         pose = third_person_camera(one.base, one.cup_pos, self._bounds, previous, follow)
         self._last[env_id] = (one.steps, pose)
         return pose

@@ -15,6 +15,8 @@ from tpsrl.runtime import files
 from tpsrl.training import task
 from tpsrl.training.settings import TrainingSettings
 
+_SPARE_S = 30.0  # that a worker of ours has after a process of Habitat was to answer
+
 
 def checked(settings: TrainingSettings) -> TrainingSettings:
     """Settings with whole paths, checked as far as it takes no time.
@@ -32,13 +34,29 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
     loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     return dataclasses.replace(
-        settings,
+        _fit_for_habitat(settings),
         out=str(out),
         demos=whole_folders(settings.demos, "demos"),
         teacher=_whole_teacher(settings.teacher) or default_teacher(settings.preset),
         start_states=_start_states(settings),
         starts=None,
         validation_starts=_validation_starts(settings),
+    )
+
+
+def _fit_for_habitat(settings: TrainingSettings) -> TrainingSettings:
+    """Settings by which workers wait as long for Habitat's processes as `habitat` says."""
+    if settings.engine != "habitat":
+        return settings
+    patience = max(settings.preset.hang_s, settings.habitat.timeout_s + _SPARE_S)
+    return dataclasses.replace(
+        settings,
+        preset=dataclasses.replace(settings.preset, hang_s=patience),
+        habitat=dataclasses.replace(
+            settings.habitat,
+            python=settings.habitat.interpreter(),
+            data=str(Path(settings.habitat.data).expanduser().resolve()),
+        ),
     )
 
 

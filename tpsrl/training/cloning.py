@@ -13,6 +13,7 @@ from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.runtime import files, locks, progress
 from tpsrl.sim.engines import EngineName
+from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.training.checks import whole_folders, whole_paths
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class CloneSettings:
         None, "start states of DAgger rounds: own (default), bank:DIR/SKILL, or a mixture"
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
+    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )
@@ -300,4 +302,5 @@ def _options(settings: CloneSettings) -> "EnvOptions":
         num_objects=few_objects(settings.skill, settings.num_objects),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
+        habitat=settings.habitat,
     )

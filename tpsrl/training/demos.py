@@ -9,6 +9,7 @@ from tpsrl import config
 from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, progress
 from tpsrl.sim.engines import EngineName
+from tpsrl.sim.habitat.settings import HabitatSettings
 
 if TYPE_CHECKING:
     from skills.envs.options import EnvOptions
@@ -86,6 +87,7 @@ class DemosSettings:
         126, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
+    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
     format: Literal["tpsrl", "lerobot"] = config.option(
         "tpsrl", "file format: tpsrl, or lerobot (LeRobot dataset v3.0)"
     )
@@ -238,4 +240,5 @@ def env_options(settings: DemosSettings) -> "EnvOptions":
         num_objects=few_objects(settings.skill, settings.num_objects),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
+        habitat=settings.habitat,
     )

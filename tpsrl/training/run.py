@@ -80,6 +80,7 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
         num_objects=settings.num_objects,
         num_episodes=settings.num_episodes,
         engine=settings.engine,
+        habitat=settings.habitat,
         skill_modules=settings.skill_modules,
         seed=settings.seed,
         processes=settings.processes or None,

@@ -10,6 +10,7 @@ from skills.tables import task_keys, threshold_keys
 from tpsrl import config
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.sim.engines import EngineName
+from tpsrl.sim.habitat.settings import HabitatSettings
 
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
@@ -67,6 +68,7 @@ class TrainingSettings:
         63, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
+    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )

@@ -90,6 +90,7 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
         num_objects=few_objects(settings.skill, settings.num_objects),
         num_episodes=settings.num_episodes,
         engine=settings.engine,
+        habitat=settings.habitat,
     )
 
 

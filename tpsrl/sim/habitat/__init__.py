@@ -1,0 +1,1 @@
+"""Habitat as an engine: habitat-lab's simulator in processes of the user's own interpreter."""

@@ -1,0 +1,198 @@
+"""One process of the user's Habitat interpreter, and what is said to it."""
+
+import contextlib
+import functools
+import os
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim.habitat import worker
+from tpsrl.sim.habitat.settings import HabitatSettings
+
+_LAST_LINES = 8  # of the process, in a message
+_SHOWN_BYTES = 4000
+_LOADING_S = 120.0  # that a process has at least to start, or to load a scene
+_END_S = 5.0  # that a process has to end
+_HUNG = "Timeout ("  # how faulthandler begins to tell where a process is
+INSTALL = "conda install habitat-sim=0.3.3 withbullet headless -c conda-forge -c aihabitat"
+INSTALL_LAB = "pip install habitat-lab"
+DOWNLOAD = "python -m habitat_sim.utils.datasets_download --uids {source} --data-path data/"
+
+Reply = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+class HomeLost(RunError):
+    """The process of a home has ended, or is silent; the home can be reset in a new one."""
+
+
+class Connection:
+    """Starts a process and talks to it.
+
+    `versions` are those of Python, numpy, habitat and habitat_sim there.
+
+    Raises:
+        UserError: it cannot be started, or lacks something; says what to install or download.
+    """
+
+    def __init__(self, settings: HabitatSettings) -> None:
+        self._timeout_s = self._within_s = settings.timeout_s
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        ours, theirs = socket.socketpair()
+        program = [settings.interpreter(), worker.__file__, str(theirs.fileno())]
+        try:
+            self._process = subprocess.Popen(
+                program,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
+                env=_environment(),
+            )
+        except OSError as error:
+            raise UserError(f"habitat.python: cannot run {program[0]}: {error.strerror}") from None
+        theirs.close()
+        self._link = ours
+        self.versions = self._check_protocol(program[0])
+
+    def _check_protocol(self, program: str) -> dict[str, str]:
+        try:
+            header, _ = self.ask({"ask": "hello", "protocol": worker.PROTOCOL})
+        except HomeLost as error:
+            self.close()
+            raise UserError(f"habitat.python: {program}: {error}") from None
+        except UserError as error:
+            self.close()
+            raise UserError(
+                f"habitat.python: {program}: {error}; there: {INSTALL}, then {INSTALL_LAB}"
+            ) from None
+        if header.get("protocol") != worker.PROTOCOL:
+            self.close()
+            raise UserError(
+                f"habitat.python: {program}: its worker speaks protocol {header.get('protocol')}, "
+                f"this tpsrl {worker.PROTOCOL}"
+            )
+        versions: dict[str, str] = header["versions"]
+        return versions
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
+    def ask(self, header: dict[str, Any]) -> Reply:
+        """Says something that may load much, and waits for the answer; see `say` and `answer`."""
+        self.say(header, within_s=max(self._timeout_s, _LOADING_S))
+        return self.answer()
+
+    def say(
+        self,
+        header: dict[str, Any],
+        arrays: dict[str, np.ndarray] | None = None,
+        within_s: float | None = None,
+    ) -> None:
+        """Says something, to which there will be one answer within so long, or the settings' time.
+
+        Raises:
+            HomeLost: the process has ended.
+        """
+        self._within_s = self._timeout_s if within_s is None else within_s
+        try:
+            worker.send(self._link, {**header, "within_s": self._within_s}, arrays)
+        except OSError:
+            raise self._lost() from None
+
+    def answer(self) -> Reply:
+        """The answer to what was said.
+
+        Raises:
+            UserError: it is a refusal.
+            RunError: something failed there.
+            HomeLost: the process has ended, or was silent for too long and was ended.
+        """
+        # A process that hangs ends itself and tells where; one that is stopped is ended here.
+        self._link.settimeout(self._within_s + _END_S)
+        try:
+            header, arrays = worker.receive(self._link)
+        except TimeoutError:
+            self._process.kill()
+            raise self._lost(silent=True) from None
+        except (EOFError, OSError, ValueError):
+            raise self._lost() from None
+        if "refused" in header:
+            raise UserError(header["refused"])
+        if "failed" in header:
+            raise RunError(f"Habitat: {header['failed']}{self._said()}")
+        return header, arrays
+
+    def _lost(self, silent: bool = False) -> HomeLost:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        code, said = self._process.returncode, self._said()
+        how = "closed its connection" if code is None else _end(code)
+        if silent or _HUNG in said:
+            how = f"was silent for {self._within_s:g} s and was ended"
+        return HomeLost(f"the Habitat process {how}{said}")
+
+    def _said(self) -> str:
+        """The last lines of the process, after a colon."""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _SHOWN_BYTES))
+        lines = self._log.read().decode(errors="replace").splitlines()
+        shown = [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
+        return f"; its last lines: {' | '.join(shown)}" if shown else ""
+
+    def kill(self) -> None:
+        """Ends the process at once; who waits for its answer gets `HomeLost`."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Ends the process; safe to call twice."""
+        with contextlib.suppress(OSError):
+            worker.send(self._link, {"ask": "close", "within_s": _END_S})
+        self._link.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+def _end(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _environment() -> dict[str, str]:
+    """That of this process, without what points its Python at our packages."""
+    own = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    variables = {name: value for name, value in os.environ.items() if name not in own}
+    return {"MAGNUM_LOG": "quiet", "HABITAT_SIM_LOG": "quiet", **variables}
+
+
+@functools.cache
+def versions_of(settings: HabitatSettings) -> dict[str, str]:
+    """The versions that an interpreter has, asked of a process of its own.
+
+    Raises:
+        UserError: see `Connection`.
+    """
+    link = Connection(settings)
+    link.close()
+    return link.versions
+
+
+def download(source: str) -> str:
+    """The command that downloads a dataset into `data/`."""
+    return DOWNLOAD.format(source=source)
+
+
+def data_folder(settings: HabitatSettings) -> Path:
+    """The folder that holds `data/`, absolute."""
+    return Path(settings.data).expanduser().resolve()

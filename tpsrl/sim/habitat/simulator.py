@@ -1,0 +1,342 @@
+"""The engine `habitat`: one process of the user's interpreter a home."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tpsrl.errors import RunError, UserError
+from tpsrl.render.cameras import Sphere
+from tpsrl.render.shapes import Shape
+from tpsrl.sim import engines
+from tpsrl.sim.base import Capabilities, Snapshot
+from tpsrl.sim.habitat import states
+from tpsrl.sim.habitat.connection import Connection, HomeLost, Reply, data_folder
+from tpsrl.sim.habitat.episodes import to_habitat
+from tpsrl.sim.habitat.pictures import HabitatCamera, draw_markers
+from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.sim.habitat.states import HomeArrays
+from tpsrl.sim.laser import ray_angles
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import LASER_POS, LASER_RANGE_M, LASER_RAYS, REST_ARM
+from tpsrl.world.habitat import FRAMES, TO_OURS
+from tpsrl.world.state import WorldState
+
+_LIKE_M = 0.01  # sizes of objects that differ by less are the same
+
+
+class HabitatSimulator:
+    """`tpsrl.sim.base.Simulator` on habitat-lab's RearrangeSim.
+
+    The base is kept on the navigation mesh, whatever `filter_base` says elsewhere.
+
+    Raises:
+        UserError: Habitat cannot be had; says what to install or download.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        slots: int = 30,
+        filter_base: bool = True,
+        settings: HabitatSettings | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise UserError(f"num_envs: must be at least 1, got {num_envs}")
+        if not filter_base:
+            raise UserError("filter_base: Habitat keeps the base on its navigation mesh; use true")
+        self.settings = HabitatSettings() if settings is None else settings
+        self._slots, self._frames = slots, ["z up"] * num_envs
+        self._episodes: list[Episode | None] = [None] * num_envs
+        self._homes: list[HomeArrays] = [{} for _ in range(num_envs)]
+        self._cameras = [HabitatCamera() for _ in range(num_envs)]
+        self._links: list[Connection | None] = [None] * num_envs
+        try:
+            self._together(self._open, range(num_envs))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, env: int) -> Connection:
+        """A new process for a home."""
+        link = Connection(self.settings)
+        self._links[env] = link
+        told = {
+            "data": str(data_folder(self.settings)),
+            "gpu": self.settings.gpu,
+            "height": self.settings.depth,
+            "width": self.settings.depth,
+            "seed": env,
+            "colour": self.settings.colour,
+            "rest": list(REST_ARM),
+        }
+        try:
+            link.ask({"ask": "open", "settings": told})
+        except UserError as error:
+            raise UserError(f"habitat.data: {error}") from None
+        return link
+
+    @property
+    def num_envs(self) -> int:
+        """Number of homes."""
+        return len(self._homes)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Neither exact snapshots nor shapes; colour where `habitat.colour` is true."""
+        able = engines.info("habitat").capabilities
+        return dataclasses.replace(able, colour=self.settings.colour)
+
+    def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.base.Simulator.reset`. A home that was lost gets a new process."""
+        for env, episode in zip(env_ids, episodes, strict=True):
+            if len(episode.objects) > self._slots:
+                raise UserError(
+                    f"episode {episode.id}: objects: {len(episode.objects)}, "
+                    f"more than a home of {self._slots} holds"
+                )
+            self._episodes[env] = episode
+        self._together(self._begin, env_ids)
+
+    def _together(self, do: Callable[[int], object], envs: Sequence[int]) -> None:
+        """Does something with each home at once; starting one or loading its scene takes long."""
+        if len(envs) == 1:
+            do(envs[0])
+            return
+        with ThreadPoolExecutor(self.num_envs) as threads:
+            try:
+                list(threads.map(do, envs))
+            except Exception:
+                raise
+            except BaseException:  # a signal; the threads end with what they wait for
+                for link in self._links:
+                    if link is not None:
+                        link.kill()
+                raise
+
+    def _begin(self, env: int) -> None:
+        """Puts a home into the start of its episode, in the frame in which the data has objects."""
+        episode, frame = self._episodes[env], self._frames[env]
+        assert episode is not None
+        home = self._put(env, episode, frame)
+        for other in FRAMES:
+            if states.mismatch(home, episode, frame) <= _LIKE_M:
+                break
+            if states.mismatch(home, episode, other) < states.mismatch(home, episode, frame):
+                self._frames[env] = frame = other
+                home = self._put(env, episode, frame)
+        self._homes[env], self._cameras[env] = home, HabitatCamera()
+
+    def _put(self, env: int, episode: Episode, frame: str) -> HomeArrays:
+        header = {"ask": "reset", "episode": to_habitat(episode, frame)}
+        link = self._links[env] or self._open(env)
+        try:
+            return self._guarded(env, lambda: link.ask(header))[1]
+        except UserError as error:
+            raise UserError(f"habitat.data: episode {episode.id}: {error}") from None
+
+    def _guarded(self, env: int, call: Callable[[], Reply]) -> Reply:
+        """Does something with a home; where that is lost, so is its process."""
+        try:
+            return call()
+        except RunError as error:
+            self._drop(env)
+            episode = self._episodes[env]
+            where = "" if episode is None else f"episode {episode.id}: "
+            raise type(error)(f"{where}{error}") from None
+
+    def _drop(self, env: int) -> None:
+        link, self._links[env] = self._links[env], None
+        self._homes[env] = {}
+        if link is not None:
+            link.close()
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
+        """See `tpsrl.sim.base.Simulator.step`.
+
+        Raises:
+            HomeLost: a process has ended; its home is to be reset, the others have stepped.
+        """
+        actions = np.ascontiguousarray(actions, dtype=np.float64)
+        if actions.shape != (len(env_ids), act.SIZE):
+            shape = actions.shape
+            raise UserError(f"actions: shape is {shape}, expected ({len(env_ids)}, {act.SIZE})")
+        if not np.isfinite(actions).all():
+            raise UserError("actions: not finite")
+        clipped = [{"action": action} for action in np.clip(actions, -1.0, 1.0)]
+        found, lost = self._ask_all(env_ids, "step", clipped)
+        for env, arrays in found.items():
+            self._homes[env] = arrays
+        if lost is not None:
+            raise lost
+
+    def _ask_all(
+        self, env_ids: Sequence[int], ask: str, arrays: Sequence[HomeArrays]
+    ) -> tuple[dict[int, HomeArrays], RunError | None]:
+        """Asks homes at once; their answers, and what the last one that was lost died of."""
+        links = [self._link(env) for env in env_ids]
+        lost: RunError | None = None
+        found, asked = {}, []
+        for env, link, given in zip(env_ids, links, arrays, strict=True):
+            try:
+                link.say({"ask": ask}, given)
+                asked.append((env, link))
+            except HomeLost as error:
+                self._drop(env)
+                lost = error
+        for env, link in asked:
+            try:
+                found[env] = self._guarded(env, link.answer)[1]
+            except RunError as error:
+                lost = error
+        return found, lost
+
+    def _link(self, env: int) -> Connection:
+        link = self._links[env]
+        if link is None or not self._homes[env]:
+            raise UserError(f"home {env}: has not been reset")
+        return link
+
+    def state(self, env_ids: Sequence[int]) -> WorldState:
+        """See `tpsrl.sim.base.Simulator.state`."""
+        rows = []
+        for env in env_ids:
+            self._link(env)
+            episode = self._episodes[env]
+            assert episode is not None
+            rows.append(states.row(self._homes[env], episode, self._slots, self._frames[env]))
+        return WorldState(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+
+    def depth(self, env_ids: Sequence[int], height: int = 64, width: int = 64) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.depth`: every k-th pixel of the `habitat.depth` ones.
+
+        Raises:
+            UserError: the size is no whole part of those.
+        """
+        whole = self.settings.depth
+        if whole % height or whole % width:
+            raise UserError(
+                f"habitat.depth: {whole} pixels are no multiple of the {height} x {width} that "
+                f"are asked for; use habitat.depth={max(height, width)}"
+            )
+        out = np.empty((len(env_ids), height, width), dtype=np.float32)
+        found, lost = self._ask_all(env_ids, "depth", [{}] * len(env_ids))
+        if lost is not None:
+            raise lost
+        down, across = whole // height, whole // width
+        for row, env in enumerate(env_ids):
+            out[row] = found[env]["depth"][down // 2 :: down, across // 2 :: across]
+        return out
+
+    def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.object_velocity`."""
+        out = np.zeros((len(env_ids), 6), dtype=np.float32)
+        for row, (env, index) in enumerate(zip(env_ids, objects.tolist(), strict=True)):
+            if index >= 0:
+                motion = self._homes[env]["motion"][index]
+                out[row, :3], out[row, 3:] = TO_OURS @ motion[:3], TO_OURS @ motion[3:]
+        return out
+
+    def laser(self, env_ids: Sequence[int]) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.laser`."""
+        asked = []
+        for env in env_ids:
+            self._link(env)
+            x, z, yaw = self._homes[env]["base"]
+            cos, sin = np.cos(yaw), np.sin(yaw)
+            start = (x + cos * LASER_POS[0], LASER_POS[2], z - sin * LASER_POS[0])
+            angles = yaw + ray_angles()
+            way = np.stack([np.cos(angles), np.zeros(LASER_RAYS), -np.sin(angles)], axis=1)
+            asked.append({"from": np.array(start), "along": LASER_RANGE_M * way})
+        found, lost = self._ask_all(env_ids, "rays", asked)
+        if lost is not None:
+            raise lost
+        shares = np.array([found[env]["shares"] for env in env_ids])
+        return (LASER_RANGE_M * shares).astype(np.float32)
+
+    def clearance(self, env_ids: Sequence[int], targets: np.ndarray) -> np.ndarray:
+        """There is none.
+
+        Raises:
+            UserError: always.
+        """
+        raise _unable("clearance")
+
+    def neighbours(
+        self, env_ids: Sequence[int], targets: np.ndarray, points: np.ndarray
+    ) -> np.ndarray:
+        """There are none.
+
+        Raises:
+            UserError: always.
+        """
+        raise _unable("neighbours")
+
+    def snapshot(self, env_id: int) -> Snapshot:
+        """There is none.
+
+        Raises:
+            UserError: always.
+        """
+        raise _unable("exact snapshots")
+
+    def restore(self, env_id: int, snapshot: Snapshot) -> None:
+        """There is nothing to restore.
+
+        Raises:
+            UserError: always.
+        """
+        raise _unable("exact snapshots")
+
+    def render(
+        self,
+        env_id: int,
+        camera: str = "third_person",
+        height: int = 360,
+        width: int = 480,
+        markers: Sequence[Sphere] = (),
+    ) -> np.ndarray:
+        """See `tpsrl.sim.base.Simulator.render`; markers are drawn over what hides them.
+
+        Raises:
+            UserError: `habitat.colour` is false, or there is no such camera.
+        """
+        link = self._link(env_id)
+        now = self.state([env_id])
+        asked = self._cameras[env_id].ask(
+            camera, now.base[0], now.ee_pos[0], int(now.step[0]), height, width
+        )
+        try:
+            answer = self._guarded(env_id, lambda: link.ask({"ask": "picture", "camera": asked}))
+        except UserError as error:
+            raise UserError(f"habitat.{error}") from None
+        arrays = answer[1]
+        draw_markers(arrays["picture"], arrays["pose"], asked["fov"], markers)
+        return arrays["picture"]
+
+    def shapes(self, env_id: int) -> list[Shape]:
+        """There are none.
+
+        Raises:
+            UserError: always.
+        """
+        raise _unable("shapes for the viewer")
+
+    def body_poses(self, env_id: int) -> np.ndarray:
+        """There are none.
+
+        Raises:
+            UserError: always.
+        """
+        raise _unable("shapes for the viewer")
+
+    def close(self) -> None:
+        """See `tpsrl.sim.base.Simulator.close`."""
+        for env in range(self.num_envs):
+            self._drop(env)
+
+
+def _unable(what: str) -> UserError:
+    return UserError(f"engine: 'habitat' has no {what}")
