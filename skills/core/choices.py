@@ -3,5 +3,5 @@
 import typing
 from typing import Literal
 
-SensorChoice = Literal["habitat", "fetch", "full", "teacher"]
+SensorChoice = Literal["habitat", "fetch", "full", "teacher", "mapping"]
 CHOICES: tuple[str, ...] = typing.get_args(SensorChoice)

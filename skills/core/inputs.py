@@ -8,7 +8,7 @@ import numpy as np
 
 from skills import registry
 from skills.core.choices import CHOICES
-from skills.core.sensors import FETCH, FULL, LASER, TEACHER, Sensor, known
+from skills.core.sensors import EXPLORED, FETCH, FULL, LASER, TEACHER, Sensor, known
 from skills.core.skill import Skill
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -41,8 +41,8 @@ class PolicyInputs:
 
         Args:
             skill: name of the skill
-            choice: "habitat", "fetch", "full", "teacher", or names of sensors; None: habitat with a
-                camera, full without one
+            choice: "habitat", "fetch", "full", "teacher", "mapping", or names of sensors; None:
+                habitat with a camera, full without one
             depth: (height, width) of the head depth in pixels, one number for both, None for none
             height_map: whether the height map is shown, which takes depth
 
@@ -147,8 +147,9 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
     if choice in ("full", "teacher"):
         full = skill.full_sensors or FULL
         return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
-    if choice == "fetch":
-        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH)))
+    if choice in ("fetch", "mapping"):
+        mapping = (EXPLORED,) if choice == "mapping" and skill.explores else ()
+        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *mapping)))
     return skill.sensors
 
 

@@ -1,8 +1,9 @@
 """The vector that a policy is shown beside depth: named sensors, one after the other.
 
-There are four choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
+There are five choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
 "fetch" adds the laser scan and the odometry that the real robot has on its base, and says where the
-target is along the base's axes as well, as the arm's kinematics tell it. "full" is one
+target is along the base's axes as well, as the arm's kinematics tell it. "mapping" adds to "fetch",
+for skills that drive, the path on a map of what the robot has seen itself. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
 the map. "teacher" adds both for all, where the object is from its goal, its size, orientation
@@ -43,7 +44,7 @@ class Readings:
     `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`,
     `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
     `Simulator.object_velocity`. By the steps before: `trail` (n, 3, 3) is
-    `skills.envs.trail.Trail.away`.
+    `skills.envs.trail.Trail.away`, `explored` (n, 3) `tpsrl.world.explored.ExploredMaps.ahead`.
     """
 
     way: Any = None
@@ -56,6 +57,7 @@ class Readings:
     neighbours: Any = None
     motion: Any = None
     trail: Any = None
+    explored: Any = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -141,6 +143,10 @@ def _compass(seen: SensorContext) -> Array:
 
 def _way(seen: SensorContext) -> Array:
     return seen.readings.way
+
+
+def _explored(seen: SensorContext) -> Array:
+    return seen.readings.explored
 
 
 def _hand_way(seen: SensorContext) -> Array:
@@ -232,6 +238,7 @@ def _in_base(world: WorldState, vector: Array) -> Array:
 
 
 WAY = "way"  # along the floor, by a map
+EXPLORED = "explored_way"  # along the floor, by a map of what the robot has seen
 HAND_WAY = "hand_way"  # of the cup, through the air, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
@@ -284,6 +291,8 @@ SENSORS: dict[str, Sensor] = {
     # Along the floor to where Navigate has to go, or where the arm can get at object, handle or
     # goal: what is left, next corner of the shortest path.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
+    # The same by a map of what head camera and laser have seen since the skill began.
+    EXPLORED: Sensor(3, _explored, False, (0.0, -HOME_M, -HOME_M), HOME_M),
     # Of the cup around furniture to object, handle or goal: what is left, a place 0.25 m ahead.
     HAND_WAY: Sensor(4, _hand_way, True, (0.0, -HOME_M, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre

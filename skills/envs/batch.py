@@ -176,11 +176,21 @@ class SkillBatch:
         return self._observe(env_ids, self.task_state(env_ids), self.simulator.state(env_ids))
 
     def sense(
-        self, env_ids: Sequence[int], state: TaskState, measures: Measures, world: WorldState
+        self,
+        env_ids: Sequence[int],
+        state: TaskState,
+        measures: Measures,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        looks: bool = False,
     ) -> Observation:
-        """All of these homes' observations but depth: the vectors (m, k) by name."""
+        """All of these homes' observations but depth: the vectors (m, k) by name.
+
+        With `looks`, depth (m, height, width) is drawn into the maps of what the robots have seen.
+        """
         readings = self._maps.read(env_ids, world)
         self._maps.measure(readings, self.simulator, env_ids, state)
+        self._maps.read_explored(readings, env_ids, state, world, depth, looks)
         seen = sensors.SensorContext(state, measures, world, readings)
         inputs, critic = self.options.inputs, self.options.critic
         vector = sensors.observe(self.skill, inputs.sensors, seen)
@@ -354,16 +364,21 @@ class SkillBatch:
     ) -> Observation:
         if measures is None:
             measures = self.skill.measure(MeasureContext(state, world, self.thresholds))
-        shown = self.sense(env_ids, state, measures, world)
-        size = self.options.inputs.depth
+        size, depth = self.options.inputs.depth, None
+        begun = time.perf_counter()
         if size is not None:
-            begun = time.perf_counter()
-            shown["depth"] = self.simulator.depth(env_ids, *size)
+            depth = self.simulator.depth(env_ids, *size)
+        taken_s = time.perf_counter() - begun
+        shown = self.sense(env_ids, state, measures, world, depth, looks)
+        if depth is not None:
+            shown["depth"] = depth
             if self._heights is not None:
+                begun = time.perf_counter()
                 if looks:
-                    self._heights.look(env_ids, shown["depth"], world, moved)
+                    self._heights.look(env_ids, depth, world, moved)
                 shown[MAP] = self._heights.show(env_ids, world.base)
-            self.depth_s += time.perf_counter() - begun
+                taken_s += time.perf_counter() - begun
+            self.depth_s += taken_s
         return shown
 
     def _checked(self, env_ids: Sequence[int], actions: np.ndarray) -> np.ndarray:

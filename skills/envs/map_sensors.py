@@ -13,6 +13,7 @@ import numpy as np
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import (
     CLEARANCE,
+    EXPLORED,
     FACING,
     HAND_WAY,
     LASER,
@@ -32,12 +33,14 @@ from skills.envs.trail import TRAIL_ARRAY, Trail
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
+from tpsrl.world.explored import ExploredMaps
 from tpsrl.world.floor import floor_map, rounded
 from tpsrl.world.handles import handle
 from tpsrl.world.objects import object_kind
 from tpsrl.world.scan import Scanner
 from tpsrl.world.state import JOINTS, WorldState
 
+_EXPLORED = "explored."  # of the names of a snapshot's arrays
 _SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the scanner's map
 
 
@@ -80,11 +83,14 @@ class MapSensors:
         self._hand = HandMeter(num_homes) if follows_hand else None
         self._shows_hand = HAND_WAY in names
         self._trail = Trail(num_homes) if TRAIL in names else None
+        self._explored = ExploredMaps(num_homes) if EXPLORED in names else None
+        self._reach_m = reach_m or 0.0
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
-        self._sees_laser, self._feels = LASER in names, CLEARANCE in names
+        self._sees_laser = LASER in names or EXPLORED in names
+        self._feels = CLEARANCE in names
         self._sees_motion, self._sees_neighbours = MOTION in names, NEIGHBOURS in names
         self._shows_way = WAY in names
         self._follows = skill.follows_path or rewards_way or rewards_hand
@@ -104,6 +110,8 @@ class MapSensors:
                 meter.begin(homes, layouts, goals, world)
         if self._trail is not None:
             self._trail.begin(homes, world)
+        if self._explored is not None:
+            self._explored.begin(homes, np.asarray(world.base))
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
@@ -170,6 +178,33 @@ class MapSensors:
             readings.neighbours = simulator.neighbours(env_ids, targets, points)
         return readings
 
+    def read_explored(
+        self,
+        readings: Readings,
+        homes: Sequence[int],
+        state: TaskState,
+        world: WorldState,
+        depth: np.ndarray | None,
+        looks: bool,
+    ) -> Readings:
+        """Adds to readings the paths of m homes on the maps of what their robots have seen.
+
+        Args:
+            readings: with what `measure` adds
+            homes: which
+            state: of their tasks
+            world: of these homes
+            depth: (m, height, width) of the head camera, None without one
+            looks: whether depth and laser are drawn into the maps
+        """
+        if self._explored is not None:
+            if looks:
+                self._explored.look(homes, world, readings.laser, depth)
+            base, goals = np.asarray(world.base), np.asarray(self._skill.destination(state))
+            steps = np.asarray(state.steps)
+            readings.explored = self._explored.ahead(homes, base, goals, self._reach_m, steps)
+        return readings
+
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
         """What a home is on its way with, as numpy copies by name, for snapshots."""
         arrays = {} if self.meter is None else self.meter.to_arrays(home)
@@ -177,6 +212,9 @@ class MapSensors:
             arrays |= self._hand.to_arrays(home)
         if self._trail is not None:
             arrays |= self._trail.to_arrays(home)
+        if self._explored is not None:
+            explored = self._explored.to_arrays(home).items()
+            arrays |= {f"{_EXPLORED}{name}": values for name, values in explored}
         if self._scanner is not None:
             arrays[_SCANNED] = self._scanned[home].copy()
         if self._facing is not None:
@@ -208,6 +246,12 @@ class MapSensors:
                 raise UserError(f"path: arrays {', '.join(missing)} missing")
             hand = {name: arrays.pop(name) for name in names}
             self._hand.restore(home, hand, layout, self._skill.destination(state)[0])
+        seen = [name for name in arrays if name.startswith(_EXPLORED)]
+        explored = {name.removeprefix(_EXPLORED): arrays.pop(name) for name in seen}
+        if self._explored is not None:
+            self._explored.restore(home, explored)
+        elif explored:
+            raise UserError(f"path: arrays {', '.join(seen)} unknown")
         if (TRAIL_ARRAY in arrays) != (self._trail is not None):
             raise UserError(f"path: array {TRAIL_ARRAY} missing or unknown")
         if self._trail is not None:

@@ -68,6 +68,7 @@ class Navigate(Skill[NavigateSettings, NavigateThresholds, NavigateMeasures, Nav
     settings_type: ClassVar[type[TaskSettings]] = NavigateSettings
     needs = ("position",)
     parts = (action.BASE, action.STOP)
+    explores = True
     sensors = ("goal_polar", "arm")
     full_sensors: ClassVar[tuple[str, ...]] = (
         "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "way", "scan",

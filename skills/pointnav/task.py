@@ -54,6 +54,7 @@ class PointNav(Skill[PointNavSettings, PointNavThresholds, PointNavMeasures, Mem
     settings_type = PointNavSettings
     needs = ("position",)
     parts = (action.BASE, action.STOP)
+    explores = True
     sensors = full_sensors = ("compass", "velocity")
     follows_path = True
 

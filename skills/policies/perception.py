@@ -61,16 +61,18 @@ class Perception:
         measures = self.skill.measure(MeasureContext(self._task, world, self._thresholds))
         if self.asks_engine and measured is None:
             raise UserError(f"measured: the policy of {self.inputs.skill} needs the engine's")
+        size = self.inputs.depth
+        if size is not None and (depth is None or depth.shape != size):
+            raise UserError(f"depth: the policy of {self.inputs.skill} looks at {size}")
+        picture = depth[None] if size is not None and depth is not None else None
         readings = self._maps.read([0], world, measured)
+        self._maps.read_explored(readings, [0], self._task, world, picture, looks=True)
         seen = sensors.SensorContext(self._task, measures, world, readings)
         shown = {"state": np.asarray(sensors.observe(self.skill, self.inputs.sensors, seen))}
-        size = self.inputs.depth
-        if size is not None:
-            if depth is None or depth.shape != size:
-                raise UserError(f"depth: the policy of {self.inputs.skill} looks at {size}")
-            shown["depth"] = depth[None]
+        if picture is not None:
+            shown["depth"] = picture
             if self._heights is not None:
-                self._heights.look([0], depth[None], world, self._done is not None)
+                self._heights.look([0], picture, world, self._done is not None)
                 shown[MAP] = self._heights.show([0], world.base)
         return shown
 

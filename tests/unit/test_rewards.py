@@ -580,6 +580,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
             neighbours=world_.ee_quat[:, None, :],
             motion=world_.ee_quat[:, [0, 1, 2, 1, 2, 3]],
             trail=world_.ee_quat[:, [[0, 1, 2], [1, 2, 3], [2, 3, 0]]],
+            explored=world_.ee_pos,
         )
         for choice in CHOICES:
             sensors = PolicyInputs.of(name, choice).sensors

@@ -5,11 +5,16 @@ import math
 import numpy as np
 
 from tpsrl.render.caster import Caster
-from tpsrl.world.fetch import LASER_FOV_DEG, LASER_POS, LASER_RANGE_M, LASER_RAYS
+from tpsrl.world.fetch import (
+    LASER_FOV_DEG,
+    LASER_POS,
+    LASER_RANGE_M,
+    LASER_RAYS,
+    LASER_SECTIONS,
+    laser_angles,
+)
 
-# The caster draws pictures of less than 180 degrees; the scan is the middle row of three of them.
-_SECTIONS = 3
-_FOV_DEG = LASER_FOV_DEG / _SECTIONS
+_FOV_DEG = LASER_FOV_DEG / LASER_SECTIONS
 
 
 class Laser:
@@ -21,13 +26,16 @@ class Laser:
     """
 
     def __init__(self, kinds: np.ndarray, visible: np.ndarray) -> None:
-        across = _across()
+        columns = LASER_RAYS // LASER_SECTIONS
         self._caster = Caster(kinds, visible, LASER_RANGE_M)
-        self._picture = np.empty((1, len(across)), np.float32)
+        self._picture = np.empty((1, columns), np.float32)
+        tan_half = math.tan(math.radians(_FOV_DEG) / 2)
+        across = tan_half * ((2 * np.arange(columns) + 1) / columns - 1)
         # Pictures have planar depth; a scanner measures along its rays.
         self._stretch = LASER_RANGE_M * np.sqrt(1.0 + across**2)
-        self.angles = ray_angles()
-        self._cameras = [_camera(turn) for turn in _turns()]
+        turns = np.radians(_FOV_DEG) * (np.arange(LASER_SECTIONS) - (LASER_SECTIONS - 1) / 2)
+        self.angles = np.array(laser_angles())
+        self._cameras = [_camera(turn) for turn in turns]
 
     def ranges(
         self,
@@ -53,25 +61,8 @@ class Laser:
             self._caster.depth(pos, mat, size, eye, base_mat @ camera, self._picture, _FOV_DEG)
             # A picture's columns go from left to right.
             out[section * columns : (section + 1) * columns] = self._picture[0, ::-1]
-        out[:] = np.minimum(out * np.tile(self._stretch, _SECTIONS), LASER_RANGE_M)
+        out[:] = np.minimum(out * np.tile(self._stretch, LASER_SECTIONS), LASER_RANGE_M)
         return out
-
-
-def ray_angles() -> np.ndarray:
-    """Of the rays (LASER_RAYS,) in rad, from straight ahead, left positive, the rightmost first."""
-    return (_turns()[:, None] + np.arctan(_across())).reshape(-1)
-
-
-def _across() -> np.ndarray:
-    """Where the columns of a section's picture are, in parts of the distance ahead."""
-    columns = LASER_RAYS // _SECTIONS
-    tan_half = math.tan(math.radians(_FOV_DEG) / 2)
-    return tan_half * ((2 * np.arange(columns) + 1) / columns - 1)
-
-
-def _turns() -> np.ndarray:
-    """Where the sections look, in rad."""
-    return np.radians(_FOV_DEG) * (np.arange(_SECTIONS) - (_SECTIONS - 1) / 2)
 
 
 def _camera(turn: float) -> np.ndarray:

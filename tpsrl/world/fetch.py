@@ -4,6 +4,7 @@ Frame of the base: x forward, z up, origin on the floor under the centre.
 """
 
 import dataclasses
+import math
 
 # Joints after torso_lift, from the URDF: name, axis, offset from parent (m), limits (rad).
 # Continuous joints get +-pi times two, so that no path has to unwind.
@@ -53,6 +54,7 @@ LASER_POS = (0.235, 0.0, 0.2878)
 LASER_FOV_DEG = 220.0
 LASER_RAYS = 24  # that are taken of it
 LASER_RANGE_M = 3.0  # what is farther is seen at this distance
+LASER_SECTIONS = 3  # pictures of less than 180 degrees whose middle rows are the scan
 
 # Capsules of the arm: body, from, to (m, in the body's frame), radius. The contact geoms of the
 # model and the collision model of the motion planner are made of this one list.
@@ -95,3 +97,15 @@ CLEARANCE_POINTS = (
 HAND_POINTS, HELD_POINTS = 2, 2
 CLEARANCE_ROWS = len(CLEARANCE_POINTS) + HELD_POINTS
 NEIGHBOUR_ROWS = 2  # points that the nearest loose object is measured from: cup and goal
+
+
+def laser_angles() -> tuple[float, ...]:
+    """Angles of the laser's rays from straight ahead in radians, left positive, from the right."""
+    section = math.radians(LASER_FOV_DEG) / LASER_SECTIONS
+    columns = LASER_RAYS // LASER_SECTIONS
+    across = [
+        math.atan(math.tan(section / 2) * ((2 * column + 1) / columns - 1))
+        for column in range(columns)
+    ]
+    turns = [section * (k - (LASER_SECTIONS - 1) / 2) for k in range(LASER_SECTIONS)]
+    return tuple(turn + angle for turn in turns for angle in across)

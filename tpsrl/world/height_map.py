@@ -13,17 +13,8 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
-from tpsrl.world.fetch import (
-    CAPSULES,
-    CUP,
-    CUP_RADIUS,
-    GRIPPER,
-    HEAD_CAMERA_FAR_M,
-    HEAD_CAMERA_FOV_DEG,
-    HEAD_CAMERA_POS,
-    HEAD_CAMERA_TARGET,
-)
-from tpsrl.world.kinematics import arm_frames
+from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
+from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP, is_own, own_bounds, place_capsules
 from tpsrl.world.state import WorldState
 
 CELL_M = 0.05
@@ -34,15 +25,8 @@ _KEPT = 96  # cells that are kept, a side; the grid goes round
 _FADES_STEPS = 100.0  # after so many steps a cell is e times less fresh
 _HOLDS_STEPS = 30  # a lower height replaces one that was last seen so long ago
 _SEEN_M = 1.9  # farther than any cell that is shown
-_SKIN_M = 0.03  # around the robot, where points are its own
-_HELD_M = 0.3  # around the cup while it holds something
 _NEVER = -1.0
 _ARRAYS = ("height", "seen", "cell", "step")
-
-# Of the arm's links in the order of its joints: from, to (m) and radius (m), in the link's frame.
-_ENDS = np.array([[start, end] for _, start, end, _ in CAPSULES])
-_RADII = np.array([radius for *_, radius in CAPSULES])
-_TOOL = np.array([[GRIPPER - 0.05, 0.0, 0.0], [GRIPPER + CUP, 0.0, 0.0]])
 
 
 class HeightMaps:
@@ -138,16 +122,12 @@ def _look(
     arm: np.ndarray,
     holds: np.ndarray,
 ) -> None:
-    links, turns = np.empty((7, 3)), np.empty((7, 3, 3))
-    capsules = np.empty((len(_RADII) + 1, 7))
     now = np.empty((_KEPT, _KEPT), np.float32)
     for i in range(len(homes)):
         home = homes[i]
         _move(height[home], seen[home], cell[home], base[i], fresh[home])
         fresh[home] = False
-        arm_frames(arm[i], links, turns)
-        _place_capsules(links, turns, capsules)
-        tip = capsules[len(_RADII), 3:6]
+        capsules, tip = place_capsules(arm[i])
         _splat(now, depth[i], base[i], capsules, tip, holds[i])
         for iy in range(_KEPT):
             for ix in range(_KEPT):
@@ -183,30 +163,6 @@ def _move(
 
 
 @njit(cache=True)
-def _place_capsules(links: np.ndarray, turns: np.ndarray, out: np.ndarray) -> None:
-    """Rows: start (3), end (3) and radius of the arm's capsules and the tool, base frame."""
-    count = len(_RADII)
-    for c in range(count + 1):
-        link = c if c < count else 6
-        for end in range(2):
-            local = _ENDS[c, end] if c < count else _TOOL[end]
-            for r in range(3):
-                out[c, 3 * end + r] = links[link, r] + (
-                    turns[link, r, 0] * local[0]
-                    + turns[link, r, 1] * local[1]
-                    + turns[link, r, 2] * local[2]
-                )
-        out[c, 6] = _RADII[c] if c < count else CUP_RADIUS
-
-
-_FORWARD = np.array(HEAD_CAMERA_TARGET) - np.array(HEAD_CAMERA_POS)
-_FORWARD = _FORWARD / np.linalg.norm(_FORWARD)
-_UP = np.cross(np.array([0.0, -1.0, 0.0]), _FORWARD)
-_TAN_HALF = math.tan(math.radians(HEAD_CAMERA_FOV_DEG) / 2)
-_EYE = np.array(HEAD_CAMERA_POS)
-
-
-@njit(cache=True)
 def _splat(
     now: np.ndarray,
     depth: np.ndarray,
@@ -217,54 +173,25 @@ def _splat(
 ) -> None:
     """The highest point of each cell in one picture, -1 where none lies."""
     now[:] = -1.0
-    low, high = np.empty(3), np.empty(3)  # of the box around the arm, outside which nothing is own
-    around = _SKIN_M + (_HELD_M if holds else 0.0)
-    for k in range(3):
-        low[k], high[k] = tip[k] - around, tip[k] + around
-        for capsule in capsules:
-            reach = capsule[6] + _SKIN_M
-            low[k] = min(low[k], min(capsule[k], capsule[3 + k]) - reach)
-            high[k] = max(high[k], max(capsule[k], capsule[3 + k]) + reach)
+    low, high = own_bounds(capsules, tip, holds)
     rows, columns = depth.shape
     c, s = math.cos(base[2]), math.sin(base[2])
     for v in range(rows):
-        up = _TAN_HALF * (1.0 - (2 * v + 1) / rows) * rows / columns
+        up = TAN_HALF * (1.0 - (2 * v + 1) / rows) * rows / columns
         for u in range(columns):
             planar = depth[v, u] * HEAD_CAMERA_FAR_M
             if planar > _SEEN_M:
                 continue
-            left = _TAN_HALF * (1.0 - (2 * u + 1) / columns)
-            x = _EYE[0] + planar * (_FORWARD[0] + up * _UP[0])
+            left = TAN_HALF * (1.0 - (2 * u + 1) / columns)
+            x = EYE[0] + planar * (FORWARD[0] + up * UP[0])
             y = planar * left
-            z = _EYE[2] + planar * (_FORWARD[2] + up * _UP[2])
+            z = EYE[2] + planar * (FORWARD[2] + up * UP[2])
             near = low[0] < x < high[0] and low[1] < y < high[1] and low[2] < z < high[2]
-            if near and _is_own(x, y, z, capsules, tip, holds):
+            if near and is_own(x, y, z, capsules, tip, holds):
                 continue
             ix = math.floor((base[0] + c * x - s * y) / CELL_M) % _KEPT
             iy = math.floor((base[1] + s * x + c * y) / CELL_M) % _KEPT
             now[iy, ix] = max(now[iy, ix], np.float32(max(z, 0.0)))
-
-
-@njit(cache=True)
-def _is_own(
-    x: float, y: float, z: float, capsules: np.ndarray, tip: np.ndarray, holds: bool
-) -> bool:
-    """Whether a point of the base frame is the robot's, or of what it holds."""
-    if holds:
-        far = (x - tip[0]) ** 2 + (y - tip[1]) ** 2 + (z - tip[2]) ** 2
-        if far < _HELD_M * _HELD_M:
-            return True
-    for i in range(len(capsules)):
-        capsule = capsules[i]
-        ax, ay, az = capsule[3] - capsule[0], capsule[4] - capsule[1], capsule[5] - capsule[2]
-        px, py, pz = x - capsule[0], y - capsule[1], z - capsule[2]
-        length = ax * ax + ay * ay + az * az
-        t = min(max((ax * px + ay * py + az * pz) / length, 0.0), 1.0)
-        px, py, pz = px - t * ax, py - t * ay, pz - t * az
-        reach = capsule[6] + _SKIN_M
-        if px * px + py * py + pz * pz < reach * reach:
-            return True
-    return False
 
 
 @njit(cache=True)

@@ -17,10 +17,9 @@ from tpsrl.sim.habitat.episodes import to_habitat
 from tpsrl.sim.habitat.pictures import HabitatCamera, draw_markers
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.sim.habitat.states import HomeArrays
-from tpsrl.sim.laser import ray_angles
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import LASER_POS, LASER_RANGE_M, LASER_RAYS, REST_ARM
+from tpsrl.world.fetch import LASER_POS, LASER_RANGE_M, LASER_RAYS, REST_ARM, laser_angles
 from tpsrl.world.habitat import FRAMES, TO_OURS
 from tpsrl.world.state import WorldState
 
@@ -247,7 +246,7 @@ class HabitatSimulator:
             x, z, yaw = self._homes[env]["base"]
             cos, sin = np.cos(yaw), np.sin(yaw)
             start = (x + cos * LASER_POS[0], LASER_POS[2], z - sin * LASER_POS[0])
-            angles = yaw + ray_angles()
+            angles = yaw + np.array(laser_angles())
             way = np.stack([np.cos(angles), np.zeros(LASER_RAYS), -np.sin(angles)], axis=1)
             asked.append({"from": np.array(start), "along": LASER_RANGE_M * way})
         found, lost = self._ask_all(env_ids, "rays", asked)

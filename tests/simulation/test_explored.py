@@ -1,0 +1,191 @@
+"""Paths by maps of what the robot has seen itself."""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from homes import LAYOUT_A, driving, episode, on_floor, roomiest
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from skills.core.inputs import PolicyInputs
+from skills.envs.environment import SkillEnv
+from skills.starts.source import StartSource
+from tpsrl.errors import UserError
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world import action as act
+from tpsrl.world import explored
+from tpsrl.world.explored import CELL_M, SIDE, ExploredMaps
+from tpsrl.world.floor import CELL_M as FLOOR_CELL_M
+from tpsrl.world.floor import floor_map, rounded
+
+TURN = driving(0.0)
+TURN[act.BASE] = (0.0, 1.0)
+NAMES = ("goal_polar", "velocity", "laser", "explored_way", "way")
+
+
+@pytest.fixture(scope="module")
+def one() -> MujocoSimulator:
+    return MujocoSimulator(1, slots=12)
+
+
+def looked(simulator: MujocoSimulator, steps: int, action: np.ndarray = TURN) -> ExploredMaps:
+    """The map after so many steps."""
+    maps = ExploredMaps(1)
+    maps.begin([0], simulator.state([0]).base)
+    for _ in range(steps):
+        simulator.step([0], action[None])
+        depth = simulator.depth([0], 64, 64)
+        maps.look([0], simulator.state([0]), simulator.laser([0]), depth)
+    return maps
+
+
+def seen_points(maps: ExploredMaps) -> np.ndarray:
+    """The centres (k, 2) of the cells in which an obstacle was seen."""
+    arrays = maps.to_arrays(0)
+    iy, ix = np.nonzero(np.unpackbits(arrays["seen"]).reshape(SIDE, SIDE))
+    return np.stack([ix + 0.5, iy + 0.5], axis=1) * CELL_M + arrays["origin"]
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_obstacles_are_seen_where_they_stand(one: MujocoSimulator, start: int) -> None:
+    source = StartSource("navigate", split="val", num_objects=12, num_episodes=4)
+    begun = source[start].episode
+    one.reset([0], [begun])
+    points = seen_points(looked(one, 60))
+    floor = floor_map(begun.layout, joints=rounded(one.state([0]).joints[0]))
+    index = np.floor((points - floor.origin) / FLOOR_CELL_M).astype(int)
+    away = floor.distance[index[:, 1], index[:, 0]]
+    assert len(points) > 100
+    # Half a cell's diagonal; loose objects may hang over the edges of furniture.
+    assert np.mean(away < 0.75 * CELL_M) > 0.99
+
+
+def test_neither_the_robot_nor_what_it_holds_is_an_obstacle(one: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    home = episode(LAYOUT_A, (x, y, 0.0), on_floor("003_cracker_box", x + 0.6, y))
+    one.reset([0], [dataclasses.replace(home, held=0)])
+    maps = ExploredMaps(1)
+    maps.begin([0], one.state([0]).base)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        action = np.append(rng.uniform(-1.0, 1.0, 7), [1.0, 0.0, 0.0, -1.0])
+        one.step([0], action[None])
+        maps.look([0], one.state([0]), one.laser([0]), one.depth([0], 64, 64))
+    away = np.linalg.norm(seen_points(maps) - np.array([x, y]), axis=1)
+    assert away.min() > 1.0
+
+
+def test_paths_cost_what_dijkstra_finds() -> None:
+    """On random maps, against scipy on the whole graph."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        maps = ExploredMaps(1)
+        maps.begin([0], np.zeros((1, 3)))
+        arrays = maps.to_arrays(0)
+        seen = np.zeros((SIDE, SIDE), bool)
+        near = slice(SIDE // 2 - 25, SIDE // 2 + 25)
+        seen[near, near] = rng.random((50, 50)) < 0.02
+        maps.restore(0, {**arrays, "seen": np.packbits(seen)})
+        start, goal = np.array([[-1.5, -1.5, 0.3]]), np.array([[1.55, 1.35, 0.0]])
+        maps.ahead([0], start, goal, 0.5, np.zeros(1))
+        found = maps.to_arrays(0)
+        route = found["route"][: found["length"][0]].astype(int)
+        costs = explored._COSTS[np.minimum(maps._level[0], explored._BLOCKED)]
+        spent = sum(
+            math.hypot(*(there - here)) * costs[there[1], there[0]]
+            for here, there in itertools.pairwise(route)
+        )
+        least = dijkstra(costs, route[0], (goal[0, :2] - found["origin"]) / CELL_M - 0.5, 5.0)
+        assert spent == pytest.approx(least, rel=1e-4)
+
+
+def dijkstra(costs: np.ndarray, start: np.ndarray, goal: np.ndarray, reach: float) -> float:
+    """The least cost of entering cells from a start (x, y) to within `reach` cells of a goal."""
+    index = np.arange(SIDE * SIDE).reshape(SIDE, SIDE)
+    rows, columns, weights = [], [], []
+    for dy, dx in ((0, 1), (1, 0), (1, 1), (1, -1), (0, -1), (-1, 0), (-1, -1), (-1, 1)):
+        here = index[max(0, -dy) : SIDE - max(0, dy), max(0, -dx) : SIDE - max(0, dx)]
+        there = here + dy * SIDE + dx
+        rows.append(here.ravel())
+        columns.append(there.ravel())
+        weights.append(math.hypot(dy, dx) * costs.ravel()[there.ravel()])
+    graph = sparse.csr_matrix(
+        (np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns)))
+    )
+    least = csgraph.dijkstra(graph, indices=int(start[1] * SIDE + start[0]))
+    iy, ix = np.divmod(np.arange(SIDE * SIDE), SIDE)
+    within = np.hypot(ix - goal[0], iy - goal[1]) <= reach
+    return float(least[within].min())
+
+
+@pytest.mark.parametrize("start", range(3))
+def test_paths_lead_to_the_goal(start: int) -> None:
+    """A robot that drives after the next corner arrives, without knowing the apartment."""
+    env = SkillEnv("navigate", split="val", sensors=NAMES, depth=64, num_objects=12, num_episodes=4)
+    shown, _ = env.reset(options={"start": start})
+    layout = PolicyInputs.of("navigate", NAMES, 64).layout()
+    shortest = shown["state"][layout["way"]][0]
+    steps = 0
+    while shown["state"][layout["way"]][0] > 0.05:
+        _, forward, left = shown["state"][layout["explored_way"]]
+        turn = math.atan2(left, forward)
+        action = driving(0.7 * max(math.cos(turn), 0.0) ** 3)
+        action[act.BASE][1] = np.clip(3.0 * turn, -1.0, 1.0)
+        shown, *_ = env.step(action)
+        steps += 1
+        assert steps < 300
+    found = env.batch.path_metrics(0, success=True)
+    assert found is not None and found["driven_m"] < 1.5 * shortest + 0.5
+    env.close()
+
+
+def test_a_snapshot_holds_map_and_path() -> None:
+    options: dict[str, Any] = {"sensors": "mapping", "depth": 32, "num_episodes": 1}
+    env = SkillEnv("navigate", split="val", num_objects=12, **options)
+    shown, _ = env.reset(options={"start": 0})
+    assert env.observation_space["state"].contains(shown["state"])
+    frozen = None
+    for step in range(30):
+        if step == 13:
+            frozen = env.snapshot()
+        shown, *_ = env.step(TURN)
+    assert frozen is not None
+    expected = shown
+    env.restore(frozen)
+    for _ in range(17):
+        shown, *_ = env.step(TURN)
+    np.testing.assert_array_equal(shown["state"], expected["state"])
+    env.close()
+
+
+def test_a_goal_beyond_the_map_lies_straight_ahead() -> None:
+    maps = ExploredMaps(1)
+    base = np.array([[1.0, 2.0, math.pi / 2]])
+    maps.begin([0], base)
+    ahead = maps.ahead([0], base, np.array([[1.0, 42.0]]), 1.5, np.zeros(1))
+    np.testing.assert_allclose(ahead, [[38.5, 40.0, 0.0]], atol=1e-9)
+
+
+def test_a_damaged_map_is_refused() -> None:
+    maps = ExploredMaps(1)
+    good = maps.to_arrays(0)
+    for name, values, message in (
+        ("seen", good["seen"][:5], "array seen is missing or of another shape"),
+        ("origin", good["origin"] * np.nan, "array origin is damaged"),
+        ("route", good["route"] - 1, "array route is damaged"),
+    ):
+        with pytest.raises(UserError, match=message):
+            maps.restore(0, {**good, name: values})
+
+
+def test_a_path_ends_at_a_goal_without_reach() -> None:
+    maps = ExploredMaps(1)
+    base = np.zeros((1, 3))
+    maps.begin([0], base)
+    ahead = maps.ahead([0], base, np.array([[2.03, 0.04]]), 0.0, np.zeros(1))
+    assert maps.to_arrays(0)["length"][0] == 21
+    np.testing.assert_allclose(ahead, [[2.0, 2.0, 0.05]], atol=0.11)
