@@ -233,3 +233,11 @@ def test_a_protocol_of_a_file_is_one_of_ours_with_its_own_differences(tmp_path: 
     words = shlex.split(settings_command(settings))[3:]
     again = config.load(EvalSettings, {"scenario": "tidy_house"} | config.parse(words))
     assert dataclasses.replace(again.protocol, name="mine") == settings.protocol
+
+
+def test_a_command_has_what_differs_of_nested_settings() -> None:
+    plain = config.load(EvalSettings, {"scenario": "tidy_house"})
+    assert settings_command(plain) == "tpsrl eval tidy_house"
+    words = ["engine=habitat", "habitat.data=/data", "habitat.colour=true"]
+    given = config.load(EvalSettings, {"scenario": "tidy_house"} | config.parse(words))
+    assert shlex.split(settings_command(given))[3:] == words
