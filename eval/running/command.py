@@ -45,7 +45,8 @@ def _words(field: Any, value: Any) -> list[str]:
         return [f"{key}={_text(entry)}" for key, entry in entries]
     if hasattr(value, "given"):
         return [f"{field.name}.{key}={path}" for key, path in value.given().items()]
-    if dataclasses.is_dataclass(value):  # a part, by the entries that are different in it
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # A part, by the entries that are different in it.
         default = dataclasses.asdict(field.default_factory())
         changes = {k: v for k, v in dataclasses.asdict(value).items() if v != default[k]}
         return [f"{field.name}.{k}={_text(v)}" for k, v in changes.items()]
