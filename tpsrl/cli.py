@@ -83,6 +83,11 @@ COMMANDS = {
         "SKILL agent=PATH [key=value ...]",
         "export a trained policy with its model card",
     ),
+    "convert": (
+        "tpsrl.commands.convert",
+        "SKILL checkpoint=FILE.pth [out=DIR]",
+        "convert a checkpoint of habitat-baselines",
+    ),
     "hub push": (
         "tpsrl.commands.hub_push",
         "SKILL|FOLDER repo=REPOSITORY [key=value ...]",

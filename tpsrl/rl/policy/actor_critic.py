@@ -28,6 +28,7 @@ VALUE_PARTS = (
 
 CRITIC = "critic"  # the observation (n, c) of a value that is read off the true state
 _CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "selu": nn.SELU}
 MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1
 
 
@@ -381,7 +382,7 @@ def _mlp(inputs: int, widths: Sequence[int], activation: str = "tanh") -> nn.Seq
         if activation == "selu":
             with torch.no_grad():
                 layer.weight.normal_().div_(layer.weight.norm(dim=1, keepdim=True))
-        modules += [layer, nn.SELU() if activation == "selu" else nn.Tanh()]
+        modules += [layer, *([] if activation == "none" else [_ACTIVATIONS[activation]()])]
     return nn.Sequential(*modules)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.policy.bottleneck import ResNet50, SeResNeXt50, SeResNeXt101
 from tpsrl.rl.policy.encoders import NatureCNN, ResNet18, SeResNet9
+from tpsrl.rl.policy.habitat_resnet import HabitatResNet18
 from tpsrl.rl.policy.settings import check_depth
 from tpsrl.runtime.user_modules import UserModules
 
@@ -27,6 +28,7 @@ ENCODERS: Mapping[str, Callable[[int, tuple[int, int], int], nn.Module] | None] 
     "resnet50": ResNet50,
     "se_resnext50": SeResNeXt50,
     "se_resnext101": SeResNeXt101,
+    "habitat_resnet18": HabitatResNet18,
     "state": None,
 }
 

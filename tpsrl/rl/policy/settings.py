@@ -16,6 +16,7 @@ ENCODER_NAMES = (  # in the box
     "resnet50",
     "se_resnext50",
     "se_resnext101",
+    "habitat_resnet18",
     "state",
 )
 SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
@@ -59,8 +60,8 @@ class PolicySettings:
     magnify_state: bool = config.option(
         False, "also input two magnified copies of the state, for small values"
     )
-    activation: Literal["tanh", "selu"] = config.option(
-        "tanh", "activation of the state layers: tanh, or selu"
+    activation: Literal["tanh", "selu", "none"] = config.option(
+        "tanh", "activation of the state layers: tanh, selu, or none"
     )
     narrowing: bool = config.option(False, "give each state layer half the width of the last one")
     normalise_observations: bool = config.option(

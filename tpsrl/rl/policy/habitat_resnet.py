@@ -1,0 +1,85 @@
+"""The ResNet-18 of habitat-baselines, for networks that were trained there.
+
+The stem of the original ResNet, two basic blocks in each stage (He et al., "Deep residual learning
+for image recognition", CVPR 2016, table 1), GroupNorm with half as many groups as base planes, and
+DD-PPO's way to a vector: pictures are averaged over 2 x 2 pixels first, and a 3 x 3 convolution
+brings the last map to 2,048 numbers, however small it is.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tpsrl.rl.policy.encoder_parts import StridedPointwise, divisor
+
+_HALVED = 64  # one pixel of the last map for so many of the picture, a side
+_COMPRESSED = 2048
+_BLOCKS = 2  # of each stage
+
+
+class HabitatResNet18(nn.Module):
+    """Depth to a vector, by `width` base planes; habitat-baselines has 32.
+
+    Args:
+        width: base planes
+        shape: (height, width) in pixels of depth
+        size: of the vector
+    """
+
+    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+        super().__init__()
+        groups = divisor(width, width // 2)
+        layers: list[nn.Module] = [
+            nn.Conv2d(1, width, 7, 2, 3, bias=False),
+            nn.GroupNorm(groups, width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+        ]
+        before = width
+        for stage in range(4):
+            planes = width << stage
+            for place in range(_BLOCKS):
+                stride = 2 if stage and not place else 1
+                layers.append(_BasicBlock(before, planes, stride, groups))
+                before = planes
+        self.body = nn.Sequential(*layers)
+        pixels = math.prod(-(-side // _HALVED) for side in shape)
+        channels = max(1, round(_COMPRESSED / pixels))
+        self.compress = nn.Sequential(
+            nn.Conv2d(before, channels, 3, 1, 1, bias=False),
+            nn.GroupNorm(1, channels),
+            nn.ReLU(inplace=True),
+        )
+        self.linear = nn.Linear(channels * pixels, size)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+
+    def forward(self, depth: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1] -> (n, size)."""
+        x = functional.avg_pool2d(depth.unsqueeze(1), 2, ceil_mode=True)
+        return functional.relu(self.linear(self.compress(self.body(x)).flatten(1)))
+
+
+class _BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut."""
+
+    def __init__(self, before: int, planes: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            nn.Conv2d(before, planes, 3, stride, 1, bias=False),
+            nn.GroupNorm(groups, planes),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(planes, planes, 3, 1, 1, bias=False),
+            nn.GroupNorm(groups, planes),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or before != planes:
+            self.shortcut = nn.Sequential(
+                StridedPointwise(before, planes, stride, bias=False), nn.GroupNorm(groups, planes)
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.relu(self.branch(x) + self.shortcut(x), inplace=True)
