@@ -64,7 +64,9 @@ def test_scripted_evaluations_import_no_torch_and_of_skills_no_networkx(tmp_path
     assert done.returncode == 0, done.stderr
 
 
-_NO_SEED = {"doctor", "warmup", "report", "export", "hub push", "hub pull", "bench sim"}
+_NO_SEED = {
+    "doctor", "warmup", "report", "export", "convert", "hub push", "hub pull", "bench sim",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -169,6 +169,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cloned(made, "pick")
     seeing(made, "pointnav")
     evaluated(made, "tidy_house")
+    (made / "out" / "converted").mkdir()
+    shutil.copy(ROOT / "skills" / "pretrained" / "pick.safetensors", made / "out" / "converted")
     shutil.copy(ROOT / "planner" / "domain.pddl", made / "FILE.pddl")
     return made
 
