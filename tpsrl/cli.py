@@ -68,6 +68,11 @@ COMMANDS = {
         "SKILL teacher=DIR [key=value ...]",
         "distil a teacher of the true state into a policy with on-board sensors",
     ),
+    "polish": (
+        "tpsrl.commands.polish",
+        "SCENARIO [SCENARIO ...] [key=value ...]",
+        "train the skills of a chain where it hands over to them, in rounds",
+    ),
     "demos": (
         "tpsrl.commands.demos",
         "SKILL [key=value ...]",
