@@ -26,6 +26,7 @@ from tpsrl.runtime import files
 
 _REPORT, _INDEX = "report.json", "index.json"
 _RESERVED = ",:@"  # have a meaning in start states
+_VALIDATED = 8  # episodes; which policy is better is found by exit states
 _CHAIN = 1000  # between the seeds of recorded and of evaluated episodes
 _MOST_YAML = 2**20  # bytes
 _CONFIG, _RESULT = "config.yaml", "polish.json"
@@ -226,10 +227,11 @@ class _Round:
                 f"num_episodes={settings.own_episodes}", "num_objects=12", "limit_ends=true",
                 f"preset.steps={settings.steps}",
                 f"preset.ppo.learning_rate={settings.learning_rate}",
+                # One short validation at the end, which keeps the averaged weights.
+                f"validate_every={settings.steps}", f"validation_episodes={_VALIDATED}",
             )  # fmt: skip
-            latest = training / "checkpoints" / "latest.safetensors"
             self._call(
-                "export", skill, f"agent={latest}", "sample=false", processes=False,
+                "export", skill, f"agent={training}", "sample=false", processes=False,
                 out=_exported(self.folder, skill).parent,
             )  # fmt: skip
         before = self._from_exit_states(skill, "before", self.policies[skill])
