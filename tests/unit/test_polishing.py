@@ -10,7 +10,7 @@ import pytest
 from tpsrl import cli
 from tpsrl.errors import RunError, UserError
 from tpsrl.training import polishing
-from tpsrl.training.polishing import PolishSettings, SkillResult
+from tpsrl.training.polishing import PolishSettings, SkillGain
 
 STAGES = ["navigate", "pick", "navigate", "place"]
 # Success from exit states by policy; of the chain, by evaluation.
@@ -145,10 +145,10 @@ def test_exit_states_are_drawn_in_proportion_to_their_number(tmp_path: Path) -> 
 
 def test_success_is_predicted_by_the_stages_of_kept_skills() -> None:
     report = {"success": {"mean": 0.5}, "stages": [{"skill": skill} for skill in STAGES]}
-    better = SkillResult("navigate", None, before=0.8, after=0.9)
-    worse = SkillResult("pick", None, before=0.8, after=0.7)
+    better = SkillGain("navigate", None, before=0.8, after=0.9)
+    worse = SkillGain("pick", None, before=0.8, after=0.7)
     assert polishing.predicted(report, [better, worse]) == pytest.approx(0.5 * (0.9 / 0.8) ** 2)
-    certain = SkillResult("pick", None, before=0.1, after=1.0)
+    certain = SkillGain("pick", None, before=0.1, after=1.0)
     assert polishing.predicted(report, [certain]) == 1.0
 
 

@@ -27,7 +27,7 @@ from tpsrl.runtime import files
 _REPORT, _INDEX = "report.json", "index.json"
 _RESERVED = ",:@"  # have a meaning in start states
 _VALIDATED = 8  # episodes; which policy is better is found by exit states
-_CHAIN = 1000  # between the seeds of recorded and of evaluated episodes
+_RECORDED, _CHAIN = 5000, 6000  # added to the seed of recorded and of evaluated episodes
 _MOST_YAML = 2**20  # bytes
 _CONFIG, _RESULT = "config.yaml", "polish.json"
 _FREE = ("out", "processes", "rounds")  # may be others when the rounds are continued
@@ -71,7 +71,11 @@ class PolishSettings:
     teachers: Any = config.table(
         tables.paths_table, "teacher of each skill: teachers.SKILL=DIR (default: pretrained)"
     )
-    seed: int = config.option(5000, "seed of the recorded episodes", minimum=0)
+    seed: int = config.option(
+        0,
+        "seed; episodes are those of seed + 5000 and more, not of an evaluation with it",
+        minimum=0,
+    )
     processes: int = config.option(
         0, "number of worker processes; 0: one per core", minimum=0, maximum=config.MOST_PROCESSES
     )
@@ -79,7 +83,7 @@ class PolishSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SkillResult:
+class SkillGain:
     """One training: handoff tax, and success from exit states before and after it."""
 
     skill: str
@@ -94,7 +98,7 @@ class SkillResult:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Round:
+class PolishRound:
     """Success of the chain by scenario before a round, and what was trained in it.
 
     `predicted` is the success that the trainings of the round lead to expect.
@@ -102,7 +106,7 @@ class Round:
 
     success: Mapping[str, float]
     predicted: Mapping[str, float]
-    trained: Sequence[SkillResult] = ()
+    trained: Sequence[SkillGain] = ()
 
 
 def check(settings: PolishSettings) -> None:
@@ -130,7 +134,7 @@ def named_skills(settings: PolishSettings) -> list[str]:
     return [name.strip() for name in settings.train.split(",") if name.strip()]
 
 
-def polish(settings: PolishSettings) -> list[Round]:
+def polish(settings: PolishSettings) -> list[PolishRound]:
     """Runs the rounds, or continues them; writes `polish.json` and the policies into `out`.
 
     Returns:
@@ -144,7 +148,7 @@ def polish(settings: PolishSettings) -> list[Round]:
     out = files.check_writable(settings.out)
     _check_same(settings, out / _CONFIG)
     policies = {name: pretrained.WORD for name in pretrained.names()} | settings.skills.given()
-    rounds: list[Round] = []
+    rounds: list[PolishRound] = []
     for number in range(1, settings.rounds + 1):
         made = _Round(settings, out / f"round{number}", policies).run(number)
         rounds.append(made)
@@ -152,7 +156,7 @@ def polish(settings: PolishSettings) -> list[Round]:
         policies |= {skill: _exported(out / f"round{number}", skill) for skill in kept}
         _write(out, rounds, policies)
     last = _Round(settings, out / f"round{settings.rounds + 1}", policies)
-    rounds.append(Round(last.success(), {}))
+    rounds.append(PolishRound(last.success(), {}))
     _write(out, rounds, policies)
     return rounds
 
@@ -165,7 +169,7 @@ class _Round:
     folder: Path
     policies: Mapping[str, str]
 
-    def run(self, number: int) -> Round:
+    def run(self, number: int) -> PolishRound:
         reports = self.reports()
         taxes = handoff_taxes(reports.values())
         skills = self._to_train(taxes)
@@ -173,7 +177,7 @@ class _Round:
         results = [self._train(skill, taxes.get(skill)) for skill in skills]
         success = {name: report["success"]["mean"] for name, report in reports.items()}
         expected = {name: predicted(report, results) for name, report in reports.items()}
-        return Round(success, expected, results)
+        return PolishRound(success, expected, results)
 
     def success(self) -> dict[str, float]:
         return {name: report["success"]["mean"] for name, report in self.reports().items()}
@@ -205,7 +209,8 @@ class _Round:
         """Records exit states in training and in validation apartments."""
         settings = self.settings
         for scenario in settings.scenario:
-            for split, seed in (("train", settings.seed + number), ("val", settings.seed)):
+            first = settings.seed + _RECORDED
+            for split, seed in (("train", first + number), ("val", first)):
                 out = self.folder / split / scenario
                 if not out.is_dir():
                     self._call(
@@ -213,7 +218,7 @@ class _Round:
                         f"num_episodes={settings.num_episodes}", f"out={out}",
                     )  # fmt: skip
 
-    def _train(self, skill: str, tax: float | None) -> SkillResult:
+    def _train(self, skill: str, tax: float | None) -> SkillGain:
         settings = self.settings
         if not _exported(self.folder, skill).is_file():
             training = self.folder / skill
@@ -236,7 +241,7 @@ class _Round:
             )  # fmt: skip
         before = self._from_exit_states(skill, "before", self.policies[skill])
         after = self._from_exit_states(skill, "after", str(_exported(self.folder, skill)))
-        return SkillResult(skill, tax, before, after)
+        return SkillGain(skill, tax, before, after)
 
     def _from_exit_states(self, skill: str, name: str, policy: str) -> float:
         """Success from the exit states in validation apartments."""
@@ -292,7 +297,7 @@ def handoff_taxes(reports: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {skill: total / count for skill, (total, count) in sums.items() if count}
 
 
-def predicted(report: Mapping[str, Any], results: Iterable[SkillResult]) -> float:
+def predicted(report: Mapping[str, Any], results: Iterable[SkillGain]) -> float:
     """Success of a scenario when every run of a kept skill succeeds as much more often.
 
     A chain succeeds if all its stages do, so success is multiplied by the ratio of the skill's
@@ -335,7 +340,7 @@ def start_states(counts: Mapping[str, int], share: float) -> str | None:
     return ",".join(parts)
 
 
-def table(rounds: Sequence[Round]) -> str:
+def table(rounds: Sequence[PolishRound]) -> str:
     """The rounds as two tables in Markdown."""
     lines = ["| round | scenario | success | predicted | measured |", "|---|---|---|---|---|"]
     for number, (one, after) in enumerate(itertools.pairwise(rounds), 1):
@@ -392,7 +397,7 @@ def _check_same(settings: PolishSettings, path: Path) -> None:
         temporary.write_text(yaml.safe_dump(values, sort_keys=False))
 
 
-def _write(out: Path, rounds: Sequence[Round], policies: Mapping[str, Any]) -> None:
+def _write(out: Path, rounds: Sequence[PolishRound], policies: Mapping[str, Any]) -> None:
     content = {
         "rounds": [
             {
