@@ -26,6 +26,7 @@ _IN_THE_BOX = (
     "skills.place",
     "skills.articulated",
     "skills.pointnav",
+    "skills.objectnav",
     "skills.monolithic",
 )
 

@@ -21,6 +21,7 @@ from skills.core.arrays import Array
 from skills.core.geometry import Constant, array_namespace, columns, each, length
 from skills.core.skill import Skill
 from skills.core.state import TaskState
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.fetch import (
     ARM,
     CLEARANCE_RANGE_M,
@@ -40,8 +41,9 @@ class Readings:
     By a map of the home: `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays)
     is `tpsrl.world.scan.Scanner.ranges`, `facing` (n,) the direction in the world, in radians, in
     which the face of the handle looked when the skill began. By the episode: `extent` (n, 3) are
-    the half extents of the object, in metres. By the engine: `laser` (n, rays) is
-    `tpsrl.sim.base.Simulator.laser`, `clearance` (n, points, 4) `Simulator.clearance`,
+    the half extents of the object, in metres, `category` (n, categories) is 1 for the one that is
+    to be found. By the engine: `laser` (n, rays) is `tpsrl.sim.base.Simulator.laser`,
+    `clearance` (n, points, 4) `Simulator.clearance`,
     `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
     `Simulator.object_velocity`. By the steps before: `trail` (n, 3, 3) is
     `skills.envs.trail.Trail.away`, `explored` (n, 3) `tpsrl.world.explored.ExploredMaps.ahead`.
@@ -52,6 +54,7 @@ class Readings:
     scan: Any = None
     facing: Any = None
     extent: Any = None
+    category: Any = None
     laser: Any = None
     clearance: Any = None
     neighbours: Any = None
@@ -161,6 +164,10 @@ def _laser(seen: SensorContext) -> Array:
     return seen.readings.laser
 
 
+def _category(seen: SensorContext) -> Array:
+    return seen.readings.category
+
+
 def _shape(seen: SensorContext) -> Array:
     world, index = seen.world, seen.task.object
     xp = array_namespace(world.base)
@@ -246,6 +253,7 @@ FACING = "start_facing"
 TO_GOAL = "to_goal"  # of the object that is to be placed
 MARGINS = "margins"  # of distances that are to fall under a threshold
 SHAPE = "shape"  # of the object, by the episode
+CATEGORY = "category"  # of what is to be found, by the episode
 MOTION = "motion"  # of the object, by the engine
 CLEARANCE = "clearance"  # of the robot's body, by the engine
 NEIGHBOURS = "neighbours"  # loose objects beside cup and goal, by the engine
@@ -301,6 +309,8 @@ SENSORS: dict[str, Sensor] = {
     MARGINS: Sensor(2, _margins, True, -_ALLOWED_M, HOME_M),
     # Half extents of the object, and where its x and z axes point, base frame.
     SHAPE: Sensor(9, _shape, True, -1.0, 1.0),
+    # 1 for the category that is to be found, 0 for the others and for other tasks.
+    CATEGORY: Sensor(len(CATEGORIES), _category, low=0.0, high=1.0),
     MOTION: Sensor(6, _motion, True, -_FAST, _FAST),  # velocity of the object, base frame
     # Of each point closeness squared, and the direction to the nearest surface times closeness.
     CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),

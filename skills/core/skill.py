@@ -81,7 +81,7 @@ class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
 
     settings_type: ClassVar[type[TaskSettings]] = TaskSettings
     penalties: ClassVar[tuple[str, ...]] = ()  # the skill's own weights that are taken off
-    needs: ClassVar[tuple[str, ...]]  # fields of SkillGoal that must be given
+    needs: ClassVar[tuple[str, ...]]  # fields of SkillGoal that must be given, or "category"
     parts: ClassVar[tuple[int | slice, ...]]  # of the action, that the skill may use
     grip: ClassVar[Grip] = "free"
     sensors: ClassVar[tuple[str, ...]]  # habitat-lab's, see `skills.core.sensors`

@@ -390,6 +390,8 @@ class SkillBatch:
 
     def _check(self, goals: Goals, starts: Sequence["Start"]) -> None:
         """Refuses goals that the skill cannot be about."""
+        from skills.starts.start import check_sought
+
         for start in starts:
             index = start.goal.object
             if not -1 <= index < len(start.episode.objects):
@@ -397,7 +399,10 @@ class SkillBatch:
                     f"goal.object: is {index}, but episode {start.episode.id} has objects 0 to "
                     f"{len(start.episode.objects) - 1}"
                 )
+            check_sought(self.spec, start.episode)
         for field in self.skill.needs:
+            if field == "category":
+                continue
             values = goals.joint if field == "marker" else goals.object
             missing = values < 0
             if field == "position":

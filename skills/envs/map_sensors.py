@@ -12,6 +12,7 @@ import numpy as np
 
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import (
+    CATEGORY,
     CLEARANCE,
     EXPLORED,
     FACING,
@@ -32,6 +33,7 @@ from skills.envs.path_meter import PathMeter, check_array
 from skills.envs.trail import TRAIL_ARRAY, Trail
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.episode import Episode
 from tpsrl.world.explored import ExploredMaps
 from tpsrl.world.floor import floor_map, rounded
@@ -89,6 +91,7 @@ class MapSensors:
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
+        self._sought = np.zeros((num_homes, len(CATEGORIES))) if CATEGORY in names else None
         self._sees_laser = LASER in names or EXPLORED in names
         self._feels = CLEARANCE in names
         self._sees_motion, self._sees_neighbours = MOTION in names, NEIGHBOURS in names
@@ -104,10 +107,12 @@ class MapSensors:
     ) -> None:
         """The skill begins in m homes with these episodes, tasks and present worlds."""
         layouts = [episode.layout for episode in episodes]
-        for meter in (self.meter, self._hand):
-            if meter is not None:
-                goals = np.asarray(self._skill.destination(state))
-                meter.begin(homes, layouts, goals, world)
+        goals = np.asarray(self._skill.destination(state))
+        if self.meter is not None:
+            categories = [self._category(episode) for episode in episodes]
+            self.meter.begin(homes, layouts, goals, world, categories)
+        if self._hand is not None:
+            self._hand.begin(homes, layouts, goals, world)
         if self._trail is not None:
             self._trail.begin(homes, world)
         if self._explored is not None:
@@ -116,6 +121,7 @@ class MapSensors:
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
             self._size(home, episode, int(state.object[row]))
+            self._seek(home, episode)
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
@@ -154,6 +160,8 @@ class MapSensors:
             readings.facing = self._facing[np.asarray(homes)]
         if self._extent is not None:
             readings.extent = self._extent[np.asarray(homes)]
+        if self._sought is not None:
+            readings.category = self._sought[np.asarray(homes)]
         return readings
 
     @property
@@ -257,8 +265,10 @@ class MapSensors:
         if self._trail is not None:
             self._trail.restore(home, arrays.pop(TRAIL_ARRAY))
         self._size(home, episode, int(state.object[0]))
+        self._seek(home, episode)
         if self.meter is not None:
-            self.meter.restore(home, arrays, layout, self._skill.destination(state)[0])
+            goal, category = self._skill.destination(state)[0], self._category(episode)
+            self.meter.restore(home, arrays, layout, goal, category)
         elif arrays:
             raise UserError(f"path: arrays {', '.join(sorted(arrays))} unknown")
         if scanned is not None:
@@ -282,3 +292,12 @@ class MapSensors:
         if self._extent is not None:
             half = object_kind(episode.objects[index].name).half if index >= 0 else (0.0, 0.0, 0.0)
             self._extent[home] = half
+
+    def _category(self, episode: Episode) -> str:
+        """What the way leads to, "" where it leads to the goal's position."""
+        return episode.category if "category" in self._skill.needs else ""
+
+    def _seek(self, home: int, episode: Episode) -> None:
+        """Remembers what is to be found, if anything is."""
+        if self._sought is not None:
+            self._sought[home] = [name == episode.category for name in CATEGORIES]

@@ -12,6 +12,7 @@ from tpsrl.world.approach import approach
 from tpsrl.world.floor import Joints, rounded
 from tpsrl.world.geodesic import DistanceField, DistanceFields, field_of, free_floor
 from tpsrl.world.state import JOINTS, WorldState
+from tpsrl.world.viewpoints import category_field
 
 _FARTHEST = 1e6  # metres or radians, of what is measured in a home
 
@@ -60,7 +61,8 @@ class PathMeter:
         self._allow_unreachable = allow_unreachable
         self._floor = np.zeros((2, num_homes))  # longest way, squares
         self._fields = DistanceFields(num_homes)
-        self._unmapped: dict[int, tuple[str, np.ndarray]] = {}  # layout and goal
+        # Layout, goal, and the category to whose viewpoints the way leads instead.
+        self._unmapped: dict[int, tuple[str, np.ndarray, str]] = {}
         self._joints = np.zeros((num_homes, len(JOINTS)))
         self._start = np.zeros((num_homes, 2))
         self._here = np.zeros((num_homes, 2))
@@ -73,10 +75,18 @@ class PathMeter:
         layouts: Sequence[str],
         goals: np.ndarray,
         world: WorldState,
+        categories: Sequence[str] | None = None,
     ) -> None:
-        """Starts to measure the ways of homes to goals (n, 2 or 3) from their present worlds."""
+        """Starts to measure the ways of homes to goals (n, 2 or 3) from their present worlds.
+
+        With `categories` they lead to where any instance of them can be seen from instead
+        (`tpsrl.world.viewpoints`).
+        """
         rows = np.asarray(homes)
-        self._unmapped |= dict(zip(homes, zip(layouts, goals, strict=True), strict=True))
+        categories = [""] * len(homes) if categories is None else categories
+        self._unmapped |= dict(
+            zip(homes, zip(layouts, goals, categories, strict=True), strict=True)
+        )
         self._joints[rows] = world.joints
         self._start[rows] = self._here[rows] = np.asarray(world.base)[:, :2]
         self._left[rows], self._driven[rows] = np.nan, 0.0
@@ -126,9 +136,12 @@ class PathMeter:
         if not self._unmapped:
             return
         for home in self._unmapped.keys() & set(homes):
-            layout, goal = self._unmapped.pop(home)
+            layout, goal, category = self._unmapped.pop(home)
             x, y = float(goal[0]), float(goal[1])
             joints = rounded(self._joints[home])
+            if category:
+                self._fields.set(home, category_field(layout, category, joints))
+                continue
             if self._near:
                 field = approach(layout, (x, y, float(goal[2])), joints, self._start[home])
                 self._fields.set(home, field)
@@ -160,9 +173,16 @@ class PathMeter:
         return {name: values[home].copy() for name, values in self._arrays().items()}
 
     def restore(
-        self, home: int, arrays: Mapping[str, np.ndarray], layout: str, goal: np.ndarray
+        self,
+        home: int,
+        arrays: Mapping[str, np.ndarray],
+        layout: str,
+        goal: np.ndarray,
+        category: str = "",
     ) -> None:
         """Puts a home to where `to_arrays` said it was on its way to a goal (2 or 3,).
+
+        See `begin` for `category`.
 
         Raises:
             UserError: an array is missing or unknown, of another shape, or not finite.
@@ -173,7 +193,7 @@ class PathMeter:
         for name, values in own.items():
             # What is left is NaN until it is asked for, and infinite where there is no way.
             check_array(name, arrays[name], values[home].shape, finite=name != "left")
-        self._unmapped[home] = (layout, goal)
+        self._unmapped[home] = (layout, goal, category)
         for name, values in own.items():
             values[home] = arrays[name]
 

@@ -104,8 +104,12 @@ class ShortestPathFollower(PointNavAgent):
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
         super().begin(episode, goal, world)
+        self._field = self.field(episode, world)
+
+    def field(self, episode: Episode, world: WorldState) -> DistanceField:
+        """Distances to where the path leads."""
         floor = free_floor(episode.layout, rounded(world.joints[0]))
-        self._field: DistanceField = distance_field(floor, tuple(self.goal))
+        return distance_field(floor, tuple(self.goal))
 
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
         """See `PointNavAgent.move`."""

@@ -77,7 +77,7 @@ def _draw(
             euclid = math.dist(start[:2], goal)
             if rng.random() >= acceptance(field.distance(*start[:2]), euclid):
                 continue
-            if _arm_free(layout, start) and _arm_free(layout, _arrival(field.path(*start[:2]))):
+            if arm_free(layout, start) and arm_free(layout, _arrival(field.path(*start[:2]))):
                 return start, goal
     raise RunError(f"pointnav: no start and goal found in {layout}")
 
@@ -88,7 +88,7 @@ def _arrival(path: np.ndarray) -> tuple[float, float, float]:
     return (float(path[-1, 0]), float(path[-1, 1]), math.atan2(dy, dx))
 
 
-def _arm_free(layout: str, base: tuple[float, float, float]) -> bool:
+def arm_free(layout: str, base: tuple[float, float, float]) -> bool:
     """Whether the resting arm is clear of furniture at a base pose."""
     near, _ = static_bodies(layout).seen_from(np.array(base))
     return ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M)

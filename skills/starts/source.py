@@ -13,7 +13,7 @@ from skills.starts import mixture
 from skills.starts.bank import ALONG, Bank
 from skills.starts.dataset import BASE_EPISODES, DatasetStarts, NoPoseError
 from skills.starts.recorded import load_starts
-from skills.starts.start import Start, receptacle, told_where
+from skills.starts.start import Start, check_sought, receptacle, told_where
 from tpsrl import sim
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Simulator
@@ -401,6 +401,7 @@ def _check_needs(skill: "SkillSpec", start: Start) -> None:
     for field, given in has.items():
         if field in skill.definition.needs and not given:
             raise UserError(f"goal.{field}: {skill.name} needs one")
+    check_sought(skill, start.episode)
 
 
 def _within(skill: "SkillSpec", metres: float) -> StartStates:

@@ -3,14 +3,19 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skills.core.interface import SkillGoal
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Snapshot
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.episode import FARTHEST, Episode
 from tpsrl.world.state import JOINTS
+
+if TYPE_CHECKING:
+    from skills.spec import SkillSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,6 +68,19 @@ def check_goal(start: Start) -> None:
             )
     if goal.marker and goal.marker not in JOINTS:
         raise unknown("goal.marker", goal.marker, JOINTS)
+
+
+def check_sought(skill: "SkillSpec", episode: Episode) -> None:
+    """Refuses an episode without a category for a skill that is to find one.
+
+    Raises:
+        UserError: says so.
+    """
+    if "category" in skill.definition.needs and not episode.category:
+        raise UserError(
+            f"episode.category: {skill.name} needs one, episode {episode.id} has none; nearest: "
+            f"'{CATEGORIES[0]}'"
+        )
 
 
 def receptacle(start: Start) -> str:

@@ -114,7 +114,7 @@ def test_an_upward_import_is_found(name: str, code: str) -> None:
 
 OWN_ROOMS = tuple(
     f"skills.{room}"
-    for room in ("navigate", "pick", "place", "articulated", "pointnav", "monolithic")
+    for room in ("navigate", "pick", "place", "articulated", "pointnav", "objectnav", "monolithic")
 )
 
 

@@ -25,7 +25,7 @@ from tpsrl.errors import UserError
 SEVEN = (
     "navigate", "pick", "place", "open_fridge", "close_fridge", "open_drawer", "close_drawer",
 )  # fmt: skip
-IN_THE_BOX = (*SEVEN, "pointnav", "flee", "explore", "monolithic")
+IN_THE_BOX = (*SEVEN, "pointnav", "flee", "explore", "objectnav", "monolithic")
 
 MODULE = """
 from skills.navigate.task import Navigate, NavigateSettings, NavigateThresholds

@@ -16,6 +16,7 @@ import msgspec
 from tpsrl.config import MOST_EPISODES
 from tpsrl.errors import UserError, unknown
 from tpsrl.runtime import files, records
+from tpsrl.world.categories import check_category
 from tpsrl.world.layouts import is_variant, load_layout_set
 from tpsrl.world.objects import object_kinds
 from tpsrl.world.slots import CAPACITIES
@@ -60,6 +61,7 @@ class Episode:
     "SET/NAME", e.g. "replica_cad/v3_sc3_staging_07"; `articulation` maps marker names of
     `tpsrl.world.state.JOINTS` to start positions (rad or m), absent means closed. `held` is the
     index of the object that hangs upright from the cup at the start, whatever its `pos`; -1: none.
+    `category` is what is to be found, one of `tpsrl.world.categories.CATEGORIES`; "": nothing.
     """
 
     id: Name
@@ -71,10 +73,14 @@ class Episode:
     targets: tuple[Target, ...]
     articulation: dict[str, Coordinate] = dataclasses.field(default_factory=dict)
     held: int = -1
+    category: Name = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
-        return dataclasses.asdict(self)
+        """The record as JSON types, without a category that it has not."""
+        record = dataclasses.asdict(self)
+        if not self.category:
+            del record["category"]
+        return record
 
     @staticmethod
     def from_json(record: Any, where: str = "episode") -> "Episode":
@@ -94,6 +100,8 @@ def _checked(episode: Episode, where: str) -> Episode:
             raise UserError(f"{where}: {field}: {text!r} has characters that cannot be printed")
     _check_objects(episode, where)
     _check_home(episode, where)
+    if episode.category:
+        check_category(episode.category, f"{where}: category")
     return episode
 
 

@@ -1,0 +1,115 @@
+"""ObjectNav: find any thing of a category and stop beside it ("find a chair").
+
+Succeeds when the policy calls stop within 0.1 m of a viewpoint of any instance, along the floor.
+Any stop ends the episode. Viewpoints are within 1 m of the instance and have it in sight when the
+robot turns (`tpsrl.world.viewpoints`). That is Habitat's definition; the task is that of Batra et
+al., "ObjectNav revisited: on evaluation of embodied agents navigating to objects" (2020), on which
+VER reports (section 3). The reward is PointNav's.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from skills.core.arrays import Array
+from skills.core.conditions import Condition, Conditions
+from skills.core.context import MeasureContext, StartContext, StepContext
+from skills.core.geometry import array_namespace, columns
+from skills.core.measures import Measures, Memory, common
+from skills.core.path_metrics import spl
+from skills.core.sensors import CATEGORY, HOME_M, SCAN, WAY, Sensor, SensorContext
+from skills.core.settings import TaskSettings
+from skills.core.skill import STOPPED, Evaluation, Skill
+from tpsrl import config
+from tpsrl.world import action
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectNavSettings(TaskSettings):
+    """What ObjectNav changes of, and adds to, the settings that all skills share."""
+
+    horizon: int = config.option(500, "control steps until truncation", minimum=1)
+    success: float = config.option(2.5, "reward for success, multiplied by SPL")
+    slack: float = config.option(0.01, "penalty per step")
+    progress: float = config.option(1.0, "reward per metre of geodesic progress")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectNavThresholds:
+    """When ObjectNav has succeeded: Habitat's distance, along the floor."""
+
+    viewpoint_m: float = config.option(
+        0.1, "maximum geodesic distance to a viewpoint of an instance (m)"
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class ObjectNavMemory(Memory):
+    """Where n homes' robots started, the frame of their odometry."""
+
+    start: Array  # (n, 3) x, y in m, yaw in rad
+
+
+ObjectNavStep = StepContext[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]
+
+
+def _gps(seen: SensorContext) -> Array:
+    start = seen.task.memory.start
+    xp = array_namespace(start)
+    c, s = xp.cos(start[:, 2]), xp.sin(start[:, 2])
+    x, y = seen.world.base[:, 0] - start[:, 0], seen.world.base[:, 1] - start[:, 1]
+    return columns(c * x + s * y, c * y - s * x)
+
+
+def _start_heading(seen: SensorContext) -> Array:
+    turned = seen.world.base[:, 2] - seen.task.memory.start[:, 2]
+    xp = array_namespace(turned)
+    return columns(xp.cos(turned), xp.sin(turned))
+
+
+class ObjectNav(Skill[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]):
+    """The definition; `Episode.category` is what to find, `SkillGoal.position` one instance."""
+
+    settings_type = ObjectNavSettings
+    needs = ("position", "category")
+    parts = (action.BASE, action.STOP)
+    sensors = (CATEGORY, "gps", "start_heading", "velocity")
+    full_sensors = (*sensors, WAY, SCAN)
+    own_sensors: ClassVar[dict[str, Sensor]] = {
+        # Where the base is from where it started: forward and left.
+        "gps": Sensor(2, _gps, low=-HOME_M, high=HOME_M),
+        # How far it has turned since, left positive: cosine and sine.
+        "start_heading": Sensor(2, _start_heading, low=-1.0, high=1.0),
+    }
+    follows_path = True
+
+    def measure(self, now: MeasureContext[ObjectNavThresholds]) -> Measures:
+        """What all skills measure; the way to a viewpoint is all that counts besides."""
+        shared, _ = common(now.world, now.goals.position)
+        return Measures(**shared)
+
+    def remember(self, start: StartContext[ObjectNavThresholds, Measures]) -> ObjectNavMemory:
+        """Where the robot starts."""
+        return ObjectNavMemory(start.world.base)
+
+    def conditions(self, step: ObjectNavStep) -> Conditions:
+        """Distance to a viewpoint along the floor (m), stop."""
+        return {
+            "viewpoint": Condition.below(step.way().left, step.thresholds.viewpoint_m, "m"),
+            "stop": Condition.fact(step.stop),
+        }
+
+    def evaluate(self, step: ObjectNavStep, success: Array) -> Evaluation:
+        """Rewards coming nearer along the floor, and success by SPL; any stop ends the episode."""
+        xp, path = array_namespace(step.world.base), step.way()
+        return Evaluation(
+            failure=xp.where(step.stop & ~success, STOPPED, 0),
+            amounts={
+                "success": spl(success, path.shortest, path.driven),
+                "progress": path.gained,
+            },
+            memory=step.memory,
+        )
+
+    def reach_m(self, thresholds: ObjectNavThresholds) -> float:
+        """The way ends at a viewpoint itself."""
+        return 0.0
