@@ -8,7 +8,7 @@ import numpy as np
 
 from skills import registry
 from skills.core.choices import CHOICES
-from skills.core.sensors import EXPLORED, FETCH, FULL, LASER, TEACHER, Sensor, known
+from skills.core.sensors import EXPLORED, FETCH, FRONTIER, FULL, LASER, TEACHER, Sensor, known
 from skills.core.skill import Skill
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
@@ -148,9 +148,14 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
         full = skill.full_sensors or FULL
         return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
     if choice in ("fetch", "mapping"):
-        mapping = (EXPLORED,) if choice == "mapping" and skill.explores else ()
+        mapping = _on_own_map(skill) if choice == "mapping" else ()
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *mapping)))
     return skill.sensors
+
+
+def _on_own_map(skill: Skill) -> tuple[str, ...]:
+    """The sensors by a map of what the robot has seen itself."""
+    return (*([EXPLORED] if skill.explores else []), *([FRONTIER] if skill.searches else []))
 
 
 def _image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:

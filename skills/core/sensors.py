@@ -3,7 +3,8 @@
 There are five choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
 "fetch" adds the laser scan and the odometry that the real robot has on its base, and says where the
 target is along the base's axes as well, as the arm's kinematics tell it. "mapping" adds to "fetch",
-for skills that drive, the path on a map of what the robot has seen itself. "full" is one
+for skills that drive, the path on a map of what the robot has seen itself, to the goal or to
+what it has not seen yet. "full" is one
 layout for HAB's seven skills which says enough to learn them without a camera, much of which no
 robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
 the map. "teacher" adds both for all, where the object is from its goal, its size, orientation
@@ -46,7 +47,9 @@ class Readings:
     `clearance` (n, points, 4) `Simulator.clearance`,
     `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
     `Simulator.object_velocity`. By the steps before: `trail` (n, 3, 3) is
-    `skills.envs.trail.Trail.away`, `explored` (n, 3) `tpsrl.world.explored.ExploredMaps.ahead`.
+    `skills.envs.trail.Trail.away`, `explored` (n, 3) `tpsrl.world.explored.ExploredMaps.ahead`,
+    `frontier` (n, 3) `tpsrl.world.frontiers.FrontierMaps.ahead`, `sighting` (n, 3)
+    `tpsrl.world.sightings.Sightings.away`.
     """
 
     way: Any = None
@@ -61,6 +64,8 @@ class Readings:
     motion: Any = None
     trail: Any = None
     explored: Any = None
+    frontier: Any = None
+    sighting: Any = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -150,6 +155,14 @@ def _way(seen: SensorContext) -> Array:
 
 def _explored(seen: SensorContext) -> Array:
     return seen.readings.explored
+
+
+def _frontier(seen: SensorContext) -> Array:
+    return seen.readings.frontier
+
+
+def _sighting(seen: SensorContext) -> Array:
+    return seen.readings.sighting
 
 
 def _hand_way(seen: SensorContext) -> Array:
@@ -246,6 +259,8 @@ def _in_base(world: WorldState, vector: Array) -> Array:
 
 WAY = "way"  # along the floor, by a map
 EXPLORED = "explored_way"  # along the floor, by a map of what the robot has seen
+FRONTIER = "frontier_way"  # along the floor, to what the robot has not seen yet
+SIGHTING = "sighting"  # of what is to be found, by a perfect detector
 HAND_WAY = "hand_way"  # of the cup, through the air, by a map
 SCAN = "scan"  # all around the base, by a map
 LASER = "laser"  # of the laser on the base, by the engine
@@ -301,6 +316,10 @@ SENSORS: dict[str, Sensor] = {
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
     # The same by a map of what head camera and laser have seen since the skill began.
     EXPLORED: Sensor(3, _explored, False, (0.0, -HOME_M, -HOME_M), HOME_M),
+    # The same to the nearest place where it can look at floor that it has not seen yet.
+    FRONTIER: Sensor(3, _frontier, False, (0.0, -HOME_M, -HOME_M), HOME_M),
+    # 1 when a thing of the category has been seen, and how far forward and left its surface is.
+    SIGHTING: Sensor(3, _sighting, True, (0.0, -HOME_M, -HOME_M), (1.0, HOME_M, HOME_M)),
     # Of the cup around furniture to object, handle or goal: what is left, a place 0.25 m ahead.
     HAND_WAY: Sensor(4, _hand_way, True, (0.0, -HOME_M, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre

@@ -91,6 +91,7 @@ class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
     failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill's own come after these
     follows_path: ClassVar[bool] = False  # whether it is judged by the way along the floor
     explores: ClassVar[bool] = False  # whether "mapping" has the path on a map of its own
+    searches: ClassVar[bool] = False  # whether "mapping" has the way to what it has not seen yet
     surveys_floor: ClassVar[bool] = False  # whether it is judged by how much floor there is, too
     begins_holding: ClassVar[bool] = False  # whether it starts with its object in the hand
 

@@ -16,12 +16,14 @@ from skills.core.sensors import (
     CLEARANCE,
     EXPLORED,
     FACING,
+    FRONTIER,
     HAND_WAY,
     LASER,
     MOTION,
     NEIGHBOURS,
     SCAN,
     SHAPE,
+    SIGHTING,
     TRAIL,
     WAY,
     Readings,
@@ -37,12 +39,15 @@ from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.episode import Episode
 from tpsrl.world.explored import ExploredMaps
 from tpsrl.world.floor import floor_map, rounded
+from tpsrl.world.frontiers import FrontierMaps
 from tpsrl.world.handles import handle
 from tpsrl.world.objects import object_kind
 from tpsrl.world.scan import Scanner
+from tpsrl.world.sightings import Sightings
 from tpsrl.world.state import JOINTS, WorldState
 
 _EXPLORED = "explored."  # of the names of a snapshot's arrays
+_FRONTIERS, _SIGHTINGS = "frontiers.", "sightings."
 _SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the scanner's map
 
 
@@ -86,13 +91,15 @@ class MapSensors:
         self._shows_hand = HAND_WAY in names
         self._trail = Trail(num_homes) if TRAIL in names else None
         self._explored = ExploredMaps(num_homes) if EXPLORED in names else None
+        self._frontiers = FrontierMaps(num_homes) if FRONTIER in names else None
+        self._sightings = Sightings(num_homes) if SIGHTING in names else None
         self._reach_m = reach_m or 0.0
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
         self._sought = np.zeros((num_homes, len(CATEGORIES))) if CATEGORY in names else None
-        self._sees_laser = LASER in names or EXPLORED in names
+        self._sees_laser = bool({LASER, EXPLORED, FRONTIER} & {*names})
         self._feels = CLEARANCE in names
         self._sees_motion, self._sees_neighbours = MOTION in names, NEIGHBOURS in names
         self._shows_way = WAY in names
@@ -117,11 +124,16 @@ class MapSensors:
             self._trail.begin(homes, world)
         if self._explored is not None:
             self._explored.begin(homes, np.asarray(world.base))
+        if self._frontiers is not None:
+            self._frontiers.begin(homes, np.asarray(world.base))
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
             self._size(home, episode, int(state.object[row]))
             self._seek(home, episode)
+            if self._sightings is not None:
+                joints = rounded(np.asarray(world.joints[row]))
+                self._sightings.begin(home, episode.layout, episode.category, joints)
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
         """Adds the control step that led to these worlds; the ways, where they are judged."""
@@ -203,13 +215,21 @@ class MapSensors:
             state: of their tasks
             world: of these homes
             depth: (m, height, width) of the head camera, None without one
-            looks: whether depth and laser are drawn into the maps
+            looks: whether depth and laser are drawn into the maps, and what is seen is noted
         """
+        base, steps = np.asarray(world.base), np.asarray(state.steps)
+        if self._frontiers is not None:
+            if looks:
+                self._frontiers.look(homes, world, readings.laser, depth)
+            readings.frontier = self._frontiers.ahead(homes, base, steps)
+        if self._sightings is not None:
+            if looks:
+                self._sightings.look(homes, base)
+            readings.sighting = self._sightings.away(homes, base)
         if self._explored is not None:
             if looks:
                 self._explored.look(homes, world, readings.laser, depth)
-            base, goals = np.asarray(world.base), np.asarray(self._skill.destination(state))
-            steps = np.asarray(state.steps)
+            goals = np.asarray(self._skill.destination(state))
             readings.explored = self._explored.ahead(homes, base, goals, self._reach_m, steps)
         return readings
 
@@ -221,8 +241,11 @@ class MapSensors:
         if self._trail is not None:
             arrays |= self._trail.to_arrays(home)
         if self._explored is not None:
-            explored = self._explored.to_arrays(home).items()
-            arrays |= {f"{_EXPLORED}{name}": values for name, values in explored}
+            arrays |= _prefixed(_EXPLORED, self._explored.to_arrays(home))
+        if self._frontiers is not None:
+            arrays |= _prefixed(_FRONTIERS, self._frontiers.to_arrays(home))
+        if self._sightings is not None:
+            arrays |= _prefixed(_SIGHTINGS, self._sightings.to_arrays(home))
         if self._scanner is not None:
             arrays[_SCANNED] = self._scanned[home].copy()
         if self._facing is not None:
@@ -254,12 +277,20 @@ class MapSensors:
                 raise UserError(f"path: arrays {', '.join(missing)} missing")
             hand = {name: arrays.pop(name) for name in names}
             self._hand.restore(home, hand, layout, self._skill.destination(state)[0])
-        seen = [name for name in arrays if name.startswith(_EXPLORED)]
-        explored = {name.removeprefix(_EXPLORED): arrays.pop(name) for name in seen}
+        explored, frontiers, sightings = (
+            _taken(arrays, prefix, kept is not None)
+            for prefix, kept in (
+                (_EXPLORED, self._explored),
+                (_FRONTIERS, self._frontiers),
+                (_SIGHTINGS, self._sightings),
+            )
+        )
         if self._explored is not None:
             self._explored.restore(home, explored)
-        elif explored:
-            raise UserError(f"path: arrays {', '.join(seen)} unknown")
+        if self._frontiers is not None:
+            self._frontiers.restore(home, frontiers)
+        if self._sightings is not None:
+            self._sightings.restore(home, sightings, layout, episode.category)
         if (TRAIL_ARRAY in arrays) != (self._trail is not None):
             raise UserError(f"path: array {TRAIL_ARRAY} missing or unknown")
         if self._trail is not None:
@@ -301,3 +332,19 @@ class MapSensors:
         """Remembers what is to be found, if anything is."""
         if self._sought is not None:
             self._sought[home] = [name == episode.category for name in CATEGORIES]
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{prefix}{name}": values for name, values in arrays.items()}
+
+
+def _taken(arrays: dict[str, np.ndarray], prefix: str, known: bool) -> dict[str, np.ndarray]:
+    """Takes the arrays with a prefix out of others, and the prefix off them.
+
+    Raises:
+        UserError: there are some, but nothing that knows them.
+    """
+    names = [name for name in arrays if name.startswith(prefix)]
+    if names and not known:
+        raise UserError(f"path: arrays {', '.join(names)} unknown")
+    return {name.removeprefix(prefix): arrays.pop(name) for name in names}

@@ -15,6 +15,7 @@ SPEC = register(
         agents={
             "random": f"{_BASELINES}:RandomSearcher",
             "forward_only": f"{_BASELINES}:ForwardOnlySearcher",
+            "frontier": "skills.objectnav.frontier:FrontierExplorer",
             "shortest_path": f"{_BASELINES}:ShortestViewpointPath",
         },
         default_agent="shortest_path",

@@ -80,7 +80,7 @@ class ObjectNav(Skill[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNa
         # How far it has turned since, left positive: cosine and sine.
         "start_heading": Sensor(2, _start_heading, low=-1.0, high=1.0),
     }
-    follows_path = True
+    follows_path = searches = True
 
     def measure(self, now: MeasureContext[ObjectNavThresholds]) -> Measures:
         """What all skills measure; the way to a viewpoint is all that counts besides."""

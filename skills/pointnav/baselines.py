@@ -95,7 +95,7 @@ class GoalFollower(PointNavAgent):
 
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
         """See `PointNavAgent.move`."""
-        return (_speed(distance) if abs(angle) < _TURN_RAD else 0.0), _turn(angle)
+        return (speed_towards(distance) if abs(angle) < _TURN_RAD else 0.0), turn_towards(angle)
 
 
 class ShortestPathFollower(PointNavAgent):
@@ -121,8 +121,8 @@ class ShortestPathFollower(PointNavAgent):
         ahead = int(np.argmax((away > _LOOKAHEAD_M) | (np.arange(len(path)) == len(path) - 1)))
         to, turn = polar(base, path[ahead])
         # Slower where the path bends, or the base would be carried into what it goes around.
-        speed = _speed(to) * max(0.0, math.cos(min(3.0 * abs(turn), math.pi / 2)))
-        return speed, _turn(turn)
+        speed = speed_towards(to) * max(0.0, math.cos(min(3.0 * abs(turn), math.pi / 2)))
+        return speed, turn_towards(turn)
 
 
 class RandomRoamer(RandomDriver):
@@ -156,12 +156,12 @@ def polar(base: np.ndarray, point: np.ndarray) -> tuple[float, float]:
     return math.hypot(dx, dy), wrap_angle(math.atan2(dy, dx) - float(base[2]))
 
 
-def _speed(distance: float) -> float:
+def speed_towards(distance: float) -> float:
     """Forward command from which the base can still brake within a distance (m)."""
     return min(1.0, math.sqrt(2.0 * BRAKE_MPS2 * distance) / act.BASE_LINEAR_MPS)
 
 
-def _turn(angle: float) -> float:
+def turn_towards(angle: float) -> float:
     """Turning command towards an angle (rad), slower as it comes near."""
     rate = min(math.sqrt(2.0 * BRAKE_RPS2 * abs(angle)), 12.0 * abs(angle))
     return math.copysign(min(1.0, rate / act.BASE_ANGULAR_RPS), angle)

@@ -426,6 +426,15 @@ def test_blind_agents_stop_only_at_viewpoints(simulator: Simulator, starts: list
         assert {one.ended_by for one in found} <= {"success", "timeout"}
 
 
+def test_frontier_exploration_finds_more_than_driving_forward(
+    simulator: Simulator, starts: list[Start]
+) -> None:
+    explorer = results(simulator, starts[8:13], "frontier")
+    forward = results(simulator, starts[8:13], "forward_only")
+    assert sum(one.success for one in explorer) >= 4
+    assert sum(one.success for one in explorer) > sum(one.success for one in forward)
+
+
 def test_path_metrics_are_those_of_the_nearest_viewpoint(
     simulator: Simulator, starts: list[Start]
 ) -> None:

@@ -127,6 +127,19 @@ class ExploredMaps:
         )
         return out
 
+    @property
+    def level(self) -> np.ndarray:
+        """(n, SIDE, SIDE) uint8 by row and column: 4 where an obstacle was seen, 3, 2, 1 near it.
+
+        On cells of level 3 and 4 the base cannot stand.
+        """
+        return self._level
+
+    @property
+    def origin(self) -> np.ndarray:
+        """(n, 2) metres, the corner of the maps with the least x and y."""
+        return self._origin
+
     def to_arrays(self, env_id: int) -> dict[str, np.ndarray]:
         """The map and the path of an environment, as numpy copies by name, for snapshots."""
         return {

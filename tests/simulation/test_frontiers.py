@@ -1,0 +1,235 @@
+"""Frontiers of what a robot has seen, and what it has caught sight of."""
+
+import collections
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from homes import LAYOUT_A, driving, episode, roomiest
+
+from skills.core import sensors
+from skills.core.inputs import PolicyInputs
+from skills.envs.environment import SkillEnv
+from skills.objectnav.frontier import FrontierExplorer
+from skills.objectnav.starts import objectnav_start
+from tpsrl.errors import UserError
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.world import action as act
+from tpsrl.world import frontiers
+from tpsrl.world.explored import CELL_M, SIDE
+from tpsrl.world.floor import CELL_M as FLOOR_CELL_M
+from tpsrl.world.floor import CLOSED, floor_map
+from tpsrl.world.frontiers import FrontierMaps
+from tpsrl.world.sightings import SIGHT_M, Sightings
+from tpsrl.world.viewpoints import instances
+
+MIDDLE = SIDE // 2
+TURN = driving(0.0)
+TURN[act.BASE] = (0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def one() -> MujocoSimulator:
+    return MujocoSimulator(1, slots=12)
+
+
+def with_maps(looked: np.ndarray, seen: np.ndarray | None = None) -> FrontierMaps:
+    """Maps of one environment in which these cells (SIDE, SIDE) bool were seen; obstacles."""
+    maps = FrontierMaps(1)
+    maps.begin([0], np.zeros((1, 3)))
+    seen = np.zeros((SIDE, SIDE), bool) if seen is None else seen
+    arrays = maps.to_arrays(0)
+    maps.restore(0, {**arrays, "looked": np.packbits(looked), "seen": np.packbits(seen)})
+    return maps
+
+
+def rectangle(rows: tuple[int, int], columns: tuple[int, int]) -> np.ndarray:
+    """Cells (SIDE, SIDE) bool from the middle of the map on."""
+    cells = np.zeros((SIDE, SIDE), bool)
+    cells[MIDDLE + rows[0] : MIDDLE + rows[1], MIDDLE + columns[0] : MIDDLE + columns[1]] = True
+    return cells
+
+
+def slowly_nearest(maps: FrontierMaps) -> list[tuple[int, int]]:
+    """The frontiers (column, row) that are the fewest moves from the middle, and no specks."""
+    level, looked = maps.explored.level[0], maps._looked[0]
+    beside = ((0, 1), (1, 0), (0, -1), (-1, 0))
+    around = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+
+    def edge(y: int, x: int) -> bool:
+        unseen = (not looked[y + dy, x + dx] and level[y + dy, x + dx] < 3 for dy, dx in beside)
+        return bool(looked[y, x] and level[y, x] < 3 and any(unseen))
+
+    queue, moves = collections.deque([(MIDDLE, MIDDLE)]), {(MIDDLE, MIDDLE): 0}
+    found: list[tuple[int, int]] = []
+    while queue:
+        y, x = queue.popleft()
+        if found and moves[y, x] > moves[found[0][1], found[0][0]]:
+            break
+        if edge(y, x) and sum(edge(y + dy, x + dx) for dy, dx in around) >= 3:
+            found.append((x, y))
+        for dy, dx in around:
+            there = (y + dy, x + dx)
+            free = level[there] < 3 or level[y, x] >= 3
+            if there not in moves and looked[there] and free:
+                moves[there] = moves[y, x] + 1
+                queue.append(there)
+    return found
+
+
+def test_the_nearest_frontier_is_that_of_a_slow_search() -> None:
+    rng = np.random.default_rng(2)
+    ways = 0
+    for _ in range(12):
+        looked = rectangle((-20, 20), (-20, 20)) & (rng.random((SIDE, SIDE)) < 0.995)
+        seen = rectangle((-25, 25), (-25, 25)) & (rng.random((SIDE, SIDE)) < 0.02)
+        seen &= ~rectangle((-4, 5), (-4, 5))
+        maps = with_maps(looked, seen)
+        maps._choose(0, 1e-6, 1e-6)
+        column, row = (int(value) for value in maps.to_arrays(0)["frontier"])
+        assert (column, row) in (slowly_nearest(with_maps(looked, seen)) or [(-1, -1)])
+        ways += column >= 0 and max(abs(column - MIDDLE), abs(row - MIDDLE)) > 3
+    assert ways > 6
+
+
+def test_the_way_leads_to_the_frontier() -> None:
+    # All is seen but for what lies beyond 3 m ahead.
+    maps = with_maps(rectangle((-MIDDLE, MIDDLE), (-MIDDLE, 30)))
+    maps._choose(0, 1e-6, 1e-6)
+    length, forward, left = maps.ahead([0], np.zeros((1, 3)), np.zeros(1))[0]
+    assert (length, forward) == pytest.approx((2.95, 2.95), abs=0.1) and abs(left) < 0.6
+
+
+def test_when_all_is_seen_the_search_begins_anew() -> None:
+    maps = with_maps(np.ones((SIDE, SIDE), bool))
+    maps._choose(0, 0.0, 0.0)
+    assert not maps._looked.any()
+    assert maps.ahead([0], np.zeros((1, 3)), np.zeros(1)).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_a_frontier_that_is_not_seen_behind_is_given_up() -> None:
+    maps = with_maps(rectangle((-5, 5), (-5, 5)))
+    chosen = []
+    for _ in range(3 * frontiers._PATIENCE):
+        maps._choose(0, 1e-6, 1e-6)
+        chosen.append(tuple(maps.to_arrays(0)["frontier"]))
+    assert len(set(chosen)) == 3
+    assert max(collections.Counter(chosen).values()) == frontiers._PATIENCE + 1
+
+
+def test_what_the_camera_shows_of_floor_and_furniture_counts_as_seen(one: MujocoSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    one.reset([0], [episode(LAYOUT_A, (x, y, 0.0))])
+    maps = FrontierMaps(1)
+    maps.begin([0], one.state([0]).base)
+    counts = []
+    for _ in range(90):
+        one.step([0], TURN[None])
+        maps.look([0], one.state([0]), one.laser([0]), one.depth([0], 64, 64))
+        counts.append(int(maps._looked.sum()))
+    iy, ix = np.nonzero(maps._looked[0])
+    points = np.stack([ix + 0.5, iy + 0.5], axis=1) * CELL_M + maps.explored.origin[0]
+    away = np.linalg.norm(points - np.array([x, y]), axis=1)
+    assert counts[0] < 0.5 * counts[-1] and away.max() < 1.5 * 5.0
+    floor = floor_map(LAYOUT_A)
+    at = np.floor((points - floor.origin) / FLOOR_CELL_M).astype(int)
+    inside = (at >= 0).all(axis=1) & (at < np.array(floor.distance.shape)[::-1]).all(axis=1)
+    clear = floor.distance[at[inside, 1], at[inside, 0]]
+    # Free floor, or the surfaces of what stands on it; hardly anything within or behind walls.
+    assert np.mean(clear > -0.4) > 0.97
+    # All that is free and near has been seen after a turn on the spot.
+    near = [(dx, dy) for dx in np.linspace(-1, 1, 9) for dy in np.linspace(-1, 1, 9)]
+    cells = np.floor((np.add(near, (x, y)) - maps.explored.origin[0]) / CELL_M).astype(int)
+    assert np.mean(maps._looked[0, cells[:, 1], cells[:, 0]]) > 0.9
+
+
+def test_a_thing_is_seen_when_it_comes_into_the_picture_and_remembered() -> None:
+    (fridge,) = instances(LAYOUT_A, "fridge")
+    at = fridge.viewpoints[0]
+    towards = math.atan2(fridge.centre[1] - at[1], fridge.centre[0] - at[0])
+    facing, averted = np.array([[*at, towards]]), np.array([[*at, towards + math.pi]])
+    found = Sightings(2)
+    found.begin(1, LAYOUT_A, "fridge", CLOSED)
+    found.look([1], averted)
+    assert found.away([1], averted).tolist() == [[0.0, 0.0, 0.0]]
+    found.look([1], facing)
+    _, forward, left = found.away([1], facing)[0]
+    assert 0.2 < math.hypot(forward, left) < 1.3 and forward > abs(left)
+    assert found.away([1], averted)[0] == pytest.approx([1.0, -forward, -left])
+    found.look([1], averted)
+    assert found.away([1], averted)[0, 0] == 1.0
+    found.forget(1)
+    assert found.away([1], averted)[0, 0] == 0.0
+
+
+def test_nothing_is_seen_from_beyond_the_detectors_range() -> None:
+    (sofa,) = instances(LAYOUT_A, "sofa")
+    for away, expected in ((SIGHT_M - 1.0, True), (SIGHT_M + 2.5, False)):
+        x, y, _ = sofa.centre
+        base = np.array([x - away, y, 0.0])
+        centre, rotation, half = (boxes[:0] for boxes in sofa.others)
+        alone = dataclasses.replace(sofa, others=(centre, rotation, half))
+        assert Sightings.sees(alone, base) == expected
+
+
+def test_a_snapshot_holds_frontiers_and_sightings() -> None:
+    names = (sensors.FRONTIER, sensors.SIGHTING, "gps")
+    options: dict[str, Any] = {"sensors": names, "depth": 32, "split": "val"}
+    env = SkillEnv("objectnav", simulator=MujocoSimulator(1, slots=12), **options)
+    shown, _ = env.reset(options={"start": 2})
+    frozen = None
+    for step in range(40):
+        if step == 15:
+            frozen = env.snapshot()
+        assert env.observation_space["state"].contains(shown["state"])
+        shown, *_ = env.step(TURN)
+    assert frozen is not None
+    expected = shown
+    env.reset(options={"start": 3})
+    env.restore(frozen)
+    for _ in range(25):
+        shown, *_ = env.step(TURN)
+    np.testing.assert_array_equal(shown["state"], expected["state"])
+    env.close()
+
+
+def test_mapping_shows_the_frontier_and_no_privileged_sighting() -> None:
+    inputs = PolicyInputs.of("objectnav", "mapping", 64)
+    assert inputs.sensors[-1] == sensors.FRONTIER and inputs.privileged == ()
+    assert PolicyInputs.of("objectnav", (sensors.SIGHTING,)).privileged == (sensors.SIGHTING,)
+
+
+def test_damaged_maps_and_sightings_are_refused() -> None:
+    maps, found = FrontierMaps(1), Sightings(1)
+    good = maps.to_arrays(0)
+    for name, values, message in (
+        ("looked", good["looked"][:5], "array looked is missing or of another shape"),
+        ("frontier", good["frontier"] + SIDE + 1, "array frontier is damaged"),
+        ("waited", good["waited"].astype(float), "array waited is damaged"),
+        ("origin", good["origin"] * np.nan, "array origin is damaged"),
+    ):
+        with pytest.raises(UserError, match=message):
+            maps.restore(0, {**good, name: values})
+    with pytest.raises(UserError, match="array seen is missing or damaged"):
+        found.restore(0, {}, LAYOUT_A, "chair")
+    broken = {**found.to_arrays(0), "joints": np.full(5, np.nan)}
+    with pytest.raises(UserError, match="array joints is damaged"):
+        found.restore(0, broken, LAYOUT_A, "chair")
+
+
+def test_the_explorer_stops_only_with_the_thing_in_sight_and_near(one: MujocoSimulator) -> None:
+    start = objectnav_start(0)
+    (thing, *_) = instances(start.episode.layout, start.episode.category)
+    one.reset([0], [start.episode])
+    agent = FrontierExplorer()
+    agent.begin(start.episode, start.goal, one.state([0]))
+    for _ in range(200):
+        world = one.state([0])
+        action = agent.act(world, one.depth([0], 64, 64)[0], agent.measure(one, 0))
+        if action[act.STOP] > 0:
+            break
+        one.step([0], action[None])
+    assert action[act.STOP] > 0
+    assert thing.away(world.base)[0] < 1.0 and thing.sees(world.base)[0]
