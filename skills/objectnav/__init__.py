@@ -12,6 +12,8 @@ SPEC = register(
         name="objectnav",
         definition=ObjectNav(),
         starts="skills.objectnav.starts:STARTS",
+        scripted="skills.objectnav.frontier:FrontierExplorer",
+        demonstrator=f"{_BASELINES}:ShortestViewpointPath",
         agents={
             "random": f"{_BASELINES}:RandomSearcher",
             "forward_only": f"{_BASELINES}:ForwardOnlySearcher",

@@ -51,7 +51,14 @@ class ForwardOnlySearcher(ViewpointStop, ForwardOnlyRoamer):
 
 
 class ShortestViewpointPath(ViewpointStop, ShortestPathFollower):
-    """Knows the apartment and follows the shortest path to a viewpoint."""
+    """Knows the apartment and follows the shortest path to a viewpoint.
+
+    It is the demonstrator too: what it does depends on where the base is alone.
+    """
+
+    def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
+        """See `skills.core.interface.Demonstrator.label`."""
+        return self.act(world), True
 
     def field(self, episode: Episode, world: WorldState) -> DistanceField:
         """See `ShortestPathFollower.field`."""

@@ -16,7 +16,15 @@ from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, columns
 from skills.core.measures import Measures, Memory, common
 from skills.core.path_metrics import spl
-from skills.core.sensors import CATEGORY, HOME_M, SCAN, WAY, Sensor, SensorContext
+from skills.core.sensors import (
+    CATEGORY,
+    FRONTIER,
+    HOME_M,
+    LASER,
+    SIGHTING,
+    Sensor,
+    SensorContext,
+)
 from skills.core.settings import TaskSettings
 from skills.core.skill import STOPPED, Evaluation, Skill
 from tpsrl import config
@@ -73,7 +81,7 @@ class ObjectNav(Skill[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNa
     needs = ("position", "category")
     parts = (action.BASE, action.STOP)
     sensors = (CATEGORY, "gps", "start_heading", "velocity")
-    full_sensors = (*sensors, WAY, SCAN)
+    full_sensors = (*sensors, LASER, FRONTIER, SIGHTING)
     own_sensors: ClassVar[dict[str, Sensor]] = {
         # Where the base is from where it started: forward and left.
         "gps": Sensor(2, _gps, low=-HOME_M, high=HOME_M),

@@ -34,6 +34,7 @@ from skills.envs.environment import SkillEnv
 from skills.envs.episodes import SkillEpisode
 from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
+from skills.objectnav.frontier import FrontierExplorer
 from skills.objectnav.starts import objectnav_start
 from skills.objectnav.task import ObjectNav, ObjectNavSettings, ObjectNavThresholds
 from skills.registry import get
@@ -297,8 +298,8 @@ def test_odometry_is_in_the_frame_of_the_start() -> None:
 def test_only_with_full_and_teacher_a_policy_is_shown_what_a_robot_does_not_have() -> None:
     for choice in ("habitat", "fetch", "mapping"):
         assert PolicyInputs.of("objectnav", choice).privileged == ()
-    for choice in ("full", "teacher"):
-        assert sensors.WAY in PolicyInputs.of("objectnav", choice).privileged
+    assert PolicyInputs.of("objectnav", "full").privileged == (sensors.SIGHTING,)
+    assert {sensors.SIGHTING, sensors.WAY} < {*PolicyInputs.of("objectnav", "teacher").privileged}
 
 
 def test_the_category_is_shown_as_one_of_all() -> None:
@@ -418,6 +419,30 @@ def test_the_shortest_path_reaches_things_with_spl_near_one(
     found = results(simulator, starts[:8], "shortest_path")
     assert [one.ended_by for one in found] == ["success"] * 8
     assert min(one.path["spl"] for one in found if one.path is not None) > 0.95
+
+
+def test_the_demonstrator_labels_a_state_with_what_the_shortest_path_does(
+    simulator: Simulator, starts: list[Start]
+) -> None:
+    start = starts[2]
+    simulator.reset([0], [start.episode])
+    world = simulator.state([0])
+    teacher = get("objectnav").make_demonstrator()
+    agent = make_for_skill("shortest_path", "objectnav")
+    for each in (teacher, agent):
+        each.begin(start.episode, start.goal, world)
+    label, valid = teacher.label(world)
+    assert valid and np.array_equal(label, agent.act(world)) and label[act.STOP] < 0
+    at = viewpoints(start.episode.layout, start.episode.category)[0]
+    label, valid = teacher.label(worlds(np.array([[*at, 0.0]])))
+    assert valid and label[act.STOP] > 0 and not label[act.BASE].any()
+
+
+def test_agents_are_known_by_their_names() -> None:
+    names = ("scripted", "random", "forward_only", "frontier", "shortest_path", "zero")
+    assert get("objectnav").agent_names() == names
+    assert get("objectnav").default_agent == "shortest_path"
+    assert isinstance(make_for_skill("scripted", "objectnav"), FrontierExplorer)
 
 
 def test_blind_agents_stop_only_at_viewpoints(simulator: Simulator, starts: list[Start]) -> None:
