@@ -166,7 +166,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("prepared")
     for skill in ("navigate", "pick"):
         trained(made, skill)
-    cloned(made, "pick")
+    for skill in ("pick", "objectnav"):
+        cloned(made, skill)
     seeing(made, "pointnav")
     evaluated(made, "tidy_house")
     (made / "out" / "converted").mkdir()
