@@ -18,6 +18,7 @@ from skills import registry
 from skills.core.interface import SkillGoal
 from tpsrl.runtime import machine, pool
 from tpsrl.world import action as act
+from tpsrl.world.cameras import PICTURES
 from tpsrl.world.episode import Episode, ObjectPlacement, Target
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
 from tpsrl.world.geodesic import distance_field, free_floor
@@ -104,6 +105,7 @@ def make_and_show_an_episode() -> None:
     simulator = sim.make(slots=12)
     simulator.reset([0], [episode])
     simulator.depth([0])
+    simulator.look([0], {name: (64, 64) for name in PICTURES})
     simulator.render(0, markers=[Sphere((0.0, -3.0, 1.0), 0.1, (1.0, 0.0, 0.0))])
 
 

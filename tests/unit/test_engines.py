@@ -13,6 +13,7 @@ from skills.envs.options import EnvOptions
 from tpsrl import config, sim
 from tpsrl.errors import UserError
 from tpsrl.sim import engines
+from tpsrl.world.cameras import PICTURES
 
 Limit = Callable[..., None]
 
@@ -68,3 +69,12 @@ def test_a_sensor_that_the_engine_does_not_measure_is_refused(limit: Limit) -> N
     options = EnvOptions.of("pick", sensors="teacher", slots=12)
     with pytest.raises(UserError, match="engine: 'mujoco' does not measure clearance"):
         options.simulator(1)
+
+
+def test_pictures_that_an_engine_does_not_take_are_refused_with_those_that_it_has() -> None:
+    engines.require_cameras("mujoco", PICTURES)
+    engines.require_cameras("habitat", ["head_depth"])
+    with pytest.raises(
+        UserError, match=r"^cameras: engine 'habitat' has no hand_depth; it has head_depth$"
+    ):
+        engines.require_cameras("habitat", ["head_depth", "hand_depth"])

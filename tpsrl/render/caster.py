@@ -126,7 +126,7 @@ class Caster:
         inverse_depth.fill(1.0 / far)
         if ids is not None:
             ids.fill(-1)
-        _cast(
+        cast(
             self._kinds,
             self.visible if visible is None else visible,
             pos,
@@ -158,7 +158,7 @@ def _depth(
     floor = _f4(1.0 / far)
     out[:] = floor
     columns = np.arange(max(out.shape[0], out.shape[1])).astype(np.float32)
-    _cast(kinds, visible, pos, mat, size, cam_pos, cam_mat, tan_half, far, columns, out, None)
+    cast(kinds, visible, pos, mat, size, cam_pos, cam_mat, tan_half, far, columns, out, None)
     for r in range(out.shape[0]):
         row = out[r]
         for c in range(row.size):
@@ -166,7 +166,7 @@ def _depth(
 
 
 @njit(**_JIT)
-def _cast(
+def cast(
     kinds: Any,
     visible: Any,
     pos: Any,
@@ -546,9 +546,9 @@ def _fill(
                     new = min(new, p1 * cs[c] + a1)
                 if uppers > 2:
                     new = min(new, p2 * cs[c] + a2)
-                if new > row[c]:
-                    row[c] = new
-                    id_row[c] = g
+                # Both are written always, as in `_put`.
+                id_row[c] = g if new > row[c] else id_row[c]
+                row[c] = max(row[c], new)
         elif uppers == 1:
             for c in range(row.size):
                 row[c] = max(row[c], p0 * cs[c] + a0)
@@ -563,11 +563,10 @@ def _fill(
 
 @njit(**_JIT)
 def _put(row: Any, id_row: Any, c: int, new: float, g: int) -> None:
-    if id_row is None:
-        row[c] = max(row[c], new)
-    elif new > row[c]:
-        row[c] = new
-        id_row[c] = g
+    if id_row is not None:
+        # Written always: without a branch the loop is vectorised, as it is without ids.
+        id_row[c] = g if new > row[c] else id_row[c]
+    row[c] = max(row[c], new)
 
 
 @njit(**_JIT)

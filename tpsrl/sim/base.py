@@ -1,7 +1,7 @@
 """The Simulator protocol: a batch of homes that step independently of each other."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.render.shapes import Shape
+from tpsrl.world.cameras import PICTURES, Sides
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -29,7 +30,8 @@ MEASURES = ("laser", "clearance", "motion", "neighbours")
 class Capabilities:
     """What an engine can do; callers ask instead of trying.
 
-    `measures` are those of `MEASURES` that it gives; the methods for the others raise `UserError`.
+    `measures` are those of `MEASURES` that it gives, `cameras` those of
+    `tpsrl.world.cameras.PICTURES`; the methods for the others raise `UserError`.
     Without `shapes` there is nothing for a viewer to draw.
     """
 
@@ -38,6 +40,7 @@ class Capabilities:
     device: str  # "cpu" or "cuda"
     measures: frozenset[str] = frozenset(MEASURES)
     shapes: bool = True
+    cameras: frozenset[str] = frozenset(PICTURES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +89,15 @@ class Simulator(Protocol):
 
     def depth(self, env_ids: Sequence[int], height: int = 64, width: int = 64) -> np.ndarray:
         """Head depth (n, height, width) float32, 0 to 10 m mapped to 0 to 1, 90 degrees wide."""
+        ...
+
+    def look(self, env_ids: Sequence[int], sizes: Mapping[str, Sides]) -> dict[str, np.ndarray]:
+        """Pictures (n, height, width) by the names of `tpsrl.world.cameras.PICTURES`.
+
+        Depth is float32 as of `depth`, and "head_depth" the same bits. Colour is uint8 (n, height,
+        width, 3), lit by one lamp. Of semantic pictures each pixel is the number of its class in
+        `tpsrl.world.cameras.CLASSES`, uint8. Pictures of one camera and size take one cast.
+        """
         ...
 
     def laser(self, env_ids: Sequence[int]) -> np.ndarray:

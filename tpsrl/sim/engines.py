@@ -1,11 +1,12 @@
 """The engines by name, and what each can do, known without loading its libraries."""
 
 import dataclasses
-from collections.abc import Set
+from collections.abc import Collection, Set
 from typing import Literal
 
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import MEASURES, Capabilities
+from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
 EngineName = Literal["mujoco", "habitat"]
 
@@ -29,6 +30,7 @@ ENGINES: dict[str, EngineInfo] = {
             device="cpu",
             measures=frozenset(MEASURES),
             shapes=True,
+            cameras=frozenset(PICTURES),
         ),
         ("mujoco",),
     ),
@@ -39,6 +41,7 @@ ENGINES: dict[str, EngineInfo] = {
             device="cpu",
             measures=frozenset({"laser", "motion"}),
             shapes=False,
+            cameras=frozenset({HEAD_DEPTH}),
         ),
         ("habitat", "habitat_sim"),
     ),
@@ -83,3 +86,20 @@ def require_measures(engine: str, asked: Set[str]) -> None:
     lacking = sorted(asked - info(engine).capabilities.measures)
     if lacking:
         raise UserError(f"engine: '{engine}' does not measure {', '.join(lacking)}")
+
+
+def require_cameras(engine: str, asked: Collection[str]) -> None:
+    """Refuses pictures that the engine does not take.
+
+    Args:
+        engine: its name
+        asked: entries of `tpsrl.world.cameras.PICTURES`
+
+    Raises:
+        UserError: names the first that it lacks, and those that it has.
+    """
+    has = info(engine).capabilities.cameras
+    for name in asked:
+        if name not in has:
+            have = ", ".join(picture for picture in PICTURES if picture in has)
+            raise UserError(f"cameras: engine '{engine}' has no {name}; it has {have}")

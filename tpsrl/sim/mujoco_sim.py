@@ -1,15 +1,18 @@
 """The embedded engine: a batch of MuJoCo homes, depth and colour by the analytic caster."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.render.caster import Caster
+from tpsrl.render.flat import FlatPictures
 from tpsrl.render.shapes import Shape
 from tpsrl.sim import engines
 from tpsrl.sim.base import Capabilities, Snapshot
+from tpsrl.sim.classes import geom_classes
 from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.home_model import load_home_model
@@ -18,11 +21,26 @@ from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.observe import observe
 from tpsrl.sim.pictures import Pictures
 from tpsrl.sim.shapes import Shapes
+from tpsrl.world import cameras
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import CLEARANCE_ROWS, LASER_RAYS, NEIGHBOUR_ROWS
+from tpsrl.world.fetch import (
+    CLEARANCE_ROWS,
+    HAND_CAMERA_AHEAD,
+    HAND_CAMERA_FOV_DEG,
+    HAND_CAMERA_POS,
+    HAND_CAMERA_UP,
+    HEAD_CAMERA_FOV_DEG,
+    LASER_RAYS,
+    NEIGHBOUR_ROWS,
+)
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.state import JOINTS, WorldState
+
+_FOV_DEG = {"head": HEAD_CAMERA_FOV_DEG, "hand": HAND_CAMERA_FOV_DEG}
+_HAND_TURN = np.column_stack(
+    [np.cross(HAND_CAMERA_AHEAD, HAND_CAMERA_UP), HAND_CAMERA_UP, np.negative(HAND_CAMERA_AHEAD)]
+)
 
 
 class MujocoSimulator:
@@ -141,6 +159,28 @@ class MujocoSimulator:
             )
         return out
 
+    def look(
+        self, env_ids: Sequence[int], sizes: Mapping[str, cameras.Sides]
+    ) -> dict[str, np.ndarray]:
+        """See `tpsrl.sim.base.Simulator.look`."""
+        count = len(env_ids)
+        taken = {name: cameras.blank(name, sides, count) for name, sides in sizes.items()}
+        for (camera, sides), names in cameras.views(sizes).items():
+            shown = {cameras.split(name)[1]: taken[name] for name in names}
+            for row, env in enumerate(env_ids):
+                one = self.homes[env]
+                self._flat.take(
+                    one.geom_pos,
+                    one.geom_mat,
+                    one.geom_size,
+                    one.model.geom_rgba,
+                    *(self._head_camera(one) if camera == "head" else self._hand_camera(one)),
+                    sides,
+                    _FOV_DEG[camera],
+                    **{kind: pictures[row] for kind, pictures in shown.items()},
+                )
+        return taken
+
     def laser(self, env_ids: Sequence[int]) -> np.ndarray:
         """See `tpsrl.sim.base.Simulator.laser`."""
         out = np.empty((len(env_ids), LASER_RAYS), dtype=np.float32)
@@ -184,6 +224,14 @@ class MujocoSimulator:
         turn = one.data.xmat[self._base_body].reshape(3, 3)
         pos = one.data.xpos[self._base_body] + turn @ self._camera_local_pos
         return pos, turn @ self._camera_local_mat
+
+    def _hand_camera(self, one: MujocoHome) -> tuple[np.ndarray, np.ndarray]:
+        turn = one.data.xmat[self.home.cup_body].reshape(3, 3)
+        return one.data.xpos[self.home.cup_body] + turn @ HAND_CAMERA_POS, turn @ _HAND_TURN
+
+    @functools.cached_property
+    def _flat(self) -> FlatPictures:
+        return FlatPictures(self.home.model.geom_type, geom_classes(self.home))
 
     def shapes(self, env_id: int) -> list[Shape]:
         """See `tpsrl.sim.base.Simulator.shapes`."""

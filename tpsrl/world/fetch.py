@@ -49,6 +49,13 @@ HEAD_CAMERA_TARGET = (0.75, 0.0, 1.00)
 HEAD_CAMERA_FOV_DEG = 90.0
 HEAD_CAMERA_FAR_M = 10.0  # what is farther is seen at this depth
 
+# Habitat-lab's `articulated_agent_arm` camera, in the frame of wrist_roll: beside the gripper,
+# looking forwards and away from it by 45 degrees, with the gripper at the picture's upper side.
+HAND_CAMERA_POS = (GRIPPER, 0.0, 0.1)
+HAND_CAMERA_AHEAD = (math.sqrt(0.5), 0.0, math.sqrt(0.5))
+HAND_CAMERA_UP = (math.sqrt(0.5), 0.0, -math.sqrt(0.5))
+HAND_CAMERA_FOV_DEG = 90.0
+
 # The laser on the base, of the URDF: a SICK TIM571, which sees 220 degrees around straight ahead.
 LASER_POS = (0.235, 0.0, 0.2878)
 LASER_FOV_DEG = 220.0

@@ -1,7 +1,7 @@
 """The engine `habitat`: one process of the user's interpreter a home."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +18,7 @@ from tpsrl.sim.habitat.pictures import HabitatCamera, draw_markers
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.sim.habitat.states import HomeArrays
 from tpsrl.world import action as act
+from tpsrl.world import cameras
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import LASER_POS, LASER_RANGE_M, LASER_RAYS, REST_ARM, laser_angles
 from tpsrl.world.habitat import FRAMES, TO_OURS
@@ -228,6 +229,17 @@ class HabitatSimulator:
         for row, env in enumerate(env_ids):
             out[row] = found[env]["depth"][down // 2 :: down, across // 2 :: across]
         return out
+
+    def look(
+        self, env_ids: Sequence[int], sizes: Mapping[str, cameras.Sides]
+    ) -> dict[str, np.ndarray]:
+        """See `tpsrl.sim.base.Simulator.look`: head depth alone.
+
+        Raises:
+            UserError: another picture is asked for.
+        """
+        engines.require_cameras("habitat", sizes)
+        return {name: self.depth(env_ids, *sides) for name, sides in sizes.items()}
 
     def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:
         """See `tpsrl.sim.base.Simulator.object_velocity`."""
