@@ -200,8 +200,8 @@ class SkillSettings(SkillsSettings):
     )
     blind: str | None = config.option(
         None,
-        "comma-separated sensors (depth, laser) replaced by those of another run, to test "
-        "whether the policy uses them",
+        "comma-separated sensors (depth, laser, head_rgb, hand_depth, ...) replaced by those of "
+        "another run, to test whether the policy uses them",
     )
     starts: str | None = config.option(
         None,

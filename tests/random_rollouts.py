@@ -37,6 +37,10 @@ class TinyPolicy(nn.Module):
     memory_size = 2 * WIDTH
     moments: ClassVar[dict[str, Any]] = {}  # none of its observations is normalised
 
+    def towers(self) -> list[Any]:
+        """None: it looks at no pictures as channels."""
+        return []
+
     def __init__(self, spec: EnvSpec = SPEC, seed: int = 0) -> None:
         super().__init__()
         with torch.random.fork_rng():

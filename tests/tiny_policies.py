@@ -14,10 +14,12 @@ from eval.running.skill_runs import SkillJob, run_job
 from eval.settings import SkillSettings
 from skills import registry
 from skills.core.inputs import PolicyInputs
+from skills.policies.deployed import Deployment
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
+from tpsrl.world.cameras import CLASSES
 
 STATE = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
 
@@ -28,16 +30,17 @@ def policy(
     network: PolicySettings = STATE,
     depth: tuple[int, int] | None = None,
     seed: int = 1,
+    cameras: str | None = None,
 ) -> tuple[ActorCritic, dict[str, Any]]:
     """A network for a skill with sensors of a choice, and the note on its deployment."""
     definition = registry.get(skill).definition
-    inputs = PolicyInputs.of(skill, choice, depth)
+    inputs = PolicyInputs.of(skill, choice, depth, cameras=cameras)
     torch.manual_seed(seed)
-    made = ActorCritic(EnvSpec(inputs.shapes(), tuple(definition.mask().tolist())), network)
+    mask = tuple(definition.mask().tolist())
+    made = ActorCritic(EnvSpec(inputs.shapes(), mask, classes=len(CLASSES)), network)
     with torch.no_grad():
         made.action_head.mean.weight.mul_(100.0)  # so that what is seen makes a difference
-    deploy = {"skill": skill, "sensors": list(inputs.sensors), "delay": False}
-    return made, deploy | {"depth": None if depth is None else list(depth)}
+    return made, Deployment(inputs, delay=False).to_json()
 
 
 def save(path: Path, made: ActorCritic, deploy: dict[str, Any], steps: int = 1_500_000) -> Path:

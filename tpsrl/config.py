@@ -51,12 +51,19 @@ _MOST = 1e15
 
 
 def option(
-    default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    instead_of: str | None = None,
 ) -> Any:
-    """A dataclass field with a line of help and, for numbers, its inclusive range."""
-    return dataclasses.field(
-        default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum}
-    )
+    """A dataclass field with a line of help and, for numbers, its inclusive range.
+
+    It cannot be given together with the field that it is `instead_of`.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "instead_of": instead_of}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def entries(make: Callable[[], Any], help: str) -> Any:
@@ -196,6 +203,7 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
     if base is None and CONFIG in values and CONFIG not in {f.name for f in _fields(schema)}:
         base = _given_base(values.pop(CONFIG))
         values = {"out": None} | values if "out" in {f.name for f in _fields(schema)} else values
+    _check_exclusive(schema, values)
     groups = {f.name: f for f in _fields(schema) if "group" in f.metadata}
     config = OmegaConf.structured(schema)
     OmegaConf.set_readonly(config, False)
@@ -225,6 +233,17 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
     for key in _leaf_keys(schema, mappings=False):
         check_range(schema, key, OmegaConf.select(config, key))
     return typing.cast(T, OmegaConf.to_object(config))
+
+
+def _check_exclusive(schema: type, values: Mapping[str, Any]) -> None:
+    """Refuses two fields of which one is to be given instead of the other."""
+    for field in _fields(schema):
+        other = field.metadata.get("instead_of")
+        if other is not None and values.get(field.name) is not None and other in values:
+            raise UserError(
+                f"{other}: {field.name}={values[field.name]} is given in its place; leave {other} "
+                "out"
+            )
 
 
 def _given_base(path: Any) -> Path:

@@ -14,10 +14,11 @@ from skills.core.interface import SkillGoal, SkillPolicy
 from skills.core.sensors import Readings
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Simulator
+from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-SENSORS = ("depth", "laser")
+SENSORS = ("depth", "laser", *(name for name in PICTURES if name != HEAD_DEPTH))
 
 
 def parse(text: str | None) -> tuple[str, ...]:
@@ -45,23 +46,25 @@ def check(policy: SkillPolicy, names: tuple[str, ...]) -> None:
         "depth": policy.depth_size is not None,
         "laser": getattr(policy, "sees_laser", False),
     }
+    has |= dict.fromkeys(getattr(policy, "pictures", ()), True)
     for name in names:
-        if not has[name]:
-            seen = [other for other in SENSORS if has[other]]
+        if not has.get(name):
+            seen = [other for other in SENSORS if has.get(other)]
             raise UserError(f"blind: the policy has no {name}; it has {', '.join(seen) or 'none'}")
 
 
 @dataclasses.dataclass(slots=True)
 class Seen:
-    """Depth and laser scan of each step of a run, as far as the policy looked at them."""
+    """Head depth, laser scan and other pictures of each step, as far as the policy looked."""
 
     depth: list[np.ndarray | None] = dataclasses.field(default_factory=list)
     laser: list[Any] = dataclasses.field(default_factory=list)
+    pictures: list[Any] = dataclasses.field(default_factory=list)
 
-    def at(self, step: int) -> tuple[np.ndarray | None, Any]:
+    def at(self, step: int) -> tuple[np.ndarray | None, Any, Any]:
         """Those of a step, or the last."""
         row = min(step, len(self.depth) - 1)
-        return self.depth[row], self.laser[row]
+        return self.depth[row], self.laser[row], self.pictures[row] if self.pictures else None
 
 
 class Blinded:
@@ -109,11 +112,15 @@ class Blinded:
         """See `skills.core.interface.SkillPolicy.act`."""
         self.seen.depth.append(None if depth is None else depth.copy())
         self.seen.laser.append(None if measured is None else measured.laser)
+        self.seen.pictures.append(None if measured is None else measured.pictures)
         if self._donor is not None:
-            other, scan = self._donor.at(self._step)
+            other, scan, pictures = self._donor.at(self._step)
             depth = other if "depth" in self._names else depth
             if "laser" in self._names and measured is not None:
                 measured = dataclasses.replace(measured, laser=scan)
+            if pictures is not None and measured is not None:
+                theirs = {name: pictures[name] for name in self._names if name in pictures}
+                measured = dataclasses.replace(measured, pictures=measured.pictures | theirs)
         self._step += 1
         policy: Any = self._policy
         action: np.ndarray = (

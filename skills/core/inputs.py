@@ -2,18 +2,19 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from skills import registry
+from skills.core import cameras as asked
 from skills.core.choices import CHOICES
 from skills.core.sensors import EXPLORED, FETCH, FRONTIER, FULL, LASER, TEACHER, Sensor, known
 from skills.core.skill import Skill
-from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import MAP
-from tpsrl.world import height_map
+from tpsrl.world import cameras, height_map
+from tpsrl.world.cameras import HEAD_DEPTH, Sides
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,14 +22,16 @@ class PolicyInputs:
     """The inputs of a skill's policy; environments, checkpoints and policies hold the same ones.
 
     `sensors` are the parts of the vector "state", in their order (`skills.core.sensors`); `depth`
-    is the (height, width) of the head camera's depth, None without a camera; `height_map` is
-    whether the map of what the camera saw is among them (`tpsrl.world.height_map`).
+    is the (height, width) of the head camera's depth, None without it; `height_map` is whether the
+    map of what that saw is among them (`tpsrl.world.height_map`). `cameras` are the other pictures
+    with their sizes, in the order of `tpsrl.world.cameras.PICTURES`.
     """
 
     skill: str
     sensors: tuple[str, ...]
     depth: tuple[int, int] | None = None
     height_map: bool = False
+    cameras: tuple[tuple[str, Sides], ...] = ()
 
     @staticmethod
     def of(
@@ -36,6 +39,7 @@ class PolicyInputs:
         choice: str | tuple[str, ...] | None = None,
         depth: Sequence[int] | int | None = None,
         height_map: bool = False,
+        cameras: asked.Cameras | None = None,
     ) -> "PolicyInputs":
         """The inputs that are asked for.
 
@@ -44,17 +48,28 @@ class PolicyInputs:
             choice: "habitat", "fetch", "full", "teacher", "mapping", or names of sensors; None:
                 habitat with a camera, full without one
             depth: (height, width) of the head depth in pixels, one number for both, None for none
-            height_map: whether the height map is shown, which takes depth
+            height_map: whether the height map is shown, which takes depth of the head
+            cameras: pictures by name with their sizes in the place of `depth`, as
+                `skills.core.cameras.parse` takes them
 
         Raises:
-            UserError: there is no such skill, choice or sensor (names the nearest), a sensor is
-                named twice or none is, `depth` is out of range, or a height map has no camera.
+            UserError: there is no such skill, choice, sensor or picture (names the nearest), one is
+                named twice or none is, a size is out of range, `depth` and `cameras` are both
+                given, or a height map has no camera.
         """
-        size = _image_size(depth)
-        names = _chosen(registry.get(skill).definition, choice, size is not None)
+        pictures = {} if cameras is None else asked.parse(cameras)
+        if depth is not None:
+            if pictures:
+                raise UserError(
+                    "depth: cameras says which pictures there are; leave depth out, and name "
+                    f"{HEAD_DEPTH} there"
+                )
+            pictures[HEAD_DEPTH] = asked.sides(depth, "depth")
+        names = _chosen(registry.get(skill).definition, choice, bool(pictures))
+        size = pictures.pop(HEAD_DEPTH, None)
         if height_map and size is None:
             raise UserError("height_map: it needs a depth camera; nearest: false")
-        return PolicyInputs(skill, names, size, height_map)
+        return PolicyInputs(skill, names, size, height_map, tuple(pictures.items()))
 
     @property
     def size(self) -> int:
@@ -73,6 +88,21 @@ class PolicyInputs:
         sensors = self._known()
         return tuple(name for name in self.sensors if sensors[name].privileged)
 
+    @property
+    def pictures(self) -> dict[str, Sides]:
+        """The sizes of all pictures by their names in `tpsrl.world.cameras.PICTURES`."""
+        head = {} if self.depth is None else {HEAD_DEPTH: self.depth}
+        return head | dict(self.cameras)
+
+    def shows(self, kind: str) -> bool:
+        """Whether there is a picture of a kind, one of `tpsrl.world.cameras.KINDS`."""
+        return any(cameras.split(name)[1] == kind for name in self.pictures)
+
+    @property
+    def picture_bytes(self) -> int:
+        """How much memory the pictures of one observation take."""
+        return sum(cameras.blank(name, sides, 1).nbytes for name, sides in self.pictures.items())
+
     def sizes(self) -> dict[str, int]:
         """How many numbers each sensor has."""
         sensors = self._known()
@@ -85,7 +115,7 @@ class PolicyInputs:
             shapes["depth"] = self.depth
         if self.height_map:
             shapes[MAP] = height_map.SHAPE
-        return shapes
+        return shapes | {name: cameras.shape_of(name, sides) for name, sides in self.cameras}
 
     def layout(self) -> dict[str, slice]:
         """Where each sensor lies in the vector."""
@@ -108,7 +138,7 @@ class PolicyInputs:
 
     def choices(self) -> list[str]:
         """The choices of sensors that mean these."""
-        skill, camera = registry.get(self.skill).definition, self.depth is not None
+        skill, camera = registry.get(self.skill).definition, bool(self.pictures)
         return [choice for choice in CHOICES if _chosen(skill, choice, camera) == self.sensors]
 
     def extend(self, other: "PolicyInputs") -> bool:
@@ -116,7 +146,7 @@ class PolicyInputs:
         return {*other.sensors} < {*self.sensors}
 
     def complete(self) -> "PolicyInputs":
-        """The same camera beside the sensors of all choices."""
+        """The same cameras beside the sensors of all choices."""
         chosen = (PolicyInputs.of(self.skill, choice).sensors for choice in CHOICES)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(chosen)))
         return dataclasses.replace(self, sensors=names)
@@ -156,23 +186,3 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
 def _on_own_map(skill: Skill) -> tuple[str, ...]:
     """The sensors by a map of what the robot has seen itself."""
     return (*([EXPLORED] if skill.explores else []), *([FRONTIER] if skill.searches else []))
-
-
-def _image_size(depth: Sequence[int] | int | None) -> tuple[int, int] | None:
-    """A depth option as (height, width); one number is both.
-
-    Raises:
-        UserError: it is not one or two whole numbers of at least 1, or a side is longer than
-            `config.MOST_PIXELS`.
-    """
-    if depth is None:
-        return None
-    size = tuple(depth) if isinstance(depth, Iterable) else (depth, depth)
-    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in size)
-    if len(size) != 2 or not whole or min(size) < 1:
-        raise UserError(f"depth: {depth!r} is not an integer >= 1 or a (height, width) pair")
-    if max(size) > config.MOST_PIXELS:
-        raise UserError(
-            f"depth: {depth!r} is out of range, a side has at most {config.MOST_PIXELS} pixels"
-        )
-    return (int(size[0]), int(size[1]))

@@ -46,7 +46,8 @@ class Readings:
     to be found. By the engine: `laser` (n, rays) is `tpsrl.sim.base.Simulator.laser`,
     `clearance` (n, points, 4) `Simulator.clearance`,
     `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
-    `Simulator.object_velocity`. By the steps before: `trail` (n, 3, 3) is
+    `Simulator.object_velocity`, `pictures` those of `Simulator.look` by name, of a policy that acts
+    in a plan or alone. By the steps before: `trail` (n, 3, 3) is
     `skills.envs.trail.Trail.away`, `explored` (n, 3) `tpsrl.world.explored.ExploredMaps.ahead`,
     `frontier` (n, 3) `tpsrl.world.frontiers.FrontierMaps.ahead`, `sighting` (n, 3)
     `tpsrl.world.sightings.Sightings.away`.
@@ -66,6 +67,7 @@ class Readings:
     explored: Any = None
     frontier: Any = None
     sighting: Any = None
+    pictures: Any = None
 
 
 @dataclasses.dataclass(slots=True)

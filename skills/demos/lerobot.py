@@ -2,8 +2,9 @@
 
 `action` is the expert's label, `taken_action` what was done in its place (by a name that begins
 with "action" LeRobot would take it for another output of a policy), `label_valid` says where the
-expert knew. `observation.depth` holds images of 16 bits, in millimetres, as LeRobot has depth that
-is not compressed to video.
+expert knew. `observation.depth` (of the hand `observation.hand_depth`) holds images of 16 bits, in
+millimetres, as LeRobot has depth that is not compressed to video; `observation.images.head_rgb` and
+the like colour, `observation.head_semantic` and the like the numbers of classes.
 """
 
 import dataclasses
@@ -22,13 +23,16 @@ from PIL import Image
 from skills.demos.recording import Recording
 from skills.demos.store import DemosNote
 from tpsrl.errors import UserError
+from tpsrl.rl.envs import pictures
+from tpsrl.rl.envs.pictures import kind_of, pictures_of
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT
 from tpsrl.runtime import files
 from tpsrl.world import action as act
+from tpsrl.world.cameras import CLASSES
 from tpsrl.world.fetch import ARM, HEAD_CAMERA_FAR_M
 
 VERSION, ROBOT = "v3.0", "fetch"
-STATE, DEPTH, ACTION = "observation.state", "observation.depth", "action"
+STATE, ACTION = "observation.state", "action"
 TAKEN, VALID = "taken_action", "label_valid"
 ACTIONS = (*(joint.name for joint in ARM), "grip", "base_linear", "base_angular", "stop")
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -139,9 +143,10 @@ class LeRobotWriter:
         """Columns (T, ...) as a table of arrow's."""
         arrow, made = self._arrow, {}
         for name, values in columns.items():
-            if name == DEPTH:
+            if values.ndim > 2:
                 kind = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
-                images = [{"bytes": _tiff(image), "path": None} for image in values]
+                write = _tiff if values.dtype == np.uint16 else _png
+                images = [{"bytes": write(image), "path": None} for image in values]
                 made[name] = arrow.array(images, kind)
             elif values.ndim == 2:
                 flat = arrow.array(values.reshape(-1))
@@ -207,9 +212,14 @@ class LeRobotWriter:
 
 
 def stats_of(values: np.ndarray) -> Stats:
-    """Statistics of a feature over T frames, (T,), (T, k), or (T, height, width) for images."""
-    shape = {1: (1,), 2: values.shape[1:], 3: (1, 1, 1)}[values.ndim]
+    """Statistics of a feature over T frames: (T,), (T, k), or (T, height, width) for images.
+
+    Those of colour, (T, height, width, 3), are by channel and of values in 0 to 1.
+    """
+    shape = {1: (1,), 2: values.shape[1:], 3: (1, 1, 1), 4: (values.shape[-1], 1, 1)}[values.ndim]
     flat = values.reshape(-1, math.prod(shape)).astype(np.float64)
+    if values.ndim == 4:
+        flat /= 255.0
     levels = np.quantile(flat, list(_QUANTILES.values()), axis=0)
     found = dict(zip(_QUANTILES, levels, strict=True))
     found |= {"min": flat.min(0), "max": flat.max(0), "mean": flat.mean(0), "std": flat.std(0)}
@@ -237,13 +247,18 @@ def _features(note: DemosNote) -> dict[str, dict[str, Any]]:
         for number in range(size)
     ]
     found: dict[str, dict[str, Any]] = {STATE: _feature("float32", len(state), state)}
-    if note.depth is not None:
-        found[DEPTH] = {
+    for name, (height, width, *channels) in note.pictures.items():
+        about: dict[str, Any] = {
             "dtype": "image",
-            "shape": [*note.depth, 1],
+            "shape": [height, width, *(channels or [1])],
             "names": ["height", "width", "channels"],
-            "info": {"is_depth_map": True, "depth_unit": "mm"},
         }
+        kind = kind_of(name)
+        if kind == pictures.DEPTH:
+            about["info"] = {"is_depth_map": True, "depth_unit": "mm"}
+        elif kind == pictures.CLASSES:
+            about["info"] = {"classes": list(CLASSES)}
+        found[column_of(name)] = about
     for name in (ACTION, TAKEN):
         found[name] = _feature("float32", act.SIZE, list(ACTIONS))
     found[VALID] = _feature("bool")
@@ -259,8 +274,11 @@ def _columns(recording: Recording, number: int, first: int) -> dict[str, np.ndar
     """The columns (T, ...) of the episode of that number, whose first frame has index `first`."""
     shown = recording.demonstration
     found: dict[str, np.ndarray] = {STATE: shown.observation["state"]}
-    if "depth" in shown.observation:
-        found[DEPTH] = np.rint(_MM * shown.observation["depth"]).astype(np.uint16)
+    for name in pictures_of(shown.observation):
+        picture = shown.observation[name]
+        if kind_of(name) == pictures.DEPTH:
+            picture = np.rint(_MM * picture).astype(np.uint16)
+        found[column_of(name)] = picture
     frames = np.arange(len(shown), dtype=np.int64)
     return found | {
         ACTION: np.clip(shown.label, -1.0, 1.0),
@@ -272,6 +290,19 @@ def _columns(recording: Recording, number: int, first: int) -> dict[str, np.ndar
         "index": first + frames,
         "task_index": np.zeros_like(frames),
     }
+
+
+def column_of(picture: str) -> str:
+    """The column of a picture by its name among observations; colour is where LeRobot has it."""
+    folder = "images." if kind_of(picture) == pictures.COLOUR else ""
+    return f"observation.{folder}{picture}"
+
+
+def _png(image: np.ndarray) -> bytes:
+    """An image (height, width) or (height, width, 3) uint8 as a file."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
 
 
 def _tiff(image: np.ndarray) -> bytes:

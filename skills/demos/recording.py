@@ -17,6 +17,7 @@ from skills.policies.learned import LearnedPolicy, Network
 from skills.spec import SkillSpec
 from skills.starts.bank import StateAlong
 from skills.starts.start import Start
+from tpsrl.rl.envs.pictures import DEPTH, kind_of, pictures_of
 from tpsrl.rl.imitation.dataset import Demonstration, quantised
 from tpsrl.rl.policy import gaussian
 from tpsrl.sim.base import Simulator
@@ -290,7 +291,7 @@ class _Seat:
         self._valid.append(valid and (self._relabel or not self.led))
         self._lost = 0 if valid else self._lost + 1
         for name, values in self.shown.items():
-            self._seen[name].append(quantised(values) if name == "depth" else values)
+            self._seen[name].append(quantised(values) if kind_of(name) == DEPTH else values)
         return np.array(label, np.float64)
 
     def keep(self, step: BatchStep, row: int) -> None:
@@ -339,8 +340,8 @@ class _Student:
         """What it would do (m, 11), shown this in each of these homes."""
         rows = torch.tensor(envs)
         shown = {"state": np.stack([one["state"][self._columns] for one in seen])}
-        if "depth" in self._policy.spec.observations:
-            shown["depth"] = np.stack([one["depth"] for one in seen])
+        for name in pictures_of(self._policy.spec.observations):
+            shown[name] = np.stack([one[name] for one in seen])
         inputs = self._previous[rows], self._memory[rows], self._first[rows]
         with torch.inference_mode():
             step = self._policy.act({n: torch.from_numpy(v) for n, v in shown.items()}, *inputs)

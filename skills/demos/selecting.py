@@ -5,12 +5,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from skills import registry
-from skills.core import sensors
+from skills.core import cameras, sensors
 from skills.core.inputs import PolicyInputs
 from skills.demos import store
 from skills.demos.recording import Recording
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import pictures_of
 from tpsrl.rl.imitation.dataset import Demonstration
+from tpsrl.world.cameras import HEAD_DEPTH, Sides
 
 
 def load(
@@ -22,8 +24,8 @@ def load(
     out of steps it mostly stood before something and did not know what to do.
 
     Raises:
-        UserError: a folder is damaged, of another skill, lacks a sensor, or has depth of another
-            size.
+        UserError: a folder is damaged, of another skill, lacks a sensor, or lacks a picture or has
+            it of another size.
     """
     found: list[Demonstration] = []
     skill, depth = inputs.skill, inputs.depth
@@ -33,6 +35,10 @@ def load(
             raise UserError(f"demos: {folder} is of {note.skill}, not of {skill}")
         if depth is not None and note.depth != depth:
             raise UserError(f"depth: {depth[0]}, but {folder} has {note.depth}")
+        for picture, sides in inputs.cameras:
+            if note.cameras.get(picture) != sides:
+                has = cameras.text(_recorded(note)) or "none"
+                raise UserError(f"cameras: {folder} has no {picture} of {sides}; it has {has}")
         held = PolicyInputs(skill, tuple(name for name, _ in note.sensors), note.depth)
         for name in inputs.sensors:
             if name not in held.sensors:
@@ -50,12 +56,16 @@ def select(
     recordings: Iterable[Recording], held: PolicyInputs, inputs: PolicyInputs
 ) -> list[Demonstration]:
     """Recordings with the inputs `held` as demonstrations with the inputs of a policy."""
-    columns, camera = held.places(inputs), inputs.depth is not None
-    return [_shown(recording.demonstration, columns, camera) for recording in recordings]
+    columns, pictures = held.places(inputs), pictures_of(inputs.shapes())
+    return [_shown(recording.demonstration, columns, pictures) for recording in recordings]
 
 
-def _shown(episode: Demonstration, columns: np.ndarray, camera: bool) -> Demonstration:
+def _recorded(note: store.DemosNote) -> dict[str, Sides]:
+    head = {} if note.depth is None else {HEAD_DEPTH: note.depth}
+    return head | dict(note.cameras)
+
+
+def _shown(episode: Demonstration, columns: np.ndarray, pictures: Sequence[str]) -> Demonstration:
     seen = {"state": np.ascontiguousarray(episode.observation["state"][:, columns])}
-    if camera:
-        seen["depth"] = episode.observation["depth"]
+    seen |= {name: episode.observation[name] for name in pictures}
     return Demonstration(seen, episode.label, episode.valid, episode.action)

@@ -1,8 +1,9 @@
 """Demonstrations on disk: a folder of shards, and a note of what they are.
 
-`demos.json` says skill, sensors with their sizes, size of depth, how the episodes began and ended.
-A shard `episodes-00000.npz` holds some episodes end to end. Depth is stored as the difference from
-the pixel to its left, which is mostly nothing and therefore small when packed; no loss is involved.
+`demos.json` says skill, sensors with their sizes, sizes of pictures, how the episodes began and
+ended. A shard `episodes-00000.npz` holds some episodes end to end. Pictures are stored as the
+difference from the pixel to its left, which is mostly nothing and therefore small when packed; no
+loss is involved.
 """
 
 import dataclasses
@@ -21,15 +22,19 @@ from skills.demos.recording import SUCCESS, Recording
 from skills.policies.deployed import Pixels
 from skills.starts.bank import ALONG, StatesWriter
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import CLASSES, DEPTH, kind_of
 from tpsrl.rl.imitation.dataset import DEPTH_UNIT, Demonstration
 from tpsrl.runtime import files, records
 from tpsrl.runtime.records import Count
 from tpsrl.world import action as act
+from tpsrl.world import cameras
+from tpsrl.world.cameras import shape_of
 
 FORMAT = 1
 NOTE = "demos.json"
 _MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked
 _SHARDS = "episodes-*.npz"
+_MOST_IN = {DEPTH: round(1.0 / DEPTH_UNIT), CLASSES: len(cameras.CLASSES) - 1}  # of a pixel
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]  # of a sensor, numbers
 
@@ -39,7 +44,8 @@ class DemosNote:
     """What a folder of demonstrations says of itself.
 
     `sensors` are the parts of "state" in their order, name and size; `depth` (height, width), None
-    without a camera. `ended` counts how episodes ended, `made` says how they were recorded.
+    without it, `cameras` the sizes of other pictures. `ended` counts how episodes ended, `made`
+    says how they were recorded.
     """
 
     skill: str
@@ -49,11 +55,19 @@ class DemosNote:
     frames: Count = 0
     ended: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     made: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cameras: Mapping[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def pictures(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of pictures by the names that observations have for them."""
+        head = {} if self.depth is None else {"depth": self.depth}
+        return head | {name: shape_of(name, sides) for name, sides in self.cameras.items()}
 
     @staticmethod
     def of(inputs: PolicyInputs, made: Mapping[str, Any]) -> "DemosNote":
         """The note of a recording of these inputs, before its first episode."""
-        return DemosNote(inputs.skill, tuple(inputs.sizes().items()), inputs.depth, made=made)
+        sizes, others = tuple(inputs.sizes().items()), dict(inputs.cameras)
+        return DemosNote(inputs.skill, sizes, inputs.depth, made=made, cameras=others)
 
 
 class DemosWriter:
@@ -90,10 +104,8 @@ class DemosWriter:
             "number": np.array([recording.number for recording in recordings]),
             "ended_by": np.array([recording.ended_by for recording in recordings]),
         }
-        if self._note.depth is not None:
-            arrays["depth"] = _differences(
-                np.concatenate([part.observation["depth"] for part in parts])
-            )
+        for name in self._note.pictures:
+            arrays[name] = _differences(np.concatenate([part.observation[name] for part in parts]))
         for recording in recordings:
             self._keep_states(recording)
         path = self.folder / _SHARDS.replace("*", f"{self._shards:05d}")
@@ -127,7 +139,10 @@ class DemosWriter:
         )
         if self._homes is not None:
             self._states.finish({"version": tpsrl.__version__, **self._homes})
-        files.write_json(self.folder / NOTE, {"format": FORMAT, **dataclasses.asdict(note)})
+        told = {"format": FORMAT, **dataclasses.asdict(note)}
+        if not note.cameras:
+            del told["cameras"]  # as notes have it from before there were any
+        files.write_json(self.folder / NOTE, told)
         return note
 
 
@@ -193,8 +208,8 @@ def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
         "valid": ("b1", (frames,)),
         "number": ("i8", (episodes,)),
     }
-    if note.depth is not None:
-        expected["depth"] = ("u2", (frames, *note.depth))
+    for picture, sides in note.pictures.items():
+        expected[picture] = ("u2" if kind_of(picture) == DEPTH else "u1", (frames, *sides))
     for name, (kind, shape) in expected.items():
         found = arrays[name]
         if found.dtype != kind or found.shape != shape:
@@ -209,10 +224,10 @@ def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
 def _episodes(arrays: dict[str, np.ndarray], note: DemosNote) -> Iterable[Recording]:
     _check(arrays, note)
     seen = {"state": arrays["state"]}
-    if note.depth is not None:
-        seen["depth"] = np.cumsum(arrays["depth"], axis=2, dtype=np.uint16)
-        if seen["depth"].max(initial=0) * DEPTH_UNIT > 1.0:
-            raise ValueError("depth: beyond its range")
+    for name in note.pictures:
+        seen[name] = np.cumsum(arrays[name], axis=2, dtype=arrays[name].dtype)
+        if seen[name].max(initial=0) > _MOST_IN.get(kind_of(name) or "", 255):
+            raise ValueError(f"{name}: beyond its range")
     ends = np.cumsum(arrays["lengths"])
     for row, (end, length) in enumerate(zip(ends, arrays["lengths"], strict=True)):
         span = slice(int(end - length), int(end))
@@ -225,8 +240,8 @@ def _episodes(arrays: dict[str, np.ndarray], note: DemosNote) -> Iterable[Record
         yield Recording(demonstration, int(arrays["number"][row]), str(arrays["ended_by"][row]))
 
 
-def _differences(depth: np.ndarray) -> np.ndarray:
-    """Of images (n, H, W) uint16 each pixel less the one to its left, modulo 2^16."""
-    out = depth.copy()
-    out[:, :, 1:] -= depth[:, :, :-1]
+def _differences(pictures: np.ndarray) -> np.ndarray:
+    """Of images (n, H, W, ...) each pixel less the one to its left, modulo what its type holds."""
+    out = pictures.copy()
+    out[:, :, 1:] -= pictures[:, :, :-1]
     return out

@@ -27,6 +27,7 @@ from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
+from tpsrl.world.cameras import HEAD_DEPTH
 from tpsrl.world.episode import Episode
 from tpsrl.world.height_map import HeightMaps
 from tpsrl.world.state import WorldState
@@ -60,7 +61,7 @@ class SkillSnapshot:
 class SkillBatch:
     """One skill in every home of a simulator; numpy, homes are named by `env_ids`.
 
-    `depth_s` are the seconds that depth has taken so far.
+    `depth_s` are the seconds that pictures have taken so far.
     """
 
     def __init__(self, options: EnvOptions, simulator: Simulator) -> None:
@@ -364,12 +365,16 @@ class SkillBatch:
     ) -> Observation:
         if measures is None:
             measures = self.skill.measure(MeasureContext(state, world, self.thresholds))
-        size, depth = self.options.inputs.depth, None
+        inputs, depth = self.options.inputs, None
+        pictures: Observation = {}
         begun = time.perf_counter()
-        if size is not None:
-            depth = self.simulator.depth(env_ids, *size)
+        if inputs.cameras:
+            pictures = self.simulator.look(env_ids, inputs.pictures)
+            depth = pictures.pop(HEAD_DEPTH, None)
+        elif inputs.depth is not None:
+            depth = self.simulator.depth(env_ids, *inputs.depth)
         taken_s = time.perf_counter() - begun
-        shown = self.sense(env_ids, state, measures, world, depth, looks)
+        shown = self.sense(env_ids, state, measures, world, depth, looks) | pictures
         if depth is not None:
             shown["depth"] = depth
             if self._heights is not None:
@@ -378,6 +383,7 @@ class SkillBatch:
                     self._heights.look(env_ids, depth, world, moved)
                 shown[MAP] = self._heights.show(env_ids, world.base)
                 taken_s += time.perf_counter() - begun
+        if inputs.pictures:
             self.depth_s += taken_s
         return shown
 

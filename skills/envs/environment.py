@@ -1,7 +1,8 @@
 """A skill as a gymnasium environment of one home.
 
 An observation is a dict: "state" (k,), and with `depth` "depth" (height, width), 0 to 10 m mapped
-to 0 to 1, or (1, height, width) with `depth_channel`. What lies outside the bounds of its space,
+to 0 to 1, or (1, height, width) with `depth_channel`. With `cameras` other pictures are there by
+their names; "head_depth" is always called "depth". What lies outside the bounds of its space,
 such as an object that was flung out of the home, is shown at the bound. An action is (11,) in
 [-1, 1], the same layout for every skill (`tpsrl.world.action`); parts outside `action_mask` have no
 effect.
@@ -26,7 +27,7 @@ from tpsrl.errors import UserError, unknown, unknown_keyword
 from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
-from tpsrl.world import height_map
+from tpsrl.world import cameras, height_map
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -182,7 +183,16 @@ def observation_space(options: EnvOptions, depth_channel: bool = False) -> Any:
         parts["depth"] = spaces.Box(0.0, 1.0, shape, np.float32)
     if inputs.height_map:
         parts[MAP] = spaces.Box(0.0, 1.0, height_map.SHAPE, np.float32)
+    parts |= {name: _picture_space(name, sides) for name, sides in inputs.cameras}
     return spaces.Dict(parts)
+
+
+def _picture_space(name: str, sides: cameras.Sides) -> spaces.Box:
+    shape, kind = cameras.shape_of(name, sides), cameras.split(name)[1]
+    if kind == cameras.DEPTH:
+        return spaces.Box(0.0, 1.0, shape, np.float32)
+    most = 255 if kind == cameras.COLOUR else len(cameras.CLASSES) - 1
+    return spaces.Box(0, most, shape, np.uint8)
 
 
 def action_space() -> spaces.Box:
@@ -246,9 +256,9 @@ def homes_of(simulator: Any) -> Simulator | None:
 def fitted(shown: Observation, space: Any) -> Observation:
     """Observations (n, ...) in the form of the space of one home's.
 
-    Vectors are held within its bounds; depth, which is by itself, has its shape.
+    Vectors are held within its bounds, as pictures are by themselves; depth has its shape.
     """
-    for name in shown.keys() - {"depth", MAP}:
+    for name in shown.keys() & {"state", "critic"}:
         np.clip(shown[name], space[name].low, space[name].high, out=shown[name])
     if "depth" in shown:
         shown["depth"] = shown["depth"].reshape(-1, *space["depth"].shape)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from skills import registry
-from skills.core import settings
+from skills.core import cameras, settings
 from skills.core.inputs import PolicyInputs
 from skills.core.settings import TaskSettings
 from skills.starts.dataset import BASE_EPISODES
@@ -33,6 +33,7 @@ _NUMBER = 4  # bytes of a float32
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "critic": ((bool,), "true or false"),
     "height_map": ((bool,), "true or false"),
+    "cameras": ((str, Mapping, NoneType), "names and sizes such as 'head_depth:64,head_rgb:64'"),
     "sensors": ((str, tuple, NoneType), "the name of a choice of sensors"),
     "base_movement": ((bool,), "true or false"),
     "settings": ((Mapping,), "a dictionary of settings"),
@@ -59,8 +60,8 @@ _AS_GIVEN = (
 class EnvKeywords(TypedDict, total=False):
     """What a skill's environment can be told, by keyword.
 
-    `sensors`, `depth` and `height_map` are as in `skills.core.inputs.PolicyInputs.of`. With
-    `critic` the true state is shown as well, the sensors of "teacher", for a value that only
+    `sensors`, `depth`, `cameras` and `height_map` are as in `skills.core.inputs.PolicyInputs.of`.
+    With `critic` the true state is shown as well, the sensors of "teacher", for a value that only
     training needs. `base_movement` false holds the base still, the limited action space of the
     paper's ablation. `settings` changes entries of the skill's settings, `horizon` is short for
     that one; `thresholds` are the skill's own (None: those of the default protocol). Starts, split,
@@ -71,6 +72,7 @@ class EnvKeywords(TypedDict, total=False):
     """
 
     depth: Sequence[int] | int | None
+    cameras: cameras.Cameras | None
     critic: bool
     sensors: str | tuple[str, ...] | None
     height_map: bool
@@ -132,7 +134,11 @@ class EnvOptions:
         if thresholds is not None and not isinstance(thresholds, kind):
             raise UserError(f"thresholds: {thresholds!r} is not of the kind {kind.__name__}")
         inputs = PolicyInputs.of(
-            skill, given.get("sensors"), given.get("depth"), given.get("height_map", False)
+            skill,
+            given.get("sensors"),
+            given.get("depth"),
+            given.get("height_map", False),
+            given.get("cameras"),
         )
         rest: dict[str, Any] = {name: value for name, value in given.items() if name in _AS_GIVEN}
         return EnvOptions(
@@ -176,11 +182,12 @@ class EnvOptions:
 
         Raises:
             UserError: the homes with their pictures do not fit into memory, the engine lacks a
-                sensor, or see `capacity`.
+                sensor or a camera, or see `capacity`.
         """
         self._check_memory(num_envs)
         sensed = {*self.inputs.sensors, *(self.critic.sensors if self.critic else ())}
         engines.require_measures(self.engine, sensed.intersection(MEASURES))
+        engines.require_cameras(self.engine, self.inputs.pictures)
         return sim.make(
             self.engine,
             num_envs,
@@ -204,15 +211,18 @@ class EnvOptions:
         """Refuses what could not be allocated: of pictures those of the space, twice, and one."""
         check_whole("num_envs", num_envs)
 
+        field = "cameras" if self.inputs.cameras else "depth"
+
         def needed(values: Mapping[str, int]) -> float:
-            pixels = values.get("depth", 0) ** 2
+            pixels = values.get(field, 0) ** 2
             homes = values["num_envs"]
             return homes * machine.HOME_BYTES + (3 * homes + 2) * pixels * _NUMBER
 
         given = {"num_envs": num_envs}
-        if self.inputs.depth is not None:
-            given["depth"] = math.isqrt(math.prod(self.inputs.depth))
-        machine.refuse(given, needed, machine.memory_bytes(), {"num_envs": 1, "depth": 256})
+        if self.inputs.pictures:
+            # As many numbers as a picture of depth with sides of this many pixels has.
+            given[field] = math.isqrt(self.inputs.picture_bytes // _NUMBER)
+        machine.refuse(given, needed, machine.memory_bytes(), {"num_envs": 1, field: 256})
 
     def _slots_of_banks(self) -> int | None:
         """What the homes of banks hold that starts are of, None where there are none."""

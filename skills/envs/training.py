@@ -26,6 +26,7 @@ from tpsrl.runtime import records
 from tpsrl.sim import frozen
 from tpsrl.sim.base import Snapshot
 from tpsrl.world import action as act
+from tpsrl.world.cameras import CLASSES, SEMANTIC
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.state import JOINTS
@@ -149,6 +150,7 @@ class TrainingVecEnv:
             HEAD_CAMERA_FAR_M,
             () if factory.order else self._source.parts,
             (act.GRIP, act.STOP),
+            len(CLASSES) if options.inputs.shows(SEMANTIC) else 0,
         )
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride

@@ -1,7 +1,7 @@
 """What is said of a shipped policy: the same facts as JSON in its file and as a model card."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -58,7 +58,8 @@ class Card:
     """The facts of a shipped policy; None and () for what nobody has recorded.
 
     `privileged` are those of its sensors that a robot does not have, `difference` by how much half
-    precision changes its mean actions at most, `sight` how many metres its camera and laser see (0:
+    precision changes its mean actions at most, `cameras` the sizes of pictures other than head
+    depth, `sight` how many metres its camera and laser see (0:
     as far as they do), `hours` what the training took on `machine`.
     """
 
@@ -84,10 +85,12 @@ class Card:
     failures: tuple[str, ...] = ()
     success: MeasuredSuccess | None = None
     blind: tuple[BlindSuccess, ...] = ()
+    cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON types by name."""
-        return dataclasses.asdict(self)
+        """JSON types by name; without cameras as from before there were any."""
+        told = dataclasses.asdict(self)
+        return told if self.cameras else {k: v for k, v in told.items() if k != "cameras"}
 
     @staticmethod
     def from_json(found: Any, where: str = "card") -> "Card":
@@ -115,7 +118,9 @@ def markdown(card: Card) -> str:
 
 
 def _facts(card: Card) -> list[tuple[str, str]]:
-    depth = "none" if card.depth is None else f"head depth, {card.depth[0]} x {card.depth[1]}"
+    head = {} if card.depth is None else {"head_depth": card.depth}
+    seen = (head | dict(card.cameras)).items()
+    depth = "; ".join(f"{name.replace('_', ' ')}, {h} x {w}" for name, (h, w) in seen) or "none"
     sight = (
         f"; beyond {card.sight:g} m neither it nor the laser sees anything" if card.sight else ""
     )

@@ -1,6 +1,7 @@
 """How a policy is acted by, as the note of its checkpoint says."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
+from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # of a picture's side
 
@@ -38,12 +40,13 @@ class Deployment:
             "sample": self.sample,
             # As files have it from before there were any.
             **({"height_map": True} if inputs.height_map else {}),
+            **({"cameras": dict(inputs.cameras)} if inputs.cameras else {}),
         }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Note:
-    """The note of a checkpoint; those of before have no `sample` and no `height_map`."""
+    """The note of a checkpoint; those of before lack what has a default here."""
 
     skill: str
     sensors: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -51,6 +54,7 @@ class _Note:
     delay: bool
     sample: bool = True
     height_map: bool = False
+    cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
 
 def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
@@ -71,13 +75,23 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
         if name not in known or note.sensors.count(name) > 1:
             wrong = "a sensor twice" if name in known else "an unknown sensor"
             raise checkpoint.refused(f"has {wrong}, {name}")
-    inputs = PolicyInputs(note.skill, note.sensors, note.depth, note.height_map)
+    for name in note.cameras:
+        if name not in PICTURES or name == HEAD_DEPTH:
+            raise checkpoint.refused(f"looks at an unknown picture, {name}")
+    cameras = tuple((name, note.cameras[name]) for name in PICTURES if name in note.cameras)
+    inputs = PolicyInputs(note.skill, note.sensors, note.depth, note.height_map, cameras)
     for what, told, seen in (
         ("state", inputs.size, spec.observations["state"][0]),
         ("depth", inputs.depth, spec.observations.get("depth")),
         ("height_map", inputs.height_map, MAP in spec.observations),
+        ("cameras", *(_others(names) for names in (inputs.shapes(), spec.observations))),
         ("action", act.SIZE, spec.action_size),
     ):
         if told != seen:
             raise checkpoint.refused(f"contradicts itself: {what} is {told}, its network's {seen}")
     return Deployment(inputs, note.delay, note.sample)
+
+
+def _others(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of pictures other than head depth."""
+    return {name: shape for name, shape in shapes.items() if name in PICTURES}

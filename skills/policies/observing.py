@@ -8,6 +8,7 @@ import numpy as np
 
 from skills.policies.learned import NetworkActor, load
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import dtype_of
 from tpsrl.rl.envs.vec_env import Observation
 
 
@@ -46,8 +47,8 @@ class ObservationPolicy:
         inputs = self.inputs
         return {
             "sensors": inputs.sensors,
-            "depth": inputs.depth,
             "height_map": inputs.height_map,
+            **({"cameras": inputs.pictures} if inputs.cameras else {"depth": inputs.depth}),
         }
 
     def reset(self, seed: int = 0) -> None:
@@ -62,9 +63,9 @@ class ObservationPolicy:
         """The action (11,) float32 in [-1, 1] for an observation, (n, 11) for those of n homes.
 
         Args:
-            observation: "state" (k,), "depth" (height, width) or (1, height, width) and "map" as
-                far as the policy looks at them, each with an axis of n homes before these or none;
-                other entries are left alone
+            observation: "state" (k,), "depth" (height, width) or (1, height, width), "map" and
+                other pictures as far as the policy looks at them, each with an axis of n homes
+                before these or none; other entries are left alone
             episode_start: (n,) bool, of which homes this is the first observation of an episode;
                 None: of those that `reset` began
 
@@ -98,7 +99,7 @@ class ObservationPolicy:
         count = 1 if single else len(observation["state"])
         seen: Observation = {}
         for name, shape in shapes.items():
-            values = np.array(observation[name], dtype=np.float32)
+            values = np.array(observation[name], dtype=dtype_of(name))
             lead = () if single else (count,)
             allowed = [(*lead, *shape)] + ([(*lead, 1, *shape)] if name == "depth" else [])
             if values.shape not in allowed:

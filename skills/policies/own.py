@@ -3,13 +3,15 @@
     class MyPick:
         sensors = "fetch"    # as in `sensors=` of a training, or names of sensors
         depth = (64, 64)     # height and width of the head camera's depth; None: no camera
+        cameras = None       # or pictures in the place of depth: "head_depth:64,hand_rgb:32"
 
         def __init__(self): ...
         def reset(self): ...
         def act(self, observation): ...   # the action (11,) in [-1, 1]
 
 `observation` is that of the skill's Gymnasium environment with the same sensors: "state" (k,)
-float32 and, with a camera, "depth" (height, width) float32 in 0 to 1.
+float32 and, with a camera, "depth" (height, width) float32 in 0 to 1, and other pictures by their
+names.
 """
 
 import hashlib
@@ -147,8 +149,9 @@ def _load(path: str, field: str) -> type:
 def _inputs(found: type, skill: str, field: str) -> PolicyInputs:
     """What a class asks to be shown; without a word on sensors those of a training."""
     asked = getattr(found, "sensors", None)
-    with renamed("sensors", f"{field}: sensors"):
-        return PolicyInputs.of(skill, asked, _depth(found, field))
+    cameras = getattr(found, "cameras", None)
+    with renamed("sensors", f"{field}: sensors"), renamed("cameras", f"{field}: cameras"):
+        return PolicyInputs.of(skill, asked, _depth(found, field), cameras=cameras)
 
 
 def _depth(found: type, field: str) -> tuple[int, int] | None:

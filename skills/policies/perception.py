@@ -30,11 +30,13 @@ class Perception:
     @property
     def asks_engine(self) -> bool:
         """Whether `observe` needs readings of the engine, see `skills.core.interface`."""
-        return self._maps.asks_engine
+        return self._maps.asks_engine or bool(self.inputs.cameras)
 
     def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
         """What the engine measures for `observe`."""
         readings = sensors.Readings()
+        if self.inputs.cameras:
+            readings.pictures = simulator.look([env_id], dict(self.inputs.cameras))
         return self._maps.measure(readings, simulator, [env_id], self._task)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -51,7 +53,7 @@ class Perception:
         depth: np.ndarray | None = None,
         measured: sensors.Readings | None = None,
     ) -> dict[str, np.ndarray]:
-        """The observation (1, ...) by name: "state", and "depth" and the map where they are shown.
+        """The observation (1, ...) by name: "state", and pictures and the map where they are shown.
 
         Raises:
             UserError: there is no depth of the size that the policy is shown, or no reading of the
@@ -74,6 +76,8 @@ class Perception:
             if self._heights is not None:
                 self._heights.look([0], picture, world, self._done is not None)
                 shown[MAP] = self._heights.show([0], world.base)
+        if self.inputs.cameras and readings.pictures is not None:
+            shown |= readings.pictures
         return shown
 
     def acted(self, action: np.ndarray, mask: np.ndarray, world: WorldState) -> None:
@@ -99,6 +103,11 @@ class Perceiving:
     def depth_size(self) -> tuple[int, int] | None:
         """See `skills.core.interface.SkillPolicy.depth_size`."""
         return self._perception.inputs.depth
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """The pictures that it looks at beside head depth, by name."""
+        return tuple(name for name, _ in self._perception.inputs.cameras)
 
     @property
     def asks_engine(self) -> bool:

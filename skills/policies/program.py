@@ -15,15 +15,18 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 import tpsrl
 from skills.policies import learned
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, dtype_of, kind_of, pictures_of
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.runtime import files
 from tpsrl.world import action as act
+from tpsrl.world import cameras
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 
 FORMAT = "tpsrl-program/1"
@@ -48,6 +51,13 @@ _UNITS = {
     "neighbours": "share of the range",
     "trail": "m (8), rad",
     "elapsed": "steps / 300",
+}
+
+
+_UNITS_OF_PICTURES = {
+    DEPTH: f"{HEAD_CAMERA_FAR_M:g} m",
+    COLOUR: "uint8",
+    CLASSES: f"uint8: {', '.join(cameras.CLASSES)}",
 }
 
 
@@ -103,8 +113,8 @@ def described(network: learned.Network, sample: bool) -> dict[str, Any]:
         name: {"shape": list(shape)} for name, shape in inputs.shapes().items()
     }
     shown["state"]["sensors"] = sensors
-    if "depth" in shown:
-        shown["depth"]["unit"] = f"{HEAD_CAMERA_FAR_M:g} m"
+    for name in pictures_of(shown):
+        shown[name]["unit"] = _UNITS_OF_PICTURES[kind_of(name) or DEPTH]
     parts = {
         "arm": f"change of joint target, {act.ARM_DELTA_RAD} rad",
         "grip": ">= 0 grasps on contact",
@@ -147,7 +157,10 @@ class _Step(nn.Module):
 
 def _exported(network: learned.Network) -> Any:
     policy, shapes = network.policy, network.inputs.shapes()
-    shown = {name: torch.zeros(1, *shape) for name, shape in shapes.items()}
+    shown = {
+        name: torch.from_numpy(np.zeros((1, *shape), dtype_of(name)))
+        for name, shape in shapes.items()
+    }
     first = torch.ones(1, dtype=torch.bool)
     given = shown, torch.zeros(1, act.SIZE), policy.initial_memory(1), first
     with torch.no_grad():

@@ -86,6 +86,7 @@ def make(
         "sensors": network.inputs.sensors,
         "privileged": network.inputs.privileged,
         "depth": network.inputs.depth,
+        "cameras": dict(network.inputs.cameras),
         "delay": network.delay,
         "sample": deploy["sample"],
         "encoder": half.settings.encoder,
@@ -196,7 +197,9 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
         told = (card.skill, card.sensors, card.depth, card.delay, card.sample)
-        if told != (skill, inputs.sensors, inputs.depth, network.delay, network.sample):
+        shown = tuple(card.cameras.items())
+        seen = (skill, inputs.sensors, inputs.depth, network.delay, network.sample)
+        if (*told, shown) != (*seen, inputs.cameras):
             raise UserError(f"{field}: {called}: its card is of another policy")
         return card
     except UserError as error:

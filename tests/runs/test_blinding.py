@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from tiny_policies import STATE, trained
 
-from eval.running.blinding import Blinded, Seen
+from eval.running.blinding import Blinded, Seen, check
 from skills.core.interface import SkillGoal
 from skills.core.sensors import Readings
 from tpsrl import cli
+from tpsrl.errors import UserError
 
 
 class Looking:
@@ -64,6 +65,28 @@ def test_a_sensor_shows_the_donor_step_by_step_and_then_its_last(
     run(policy, [0.5, 0.6, 0.7])
     assert looking.shown == expected
     assert policy.depth_size == (1, 2) and policy.diagnosis() == {"looked": 3}
+
+
+def test_a_picture_of_another_camera_is_the_donors_and_all_else_its_own() -> None:
+    seen: list[Any] = []
+
+    class Watching(Looking):
+        pictures = ("head_rgb", "hand_depth")
+
+        def measure(self, simulator: Any, env_id: int) -> Readings:
+            shown = {name: np.full((1, 1), number) for number, name in enumerate(self.pictures)}
+            return Readings(pictures=shown)
+
+        def act(self, world: Any, depth: Any = None, measured: Any = None) -> np.ndarray:
+            seen.append({name: float(one[0, 0]) for name, one in measured.pictures.items()})
+            return np.zeros(11)
+
+    donor = Seen([None], [None], [{"head_rgb": np.full((1, 1), 9.0)}])
+    check(Watching(), ("head_rgb", "depth"))
+    with pytest.raises(UserError, match="has no hand_rgb; it has depth, laser, head_rgb, hand_"):
+        check(Watching(), ("hand_rgb",))
+    run(Blinded(Watching(), donor, ("head_rgb",)), [0.5, 0.6])
+    assert seen == [{"head_rgb": 9.0, "hand_depth": 1.0}] * 2
 
 
 def test_without_a_donor_everything_is_shown_and_noted() -> None:

@@ -157,6 +157,35 @@ def test_columns_have_the_types_that_info_says(tmp_path: Path) -> None:
             assert str(schema.field(name).type.value_type) == types[feature["dtype"]]
 
 
+def test_pictures_of_other_cameras_are_columns_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason=_REASON)
+    rng = np.random.default_rng(0)
+    sizes = {"head_rgb": (5, 7), "hand_depth": (4, 4), "hand_semantic": (4, 4)}
+    seen = {
+        "state": rng.normal(size=(3, 8)).astype(np.float32),
+        "head_rgb": rng.integers(0, 256, (3, 5, 7, 3)).astype(np.uint8),
+        "hand_depth": rng.integers(0, 10_001, (3, 4, 4)).astype(np.uint16),
+        "hand_semantic": rng.integers(0, 7, (3, 4, 4)).astype(np.uint8),
+    }
+    numbers = np.zeros((3, act.SIZE), np.float32)
+    shown = Demonstration(seen, numbers, np.ones(3, bool), numbers)
+    writer = lerobot.LeRobotWriter(tmp_path, DemosNote("pick", SENSORS, None, cameras=sizes))
+    writer.add([Recording(shown, 0, "success")])
+    writer.finish()
+    features = json.loads((tmp_path / "meta/info.json").read_text())["features"]
+    assert features["observation.images.head_rgb"]["shape"] == [5, 7, 3]
+    assert features["observation.hand_depth"]["info"]["is_depth_map"]
+    assert features["observation.hand_semantic"]["info"]["classes"][0] == "nothing"
+    stats = json.loads((tmp_path / "meta/stats.json").read_text())
+    mean = np.array(stats["observation.images.head_rgb"]["mean"])
+    np.testing.assert_allclose(mean[:, 0, 0], seen["head_rgb"].mean((0, 1, 2)) / 255.0)
+    found = table(tmp_path / "data/chunk-000/file-000.parquet").to_pydict()
+    for name in sizes:
+        column = found[lerobot.column_of(name)]
+        images = [np.array(Image.open(io.BytesIO(image["bytes"]))) for image in column]
+        np.testing.assert_array_equal(images, seen[name])
+
+
 def test_episodes_say_where_they_are_and_what_the_task_is(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason=_REASON)
     written(tmp_path)

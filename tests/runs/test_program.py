@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tiny_policies
 
 import skills.gym
 from tpsrl import cli
+from tpsrl.rl.envs.pictures import dtype_of
 from tpsrl.rl.policy.settings import PolicySettings
 
 DOCS = Path(__file__).parents[2] / "docs" / "pretrained.md"
@@ -19,6 +21,7 @@ NETWORK = PolicySettings(
     encoder="se_resnet9", encoder_width=4, visual_width=8, state_width=8, lstm_layers=1,
     lstm_width=8, sight=3.0,
 )  # fmt: skip
+CAMERAS = "head_depth:32,head_rgb:32,head_semantic:32x48,hand_depth:32"
 REFUSE = """
 import importlib.abc, sys
 
@@ -47,17 +50,19 @@ def export(*words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("form", "depth", "title"),
+    ("form", "seen", "title"),
     [
-        ("torch_export", None, "run_program.py"),
-        ("torch_export", (32, 48), "run_program.py"),
-        ("onnx", (32, 48), "run_onnx.py"),
+        ("torch_export", {}, "run_program.py"),
+        ("torch_export", {"depth": (32, 48)}, "run_program.py"),
+        ("onnx", {"depth": (32, 48)}, "run_onnx.py"),
+        ("torch_export", {"cameras": CAMERAS}, "run_program.py"),
+        ("onnx", {"cameras": CAMERAS}, "run_onnx.py"),
     ],
 )
 def test_a_program_gives_the_same_actions_without_tpsrl(
-    tmp_path: Path, form: str, depth: tuple[int, int] | None, title: str
+    tmp_path: Path, form: str, seen: dict[str, Any], title: str
 ) -> None:
-    changes = {"network": NETWORK, "depth": depth} if depth else {}
+    changes = {"network": NETWORK, **seen} if seen else {}
     source = tiny_policies.trained(tmp_path / "training", "pick", "fetch", **changes)
     assert export(f"format={form}", f"agent={source}", f"out={tmp_path}", "sample=false") == 0
     about = json.loads((tmp_path / "pick.json").read_text())
@@ -71,7 +76,12 @@ def test_a_program_gives_the_same_actions_without_tpsrl(
 
     rng = np.random.default_rng(0)
     shapes = inputs.shapes().items()
-    shown = {name: rng.uniform(0, 1, (5, *shape)).astype(np.float32) for name, shape in shapes}
+    shown = {
+        name: rng.uniform(0, 1 if dtype_of(name) is np.float32 else 7, (5, *shape)).astype(
+            dtype_of(name)
+        )
+        for name, shape in shapes
+    }
     np.savez(tmp_path / "shown.npz", **shown)
     (code,) = re.findall(rf'title="{title}"\n(.*?)```', DOCS.read_text(), re.DOTALL)
     (tmp_path / "run.py").write_text(f"{REFUSE}\nFORMAT = {form!r}\n{code}{RUN}")

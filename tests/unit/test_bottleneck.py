@@ -75,53 +75,50 @@ def test_a_width_that_groups_do_not_divide_has_fewer_of_them(width: int) -> None
     assert SeResNeXt50(width, (32, 32), 8)(torch.rand(2, 32, 32)).shape == (2, 8)
 
 
-def test_colour_is_normalised_and_depth_is_not() -> None:
-    assert ResNet50(4, (32, 32), 8).norm is None
-    made = ResNet50(4, (4, 32, 32), 8)
-    pictures = torch.rand(6, 4, 32, 32) * torch.tensor([255.0, 255.0, 255.0, 1.0])[:, None, None]
-    for _ in range(2):
-        made(pictures).sum().backward()
-    assert int(made.norm.pictures) == 12
-    shown = made.norm.eval()(nn.functional.avg_pool2d(pictures, 2))
-    torch.testing.assert_close(shown.mean((0, 2, 3)), torch.zeros(4), atol=1e-4, rtol=0)
-    torch.testing.assert_close(shown.std((0, 2, 3)), torch.ones(4), atol=0.01, rtol=0)
-
-
 def batches() -> list[torch.Tensor]:
     torch.manual_seed(0)
     return [3.0 * torch.rand(n, 3, 4, 5) + n for n in (4, 1, 7)]
 
 
+def fed(norm: ChannelNorm, *parts: torch.Tensor) -> ChannelNorm:
+    for part in parts:
+        norm.take(norm.sums(part).tolist())
+    return norm
+
+
 def test_batch_by_batch_the_moments_are_those_of_all_pixels() -> None:
     norm, seen = ChannelNorm(3), batches()
-    for batch in seen:
-        norm(batch)
+    fed(norm, *seen)
     variance, mean = torch.var_mean(torch.cat(seen), (0, 2, 3), correction=0)
     torch.testing.assert_close(norm.mean, mean)
     torch.testing.assert_close(norm.variance, variance)
     assert int(norm.pictures) == 12
 
 
-def test_only_a_learners_pass_moves_the_moments_and_it_is_shown_those_of_before() -> None:
+def test_sums_of_ranks_that_are_added_up_are_those_of_all_their_pictures() -> None:
+    first, second, third = batches()
+    norm, other = fed(ChannelNorm(3), first), fed(ChannelNorm(3), first)
+    norm.take((norm.sums(second) + norm.sums(third)).tolist())
+    fed(other, torch.cat([second, third]))
+    torch.testing.assert_close(norm.state_dict(), other.state_dict())
+
+
+def test_a_pass_leaves_the_moments_and_changes_nothing_before_the_first_picture() -> None:
     norm, (first, second, _) = ChannelNorm(3), batches()
     assert torch.equal(norm(first), first)
+    fed(norm, first)
     before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
-    with torch.no_grad():
-        acted = norm(second)
-    with torch.inference_mode():
-        norm(second)
-    norm.eval()(second)
+    shown = norm(second.clone().requires_grad_())
+    shown.sum().backward()
+    norm.take([0.0] * 7)
     assert all(torch.equal(norm.state_dict()[name], tensor) for name, tensor in before.items())
-    learned = norm.train()(second.clone().requires_grad_())
-    assert torch.equal(learned, acted)
-    learned.sum().backward()
-    assert not torch.equal(norm.mean, before["mean"])
+    again = norm(first)
+    torch.testing.assert_close(again.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(again.std((0, 2, 3)), torch.ones(3), atol=0.01, rtol=0)
 
 
 def test_the_moments_are_state_and_survive_half_precision() -> None:
-    norm, other = ChannelNorm(3), ChannelNorm(3)
-    for batch in batches():
-        norm(batch)
+    norm, other = fed(ChannelNorm(3), *batches()), ChannelNorm(3)
     norm.pictures += 10_000_000
     state = norm.state_dict()
     half = {k: t.half() if t.is_floating_point() else t for k, t in state.items()}
@@ -131,10 +128,9 @@ def test_the_moments_are_state_and_survive_half_precision() -> None:
 
 
 def test_a_channel_that_never_varies_stays_finite() -> None:
-    norm = ChannelNorm(3)
-    for _ in range(2):
-        norm(torch.full((2, 3, 4, 4), 0.5))
-    assert torch.equal(norm.eval()(torch.full((1, 3, 4, 4), 0.5)), torch.zeros(1, 3, 4, 4))
+    norm, grey = ChannelNorm(3), torch.full((2, 3, 4, 4), 0.5)
+    fed(norm, grey, grey)
+    assert torch.equal(norm(grey), torch.zeros_like(grey))
 
 
 def test_help_and_docs_name_every_encoder(capsys: pytest.CaptureFixture[str]) -> None:

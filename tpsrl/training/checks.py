@@ -9,10 +9,10 @@ from typing import Any
 from skills.core.choices import CHOICES as SENSORS
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.learning.settings import AUXILIARY_NAMES
-from tpsrl.rl.policy.settings import ENCODER_NAMES, check_depth
+from tpsrl.rl.policy.settings import ENCODER_NAMES
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files
-from tpsrl.training import task
+from tpsrl.training import cameras, task
 from tpsrl.training.settings import TrainingSettings
 
 _SPARE_S = 30.0  # that a worker of ours has after a process of Habitat was to answer
@@ -28,9 +28,9 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
 
     check(settings.preset)
     settings.preset.check_surroundings(settings.processes, bool(settings.demos))
-    check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
+    side, field = cameras.check(settings, settings.preset.policy.encoder, "preset.policy.encoder")
     task.changes(settings)
-    sizes.check(settings.preset, settings.depth)
+    sizes.check(settings.preset, side, field=field)
     loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     return dataclasses.replace(

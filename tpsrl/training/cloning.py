@@ -10,10 +10,10 @@ from skills.demos.preset import ClonePreset
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
-from tpsrl.rl.policy.settings import check_depth
 from tpsrl.runtime import files, locks, progress
 from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.training import cameras
 from tpsrl.training.checks import whole_folders, whole_paths
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class CloneSettings:
         minimum=1,
         maximum=config.MOST_PIXELS,
     )
+    cameras: str | None = config.option(None, cameras.HELP, instead_of="depth")
     frames: int = config.option(2_000_000, "number of frames to train on", minimum=1)
     rounds: int = config.option(0, "number of DAgger rounds, spread over these frames", minimum=0)
     round_episodes: int = config.option(
@@ -110,6 +111,7 @@ def clone(settings: CloneSettings) -> Path:
         UserError: a setting is not valid, or the folder holds another policy.
         RunError: a worker failed.
     """
+    settings = cameras.plain(settings)
     out = files.check_writable(settings.out or f"out/clone/{settings.skill}")
     with locks.hold(out), renamed("starts", "start_states"):
         _clone(settings, out)
@@ -124,7 +126,7 @@ def _clone(settings: CloneSettings, out: Path) -> None:
                 f"{field}: {getattr(settings, field)} divide the {settings.frames:,} frames into "
                 "parts of less than one; choose fewer, or more frames"
             )
-    _check_network(settings)
+    side, _ = _check_network(settings)
     progress.say(f"cloning {settings.skill}'s demonstrations")
     from rich.console import Console
 
@@ -140,7 +142,7 @@ def _clone(settings: CloneSettings, out: Path) -> None:
 
     check_encoder(settings.preset.policy.encoder, "preset.policy.encoder")
     settings.preset.policy.check("preset.policy.")
-    sizes.check_network(settings.preset.policy, settings.depth)
+    sizes.check_network(settings.preset.policy, side)
     spec = registry.get(settings.skill)
     spec.make_demonstrator()  # refuses a skill that has none
     if not settings.demos:
@@ -225,8 +227,8 @@ def _whole(settings: CloneSettings, out: Path) -> CloneSettings:
     )
 
 
-def _check_network(settings: CloneSettings) -> None:
-    """Refuses a network that cannot be cloned.
+def _check_network(settings: CloneSettings) -> tuple[int, str]:
+    """Refuses a network that cannot be cloned; what `tpsrl.training.cameras.check` returns.
 
     Raises:
         UserError: it reads the value off the true state, which demonstrations do not have, or its
@@ -248,7 +250,7 @@ def _check_network(settings: CloneSettings) -> None:
             "preset.policy.frozen_encoder: init=CHECKPOINT, of a policy with camera, says whose "
             "encoder"
         )
-    check_depth(policy.encoder, (settings.depth,) * 2)
+    return cameras.check(settings, policy.encoder, "preset.policy.encoder")
 
 
 def _says(path: Path, text: str) -> bool:
@@ -273,7 +275,7 @@ def _init(path: str, inputs: "PolicyInputs") -> "Checkpoint":
     found = checkpoints.load(warm_start.find(path), field="init")
     spec, network = checkpoints.network_of(found)
     made_for = deployed.read(found, spec).inputs
-    for key in ("skill", "sensors", "depth"):
+    for key in ("skill", "sensors", "depth", "cameras"):
         theirs = getattr(made_for, key)
         if theirs != getattr(inputs, key):
             shown = list(theirs) if isinstance(theirs, tuple) else theirs
@@ -296,7 +298,7 @@ def _options(settings: CloneSettings) -> "EnvOptions":
 
     return EnvOptions.of(
         settings.skill,
-        depth=settings.depth if settings.preset.policy.encoder != "state" else None,
+        **cameras.as_options(settings, settings.preset.policy.encoder != "state"),
         sensors=settings.sensors,
         starts=settings.start_states,
         num_objects=few_objects(settings.skill, settings.num_objects),

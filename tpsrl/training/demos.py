@@ -10,6 +10,8 @@ from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, progress
 from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.training import cameras
+from tpsrl.world.cameras import HEAD_DEPTH
 
 if TYPE_CHECKING:
     from skills.envs.options import EnvOptions
@@ -29,6 +31,7 @@ class DemosSettings:
     depth: int = config.option(
         64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
     )
+    cameras: str | None = config.option(None, cameras.HELP, instead_of="depth")
     start_states: str | None = config.option(
         None,
         "start states: own (default), bank:DIR/SKILL, rearranged, or a mixture such as "
@@ -108,8 +111,10 @@ def record(settings: DemosSettings) -> Path:
         UserError: a setting is not valid, or the folder is there already.
         RunError: a worker failed.
     """
+    if settings.cameras is not None and not settings.camera:
+        raise UserError("cameras: camera=false records none; leave one of them out")
     with renamed("starts", "start_states"):
-        return _record(settings)
+        return _record(cameras.plain(settings))
 
 
 def _record(settings: DemosSettings) -> Path:
@@ -126,6 +131,8 @@ def _record(settings: DemosSettings) -> Path:
         lerobot.check_installed()
     spec = registry.get(settings.skill)
     made: dict[str, Any] = dataclasses.asdict(settings)
+    if settings.cameras is None:
+        del made["cameras"]  # as notes have it from before there were any
     if settings.agent == DEMONSTRATOR:
         kind = type(spec.make_demonstrator())  # refuses a skill that has none
         made["demonstrator"] = f"{kind.__module__}:{kind.__name__}"
@@ -220,9 +227,13 @@ def _policy(settings: DemosSettings) -> Path | None:
     inputs = network.inputs
     if inputs.height_map:
         raise UserError(f"failed_by: {path} uses a height map, which recordings do not have")
-    if inputs.depth is not None and not settings.camera:
+    if inputs.pictures and not settings.camera:
         raise UserError(f"camera: false, but the policy of {path} uses it; nearest: true")
-    if inputs.depth is not None and inputs.depth[0] != settings.depth:
+    recorded = env_options(settings).inputs.pictures
+    if missing := [name for name, sides in inputs.cameras if recorded.get(name) != sides]:
+        wanted = cameras.of_inputs(inputs)
+        raise UserError(f"cameras: the policy of {path} sees {missing[0]}; nearest: {wanted}")
+    if inputs.depth is not None and inputs.depth != recorded.get(HEAD_DEPTH):
         nearest = inputs.depth[0]
         raise UserError(f"depth: {settings.depth}, but {path} has {nearest}; nearest: {nearest}")
     return path
@@ -234,7 +245,7 @@ def env_options(settings: DemosSettings) -> "EnvOptions":
 
     return EnvOptions.of(
         settings.skill,
-        depth=settings.depth if settings.camera else None,
+        **cameras.as_options(settings, settings.camera),
         horizon=settings.horizon,
         starts=settings.start_states,
         num_objects=few_objects(settings.skill, settings.num_objects),

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skills.core import cameras as pictures
 from tpsrl.errors import UserError
+from tpsrl.training import cameras
 from tpsrl.training.settings import TrainingSettings
 from tpsrl.training.task import env_options
 
@@ -68,9 +70,10 @@ def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) 
     checkpoint = checkpoints.load(where, field="init")
     spec, _ = checkpoints.network_of(checkpoint)
     made_for = _made_for(settings, checkpoint, spec)
+    _check_depth(made_for["cameras"], given, where, "init")
     for name, value in made_for.items():
         _agree(name, getattr(settings, name), value, given, where)
-    if made_for["depth"] is None:  # The encoder says that there is no camera.
+    if made_for.get("depth", 0) is None:  # The encoder says that there is no camera.
         del made_for["depth"]
     own = settings.preset.policy
     policy = warm_start.network(own, checkpoint)
@@ -104,8 +107,9 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
     own = settings.preset.policy
     policy = warm_start.encoder_of(own, checkpoint)
     spec, _ = checkpoints.network_of(checkpoint)
+    seen = _pictures(spec)
     shape = spec.observations.get("depth", ())
-    if len(set(shape)) != 1:
+    if seen is None and len(set(shape)) != 1:
         sides = " x ".join(map(str, shape)) or "none"
         raise UserError(f"encoder: the pictures of {where} must be square, got {sides}")
     for name in ("encoder", "encoder_width", "visual_width"):
@@ -114,14 +118,38 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
             raise UserError(
                 f"encoder: preset.policy.{name} is {theirs} in {where}, not {asked}; leave it out"
             )
+    preset = dataclasses.replace(settings.preset, policy=policy)
+    _check_depth(seen, given, where, "encoder")
+    if "cameras" in given and settings.cameras != seen:
+        theirs = seen or f"depth={shape[0]}"
+        raise UserError(f"encoder: {where} looks at {theirs}, not at {settings.cameras}")
+    if seen is not None:
+        return dataclasses.replace(settings, preset=preset, encoder=str(where), cameras=seen)
     side = shape[0]
     if "depth" in given and settings.depth != side:
         raise UserError(
             f"encoder: {where} looks at pictures of {side} x {side}, not of {settings.depth} x "
             f"{settings.depth}; leave depth out"
         )
-    preset = dataclasses.replace(settings.preset, policy=policy)
     return dataclasses.replace(settings, preset=preset, encoder=str(where), depth=side)
+
+
+def _pictures(spec: "EnvSpec") -> str | None:
+    """The pictures that a policy looks at as `cameras` has them; None for head depth alone."""
+    from tpsrl.rl.envs.pictures import pictures_of
+    from tpsrl.world.cameras import HEAD_DEPTH
+
+    sizes = {}
+    for name in pictures_of(spec.observations):
+        height, width, *_ = spec.observations[name]
+        sizes[HEAD_DEPTH if name == "depth" else name] = (height, width)
+    return pictures.text(sizes) if sizes.keys() - {HEAD_DEPTH} else None
+
+
+def _check_depth(seen: str | None, given: Mapping[str, Any], where: Path, field: str) -> None:
+    """Refuses `depth` beside a checkpoint that looks at other pictures."""
+    if seen is not None and "depth" in given:
+        raise UserError(f"{field}: {where} was made with cameras={seen}; leave depth out")
 
 
 def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, Any], where: Path) -> None:
@@ -158,10 +186,12 @@ def _made_for(
     # Where both choices are the same, either that is asked for fits.
     found: dict[str, Any] = {"delay": deploy.delay, "height_map": inputs.height_map}
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
+    found["cameras"] = cameras.of_inputs(inputs)
     depth = inputs.depth
-    if depth is not None and len(set(depth)) != 1:
+    if found["cameras"] is None and depth is not None and len(set(depth)) != 1:
         raise UserError(f"init: the depth of {where} must be square, got {list(depth)}")
-    found["depth"] = None if depth is None else depth[0]
+    if found["cameras"] is None:
+        found["depth"] = None if depth is None else depth[0]
     if bool(np.any(registry.get(inputs.skill).definition.mask()[act.BASE])):
         found["base_movement"] = any(spec.mask[act.BASE])
     return found

@@ -11,7 +11,7 @@ from skills import registry
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.runtime import files
-from tpsrl.training import fine_tuning, ranks
+from tpsrl.training import cameras, fine_tuning, ranks
 from tpsrl.training.settings import DistillSettings, TrainingSettings
 
 CONFIG, LATEST = "config.yaml", "checkpoints/latest.safetensors"
@@ -59,7 +59,7 @@ def training(
     values = resumed(values)
     folder = values.get("resume")
     if folder is None:
-        return fine_tuning.begun(of_skill(schema, values), values)
+        return fine_tuning.begun(cameras.plain(of_skill(schema, values)), values)
     path = files.user_path(folder, "resume") / CONFIG
     if "out" in values and not _same(values["out"], folder):
         raise UserError(
@@ -80,7 +80,7 @@ def training(
     if settings.frozen != own.frozen:
         state = "frozen" if own.frozen else "trained"
         raise UserError(f"frozen: the encoder of {folder} is {state}; leave frozen out, or resume")
-    return dataclasses.replace(settings, out=folder)
+    return dataclasses.replace(cameras.plain(settings), out=folder)
 
 
 def resumed(values: Mapping[str, Any]) -> dict[str, Any]:

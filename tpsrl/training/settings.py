@@ -11,6 +11,7 @@ from tpsrl import config
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.training import cameras
 
 # By the best of many validations a checkpoint is chosen, so what is reported of it has to be
 # measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
@@ -31,6 +32,7 @@ class TrainingSettings:
     depth: int = config.option(
         64, "height and width of the depth image (pixels)", minimum=1, maximum=config.MOST_PIXELS
     )
+    cameras: str | None = config.option(None, cameras.HELP, instead_of="depth")
     sensors: SensorChoice | None = config.option(
         None, "sensors beside the camera (default: habitat; full without a camera)"
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.training import cameras
 from tpsrl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
     preset = settings.preset
     return EnvOptions.of(
         settings.skill,
-        depth=settings.depth if preset.policy.encoder != "state" else None,
+        **cameras.as_options(settings, preset.policy.encoder != "state"),
         critic=preset.policy.critic,
         sensors=settings.sensors or preset.sensors or None,
         height_map=settings.height_map,

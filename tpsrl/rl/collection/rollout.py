@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import dtype_of
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.runtime import records
 
@@ -89,10 +90,13 @@ class Rollout:
         self.num_envs, self.size, self.capacity = num_envs, size, size + num_envs
         self.device = torch.device(device)
 
-        def column(*shape: int) -> torch.Tensor:
-            return torch.zeros(self.capacity, *shape, device=self.device)
+        def column(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(self.capacity, *shape, dtype=kind, device=self.device)
 
-        self.observation = {name: column(*shape) for name, shape in spec.observations.items()}
+        self.observation = {
+            name: column(*shape, kind=torch.uint8 if dtype_of(name) is np.uint8 else torch.float32)
+            for name, shape in spec.observations.items()
+        }
         self.previous_action, self.action = column(spec.action_size), column(spec.action_size)
         self.memory = column(memory_size)
         self.log_prob, self.value, self.advantage, self.returns = (column() for _ in range(4))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import dtype_of
 from tpsrl.rl.envs.vec_env import ANEW, Json, Observation, StepBatch, VecEnv, VecEnvFactory
 
 _PREFIX = "shown/"
@@ -104,7 +105,7 @@ class DelayedVecEnv:
                 raise UserError("snapshot: not one of an environment that is shown with a delay")
             values, shape = arrays[_PREFIX + name], own.shape[1:]
             if values.dtype != own.dtype or values.shape != shape or not np.isfinite(values).all():
-                raise UserError(f"snapshot: {_PREFIX}{name}: not {shape} finite float32")
+                raise UserError(f"snapshot: {_PREFIX}{name}: not {shape} finite {own.dtype}")
             own[env_id] = values
             self._seen[name][env_id] = seen[name][0]
 
@@ -114,4 +115,5 @@ class DelayedVecEnv:
 
     def _blank(self) -> Observation:
         shapes = self.spec.observations.items()
-        return {name: np.zeros((self.num_envs, *shape), np.float32) for name, shape in shapes}
+        n = self.num_envs
+        return {name: np.zeros((n, *shape), dtype_of(name)) for name, shape in shapes}

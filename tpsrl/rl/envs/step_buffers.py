@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tpsrl.errors import RunError, UserError
+from tpsrl.rl.envs.pictures import dtype_of
 from tpsrl.rl.envs.shared import ArrayLayout
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.runtime import records
@@ -57,7 +58,8 @@ class StepBuffers:
             "took_s": ((n,), np.float64),
         }
         for name, shape in spec.observations.items():
-            layout[f"observation.{name}"] = layout[f"final.{name}"] = ((n, *shape), np.float32)
+            kind = (n, *shape), dtype_of(name)
+            layout[f"observation.{name}"] = layout[f"final.{name}"] = kind
         return layout
 
     @staticmethod

@@ -18,15 +18,16 @@ ANEW = "anew"
 class EnvSpec:
     """The shapes of an environment's observations, without batch axis, and what an action is.
 
-    All observations are float32; "state" (k,) is always there, images are (height, width) in
-    [0, 1]. Only the parts of an action under `mask` (A,) have an effect. `initial_mean` (A,) is the
-    action around which a new policy begins to try, zero where it is not given, and `initial_std`
-    (A,) how widely, 0 for the policy's own `PolicySettings.initial_std`: a stop that ends the
-    episode half of the time would leave nothing to learn from. `rays` are the first column of
-    "state", and the one behind the last, that hold distances in metres; `far` is how many metres
-    off a 1 of an image is. `start_parts` are the parts that start states are drawn from, by name,
-    and how many groups each has that can be weighted (`VecEnv.weigh`). Of the parts `switches` of
-    an action only the sign has an effect.
+    "state" (k,) is always there; observations are float32, but for colour and classes, which are
+    uint8 (`tpsrl.rl.envs.pictures`); depth is (height, width) in [0, 1]. Only the parts of an
+    action under `mask` (A,) have an effect. `initial_mean` (A,) is the action around which a new
+    policy begins to try, zero where it is not given, and `initial_std` (A,) how widely, 0 for the
+    policy's own `PolicySettings.initial_std`: a stop that ends the episode half of the time would
+    leave nothing to learn from. `rays` are the first column of "state", and the one behind the
+    last, that hold distances in metres; `far` is how many metres off a 1 of depth is. `start_parts`
+    are the parts that start states are drawn from, by name, and how many groups each has that can
+    be weighted (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect.
+    `classes` is how many classes pictures of these tell apart.
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -37,6 +38,7 @@ class EnvSpec:
     far: float = 1.0
     start_parts: tuple[tuple[str, int], ...] = ()
     switches: tuple[int, ...] = ()
+    classes: int = 0
 
     @property
     def start_groups(self) -> int:

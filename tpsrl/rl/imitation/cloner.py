@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tpsrl.errors import RunError
+from tpsrl.rl.envs.pictures import DEPTH, kind_of
 from tpsrl.rl.imitation.dataset import CloningBatch, Demonstration, batches
 from tpsrl.rl.imitation.loss import cloning_loss
 from tpsrl.rl.imitation.settings import CloningSettings
@@ -105,10 +106,10 @@ class Cloner:
         if not level:
             return batch
         shown = dict(batch.observation)
-        if "depth" in shown:
-            depth = shown["depth"]
+        for name in [name for name in shown if kind_of(name) == DEPTH]:
+            depth = shown[name]
             factor = torch.randn(len(depth), 1, 1, generator=self._generator)
-            shown["depth"] = (depth * (1.0 + level * factor.to(depth.device))).clamp(0.0, 1.0)
+            shown[name] = (depth * (1.0 + level * factor.to(depth.device))).clamp(0.0, 1.0)
         state = shown["state"].clone()
         rays = state[:, self._rays]
         factor = torch.randn(rays.shape, generator=self._generator).to(rays.device)
@@ -126,6 +127,10 @@ class Cloner:
         for group in self._adam.param_groups:
             group["lr"] = rate
         self._adam.step()
+        for towers in self.policy.towers():
+            told = towers[0].sums(batch.observation).tolist()
+            for tower in towers:
+                tower.norm.take(told)
         return {**parts, "grad_norm": norm.detach()}
 
     def _rate(self, progress: float) -> float:

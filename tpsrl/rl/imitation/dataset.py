@@ -18,9 +18,10 @@ DEPTH_UNIT = 1e-4
 class Demonstration:
     """One episode of T steps.
 
-    `observation` has "state" (T, k) float32 and, with a camera, "depth" (T, height, width) uint16
-    in units of `DEPTH_UNIT`. `label` (T, A) float32 is what the expert would have done, `valid`
-    (T,) bool whether it knew. `action` (T, A) float32 is what was done, by whomever.
+    `observation` has "state" (T, k) float32 and pictures: depth (T, height, width) uint16 in units
+    of `DEPTH_UNIT`, colour (T, height, width, 3) and classes (T, height, width) uint8. `label`
+    (T, A) float32 is what the expert would have done, `valid` (T,) bool whether it knew. `action`
+    (T, A) float32 is what was done, by whomever.
     """
 
     observation: Mapping[str, np.ndarray]

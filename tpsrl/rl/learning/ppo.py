@@ -459,7 +459,7 @@ def _auxiliary(policy: ActorCritic, settings: PPOSettings) -> Auxiliary | None:
     if name is None:
         return None
     trunk = policy.trunk
-    vision = None if trunk.encoder is None else policy.settings.visual_width
+    vision = None if trunk.encoder is None else trunk.vision_size
     shapes, memory = policy.spec.observations, trunk.recurrent is not None
     sizes = FeatureSizes(trunk.size, vision, policy.spec.action_size, shapes, memory)
     made = make_auxiliary(name, sizes, settings.auxiliary_coef)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import pictures_of
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic, PolicyStep, TensorObservation
 
@@ -40,7 +41,7 @@ class Teacher:
     def __init__(
         self, policy: ActorCritic, columns: Sequence[int], switches: Sequence[int] = ()
     ) -> None:
-        if policy.memory_size or "depth" in policy.spec.observations:
+        if policy.memory_size or pictures_of(policy.spec.observations):
             raise UserError(
                 "teacher: it has a camera or a memory; one acts on the true state alone"
             )

@@ -11,13 +11,15 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import DEPTH, kind_of, pictures_of
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.encoder_registry import make_encoder
+from tpsrl.rl.policy.encoder_registry import check_encoder, make_encoder
 from tpsrl.rl.policy.map_encoder import MapEncoder
 from tpsrl.rl.policy.moments import RunningMoments
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.policy.towers import ONLY_DEPTH, Tower, Towers
 
 TensorObservation = Mapping[str, torch.Tensor]
 VALUE_PARTS = (
@@ -44,7 +46,9 @@ class PolicyStep:
     value: torch.Tensor  # (n,)
     memory: torch.Tensor | None  # (n, M)
     features: torch.Tensor  # (n, F), what the mean is made of
-    vision: torch.Tensor | None = None  # (n, V), what the encoder makes of depth, if there is one
+    vision: torch.Tensor | None = (
+        None  # (n, V), what the encoder makes of pictures, if there is one
+    )
 
 
 class ActorCritic(nn.Module):
@@ -69,6 +73,8 @@ class ActorCritic(nn.Module):
         self.spec, self.settings = spec, settings
         self.trunk = Trunk(spec, settings)
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
+        # An encoder that looks at nothing has none.
+        self._pictures = pictures_of(spec.observations) if settings.encoder != "state" else ()
         self._memory_sizes = [trunk.memory_size for trunk in self._trunks()]
         self.memory_size = sum(self._memory_sizes)
         self.action_head = GaussianHead(self.trunk.size, spec, settings)
@@ -167,14 +173,25 @@ class ActorCritic(nn.Module):
         value: torch.Tensor = self.value_head(self.critic(true_state)).squeeze(1)
         return value
 
+    def towers(self) -> list[tuple[Tower, ...]]:
+        """What looks at pictures as channels: of each size a tower, and that of the value's trunk.
+
+        None of an encoder that is frozen: what it is shown stays as it is.
+        """
+        if self.settings.frozen_encoder:
+            return []
+        eyes = [trunk.encoder for trunk in self._trunks() if isinstance(trunk.encoder, Towers)]
+        return list(zip(*(eye.towers for eye in eyes), strict=True))
+
     def _trunks(self) -> list["Trunk"]:
         """The one for the action first, the one for the value last."""
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
 
     def _inputs(self, observation: TensorObservation, previous_action: torch.Tensor) -> "Inputs":
-        vector, depth = observation["state"], observation.get("depth")
+        vector = observation["state"]
+        pictures = {name: observation[name] for name in self._pictures}
         if self.settings.sight:
-            vector, depth = self._near(vector, depth)
+            vector, pictures = self._near(vector, pictures)
         if self.settings.normalise_observations:
             vector = self.moments["state"](vector)
         if self.settings.magnify_state:
@@ -182,16 +199,24 @@ class ActorCritic(nn.Module):
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
-        return Inputs(vector, depth, observation.get(MAP))
+        return Inputs(vector, pictures, observation.get(MAP))
 
     def _near(
-        self, vector: torch.Tensor, depth: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The same with all that is beyond the policy's sight as far away as that."""
+        self, vector: torch.Tensor, pictures: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The same with all that is beyond the policy's sight as far away as that.
+
+        Colour and classes show what is there as before.
+        """
         sight, rays = self.settings.sight, slice(*self.spec.rays)
         vector = vector.clone()
         vector[:, rays] = vector[:, rays].clamp(max=sight)
-        return vector, None if depth is None else depth.clamp(max=sight / self.spec.far)
+        far = sight / self.spec.far
+        near = {
+            name: picture.clamp(max=far) if kind_of(name) == DEPTH else picture
+            for name, picture in pictures.items()
+        }
+        return vector, near
 
     def _step(
         self,
@@ -221,7 +246,7 @@ class Inputs:
     """What a trunk is shown of n rows."""
 
     vector: torch.Tensor  # (n, k), and the action before
-    depth: torch.Tensor | None  # (n, H, W)
+    pictures: dict[str, torch.Tensor]  # (n, H, W), of colour (n, H, W, 3)
     map: torch.Tensor | None  # (n, 2, H, W)
 
 
@@ -230,9 +255,7 @@ class Trunk(nn.Module):
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
-        self.encoder = make_encoder(
-            settings.encoder, settings.encoder_width, spec.observations, settings.visual_width
-        )
+        self.encoder, self.vision_size = _encoder(spec, settings)
         inputs = _state_size(spec.observations["state"][0], settings)
         inputs += spec.action_size if settings.previous_action else 0
         if self.encoder is not None and settings.frozen_encoder:
@@ -240,7 +263,7 @@ class Trunk(nn.Module):
         self._frozen = settings.frozen_encoder
         widths = settings.state_widths
         self.embed = _mlp(inputs, widths, settings.activation)
-        self.size = widths[-1] + (settings.visual_width if self.encoder else 0)
+        self.size = widths[-1] + self.vision_size
         self.map_encoder: MapEncoder | None = None
         if MAP in spec.observations:
             self.map_encoder = MapEncoder(spec.observations[MAP], settings.map_width)
@@ -266,7 +289,8 @@ class Trunk(nn.Module):
         if self.encoder is not None:
             # Without gradients nothing is kept for a backward pass, and running statistics stay.
             with torch.no_grad() if self._frozen else contextlib.nullcontext():
-                vision = self.encoder(inputs.depth)
+                towers = isinstance(self.encoder, Towers)
+                vision = self.encoder(inputs.pictures if towers else inputs.pictures[DEPTH])
             parts.insert(0, vision)
         if self.map_encoder is not None:
             parts.append(self.map_encoder(inputs.map))
@@ -345,6 +369,17 @@ class _Bounded(torch.autograd.Function):
         low, high = ctx.bounds
         outwards = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
         return gradient.masked_fill(outwards, 0.0), None, None
+
+
+def _encoder(spec: EnvSpec, settings: PolicySettings) -> tuple[nn.Module | None, int]:
+    """What looks at the pictures, and the size of its vector; None and 0 where nothing does."""
+    name, width, size = settings.encoder, settings.encoder_width, settings.visual_width
+    if name == "state" or pictures_of(spec.observations) in ((), ONLY_DEPTH):
+        made = make_encoder(name, width, spec.observations, size)
+        return made, size if made is not None else 0
+    check_encoder(name)
+    towers = Towers(name, width, spec, size)
+    return towers, towers.size
 
 
 def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:

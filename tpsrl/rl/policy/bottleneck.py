@@ -13,11 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.rl.policy.channel_norm import ChannelNorm
 from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead, divisor
 
 _HALVED = 64  # one pixel of the last map for so many of the picture, a side
-_COLOUR = 3  # channels from which on a picture is normalised by channels
 
 
 class _Bottlenecks(nn.Module):
@@ -47,7 +45,6 @@ class _Bottlenecks(nn.Module):
         channels = shape[0] if len(shape) > 2 else 1
         groups = divisor(width, width // 2)
         parts = 1 if cardinality == 1 else divisor(width, cardinality * width // 64)
-        self.norm = ChannelNorm(channels) if channels >= _COLOUR else None
         layers: list[nn.Module] = [
             nn.Conv2d(channels, width, 7, 2, 3, bias=False),
             nn.GroupNorm(groups, width),
@@ -72,10 +69,7 @@ class _Bottlenecks(nn.Module):
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width), or pictures (n, channels, height, width), -> (n, size)."""
         x = picture.unsqueeze(1) if picture.dim() < 4 else picture
-        x = functional.avg_pool2d(x, 2, ceil_mode=True)
-        if self.norm is not None:
-            x = self.norm(x)
-        return self.head(self.body(x))
+        return self.head(self.body(functional.avg_pool2d(x, 2, ceil_mode=True)))
 
 
 class ResNet50(_Bottlenecks):

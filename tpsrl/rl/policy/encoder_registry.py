@@ -6,7 +6,7 @@ An encoder is registered by `register_encoder`, at the import of the module that
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from tpsrl.runtime.user_modules import UserModules
 VARIABLE = "TPSRL_ENCODER_MODULES"
 
 # In the box, by name; "state" looks at nothing but the vector of the observation.
-ENCODERS: Mapping[str, Callable[[int, tuple[int, int], int], nn.Module] | None] = {
+ENCODERS: Mapping[str, Callable[[int, Sequence[int], int], nn.Module] | None] = {
     "resnet18": ResNet18,
     "se_resnet9": SeResNet9,
     "nature_cnn": NatureCNN,
@@ -44,7 +44,8 @@ def register_encoder(name: str, kind: type[nn.Module]) -> None:
         name: as it is called in settings and checkpoints: lower case, underscores
         kind: a class made by (`encoder_width`, (height, width) of the image in pixels,
             `visual_width`), whose forward takes depth (n, height, width) float32 in [0, 1] to
-            (n, `visual_width`), each image by itself
+            (n, `visual_width`), each image by itself; for several pictures it is made by
+            (channels, height, width) and takes (n, channels, height, width), normalised
 
     Raises:
         UserError: another encoder has the name, it is no name, or `kind` is no class of modules.
@@ -138,6 +139,33 @@ def make_encoder(
     return made
 
 
+def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: int) -> nn.Module:
+    """An encoder of pictures (n, channels, H, W) -> (n, size), any but "state".
+
+    `shape` is (channels, height, width).
+
+    Raises:
+        UserError: see `make_encoder`; a registered encoder takes depth alone.
+    """
+    kind = _registered.get(name) or ENCODERS[name]
+    assert kind is not None
+    check_depth(name, shape[1:])
+    if name not in _registered:
+        return kind(width, shape, size)
+    try:
+        made = kind(width, shape, size)
+        _check_vectors(name, made, shape, size)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"encoder {name}: cannot look at {shape[0]} channels ({type(error).__name__}); it is "
+            "made by (width, (channels, height, width), size) for several pictures; nearest: "
+            f"cameras=head_depth:{shape[1]}"
+        ) from None
+    return made
+
+
 def _find() -> None:
     """Imports the modules that the process that started this one has loaded."""
     if not _state["found"]:
@@ -154,7 +182,7 @@ def _modules() -> dict[str, str]:
     return {name: kind.__module__ for name, kind in _registered.items()}
 
 
-def _check_vectors(name: str, encoder: nn.Module, shape: tuple[int, int], size: int) -> None:
+def _check_vectors(name: str, encoder: nn.Module, shape: Sequence[int], size: int) -> None:
     """Tries an encoder on three images: what breaks the contract would show late, or never."""
     images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Encoders: a depth image becomes a vector.
+"""Encoders: a depth image, or the channels of several pictures, become a vector.
 
 Every encoder treats each image by itself (no batch statistics), so that the policy that acts on a
 few images and the learner that sees thousands compute the same numbers.
@@ -7,6 +7,7 @@ few images and the learner that sees thousands compute the same numbers.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -30,12 +31,12 @@ class ResNet18(nn.Module):
     is the same function without another pass over the data.
     """
 
-    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+    def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
         groups = divisor(width, width // 2)
         planes = [width, 2 * width, 4 * width, 8 * width]
         layers: list[nn.Module] = [
-            nn.Conv2d(1, width, 4, 4, bias=False),
+            nn.Conv2d(_channels(shape), width, 4, 4, bias=False),
             nn.GroupNorm(groups, width),
         ]
         for stage, count in enumerate(planes):
@@ -50,9 +51,9 @@ class ResNet18(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
-    def forward(self, depth: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width) in [0, 1] -> (n, size)."""
-        return self.head(self.body(_whole(depth).unsqueeze(1)))
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1], or (n, channels, height, width), -> (n, size)."""
+        return self.head(self.body(_as_channels(_whole(picture))))
 
 
 class SeResNet9(nn.Module):
@@ -63,10 +64,10 @@ class SeResNet9(nn.Module):
     own, one per channel, which cost nothing.
     """
 
-    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+    def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
         planes = [width, width, 2 * width, 4 * width, 8 * width]
-        self.stem = nn.Conv2d(16, width, 3, 1, 1)
+        self.stem = nn.Conv2d(16 * _channels(shape), width, 3, 1, 1)
         self.body = nn.Sequential(
             *[_FixupBlock(planes[i], planes[i + 1], 1 if i == 0 else 2) for i in range(4)]
         )
@@ -78,9 +79,9 @@ class SeResNet9(nn.Module):
             block.initialise(len(self.body))
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, depth: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width) in [0, 1] -> (n, size)."""
-        x = self.stem(_space_to_depth(_whole(depth)))
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1], or (n, channels, height, width), -> (n, size)."""
+        x = self.stem(_space_to_depth(_whole(picture)))
         return self.head(self.body(functional.relu(x, inplace=True)))
 
 
@@ -91,14 +92,14 @@ class NatureCNN(nn.Module):
     64 x 64, where they would otherwise leave out 4 rows and columns at one side.
     """
 
-    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+    def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
         # Kernel, stride, channels out of `width`; 32, 64 and 64 in the paper.
         # 8 n + 28 pixels a side end in n with none left over; of other images the middle is taken.
-        sides = (_nature_side(shape[0]), _nature_side(shape[1]))
+        sides = (_nature_side(shape[-2]), _nature_side(shape[-1]))
         self._sides = sides
         layers: list[nn.Module] = []
-        before = 1
+        before = _channels(shape)
         for kernel, stride, planes in ((8, 4, width), (4, 2, 2 * width), (3, 1, 2 * width)):
             layers += [nn.Conv2d(before, planes, kernel, stride), nn.ReLU(inplace=True)]
             before = planes
@@ -113,11 +114,11 @@ class NatureCNN(nn.Module):
         nn.init.zeros_(self.linear.bias)
         self.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, depth: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width) in [0, 1] -> (n, size)."""
-        x = _middle(_padded(depth, *self._sides), *self._sides)
-        if x.device.type != "cpu":
-            x = self.body(x.unsqueeze(1))
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width) in [0, 1], or (n, channels, height, width), -> (n, size)."""
+        x = _middle(_padded(picture, *self._sides), *self._sides)
+        if x.device.type != "cpu" or x.dim() == 4:
+            x = self.body(_as_channels(x))
         elif len(x) <= _FEW and not torch.is_grad_enabled():
             x = self._few(x)
         else:
@@ -210,13 +211,23 @@ class _FixupBlock(nn.Module):
             self.conv2.weight.zero_()
 
 
-def _sides(shape: tuple[int, int]) -> tuple[int, int]:
+def _channels(shape: Sequence[int]) -> int:
+    """How many (channels, height, width) has; of (height, width) it is one."""
+    return shape[0] if len(shape) > 2 else 1
+
+
+def _as_channels(picture: torch.Tensor) -> torch.Tensor:
+    """Depth (n, H, W) as one channel, (n, 1, H, W); pictures that have channels as they are."""
+    return picture.unsqueeze(1) if picture.dim() < 4 else picture
+
+
+def _sides(shape: Sequence[int]) -> tuple[int, int]:
     """Height and width rounded up to multiples of 32."""
-    height, width = (-(-side // SMALLEST_DEPTH) * SMALLEST_DEPTH for side in shape)
+    height, width = (-(-side // SMALLEST_DEPTH) * SMALLEST_DEPTH for side in shape[-2:])
     return height, width
 
 
-def _extent(shape: tuple[int, int]) -> tuple[int, int]:
+def _extent(shape: Sequence[int]) -> tuple[int, int]:
     """Height and width of what five halvings leave."""
     height, width = (side // SMALLEST_DEPTH for side in _sides(shape))
     return height, width
@@ -228,25 +239,30 @@ def _nature_side(side: int) -> int:
 
 
 def _whole(depth: torch.Tensor) -> torch.Tensor:
-    """Images (n, H, W) with zeros at the bottom and at the right up to multiples of 32."""
-    return _padded(depth, *_sides((depth.shape[1], depth.shape[2])))
+    """Images (n, ..., H, W) with zeros at the bottom and the right up to multiples of 32."""
+    return _padded(depth, *_sides(depth.shape))
 
 
 def _padded(depth: torch.Tensor, full_height: int, full_width: int) -> torch.Tensor:
-    """Images (n, H, W) with zeros at the bottom and at the right up to that size, if smaller."""
-    height, width = depth.shape[1:]
+    """Images (n, ..., H, W) with zeros at the bottom and the right up to that size, if smaller."""
+    height, width = depth.shape[-2:]
     down, right = max(0, full_height - height), max(0, full_width - width)
     return functional.pad(depth, (0, right, 0, down)) if down or right else depth
 
 
 def _middle(depth: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """The middle of images (n, H, W), of that size or what there is."""
-    top, left = (depth.shape[1] - height) // 2, (depth.shape[2] - width) // 2
-    return depth[:, top : top + height, left : left + width]
+    """The middle of images (n, ..., H, W), of that size or what there is."""
+    top, left = (depth.shape[-2] - height) // 2, (depth.shape[-1] - width) // 2
+    return depth[..., top : top + height, left : left + width]
 
 
 def _space_to_depth(depth: torch.Tensor) -> torch.Tensor:
-    """Images (n, H, W) -> (n, 16, H / 4, W / 4), channels last in memory, by a single copy."""
+    """Images (n, H, W) -> (n, 16, H / 4, W / 4), channels last in memory, by a single copy.
+
+    Of c channels, (n, c, H, W), there are 16 c.
+    """
+    if depth.dim() == 4:
+        return functional.pixel_unshuffle(depth, 4).contiguous(memory_format=torch.channels_last)
     rows, columns = depth.shape[1] // 4, depth.shape[2] // 4
     patches = depth.reshape(-1, rows, 4, columns, 4).transpose(2, 3)
     return patches.reshape(-1, rows, columns, 16).permute(0, 3, 1, 2)

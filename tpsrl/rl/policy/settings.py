@@ -173,12 +173,13 @@ _CHOICES = {
 }
 
 
-def check_depth(encoder: str, shape: Sequence[int]) -> None:
+def check_depth(encoder: str, shape: Sequence[int], field: str = "depth") -> None:
     """Refuses pictures that are too small for an encoder.
 
     Args:
         encoder: its name; "state" looks at none
         shape: height and width of the camera's pictures, pixels
+        field: where they were named
 
     Raises:
         UserError: names the smallest.
@@ -186,5 +187,5 @@ def check_depth(encoder: str, shape: Sequence[int]) -> None:
     if encoder != "state" and (len(shape) != 2 or min(shape) < SMALLEST_DEPTH):
         sides = " x ".join(str(side) for side in shape)
         raise UserError(
-            f"depth: {sides} is too small, must be at least {SMALLEST_DEPTH} x {SMALLEST_DEPTH}"
+            f"{field}: {sides} is too small, must be at least {SMALLEST_DEPTH} x {SMALLEST_DEPTH}"
         )

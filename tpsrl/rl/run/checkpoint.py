@@ -21,6 +21,7 @@ import torch
 
 import tpsrl
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import COLOUR, kind_of
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.policy import encoder_registry as encoders
 from tpsrl.rl.policy import size
@@ -36,7 +37,7 @@ FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
 # Entries of the note by which a policy is made, and acted by.
 _ACTING = ("deploy", "steps", "spec", "policy", "encoder_module", "card")
-_AXES = {"state": 1, "depth": 2, MAP: 3, CRITIC: 1}  # of what a policy may look at
+_AXES = {"state": 1, MAP: 3, CRITIC: 1}  # of what a policy may look at beside pictures
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -48,6 +49,7 @@ class _Spec:
     mask: Annotated[tuple[bool, ...], msgspec.Meta(min_length=1)]
     rays: tuple[records.Count, records.Count] = (0, 0)
     far: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    classes: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,6 +227,8 @@ def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str,
         "mask": policy.spec.mask,
         "rays": policy.spec.rays,
         "far": policy.spec.far,
+        # As files have it from before there were any.
+        **({"classes": policy.spec.classes} if policy.spec.classes else {}),
     }
     note: dict[str, Any] = {"spec": spec, "policy": policy.settings.to_json()}
     module = encoders.encoder_module(policy.settings.encoder)
@@ -275,13 +279,19 @@ def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
     seen: _Spec = checkpoint.get("spec", _Spec)
     first, behind = seen.rays
     shapes = seen.observations
-    fits = all(len(sides) == _AXES.get(name) for name, sides in shapes.items())
+    fits = all(len(sides) == _axes(name) for name, sides in shapes.items())
     if not fits or "state" not in shapes or not first <= behind <= shapes["state"][0]:
         raise checkpoint.refused("has no valid 'spec'")
-    spec = EnvSpec(shapes, seen.mask, rays=seen.rays, far=seen.far)
+    spec = EnvSpec(shapes, seen.mask, rays=seen.rays, far=seen.far, classes=seen.classes)
     if size.takes_too_much(spec):
         raise checkpoint.refused("is of another network (the size of what it sees)")
     return spec
+
+
+def _axes(name: str) -> int | None:
+    """How many axes an observation of that name has; None where no policy looks at such."""
+    kind = kind_of(name)
+    return _AXES.get(name) if kind is None else 3 if kind == COLOUR else 2
 
 
 def policy_settings(checkpoint: Checkpoint) -> PolicySettings:

@@ -7,9 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import dtype_of, pictures_of
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -62,10 +64,11 @@ def difference(
     """By how much the mean actions of two policies differ at most, of parts within [-1, 1].
 
     Both go through the same `steps` of random observations in `rows` episodes, fewer where pictures
-    have more than 512 x 512 pixels: vectors are normal, depth is uniform in [0, 1], and what was
-    done before is what `one` would have done.
+    have more than 512 x 512 pixels: vectors are normal, pictures are uniform, and what was done
+    before is what `one` would have done.
     """
-    pixels = math.prod(one.spec.observations.get("depth", ()))
+    pictures = pictures_of(one.spec.observations)
+    pixels = sum(math.prod(one.spec.observations[name]) for name in pictures) or 1
     rows = max(1, min(rows, _MOST_DRAWN // pixels))
     generator = torch.Generator().manual_seed(seed)
     memories = [one.initial_memory(rows), other.initial_memory(rows)]
@@ -74,7 +77,7 @@ def difference(
         for number in range(steps):
             first = torch.full((rows,), number == 0)
             shown = {
-                name: _random((rows, *shape), generator)
+                name: _random(name, (rows, *shape), generator)
                 for name, shape in one.spec.observations.items()
                 if name != CRITIC
             }
@@ -89,7 +92,9 @@ def difference(
     return largest
 
 
-def _random(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+def _random(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    if dtype_of(name) is np.uint8:
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     draw = torch.randn if len(shape) == 2 else torch.rand
     return draw(shape, generator=generator)
 

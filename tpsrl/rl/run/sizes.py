@@ -25,20 +25,23 @@ _RANK_BYTES = 400e6  # of a process that has loaded PyTorch and MuJoCo, at least
 _ROW = 100  # numbers of a step beside camera and memory, at least
 
 
-def check(settings: TrainSettings, depth: int, prefix: str = "preset.") -> None:
+def check(
+    settings: TrainSettings, depth: int, prefix: str = "preset.", field: str = "depth"
+) -> None:
     """Refuses a training for which this machine has not the memory.
 
     Args:
         settings: rollouts and network
-        depth: height and width of the camera's pictures, pixels
+        depth: height and width of a depth picture as large as all that is seen, pixels
         prefix: stands before the names of fields of `settings`
+        field: what says how large pictures are
 
     Raises:
         UserError: names the field that is farthest from fitting, and the largest value of it that
             fits.
     """
     given = {
-        "depth": depth,
+        field: depth,
         f"{prefix}num_envs": settings.num_envs,
         f"{prefix}num_steps": settings.num_steps,
         **_widths(settings.policy, prefix),

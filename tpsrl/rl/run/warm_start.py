@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import pictures_of
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.policy.actor_critic import CRITIC, MAGNIFIED, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
@@ -189,12 +190,13 @@ def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
         theirs, ours = getattr(settings, name), getattr(policy.settings, name)
         if theirs != ours:
             raise UserError(f"encoder: {name} is {theirs} in {checkpoint.path}, {ours} here")
-    pictures = checkpoints.policy_spec(checkpoint).observations.get("depth")
-    own = policy.spec.observations.get("depth")
-    if pictures != own:
-        raise UserError(
-            f"encoder: pictures are {_shape(pictures)} in {checkpoint.path}, {_shape(own)} here"
-        )
+    seen, shown = checkpoints.policy_spec(checkpoint).observations, policy.spec.observations
+    for picture in pictures_of(seen | shown):
+        pictures, own = seen.get(picture), shown.get(picture)
+        if pictures != own:
+            raise UserError(
+                f"encoder: pictures are {_shape(pictures)} in {checkpoint.path}, {_shape(own)} here"
+            )
     weights = checkpoint.part("policy")
     taken = {name: t for name, t in weights.items() if name.startswith(_ENCODER)}
     if policy.value_trunk is not None:
