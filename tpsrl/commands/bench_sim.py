@@ -9,8 +9,8 @@ from tpsrl.runtime import files, progress
 
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
 free motion and in contact, and on several cores. For every skill it also measures steps with
-observation and reward. Compares the depth renderer with MuJoCo's ray casting, in speed and in
-value. Prints tables and writes bench.json."""
+observation and reward. Compares pictures of depth, of colour and of both, and the depth renderer
+with MuJoCo's ray casting, in speed and in value. Prints tables and writes bench.json."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +66,14 @@ def _tables(report: dict[str, Any]) -> list[Any]:
             rates.add_row(name, *(f"{home[key]:,.0f}" for home in homes))
     rates.add_row("robot in contact", *(f"{home['robot_in_contact']:.0%}" for home in homes))
 
+    pictures = Table("pictures per second, one core (time of depth alone)", box=SIMPLE_HEAD)
+    pictures.add_column("")
+    for row in report["pictures"]:
+        pictures.add_column(f"{row['size']} x {row['size']}", justify="right", no_wrap=True)
+    for name in [name for name in report["pictures"][0] if name != "size"]:
+        cells = [f"{row[name]:,.0f} ({row['depth'] / row[name]:.2f})" for row in report["pictures"]]
+        pictures.add_row(name.replace("_", " "), *cells)
+
     depth = Table("depth caster", box=SIMPLE_HEAD, pad_edge=False)
     for row in report["depth"]:
         depth.add_column(f"{row['size']} x {row['size']}", justify="right")
@@ -99,7 +107,7 @@ def _tables(report: dict[str, Any]) -> list[Any]:
     times.add_column("", justify="right")
     for name, value in report["milliseconds"].items():
         times.add_row(name, f"{value:.2f}")
-    return [rates, tasks, depth, several, times]
+    return [rates, pictures, tasks, depth, several, times]
 
 
 COMMAND = Command(DESCRIPTION, BenchSimSettings, run)

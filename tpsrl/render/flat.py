@@ -19,6 +19,7 @@ from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, HEAD_CAMERA_FOV_DEG
 # faces of a box that are seen at once look alike.
 LAMP = (0.36, -0.48, 0.80)  # where it is, a unit vector
 AMBIENT, DIFFUSE = 0.55, 0.45
+_SAME_FACE_M = 1e-4  # a point that is as near to a face of a box is on it
 _JIT: dict[str, Any] = {
     "cache": True,
     "nogil": True,
@@ -151,7 +152,8 @@ def _colour(
     """Writes the colour of each pixel from inverse depth u and geom (H, W).
 
     The point that is seen is o + (F + c A + r B) / u in the frame of its geom, and its u-fold,
-    which needs no division, has the same normal. Faces keep their colour from pixel to pixel.
+    which needs no division, has the same normal. A pixel that lies on the face of a box that the
+    one before was on has its colour, which one coordinate tells.
     """
     height, width = inverse.shape
     step = 2.0 * tan_half / width
@@ -165,6 +167,8 @@ def _colour(
         red = green = blue = np.uint8(0)
         fx = fy = fz = ox = oy = oz = ax = ay = az = lx = ly = lz = _f4(0.0)
         s0 = s1 = s2 = _f4(0.0)
+        # Of the coordinate across the last face of a box.
+        across_f = across_o = across_a = across_s = _f4(0.0)
         for c in range(width):
             g = ids[r, c]
             if g != last:
@@ -190,11 +194,21 @@ def _colour(
                 face, cosine = 0, lz
                 if kind != PLANE:
                     u, at = inverse[r, c], _f4(c)
+                    across = across_o * u + across_f + at * across_a
+                    if last_face >= 0 and abs(across) > across_s * u:
+                        out[r, c, 0] = red
+                        out[r, c, 1] = green
+                        out[r, c, 2] = blue
+                        continue
                     px = ox * u + fx + at * ax
                     py = oy * u + fy + at * ay
                     pz = oz * u + fz + at * az
                     if kind == BOX:
                         face, cosine = _box_face(px, py, pz, s0 * u, s1 * u, s2 * u, lx, ly, lz)
+                        k = face // 2
+                        across_o, across_a = frames[g, 0, k], frames[g, 1, k]
+                        across_f = frames[g, 3, k] + row * frames[g, 2, k]
+                        across_s = _f4(size[g, k] - _SAME_FACE_M)
                     else:
                         face = -2
                         cosine = _round(kind, px, py, pz, s0 * u, s1 * u, lx, ly, lz)

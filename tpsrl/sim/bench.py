@@ -21,6 +21,7 @@ from tpsrl.sim import datasets
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
+from tpsrl.world.cameras import HEAD_DEPTH
 from tpsrl.world.episode import Episode, ObjectPlacement
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, REST_ARM
 from tpsrl.world.floor import CELL_M, CLOSED, floor_map, main_floor
@@ -35,6 +36,12 @@ SIZES = (64, 128)
 _EPISODES = 4
 _TURN = 60  # control steps or frames that are timed at a stretch
 _POSES = 100
+_PICTURES = {
+    "depth": ("head_depth",),
+    "rgb": ("head_rgb",),
+    "depth_and_rgb": ("head_depth", "head_rgb"),
+    "depth_rgb_and_semantic": ("head_depth", "head_rgb", "head_semantic"),
+}
 _PRESSED, _AHEAD_M = "003_cracker_box", 0.7
 
 
@@ -56,6 +63,8 @@ def measure(options: Options, say: Callable[[str], None] = lambda line: None) ->
             report["homes"].append({"objects": objects, "situation": situation, **rates})
     say("reset and snapshots")
     report["milliseconds"] = _latencies()
+    say("pictures of the head")
+    report["pictures"] = [_pictures(size, options.seconds) for size in SIZES]
     say("depth against MuJoCo's rays")
     report["depth"] = [_compare_depth(size) for size in SIZES]
     report["processes"] = []
@@ -221,6 +230,33 @@ def _latencies() -> dict[str, float]:
             work(i)
             spent[name].append(1000 * (time.thread_time() - begin))
     return {name: round(float(np.median(values)), 3) for name, values in spent.items()}
+
+
+# -- pictures of several kinds ------------------------------------------------------------------
+
+
+def _pictures(size: int, seconds: float) -> dict[str, float]:
+    """Frames a second of what one cast of the head's rays can show, 12 objects, among objects."""
+    turns: dict[str, list[float]] = {name: [] for name in _PICTURES}
+    for simulator in _prepared(12, among_objects):
+        works = {name: _looking(simulator, names, size) for name, names in _PICTURES.items()}
+        for work in works.values():
+            work()  # compiles
+        end = time.perf_counter() + seconds / _EPISODES
+        while not turns["depth"] or time.perf_counter() < end:
+            for name, work in works.items():
+                begin = time.thread_time()
+                for _ in range(_TURN):
+                    work()
+                turns[name].append(_TURN / (time.thread_time() - begin))
+    rates = {name: float(np.median(found)) for name, found in turns.items()}
+    return {"size": size, **{name: round(rate, 1) for name, rate in rates.items()}}
+
+
+def _looking(simulator: MujocoSimulator, names: tuple[str, ...], size: int) -> Callable[[], object]:
+    if names == (HEAD_DEPTH,):
+        return lambda: simulator.depth([0], size, size)
+    return lambda: simulator.look([0], dict.fromkeys(names, (size, size)))
 
 
 # -- depth against MuJoCo's own rays -----------------------------------------------------------

@@ -165,8 +165,8 @@ class MujocoSimulator:
         """See `tpsrl.sim.base.Simulator.look`."""
         count = len(env_ids)
         taken = {name: cameras.blank(name, sides, count) for name, sides in sizes.items()}
-        for (camera, sides), names in cameras.views(sizes).items():
-            shown = {cameras.split(name)[1]: taken[name] for name in names}
+        for camera, sides, pictures in cameras.views(tuple(sizes.items())):
+            shown = [(kind, taken[name]) for name, kind in pictures]
             for row, env in enumerate(env_ids):
                 one = self.homes[env]
                 self._flat.take(
@@ -177,7 +177,7 @@ class MujocoSimulator:
                     *(self._head_camera(one) if camera == "head" else self._hand_camera(one)),
                     sides,
                     _FOV_DEG[camera],
-                    **{kind: pictures[row] for kind, pictures in shown.items()},
+                    **{kind: room[row] for kind, room in shown},
                 )
         return taken
 

@@ -1,6 +1,6 @@
 """The robot's cameras, the pictures that each takes, and the classes of what they show."""
 
-from collections.abc import Mapping
+import functools
 
 import numpy as np
 
@@ -32,9 +32,16 @@ def blank(picture: str, sides: Sides, count: int) -> np.ndarray:
     return np.empty((count, *shape_of(picture, sides)), kind)
 
 
-def views(sizes: Mapping[str, Sides]) -> dict[tuple[str, Sides], list[str]]:
-    """Pictures by what they have in common, camera and size: all of one view take one cast."""
-    found: dict[tuple[str, Sides], list[str]] = {}
-    for picture, sides in sizes.items():
-        found.setdefault((split(picture)[0], sides), []).append(picture)
-    return found
+@functools.lru_cache(maxsize=64)
+def views(
+    sizes: tuple[tuple[str, Sides], ...],
+) -> tuple[tuple[str, Sides, tuple[tuple[str, str], ...]], ...]:
+    """Pictures by what they have in common, camera and size: all of one view take one cast.
+
+    Of each view camera, size, and names and kinds of its pictures.
+    """
+    found: dict[tuple[str, Sides], list[tuple[str, str]]] = {}
+    for picture, sides in sizes:
+        camera, kind = split(picture)
+        found.setdefault((camera, sides), []).append((picture, kind))
+    return tuple((camera, sides, tuple(names)) for (camera, sides), names in found.items())
