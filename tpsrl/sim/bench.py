@@ -236,9 +236,9 @@ def _latencies() -> dict[str, float]:
 
 
 def _pictures(size: int, seconds: float) -> dict[str, float]:
-    """Frames a second of what one cast of the head's rays can show, 12 objects, among objects."""
+    """Frames a second of what one cast of the head's rays can show, where episodes begin."""
     turns: dict[str, list[float]] = {name: [] for name in _PICTURES}
-    for simulator in _prepared(12, among_objects):
+    for simulator in _prepared(12, lambda episode: episode):
         works = {name: _looking(simulator, names, size) for name, names in _PICTURES.items()}
         for work in works.values():
             work()  # compiles
