@@ -203,7 +203,6 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
     if base is None and CONFIG in values and CONFIG not in {f.name for f in _fields(schema)}:
         base = _given_base(values.pop(CONFIG))
         values = {"out": None} | values if "out" in {f.name for f in _fields(schema)} else values
-    _check_exclusive(schema, values)
     groups = {f.name: f for f in _fields(schema) if "group" in f.metadata}
     config = OmegaConf.structured(schema)
     OmegaConf.set_readonly(config, False)
@@ -232,17 +231,17 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
             config = _override(config, schema, key, value)
     for key in _leaf_keys(schema, mappings=False):
         check_range(schema, key, OmegaConf.select(config, key))
+    _check_exclusive(schema, config, values)
     return typing.cast(T, OmegaConf.to_object(config))
 
 
-def _check_exclusive(schema: type, values: Mapping[str, Any]) -> None:
-    """Refuses two fields of which one is to be given instead of the other."""
+def _check_exclusive(schema: type, config: Any, values: Mapping[str, Any]) -> None:
+    """Refuses a value of a field in whose place there is another one."""
     for field in _fields(schema):
-        other = field.metadata.get("instead_of")
-        if other is not None and values.get(field.name) is not None and other in values:
+        other, instead = field.metadata.get("instead_of"), config.get(field.name)
+        if other is not None and instead is not None and other in values:
             raise UserError(
-                f"{other}: {field.name}={values[field.name]} is given in its place; leave {other} "
-                "out"
+                f"{other}: {field.name}={instead} is given in its place; leave {other} out"
             )
 
 

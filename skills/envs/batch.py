@@ -383,7 +383,7 @@ class SkillBatch:
                     self._heights.look(env_ids, depth, world, moved)
                 shown[MAP] = self._heights.show(env_ids, world.base)
                 taken_s += time.perf_counter() - begun
-        if inputs.pictures:
+        if inputs.cameras or inputs.depth is not None:
             self.depth_s += taken_s
         return shown
 

@@ -725,6 +725,26 @@ def test_a_policy_with_a_camera_is_cloned_and_acts(tmp_path: Path, recorded: Pat
     env.close()
 
 
+def test_a_policy_of_several_cameras_is_cloned_with_rounds_and_acts(tmp_path: Path) -> None:
+    seen = f"cameras=head_rgb:{SIDE},hand_depth:{SIDE}"
+    given = ["demos", NAME, *FEW, seen, "num=3", f"out={tmp_path / 'demos'}"]
+    assert cli.main(given) == 0
+    assert store.read_note(tmp_path / "demos").cameras.keys() == {"head_rgb", "hand_depth"}
+    words = [
+        "preset.policy.encoder=nature_cnn", "preset.policy.encoder_width=4",
+        "preset.policy.visual_width=8", "preset.policy.state_width=8",
+        "preset.policy.lstm_width=8", "sensors=habitat", "threads=1", "frames=100", "rounds=1",
+        "round_episodes=2", "validations=1", "validation_episodes=1", seen,
+    ]  # fmt: skip
+    out = tmp_path / "seeing"
+    line = ["clone", NAME, *FEW, *words, f"demos={tmp_path / 'demos'}", f"out={out}"]
+    assert cli.main(line) == 0
+    policy = LearnedPolicy(NAME, out, sample=False)
+    assert policy.pictures == ("head_rgb", "hand_depth") and policy.depth_size is None
+    norms = [t for n, t in checkpoint.newest(out).tensors.items() if n.endswith("norm.pictures")]  # type: ignore[union-attr]
+    assert norms and all(int(pictures) >= 100 for pictures in norms)
+
+
 REFUSED: list[tuple[list[str], str]] = [
     (["demos"], "choose one of navigate, "),
     (["demos", "come_her"], "skill: unknown value 'come_her'; did you mean 'come_here'"),

@@ -185,3 +185,31 @@ def test_demonstrations_keep_every_picture(tmp_path: Path) -> None:
     assert set(chosen.observation) == {"state", "head_rgb"}
     with pytest.raises(UserError, match=r"^cameras: .* has no hand_rgb of \(8, 8\); it has head_d"):
         selecting.load([str(tmp_path / "demos")], PolicyInputs.of("pick", cameras="hand_rgb:8"))
+
+
+def test_a_training_that_begins_with_a_checkpoint_has_its_cameras(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "one", "pick", network=NETWORK, cameras=SEEN)
+    plain = trained(tmp_path / "plain", "pick", network=NETWORK, depth=(36, 36))
+    for key in ("init", "encoder"):
+        settings = loading.training({"skill": "pick", key: str(folder)})
+        assert settings.cameras == SEEN
+        for given, message in (
+            ({"depth": 36}, rf"^{key}: .* made with cameras={SEEN}; leave depth out$"),
+            ({"cameras": "head_rgb:36"}, rf"head_rgb:36.*{SEEN}|{SEEN}.*head_rgb:36"),
+        ):
+            with pytest.raises(UserError, match=message):
+                loading.training({"skill": "pick", key: str(folder), **given})
+        same = {"skill": "pick", key: str(plain), "cameras": "head_depth:36"}
+        assert loading.training(same) == loading.training(same | {"cameras": None})
+        with pytest.raises(UserError, match="48"):
+            loading.training(same | {"cameras": "head_depth:48"})
+
+
+def test_a_recorded_configuration_keeps_its_cameras(tmp_path: Path) -> None:
+    settings = loading.training({"skill": "pick", "cameras": NAMED})
+    path = tmp_path / "config.yaml"
+    path.write_text(config.to_yaml(settings))
+    again = loading.training({"skill": "pick", "config": str(path)})
+    assert again.cameras == settings.cameras == cameras.text(cameras.parse(NAMED))
+    with pytest.raises(UserError, match=r"^depth: cameras=.* leave depth out$"):
+        loading.training({"skill": "pick", "config": str(path), "depth": 48})

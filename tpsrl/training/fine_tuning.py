@@ -27,6 +27,8 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
         UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or neither
             and the encoder is to be frozen.
     """
+    if given.get("cameras") is not None and settings.cameras is None:
+        given = {**given, "depth": settings.depth}  # which says the same
     stays = "frozen" if settings.frozen else "preset.policy.frozen_encoder"
     frozen = settings.frozen or settings.preset.policy.frozen_encoder
     if settings.init is None and settings.encoder is None:
@@ -120,7 +122,7 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
             )
     preset = dataclasses.replace(settings.preset, policy=policy)
     _check_depth(seen, given, where, "encoder")
-    if "cameras" in given and settings.cameras != seen:
+    if given.get("cameras") is not None and settings.cameras != seen:
         theirs = seen or f"depth={shape[0]}"
         raise UserError(f"encoder: {where} looks at {theirs}, not at {settings.cameras}")
     if seen is not None:
