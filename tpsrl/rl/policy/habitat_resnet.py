@@ -7,6 +7,7 @@ brings the last map to 2,048 numbers, however small it is.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -20,19 +21,19 @@ _BLOCKS = 2  # of each stage
 
 
 class HabitatResNet18(nn.Module):
-    """Depth to a vector, by `width` base planes; habitat-baselines has 32.
+    """Pictures to vectors, by `width` base planes; habitat-baselines has 32.
 
     Args:
         width: base planes
-        shape: (height, width) in pixels of depth
+        shape: (height, width) in pixels of depth, or (channels, height, width) of other pictures
         size: of the vector
     """
 
-    def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
+    def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
         groups = divisor(width, width // 2)
         layers: list[nn.Module] = [
-            nn.Conv2d(1, width, 7, 2, 3, bias=False),
+            nn.Conv2d(shape[0] if len(shape) > 2 else 1, width, 7, 2, 3, bias=False),
             nn.GroupNorm(groups, width),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(3, 2, 1),
@@ -45,7 +46,7 @@ class HabitatResNet18(nn.Module):
                 layers.append(_BasicBlock(before, planes, stride, groups))
                 before = planes
         self.body = nn.Sequential(*layers)
-        pixels = math.prod(-(-side // _HALVED) for side in shape)
+        pixels = math.prod(-(-side // _HALVED) for side in shape[-2:])
         channels = max(1, round(_COMPRESSED / pixels))
         self.compress = nn.Sequential(
             nn.Conv2d(before, channels, 3, 1, 1, bias=False),
@@ -57,9 +58,10 @@ class HabitatResNet18(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
-    def forward(self, depth: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width) in [0, 1] -> (n, size)."""
-        x = functional.avg_pool2d(depth.unsqueeze(1), 2, ceil_mode=True)
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        """Depth (n, height, width), or pictures (n, channels, height, width), -> (n, size)."""
+        x = picture.unsqueeze(1) if picture.dim() < 4 else picture
+        x = functional.avg_pool2d(x, 2, ceil_mode=True)
         return functional.relu(self.linear(self.compress(self.body(x)).flatten(1)))
 
 
