@@ -10,17 +10,21 @@ from collections.abc import Iterable
 import numpy as np
 
 from skills.core.interface import SkillGoal
-from skills.pointnav.starts import FARTHEST_M, NEAREST_M, PointNavStarts, arm_free
+from skills.pointnav.starts import (
+    FARTHEST_M,
+    NEAREST_M,
+    PointNavStarts,
+    arm_free,
+    layout_in_turn,
+)
 from skills.spec import SkillSpec
 from skills.starts.start import Start
-from tpsrl.errors import RunError, UserError, unknown
+from tpsrl.errors import RunError
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import CLOSED, random_base_pose
-from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.viewpoints import category_field, instances, present
 
 _STARTS_PER_CATEGORY = 40
-_SPLITS = ("train", "val")
 _NUMBER = 103  # part of the seed
 
 
@@ -39,14 +43,7 @@ def objectnav_start(
         UserError: split, seed or index is out of range.
         RunError: no start and category were good after many tries.
     """
-    if split not in _SPLITS:
-        raise unknown("split", split, _SPLITS)
-    for field, value in (("seed", seed), ("index", index)):
-        if value < 0:
-            raise UserError(f"{field}: must be at least 0, got {value}")
-    layouts = load_layout_set(layout_set).split(split)
-    layout = f"{layout_set}/{layouts[index % len(layouts)].name}"
-    rng = np.random.default_rng((seed, _NUMBER, _SPLITS.index(split), index))
+    layout, rng = layout_in_turn(index, split, seed, layout_set, _NUMBER)
     category, start = _draw(layout, rng)
     name = f"objectnav_{split}_{seed}_{index:05d}"
     episode = Episode(name, "objectnav", split, layout, start, (), (), category=category)

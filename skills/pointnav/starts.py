@@ -43,6 +43,28 @@ def pointnav_start(
         UserError: split, seed or index is out of range.
         RunError: no start and goal were good after many tries.
     """
+    layout, rng = layout_in_turn(index, split, seed, layout_set, _NUMBER)
+    start, goal = _draw(layout, rng)
+    name = f"pointnav_{split}_{seed}_{index:05d}"
+    episode = Episode(name, "pointnav", split, layout, start, (), ())
+    return Start(episode, SkillGoal(position=(*goal, 0.0)))
+
+
+def layout_in_turn(
+    index: int, split: str, seed: int, layout_set: str, number: int
+) -> tuple[str, np.random.Generator]:
+    """The layout of start `index`, and the generator that it is drawn by.
+
+    Args:
+        index: of the start
+        split: train or val
+        seed: of all starts
+        layout_set: name of the layouts
+        number: of the task, part of the generator's seed
+
+    Raises:
+        UserError: split, seed or index is out of range.
+    """
     if split not in _SPLITS:
         raise unknown("split", split, _SPLITS)
     for field, value in (("seed", seed), ("index", index)):
@@ -50,11 +72,7 @@ def pointnav_start(
             raise UserError(f"{field}: must be at least 0, got {value}")
     layouts = load_layout_set(layout_set).split(split)
     layout = f"{layout_set}/{layouts[index % len(layouts)].name}"
-    rng = np.random.default_rng((seed, _NUMBER, _SPLITS.index(split), index))
-    start, goal = _draw(layout, rng)
-    name = f"pointnav_{split}_{seed}_{index:05d}"
-    episode = Episode(name, "pointnav", split, layout, start, (), ())
-    return Start(episode, SkillGoal(position=(*goal, 0.0)))
+    return layout, np.random.default_rng((seed, number, _SPLITS.index(split), index))
 
 
 def acceptance(geodesic: float, euclid: float) -> float:
