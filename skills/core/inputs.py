@@ -101,7 +101,7 @@ class PolicyInputs:
     @property
     def picture_bytes(self) -> int:
         """How much memory the pictures of one observation take."""
-        return sum(cameras.blank(name, sides, 1).nbytes for name, sides in self.pictures.items())
+        return cameras.bytes_of(self.pictures)
 
     def sizes(self) -> dict[str, int]:
         """How many numbers each sensor has."""

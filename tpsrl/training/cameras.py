@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from skills.core import cameras
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.settings import check_depth
-from tpsrl.world.cameras import HEAD_DEPTH, Sides, blank
+from tpsrl.world.cameras import HEAD_DEPTH, Sides, bytes_of
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
@@ -72,5 +72,4 @@ def check(settings: Any, encoder: str, field: str) -> tuple[int, str]:
     sizes: dict[str, Sides] = cameras.parse(settings.cameras)
     for name, sides in sizes.items():
         check_depth(encoder, sides, f"cameras: {name}")
-    total = sum(blank(name, sides, 1).nbytes for name, sides in sizes.items())
-    return math.isqrt(total // _NUMBER), "cameras"
+    return math.isqrt(bytes_of(sizes) // _NUMBER), "cameras"

@@ -175,12 +175,12 @@ class _Round:
         skills = self._to_train(taxes)
         self._record(number)
         results = [self._train(skill, taxes.get(skill)) for skill in skills]
-        success = {name: report["success"]["mean"] for name, report in reports.items()}
         expected = {name: predicted(report, results) for name, report in reports.items()}
-        return PolishRound(success, expected, results)
+        return PolishRound(_successes(reports), expected, results)
 
     def success(self) -> dict[str, float]:
-        return {name: report["success"]["mean"] for name, report in self.reports().items()}
+        """Success of the chain in each scenario."""
+        return _successes(self.reports())
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """The evaluation of the chain in each scenario."""
@@ -271,6 +271,10 @@ class _Round:
         more = [f"processes={self.settings.processes}"] if processes else []
         more += [f"out={out}"] if out is not None else []
         run_command([*words, *more])
+
+
+def _successes(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    return {name: report["success"]["mean"] for name, report in reports.items()}
 
 
 def run_command(words: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The robot's cameras, the pictures that each takes, and the classes of what they show."""
 
 import functools
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -30,6 +31,11 @@ def blank(picture: str, sides: Sides, count: int) -> np.ndarray:
     """Room for so many pictures: depth is float32, all others are uint8."""
     kind = np.float32 if split(picture)[1] == DEPTH else np.uint8
     return np.empty((count, *shape_of(picture, sides)), kind)
+
+
+def bytes_of(sizes: Mapping[str, Sides]) -> int:
+    """How much memory one picture of each name and size takes together."""
+    return sum(blank(name, sides, 1).nbytes for name, sides in sizes.items())
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,7 +11,6 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.world.floor import CLOSED, Joints, rounded
-from tpsrl.world.sight import in_sight
 from tpsrl.world.viewpoints import Instance, instances
 
 SIGHT_M = 5.0
@@ -46,7 +45,7 @@ class Sightings:
     @staticmethod
     def sees(thing: Instance, base: np.ndarray) -> bool:
         """Whether a thing is seen from a base pose (3,)."""
-        return bool(in_sight(base[None], thing.points, thing.others, range_m=SIGHT_M)[0])
+        return bool(thing.sees(base[None], range_m=SIGHT_M)[0])
 
     def nearest(self, home: int, base: np.ndarray) -> tuple[Instance, np.ndarray] | None:
         """The thing seen whose surface is nearest to a base pose (3,), and that point (2,)."""

@@ -7,6 +7,7 @@ the head camera has it in sight when the robot turns on the spot, as in Habitat'
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 
@@ -53,9 +54,11 @@ class Instance:
         """Metres (n,) over the floor from points (n, 2 or 3) to the nearest box, 0 under it."""
         return away(self.boxes, points)
 
-    def sees(self, base: np.ndarray, turning: bool = False) -> np.ndarray:
-        """Whether it is in sight (n,) bool from base poses (n, 3)."""
-        return in_sight(base, self.points, self.others, turning)
+    def sees(
+        self, base: np.ndarray, turning: bool = False, range_m: float = math.inf
+    ) -> np.ndarray:
+        """Whether it is in sight (n,) bool from base poses (n, 3); see `sight.in_sight`."""
+        return in_sight(base, self.points, self.others, turning, range_m)
 
 
 def away(boxes: Boxes, points: np.ndarray) -> np.ndarray:

@@ -13,7 +13,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead, divisor
+from tpsrl.rl.policy.encoder_parts import (
+    SqueezeExcite,
+    VectorHead,
+    as_channels,
+    channels_of,
+    divisor,
+    resnet_shortcut,
+    resnet_stem,
+)
 
 _HALVED = 64  # one pixel of the last map for so many of the picture, a side
 
@@ -42,15 +50,9 @@ class _Bottlenecks(nn.Module):
         excite: bool,
     ) -> None:
         super().__init__()
-        channels = shape[0] if len(shape) > 2 else 1
         groups = divisor(width, width // 2)
         parts = 1 if cardinality == 1 else divisor(width, cardinality * width // 64)
-        layers: list[nn.Module] = [
-            nn.Conv2d(channels, width, 7, 2, 3, bias=False),
-            nn.GroupNorm(groups, width),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(3, 2, 1),
-        ]
+        layers = resnet_stem(channels_of(shape), width, groups)
         before, inner = width, 4 * width // expanded  # ResNeXt's are twice as wide inside
         for stage, count in enumerate(blocks):
             for place in range(count):
@@ -68,8 +70,8 @@ class _Bottlenecks(nn.Module):
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width), or pictures (n, channels, height, width), -> (n, size)."""
-        x = picture.unsqueeze(1) if picture.dim() < 4 else picture
-        return self.head(self.body(functional.avg_pool2d(x, 2, ceil_mode=True)))
+        x = functional.avg_pool2d(as_channels(picture), 2, ceil_mode=True)
+        return self.head(self.body(x))
 
 
 class ResNet50(_Bottlenecks):
@@ -120,11 +122,7 @@ class _Bottleneck(nn.Module):
             nn.GroupNorm(groups, after),
         )
         self.excite = SqueezeExcite(after) if excite else None
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or before != after:
-            self.shortcut = nn.Sequential(
-                StridedPointwise(before, after, stride, bias=False), nn.GroupNorm(groups, after)
-            )
+        self.shortcut = resnet_shortcut(before, after, stride, groups)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         branch = self.branch(x)

@@ -1,6 +1,7 @@
 """What encoders of several papers are made of: excitation, shortcuts, the way to a vector."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -15,6 +16,34 @@ _LEAST_SQUEEZED = 8  # of the one unit that r = 16 leaves of a narrow stage, ReL
 def divisor(width: int, wanted: int) -> int:
     """As many groups as are wanted, or fewer where a width cannot be divided by so many."""
     return math.gcd(width, max(1, wanted))
+
+
+def channels_of(shape: Sequence[int]) -> int:
+    """How many (channels, height, width) has; of (height, width) it is one."""
+    return shape[0] if len(shape) > 2 else 1
+
+
+def as_channels(picture: torch.Tensor) -> torch.Tensor:
+    """Depth (n, H, W) as one channel, (n, 1, H, W); pictures that have channels as they are."""
+    return picture.unsqueeze(1) if picture.dim() < 4 else picture
+
+
+def resnet_stem(channels: int, width: int, groups: int) -> list[nn.Module]:
+    """The layers before the first block of a ResNet (He et al. 2016), with GroupNorm."""
+    return [
+        nn.Conv2d(channels, width, 7, 2, 3, bias=False),
+        nn.GroupNorm(groups, width),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1),
+    ]
+
+
+def resnet_shortcut(before: int, planes: int, stride: int, groups: int) -> nn.Module:
+    """What is added to a block's branch: its input, projected where the shapes differ."""
+    if stride == 1 and before == planes:
+        return nn.Identity()
+    pointwise = StridedPointwise(before, planes, stride, bias=False)
+    return nn.Sequential(pointwise, nn.GroupNorm(groups, planes))
 
 
 class SqueezeExcite(nn.Module):

@@ -13,7 +13,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.rl.policy.encoder_parts import SqueezeExcite, StridedPointwise, VectorHead, divisor
+from tpsrl.rl.policy.encoder_parts import (
+    SqueezeExcite,
+    StridedPointwise,
+    VectorHead,
+    as_channels,
+    channels_of,
+    divisor,
+)
 from tpsrl.rl.policy.settings import SMALLEST_DEPTH
 
 _FEW = 4  # images that are few enough for `NatureCNN._few` to be quicker
@@ -36,7 +43,7 @@ class ResNet18(nn.Module):
         groups = divisor(width, width // 2)
         planes = [width, 2 * width, 4 * width, 8 * width]
         layers: list[nn.Module] = [
-            nn.Conv2d(_channels(shape), width, 4, 4, bias=False),
+            nn.Conv2d(channels_of(shape), width, 4, 4, bias=False),
             nn.GroupNorm(groups, width),
         ]
         for stage, count in enumerate(planes):
@@ -53,7 +60,7 @@ class ResNet18(nn.Module):
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width) in [0, 1], or (n, channels, height, width), -> (n, size)."""
-        return self.head(self.body(_as_channels(_whole(picture))))
+        return self.head(self.body(as_channels(_whole(picture))))
 
 
 class SeResNet9(nn.Module):
@@ -67,7 +74,7 @@ class SeResNet9(nn.Module):
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
         planes = [width, width, 2 * width, 4 * width, 8 * width]
-        self.stem = nn.Conv2d(16 * _channels(shape), width, 3, 1, 1)
+        self.stem = nn.Conv2d(16 * channels_of(shape), width, 3, 1, 1)
         self.body = nn.Sequential(
             *[_FixupBlock(planes[i], planes[i + 1], 1 if i == 0 else 2) for i in range(4)]
         )
@@ -99,7 +106,7 @@ class NatureCNN(nn.Module):
         sides = (_nature_side(shape[-2]), _nature_side(shape[-1]))
         self._sides = sides
         layers: list[nn.Module] = []
-        before = _channels(shape)
+        before = channels_of(shape)
         for kernel, stride, planes in ((8, 4, width), (4, 2, 2 * width), (3, 1, 2 * width)):
             layers += [nn.Conv2d(before, planes, kernel, stride), nn.ReLU(inplace=True)]
             before = planes
@@ -118,7 +125,7 @@ class NatureCNN(nn.Module):
         """Depth (n, height, width) in [0, 1], or (n, channels, height, width), -> (n, size)."""
         x = _middle(_padded(picture, *self._sides), *self._sides)
         if x.device.type != "cpu" or x.dim() == 4:
-            x = self.body(_as_channels(x))
+            x = self.body(as_channels(x))
         elif len(x) <= _FEW and not torch.is_grad_enabled():
             x = self._few(x)
         else:
@@ -209,16 +216,6 @@ class _FixupBlock(nn.Module):
         with torch.no_grad():
             self.conv1.weight.mul_(blocks**-0.5)
             self.conv2.weight.zero_()
-
-
-def _channels(shape: Sequence[int]) -> int:
-    """How many (channels, height, width) has; of (height, width) it is one."""
-    return shape[0] if len(shape) > 2 else 1
-
-
-def _as_channels(picture: torch.Tensor) -> torch.Tensor:
-    """Depth (n, H, W) as one channel, (n, 1, H, W); pictures that have channels as they are."""
-    return picture.unsqueeze(1) if picture.dim() < 4 else picture
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, int]:

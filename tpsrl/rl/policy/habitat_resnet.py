@@ -13,7 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpsrl.rl.policy.encoder_parts import StridedPointwise, divisor
+from tpsrl.rl.policy.encoder_parts import (
+    as_channels,
+    channels_of,
+    divisor,
+    resnet_shortcut,
+    resnet_stem,
+)
 
 _HALVED = 64  # one pixel of the last map for so many of the picture, a side
 _COMPRESSED = 2048
@@ -32,12 +38,7 @@ class HabitatResNet18(nn.Module):
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
         groups = divisor(width, width // 2)
-        layers: list[nn.Module] = [
-            nn.Conv2d(shape[0] if len(shape) > 2 else 1, width, 7, 2, 3, bias=False),
-            nn.GroupNorm(groups, width),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(3, 2, 1),
-        ]
+        layers = resnet_stem(channels_of(shape), width, groups)
         before = width
         for stage in range(4):
             planes = width << stage
@@ -60,8 +61,7 @@ class HabitatResNet18(nn.Module):
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         """Depth (n, height, width), or pictures (n, channels, height, width), -> (n, size)."""
-        x = picture.unsqueeze(1) if picture.dim() < 4 else picture
-        x = functional.avg_pool2d(x, 2, ceil_mode=True)
+        x = functional.avg_pool2d(as_channels(picture), 2, ceil_mode=True)
         return functional.relu(self.linear(self.compress(self.body(x)).flatten(1)))
 
 
@@ -77,11 +77,7 @@ class _BasicBlock(nn.Module):
             nn.Conv2d(planes, planes, 3, 1, 1, bias=False),
             nn.GroupNorm(groups, planes),
         )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or before != planes:
-            self.shortcut = nn.Sequential(
-                StridedPointwise(before, planes, stride, bias=False), nn.GroupNorm(groups, planes)
-            )
+        self.shortcut = resnet_shortcut(before, planes, stride, groups)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.relu(self.branch(x) + self.shortcut(x), inplace=True)
