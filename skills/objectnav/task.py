@@ -15,7 +15,6 @@ from skills.core.conditions import Condition, Conditions
 from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import array_namespace, columns
 from skills.core.measures import Measures, Memory, common
-from skills.core.path_metrics import spl
 from skills.core.sensors import (
     CATEGORY,
     FRONTIER,
@@ -25,20 +24,10 @@ from skills.core.sensors import (
     Sensor,
     SensorContext,
 )
-from skills.core.settings import TaskSettings
-from skills.core.skill import STOPPED, Evaluation, Skill
+from skills.core.skill import Evaluation, Skill
+from skills.pointnav.task import PointNavSettings, arrival
 from tpsrl import config
 from tpsrl.world import action
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ObjectNavSettings(TaskSettings):
-    """What ObjectNav changes of, and adds to, the settings that all skills share."""
-
-    horizon: int = config.option(500, "control steps until truncation", minimum=1)
-    success: float = config.option(2.5, "reward for success, multiplied by SPL")
-    slack: float = config.option(0.01, "penalty per step")
-    progress: float = config.option(1.0, "reward per metre of geodesic progress")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +46,7 @@ class ObjectNavMemory(Memory):
     start: Array  # (n, 3) x, y in m, yaw in rad
 
 
-ObjectNavStep = StepContext[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]
+ObjectNavStep = StepContext[PointNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]
 
 
 def _gps(seen: SensorContext) -> Array:
@@ -74,10 +63,10 @@ def _start_heading(seen: SensorContext) -> Array:
     return columns(xp.cos(turned), xp.sin(turned))
 
 
-class ObjectNav(Skill[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]):
+class ObjectNav(Skill[PointNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]):
     """The definition; `Episode.category` is what to find, `SkillGoal.position` one instance."""
 
-    settings_type = ObjectNavSettings
+    settings_type = PointNavSettings
     needs = ("position", "category")
     parts = (action.BASE, action.STOP)
     sensors = (CATEGORY, "gps", "start_heading", "velocity")
@@ -107,16 +96,8 @@ class ObjectNav(Skill[ObjectNavSettings, ObjectNavThresholds, Measures, ObjectNa
         }
 
     def evaluate(self, step: ObjectNavStep, success: Array) -> Evaluation:
-        """Rewards coming nearer along the floor, and success by SPL; any stop ends the episode."""
-        xp, path = array_namespace(step.world.base), step.way()
-        return Evaluation(
-            failure=xp.where(step.stop & ~success, STOPPED, 0),
-            amounts={
-                "success": spl(success, path.shortest, path.driven),
-                "progress": path.gained,
-            },
-            memory=step.memory,
-        )
+        """As PointNav, see `skills.pointnav.task.arrival`."""
+        return arrival(step, success, step.memory)
 
     def reach_m(self, thresholds: ObjectNavThresholds) -> float:
         """The way ends at a viewpoint itself."""

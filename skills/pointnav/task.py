@@ -7,6 +7,7 @@ to the goal fell, less 0.01. Its agent turns by steps of 10 degrees and drives b
 """
 
 import dataclasses
+from typing import Any
 
 from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
@@ -73,17 +74,24 @@ class PointNav(Skill[PointNavSettings, PointNavThresholds, PointNavMeasures, Mem
         }
 
     def evaluate(self, step: PointNavStep, success: Array) -> Evaluation:
-        """Rewards coming nearer along the floor, and success by SPL; any stop ends the episode."""
-        xp, path = array_namespace(step.world.base), step.way()
-        return Evaluation(
-            failure=xp.where(step.stop & ~success, STOPPED, 0),
-            amounts={
-                "success": spl(success, path.shortest, path.driven),
-                "progress": path.gained,
-            },
-            memory=Memory(),
-        )
+        """See `arrival`."""
+        return arrival(step, success, Memory())
 
     def reach_m(self, thresholds: PointNavThresholds) -> float:
         """The way ends at the goal itself."""
         return 0.0
+
+
+def arrival(
+    step: StepContext[PointNavSettings, Any, Any, Any], success: Array, memory: Memory
+) -> Evaluation:
+    """Rewards coming nearer along the floor, and success (n,) by SPL; any stop ends the episode."""
+    xp, path = array_namespace(step.world.base), step.way()
+    return Evaluation(
+        failure=xp.where(step.stop & ~success, STOPPED, 0),
+        amounts={
+            "success": spl(success, path.shortest, path.driven),
+            "progress": path.gained,
+        },
+        memory=memory,
+    )

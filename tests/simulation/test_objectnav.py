@@ -36,7 +36,8 @@ from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
 from skills.objectnav.frontier import FrontierExplorer
 from skills.objectnav.starts import objectnav_start
-from skills.objectnav.task import ObjectNav, ObjectNavSettings, ObjectNavThresholds
+from skills.objectnav.task import ObjectNav, ObjectNavThresholds
+from skills.pointnav.task import PointNavSettings
 from skills.registry import get
 from skills.starts.start import Start
 from tpsrl import config, sim
@@ -55,7 +56,7 @@ from tpsrl.world.sight import in_sight
 from tpsrl.world.viewpoints import VIEW_M, category_field, instances, present, viewpoints
 
 OBJECTNAV = ObjectNav()
-SETTINGS = ObjectNavSettings()
+SETTINGS = PointNavSettings()
 LIMITS = ObjectNavThresholds()
 VAL = [f"replica_cad/{layout.name}" for layout in load_layout_set("replica_cad").split("val")]
 
@@ -193,7 +194,7 @@ def test_the_reward_is_pointnavs() -> None:
 
 
 def test_the_preset_holds_the_defaults_and_the_papers_numbers() -> None:
-    assert config.load_preset("skill", "objectnav", ObjectNavSettings) == SETTINGS
+    assert config.load_preset("skill", "objectnav", PointNavSettings) == SETTINGS
     assert (SETTINGS.horizon, SETTINGS.success, LIMITS.viewpoint_m) == (500, 2.5, 0.1)
     assert np.flatnonzero(OBJECTNAV.mask()).tolist() == [8, 9, act.STOP]
 
