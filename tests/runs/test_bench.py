@@ -70,7 +70,7 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
     schedule = bench.BenchSchedule(rollouts=2, turns=2, warm_up=1)
     report = bench.measure(list(COLLECTORS), settings, ToyVecEnvFactory(), 3, schedule)
     report = json.loads(json.dumps(report))
-    assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap"]
+    assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap", "batch"]
     for name, found in report["collectors"].items():
         assert len(found["rollouts"]) == 4
         assert found["samples"] == 4 * N * T

@@ -212,7 +212,9 @@ def test_a_restored_serial_twin_goes_on_bit_for_bit(
             np.testing.assert_array_equal(one[column], two[column], err_msg=column)
 
 
-@pytest.mark.parametrize(("name", "after"), [("ver", "ver"), ("ver", "sync"), ("sync", "overlap")])
+@pytest.mark.parametrize(
+    ("name", "after"), [("ver", "ver"), ("ver", "sync"), ("sync", "overlap"), ("ver", "batch")]
+)
 @pytest.mark.parametrize("processes", [(2, 3), (0, 2), (2, 0)])
 def test_nothing_is_lost_or_doubled_by_a_snapshot(
     name: str, after: str, processes: tuple[int, int], make: Make, policy: ActorCritic
@@ -222,7 +224,7 @@ def test_nothing_is_lost_or_doubled_by_a_snapshot(
     found = run(begun, policy, 3, rows)
     arrays, note = begun.snapshot()
     tensors, about = rows[0].state_dict()
-    resumed = make(after, processes=processes[1])
+    resumed = make(after, processes=0 if after == "batch" else processes[1])
     resumed.restore(arrays, note)
     others = rollouts(resumed, policy)
     others[0].load_state_dict(tensors, about)

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy_vec_env import SPEC, ToyVecEnvFactory
+from toy_vec_env import SPEC, ToyVecEnv, ToyVecEnvFactory
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection import collectors
@@ -12,11 +12,13 @@ from tpsrl.rl.collection.noise import Noise
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
+from tpsrl.rl.envs.vec_env import StepBatch
 from tpsrl.rl.policy import gaussian
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import ActorCritic, PolicyStep
 from tpsrl.rl.policy.settings import PolicySettings
 
 N, T = 5, 8
+LOCK_STEP = ("sync", "batch")
 SMALL = PolicySettings(encoder="state", lstm_layers=1, lstm_width=8, state_width=8)
 
 
@@ -59,23 +61,25 @@ def assert_same(ones: list[dict], others: list[dict]) -> None:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_processes_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
+def test_processes_and_whole_batches_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
     serial = make("sync", processes=0, seed=3)
     spread = make("sync", processes=2, seed=3)
     try:
         ones = collect(serial, policy, rollout(policy), 3)
         assert_same(ones, collect(spread, policy, rollout(policy), 3))
+        assert_same(ones, collect(make("batch", seed=3), policy, rollout(policy), 3))
     finally:
         spread.close()
     assert ones[0]["truncated"].any() and ones[0]["terminated"].any()
 
 
-def test_every_step_is_there_once_and_in_order(policy: ActorCritic) -> None:
-    sync = make("sync")
+@pytest.mark.parametrize("name", LOCK_STEP)
+def test_every_step_is_there_once_and_in_order(name: str, policy: ActorCritic) -> None:
+    collector = make(name)
     rows = rollout(policy)
     step, episode = np.zeros((2, N), int)  # where each environment should be
     for version in range(4):
-        sync.collect(policy, [rows], version)
+        collector.collect(policy, [rows], version)
         seen = columns(rows)
         assert len(seen["env"]) == N * T
         assert (seen["version"] == version).all()
@@ -118,25 +122,38 @@ def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCrit
         assert seen["bootstrap"][row] == pytest.approx(float(value), abs=1e-6)
 
 
-def test_episodes_are_reported_with_the_rollout_in_which_they_end(policy: ActorCritic) -> None:
-    sync = make("sync")
+@pytest.mark.parametrize("name", LOCK_STEP)
+def test_episodes_are_reported_with_the_rollout_in_which_they_end(
+    name: str, policy: ActorCritic
+) -> None:
+    collector = make(name)
     rows = rollout(policy)
     for _ in range(3):
-        collection = sync.collect(policy, [rows])
+        collection = collector.collect(policy, [rows])
         over = int((rows.terminated | rows.truncated)[rows.rows].sum())
         assert len(collection.episodes) == over > 0
         assert collection.steps == N * T
         assert all(seconds >= -1e-3 for seconds in collection.seconds.values())
+        assert len(collection.env) == len(collection.took_s) == len(collection.ready_at) == N * T
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "correlation"), [(0, 0, 0.0), (0, 2, 0.0), (2, 0, 0.0), (0, 0, 0.9)]
+    ("first", "second", "correlation"),
+    [
+        (("sync", 0), ("sync", 0), 0.0),
+        (("sync", 0), ("sync", 2), 0.0),
+        (("sync", 2), ("sync", 0), 0.0),
+        (("sync", 0), ("sync", 0), 0.9),
+        (("batch", 0), ("batch", 0), 0.9),
+        (("batch", 0), ("sync", 2), 0.0),
+        (("sync", 2), ("batch", 0), 0.0),
+    ],
 )
 def test_a_restored_collector_goes_on_bit_for_bit(
-    policy: ActorCritic, first: int, second: int, correlation: float
+    policy: ActorCritic, first: tuple[str, int], second: tuple[str, int], correlation: float
 ) -> None:
-    begun = make("sync", processes=first, seed=3, noise_correlation=correlation)
-    resumed = make("sync", processes=second, seed=99, noise_correlation=correlation)
+    begun = make(first[0], processes=first[1], seed=3, noise_correlation=correlation)
+    resumed = make(second[0], processes=second[1], seed=99, noise_correlation=correlation)
     try:
         rows = rollout(policy)
         collect(begun, policy, rows, 2)
@@ -194,14 +211,58 @@ def test_a_wrong_name_or_number_is_refused() -> None:
         make("ver", inference_workers=0)
     with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
         make("ver", inference_workers=2)
+    with pytest.raises(UserError, match=r"processes: is 2, but collector 'batch' .* nearest: 0"):
+        make("batch", processes=2)
 
 
-def test_an_action_that_is_not_finite_stops_the_run(policy: ActorCritic) -> None:
-    sync = make("sync")
+class Counted(ActorCritic):
+    """Notes how many environments act together."""
+
+    def __init__(self) -> None:
+        super().__init__(SPEC, SMALL)
+        self.batches: list[int] = []
+
+    def act(self, observation: Any, *args: Any) -> PolicyStep:
+        self.batches.append(len(observation["state"]))
+        return super().act(observation, *args)
+
+
+def test_a_batch_is_one_call_of_the_policy_and_one_of_the_environments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+    step = ToyVecEnv.step
+
+    def noted(envs: ToyVecEnv, env_ids: list[int], actions: np.ndarray) -> StepBatch:
+        calls.append(len(env_ids))
+        return step(envs, env_ids, actions)
+
+    monkeypatch.setattr(ToyVecEnv, "step", noted)
+    counted = Counted()
+    make("batch").collect(counted, [rollout(counted)])
+    # The last call of the policy is for the values behind the rollout's end.
+    assert calls == [N] * T and counted.batches[:-1] == [N] * T
+
+
+def test_a_batch_goes_on_where_steps_were_under_way(policy: ActorCritic) -> None:
+    ver, batch = make("ver", seed=3), make("batch")
+    rows, others = rollout(policy), rollout(policy)
+    collect(ver, policy, rows, 3)
+    tensors, note = rows.state_dict()
+    assert len(rows.in_flight)
+    batch.restore(*ver.snapshot())
+    others.load_state_dict(tensors, note)
+    for seen in collect(batch, policy, others, 3):
+        assert len(seen["env"]) == N * T
+
+
+@pytest.mark.parametrize("name", LOCK_STEP)
+def test_an_action_that_is_not_finite_stops_the_run(name: str, policy: ActorCritic) -> None:
+    collector = make(name)
     with torch.no_grad():
         next(policy.action_head.parameters()).fill_(float("nan"))
     with pytest.raises(RunError, match="policy: an action is not finite"):
-        sync.collect(policy, [rollout(policy)])
+        collector.collect(policy, [rollout(policy)])
 
 
 def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:

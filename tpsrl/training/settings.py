@@ -83,7 +83,8 @@ class TrainingSettings:
     seed: int = config.option(0, "random seed", minimum=0)
     processes: int | None = config.option(
         None,
-        "number of environment workers, 0: in this process (default: one per core)",
+        "number of environment workers, 0: in this process (default: one per core; 0 with "
+        "preset.collector=batch)",
         minimum=0,
         maximum=config.MOST_PROCESSES,
     )

@@ -216,8 +216,7 @@ class Collector:
     def _send(self, rollout: Rollout, version: int, batch: Batch, choice: Choice) -> None:
         """Begins the steps of a batch, for which actions were chosen."""
         accounting = self._accounting
-        if not np.isfinite(choice.array).all():
-            raise RunError("policy: an action is not finite; is the learning rate too high?")
+        check_actions(choice)
         if not batch.valid.all():
             batch, choice = batch.only(batch.valid), choice.only(batch.valid)
         # The environments first: what is left is no reason for them to wait.
@@ -225,21 +224,10 @@ class Collector:
             self.pool.send(batch.envs, choice.array)
         accounting.note_sent(batch, time.monotonic())
         with accounting.copying, one_thread(), torch.inference_mode():
-            rollout.add(
-                batch.envs,
-                batch.shown,
-                action=choice.action,
-                log_prob=choice.policy.log_prob(
-                    choice.mean, choice.std, choice.action, batch.noise
-                ),
-                value=choice.value,
-                next_memory=choice.memory,
-                version=version,
-            )
+            add(rollout, batch, choice, version)
 
     def _poll(self, at_least: int) -> np.ndarray:
-        if self._interrupted:
-            raise SystemExit
+        self._check_interrupted()
         with self._accounting.receiving:
             return self.pool.poll(at_least, int(self._threads.held.sum()))
 
@@ -287,10 +275,37 @@ class Collector:
         """Ends a `fill` in another thread at its next look at the environments."""
         self._interrupted = True
 
+    def _check_interrupted(self) -> None:
+        if self._interrupted:
+            raise SystemExit
+
     def close(self) -> None:
         """Ends processes and frees memory; safe to call twice."""
         self._threads.close()
         self.pool.close()
+
+
+def check_actions(choice: Choice) -> None:
+    """Refuses actions that no environment can take.
+
+    Raises:
+        RunError: one is not finite.
+    """
+    if not np.isfinite(choice.array).all():
+        raise RunError("policy: an action is not finite; is the learning rate too high?")
+
+
+def add(rollout: Rollout, batch: Batch, choice: Choice, version: int) -> None:
+    """Puts a batch and what was chosen for it into a rollout."""
+    rollout.add(
+        batch.envs,
+        batch.shown,
+        action=choice.action,
+        log_prob=choice.policy.log_prob(choice.mean, choice.std, choice.action, batch.noise),
+        value=choice.value,
+        next_memory=choice.memory,
+        version=version,
+    )
 
 
 def check_rollouts(rollouts: Sequence[Rollout], count: int, num_envs: int, name: str) -> None:

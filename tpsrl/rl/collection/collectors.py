@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 from tpsrl.errors import UserError, unknown
+from tpsrl.rl.collection.batch import BatchCollector
 from tpsrl.rl.collection.collector import Collector
 from tpsrl.rl.collection.overlap import OverlapCollector
 from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.schedules import NoVerSchedule, Schedule, SyncSchedule, VerSchedule
-from tpsrl.rl.collection.settings import COLLECTORS, CollectorSettings
+from tpsrl.rl.collection.settings import BATCH, COLLECTORS, CollectorSettings
 from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
@@ -42,6 +43,8 @@ def make(
     pool: EnvPool
     if settings.processes == 0:
         pool = SerialEnvPool(factory, settings.num_envs, settings.seed)
+        if settings.name == BATCH:
+            return BatchCollector(pool, settings, preemption)
     else:
         pool = WorkerEnvPool(factory, settings.num_envs, settings.processes, tolerance, say)
     collector = Collector(pool, _schedule(settings), settings, preemption)
@@ -62,6 +65,11 @@ def _check(settings: CollectorSettings) -> None:
     num_envs, threads = settings.num_envs, settings.inference_workers
     if settings.name not in COLLECTORS:
         raise unknown("collector", settings.name, COLLECTORS)
+    if settings.name == BATCH and settings.processes:
+        raise UserError(
+            f"processes: is {settings.processes}, but collector '{BATCH}' steps all environments "
+            "in the calling process; nearest: 0"
+        )
     if num_envs < 1:
         raise UserError(f"num_envs: must be at least 1, got {num_envs}")
     batches = (("min_batch", settings.min_batch), ("max_batch", settings.max_batch or num_envs))

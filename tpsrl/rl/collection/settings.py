@@ -2,7 +2,8 @@
 
 import dataclasses
 
-COLLECTORS = ("sync", "nover", "ver", "overlap")
+BATCH = "batch"  # the one whose environments are always in the calling process
+COLLECTORS = ("sync", "nover", "ver", "overlap", BATCH)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -74,16 +74,33 @@ class SerialEnvPool:
     def send(self, envs: np.ndarray, actions: np.ndarray) -> None:
         """See `EnvPool.send`."""
         before = self._stepping.seconds
-        starts = [self._vec_env.start_index(env) for env in envs.tolist()]
-        with self._stepping:
-            done = self._vec_env.step(envs.tolist(), np.asarray(actions))
-        check_finite(envs.tolist(), starts, {**done.observation, "reward": done.reward})
+        done = self._step(envs.tolist(), actions)
         buffers = self._buffers
         buffers.put(envs, done)
         self._episodes += done.episodes
         buffers.took_s[envs] = self._stepping.seconds - before
         buffers.ready_at[envs] = self._clock + self._rng.lognormal(0.0, _SPREAD, len(envs))
         buffers.state[envs] = STEPPING
+
+    def _step(self, envs: list[int], actions: np.ndarray) -> StepBatch:
+        starts = [self._vec_env.start_index(env) for env in envs]
+        with self._stepping:
+            done = self._vec_env.step(envs, np.asarray(actions))
+        check_finite(envs, starts, {**done.observation, "reward": done.reward})
+        return done
+
+    def step_whole(self, actions: np.ndarray) -> tuple[StepBatch, float]:
+        """One step of all environments, which are idle, under actions (num_envs, A).
+
+        Its seconds come with it. What they show then is not in `observation` before `show_whole`.
+        """
+        before = self._stepping.seconds
+        done = self._step(self._all, actions)
+        return done, self._stepping.seconds - before
+
+    def show_whole(self, done: StepBatch) -> None:
+        """Puts what came of the last `step_whole` into `observation` and snapshots."""
+        self._buffers.show(slice(None), done.observation)
 
     def wake(self) -> None:
         """See `EnvPool.wake`; nothing waits here."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
-from tpsrl.rl.collection.settings import CollectorSettings
+from tpsrl.rl.collection.settings import BATCH, CollectorSettings
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 
@@ -21,7 +21,7 @@ class TrainSettings:
     steps: int = config.option(500_000_000, "total number of steps", minimum=1)
     num_envs: int = config.option(16, "number of environments (N)", minimum=1)
     num_steps: int = config.option(128, "steps per environment and rollout (T)", minimum=1)
-    collector: str = config.option("sync", "collector: sync, nover, ver or overlap")
+    collector: str = config.option("sync", "collector: sync, nover, ver, overlap or batch")
     min_batch: int = config.option(
         1, "minimum inference batch of ver, nover and overlap", minimum=1
     )
@@ -131,10 +131,15 @@ class TrainSettings:
             UserError: names the field.
         """
         threads = self.inference_workers
-        if threads > 1 and processes == 0:
+        if self.collector == BATCH and processes:
+            raise UserError(
+                f"processes: is {processes}, but {prefix}collector={BATCH} steps all environments "
+                "in one process; nearest: 0"
+            )
+        if threads > 1 and (processes == 0 or self.collector == BATCH):
             raise UserError(
                 f"{prefix}inference_workers: {threads} need environments in processes of their "
-                "own, and processes is 0; nearest: 1"
+                "own, and there are none; nearest: 1"
             )
         if self.ppo.imitation_coef > 0.0 and not demos:
             raise UserError(
@@ -164,12 +169,15 @@ class TrainSettings:
     def collector_settings(
         self, processes: int, seed: int, device: str, rank: int = 0
     ) -> CollectorSettings:
-        """What of these a rank's collector is told, with what the machine has to offer."""
+        """What of these a rank's collector is told, with what the machine has to offer.
+
+        The collector `batch` has no worker processes, whatever `processes` says.
+        """
         return CollectorSettings(
             name=self.collector,
             num_envs=self.num_envs,
             first_env=rank * self.num_envs,
-            processes=processes,
+            processes=0 if self.collector == BATCH else processes,
             seed=seed,
             device=device,
             min_batch=self.min_batch,

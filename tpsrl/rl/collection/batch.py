@@ -1,0 +1,116 @@
+"""The collector `batch`: all environments of one process in lock-step, without asking for steps.
+
+It gives the same rollouts as `sync` with `processes=0`, bit for bit. There every observation passes
+the buffers of a pool, from which a collector receives what is ready. Here a step is one call each
+of policy, rollout and environments. What an environment shows is copied once, into the rollout, on
+the rollout's device; only actions go from the device to the environments.
+"""
+
+import time
+
+import numpy as np
+import torch
+
+from tpsrl.rl.collection.collector import Collection, Collector, add, check_actions
+from tpsrl.rl.collection.inference import Batch, choose
+from tpsrl.rl.collection.preemption import Preemption
+from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.schedules import SyncSchedule
+from tpsrl.rl.collection.settings import BATCH, CollectorSettings
+from tpsrl.rl.collection.threads import one_thread
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.rl.envs.vec_env import EpisodeStats, Observation, StepBatch
+from tpsrl.rl.policy.acting import ActingPolicy
+
+
+class BatchSchedule(SyncSchedule):
+    """That of `sync`, for the rollouts that cannot be filled by whole steps."""
+
+    name = BATCH
+
+
+class BatchCollector(Collector):
+    """Fills rollouts by whole steps of all environments.
+
+    Args:
+        pool: all environments, in the calling process
+        settings: how actions are chosen; all in one batch
+        preemption: when to stop before a rollout is full
+    """
+
+    def __init__(
+        self, pool: SerialEnvPool, settings: CollectorSettings, preemption: Preemption | None = None
+    ) -> None:
+        super().__init__(pool, BatchSchedule(pool.num_envs), settings, preemption)
+        self._serial = pool
+        self._all = np.arange(pool.num_envs)
+        self._valid = np.ones(pool.num_envs, bool)
+
+    def fill(self, policy: ActingPolicy, rollout: Rollout, version: int) -> Collection:
+        """See `Collector.fill`.
+
+        A rollout that begins with steps of another collector under way, as after `resume=` from a
+        training by `ver`, has no room for whole steps at its end, nor have those after it. They are
+        filled as by `sync`.
+        """
+        if len(rollout.in_flight):
+            return super().fill(policy, rollout, version)
+        accounting, preemption = self._accounting, self._preemption
+        accounting.begin()
+        preemption.begin()
+        self._begin()
+        lost = self._drop_lost(rollout)
+        episodes: list[EpisodeStats] = []
+        took, ready_at = [], [time.monotonic()]
+        shown = self.pool.observation  # not written over before `show_whole`
+        done: StepBatch | None = None
+        while not rollout.full and not preemption.stops(rollout.size - rollout.room):
+            self._check_interrupted()
+            batch = self._whole_batch(rollout, shown, ready_at[-1])
+            with accounting.inference:
+                choice = choose(policy, batch)
+            check_actions(choice)
+            with accounting.copying, one_thread(), torch.inference_mode():
+                add(rollout, batch, choice, version)
+            accounting.note_sent(batch, time.monotonic())
+            with accounting.receiving:
+                done, seconds = self._serial.step_whole(choice.array)
+            with accounting.copying, one_thread():
+                rollout.complete(
+                    self._all, done.reward, done.terminated, done.truncated, done.final
+                )
+            episodes += done.episodes
+            shown = done.observation
+            took.append(np.full(self.num_envs, seconds))
+            ready_at.append(time.monotonic())
+        accounting.begin_lead()
+        if done is not None:
+            self._serial.show_whole(done)
+        with accounting.inference:
+            rollout.finish(
+                policy, lambda envs: {name: v[envs] for name, v in shown.items()}, self._refill
+            )
+        seconds_by_cause, waits = accounting.end()
+        return Collection(
+            rollout,
+            rollout.num_fresh,
+            episodes,
+            seconds_by_cause,
+            waits,
+            np.tile(self._all, len(took)),
+            np.concatenate(took) if took else np.zeros(0),
+            np.repeat(ready_at[1:], self.num_envs),
+            lost,
+        )
+
+    def _whole_batch(self, rollout: Rollout, shown: Observation, ready_at: float) -> Batch:
+        """All environments; what they show is not copied, since they wait until it has been."""
+        accounting, chosen_at = self._accounting, time.monotonic()
+        with accounting.copying:
+            tensors = {name: torch.from_numpy(v).to(self._device) for name, v in shown.items()}
+            noise = torch.from_numpy(self._noise.draw(self._all)).to(self._device)
+            inputs = rollout.inputs(self._all)
+        ready = np.full(self.num_envs, ready_at)
+        return Batch(
+            self._all, tensors, inputs, noise, ready, chosen_at, accounting.away, self._valid
+        )
