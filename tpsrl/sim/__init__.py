@@ -5,6 +5,7 @@ import importlib.metadata
 from tpsrl.sim import engines
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.sim.warp import checks
 
 
 def make(
@@ -26,13 +27,19 @@ def make(
         habitat: where Habitat is, for the engine of that name.
 
     Raises:
-        UserError: the engine, slots or layout set is unknown; names the nearest.
+        UserError: the engine, slots or layout set is unknown (names the nearest), or the engine's
+            packages are not installed.
     """
     engines.info(engine)
     if engine == "habitat":
         from tpsrl.sim.habitat.simulator import HabitatSimulator
 
         return HabitatSimulator(num_envs, slots, filter_base, habitat)
+    if engine == "warp":
+        checks.require()
+        from tpsrl.sim.warp.simulator import WarpSimulator
+
+        return WarpSimulator(num_envs, slots, layout_set, filter_base)
     # An engine's libraries load only where that engine is made.
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
@@ -64,4 +71,6 @@ def versions(engine: str = "mujoco", habitat: HabitatSettings | None = None) -> 
 
         found = versions_of(habitat or HabitatSettings())
         return {name: found[name] for name in libraries}
+    if engine == "warp":
+        checks.require()
     return {name: importlib.metadata.version(name) for name in libraries}
