@@ -24,7 +24,7 @@ from homes import (
 
 import tpsrl.sim
 from tpsrl.sim.batch.contacts import Contacts, largest_forces, touched_most
-from tpsrl.sim.batch.holding import Bodies, Forces, HoldRules, Holds
+from tpsrl.sim.batch.holding import ContactForces, CupHolds, HoldRules, RuleArrays
 from tpsrl.sim.contacts import largest_force, touched
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.mujoco_sim import MujocoSimulator
@@ -83,7 +83,7 @@ def test_rises_of_force_are_summed_as_in_one_home() -> None:
     rng = np.random.default_rng(0)
     homes = [tpsrl.sim.make(slots=12).homes[0] for _ in range(4)]  # type: ignore[attr-defined]
     zero = torch.zeros(len(homes), dtype=torch.float64)
-    forces = Forces(zero, zero, zero)
+    forces = ContactForces(zero, zero, zero)
     for _ in range(200):
         newton = rng.uniform(0, 80, len(homes))
         forces.count(torch.from_numpy(newton))
@@ -189,8 +189,8 @@ def test_holds_begin_and_end_as_in_one_home(monkeypatch: pytest.MonkeyPatch) -> 
         }
 
     told = np.array([one.holds for one in before])
-    holds = Holds(*(torch.from_numpy(told[:, k].copy()) for k in range(3)), torch.zeros(1))
-    bodies = Bodies(**stacked(before))
+    holds = CupHolds(*(torch.from_numpy(told[:, k].copy()) for k in range(3)), torch.zeros(1))
+    bodies = RuleArrays(**stacked(before))
     HoldRules(simulator.home, torch.device("cpu")).after_step(
         holds,
         bodies,
@@ -216,14 +216,14 @@ def test_only_who_is_told_lets_go() -> None:
     active = torch.zeros(3, home.model.neq, dtype=torch.bool)
     active[0, home.slot_weld[2]] = active[1, home.slot_weld[1]] = True
     active[2, home.marker_connect[4]] = True
-    holds = Holds(
+    holds = CupHolds(
         torch.tensor([2, 1, -1]),
         torch.tensor([-1, -1, 4]),
         torch.tensor([-1, -1, -1]),
         torch.zeros(3, dtype=torch.bool),
     )
     nothing = torch.zeros(3, 1)
-    bodies = Bodies(nothing, nothing, nothing, nothing, nothing, active, nothing)
+    bodies = RuleArrays(nothing, nothing, nothing, nothing, nothing, active, nothing)
     rules.release(holds, bodies, torch.tensor([True, False, True]))
     assert active.nonzero().tolist() == [[1, int(home.slot_weld[1])]]
     assert holds.held.tolist() == [-1, 1, -1] and holds.held_joint.tolist() == [-1, -1, -1]

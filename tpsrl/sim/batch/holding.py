@@ -14,7 +14,7 @@ from tpsrl.world.state import JOINTS
 
 
 @dataclasses.dataclass(slots=True)
-class Holds:
+class CupHolds:
     """What the cups hold; entries as the attributes of `MujocoHome`."""
 
     held: torch.Tensor  # (n,) slot, -1 for none
@@ -29,7 +29,7 @@ class Holds:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bodies:
+class RuleArrays:
     """The engine's arrays that the rules read, and below those that they write."""
 
     pos: torch.Tensor  # (n, bodies, 3)
@@ -60,7 +60,7 @@ class HoldRules:
         self._equality = torch.arange(home.model.neq, device=device)
         self._free_margin = float(home.model.geom_margin[home.cup_geom])
 
-    def release(self, holds: Holds, bodies: Bodies, who: torch.Tensor) -> None:
+    def release(self, holds: CupHolds, bodies: RuleArrays, who: torch.Tensor) -> None:
         """Lets go what the cups hold, where `who` (n,) and something is held."""
         object_, link = who & (holds.held >= 0), who & (holds.held < 0) & (holds.held_joint >= 0)
         off = self._is(self._weld, holds.held, object_)
@@ -73,8 +73,8 @@ class HoldRules:
 
     def after_step(
         self,
-        holds: Holds,
-        bodies: Bodies,
+        holds: CupHolds,
+        bodies: RuleArrays,
         touched: torch.Tensor,
         grip: torch.Tensor,
         longest: torch.Tensor,
@@ -104,7 +104,7 @@ class HoldRules:
         chosen = table[index.clamp(0, len(table) - 1)]
         return (self._equality == chosen[:, None]) & who[:, None]
 
-    def _error(self, holds: Holds, bodies: Bodies) -> torch.Tensor:
+    def _error(self, holds: CupHolds, bodies: RuleArrays) -> torch.Tensor:
         """How far (n,) the tip is from an object's centre, or from where it took a handle."""
         centre = _of(bodies.pos, self._slot_body, holds.held)
         _, pos, mat, anchor = self._handle(bodies, holds.held_joint)
@@ -113,7 +113,7 @@ class HoldRules:
         return (bodies.tip - place).norm(dim=1)
 
     def _handle(
-        self, bodies: Bodies, joint: torch.Tensor
+        self, bodies: RuleArrays, joint: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Index and pose of a door or drawer, and where the cup took it, in its frame."""
         index = joint.clamp(0, len(JOINTS) - 1)
@@ -121,7 +121,7 @@ class HoldRules:
         mat = _of(bodies.mat, self._marker_body, index)
         return index, pos, mat, _of(bodies.eq_data, self._connect, index)[:, 3:6]
 
-    def _is_off(self, holds: Holds, bodies: Bodies, longest: torch.Tensor) -> torch.Tensor:
+    def _is_off(self, holds: CupHolds, bodies: RuleArrays, longest: torch.Tensor) -> torch.Tensor:
         """Whether the cups (n,) are away from what they let go, and not in it."""
         slot = (holds.leaving - len(JOINTS)).clamp(0, self._capacity - 1)
         away = (bodies.tip - _of(bodies.pos, self._slot_body, slot)).norm(dim=1)
@@ -132,14 +132,18 @@ class HoldRules:
         off_link = ((away > OFF_M) & (local[:, 0] > 0.0)) | (away > FAR_OFF_M)
         return torch.where(holds.leaving >= len(JOINTS), off_object, off_link)
 
-    def _leave(self, holds: Holds, bodies: Bodies, off: torch.Tensor, again: torch.Tensor) -> None:
+    def _leave(
+        self, holds: CupHolds, bodies: RuleArrays, off: torch.Tensor, again: torch.Tensor
+    ) -> None:
         """Ends the leaving where the cup is off, or has taken the handle again."""
         bodies.cup_margin.copy_(torch.where(off, self._free_margin, bodies.cup_margin))
         bodies.eq_active.logical_or_(self._is(self._connect, holds.leaving, again))
         holds.held_joint = torch.where(again, holds.leaving, holds.held_joint)
         holds.leaving = torch.where(off | again, -1, holds.leaving)
 
-    def _weld_on(self, holds: Holds, bodies: Bodies, slot: torch.Tensor, who: torch.Tensor) -> None:
+    def _weld_on(
+        self, holds: CupHolds, bodies: RuleArrays, slot: torch.Tensor, who: torch.Tensor
+    ) -> None:
         """Holds objects as they are relative to the cup."""
         index = slot.clamp(0, self._capacity - 1)
         pos, quat = (_of(values, self._slot_body, index) for values in (bodies.pos, bodies.quat))
@@ -153,7 +157,7 @@ class HoldRules:
         holds.held = torch.where(who, slot, holds.held)
 
     def _hold_link(
-        self, holds: Holds, bodies: Bodies, joint: torch.Tensor, who: torch.Tensor
+        self, holds: CupHolds, bodies: RuleArrays, joint: torch.Tensor, who: torch.Tensor
     ) -> None:
         """Holds doors and drawers by a ball joint at the tip, where that is near the handle."""
         index, pos, mat, _ = self._handle(bodies, joint)
@@ -166,7 +170,7 @@ class HoldRules:
         holds.held_joint = torch.where(who, joint, holds.held_joint)
 
     def _switch_on(
-        self, bodies: Bodies, which: torch.Tensor, data: torch.Tensor, who: torch.Tensor
+        self, bodies: RuleArrays, which: torch.Tensor, data: torch.Tensor, who: torch.Tensor
     ) -> None:
         """Writes `data` (n, k) into the equalities `which` (n, equalities) and switches them on."""
         bodies.eq_data.copy_(torch.where(which[..., None], data[:, None], bodies.eq_data))
@@ -176,7 +180,7 @@ class HoldRules:
 
 
 @dataclasses.dataclass(slots=True)
-class Forces:
+class ContactForces:
     """The forces that count, newton; entries (n,) as the attributes of `MujocoHome`."""
 
     last: torch.Tensor

@@ -17,7 +17,7 @@ STATE_FIELDS = ("qpos", "qvel", "qacc_warmstart", "ctrl", "time")
 _SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
 
 
-class HomeArrays:
+class DeviceHomes:
     """The arrays of mujoco-warp, and tensors that are views of them.
 
     Homes do not sleep here: the engine then keeps no poses of what does not move, and its room for

@@ -1,8 +1,9 @@
 """The engine `warp`: homes that step together on one device."""
 
 import contextlib
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mujoco_warp
@@ -14,12 +15,12 @@ from tpsrl.errors import RunError, UserError
 from tpsrl.sim import engines
 from tpsrl.sim.base import Capabilities
 from tpsrl.sim.batch.contacts import Contacts, largest_forces, touched_most
-from tpsrl.sim.batch.holding import Bodies, Forces, HoldRules, Holds
+from tpsrl.sim.batch.holding import ContactForces, CupHolds, HoldRules, RuleArrays
 from tpsrl.sim.batch.looped import check_actions
 from tpsrl.sim.home_model import load_home_model
 from tpsrl.sim.mjcf.home import SUBSTEPS
 from tpsrl.sim.mujoco_home import MujocoHome
-from tpsrl.sim.warp.arrays import STATE_FIELDS, HomeArrays
+from tpsrl.sim.warp.arrays import STATE_FIELDS, DeviceHomes
 from tpsrl.sim.warp.caster import cast_depth
 from tpsrl.sim.warp.command import command
 from tpsrl.sim.warp.starts import BatchStart, Floors, start_of
@@ -31,6 +32,7 @@ from tpsrl.world.state import WorldState
 
 # A home of 12 objects at rest has 50 contacts and 320 rows of constraints.
 _CONTACTS_PER_SLOT, _CONSTRAINTS_PER_SLOT = 12, 72
+_RESETS = 256  # homes whose starts are sent to the device at once
 _LOST = {
     "constraints": mujoco_warp.OverflowType.NEFC | mujoco_warp.OverflowType.NJMAX_NNZ,
     "contacts": mujoco_warp.OverflowType.BROADPHASE
@@ -71,7 +73,7 @@ class WarpBatch:
             "contacts": contacts or _CONTACTS_PER_SLOT * slots,
             "constraints": constraints or _CONSTRAINTS_PER_SLOT * slots,
         }
-        self._arrays = HomeArrays(self.home, num_envs, self._room, self._name)
+        self._arrays = DeviceHomes(self.home, num_envs, self._room, self._name)
         self.device = torch.device(wp.device_to_torch(self._name))
         self._filtered = filter_base
         self._episodes: list[Episode | None] = [None] * num_envs
@@ -88,13 +90,13 @@ class WarpBatch:
             return torch.full((count, *shape), value, dtype=kind, device=self.device)
 
         integer = torch.int64
-        self.holds = Holds(
+        self.holds = CupHolds(
             full(-1, kind=integer),
             full(-1, kind=integer),
             full(-1, kind=integer),
             full(0, kind=torch.bool),
         )
-        self.forces = Forces(full(0.0), full(0.0), full(0.0))
+        self.forces = ContactForces(full(0.0), full(0.0), full(0.0))
         self.steps = full(0, kind=integer)
         self.arm_target = full(0.0, 7)
         self._num_objects = full(0, kind=integer)
@@ -124,7 +126,7 @@ class WarpBatch:
             wp.mat33(*quat_matrix(home.model.cam_quat[camera]).ravel()),
         )
         self._rules = HoldRules(home, self.device)
-        self._bodies = Bodies(
+        self._bodies = RuleArrays(
             arrays.of_data["xpos"],
             arrays.of_data["xquat"],
             arrays.of_data["xmat"],
@@ -155,18 +157,19 @@ class WarpBatch:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the engine `warp`."""
-        return engines.info("warp").capabilities
+        """Those of the engine `warp`, on the device where the tensors are."""
+        return dataclasses.replace(engines.info("warp").capabilities, device=self.device.type)
 
     # -- reset ---------------------------------------------------------------------------------
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.reset`."""
-        starts = []
-        for episode in episodes:
-            self._stage.reset(episode)
-            starts.append(start_of(self.home, self._stage))
-        self.begin(env_ids, starts)
+        for first in range(0, len(env_ids), _RESETS):
+            starts = []
+            for episode in episodes[first : first + _RESETS]:
+                self._stage.reset(episode)
+                starts.append(start_of(self.home, self._stage))
+            self.begin(env_ids[first : first + _RESETS], starts)
 
     def begin(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
         """Puts homes at starts that a home of the C engine has prepared."""
@@ -274,8 +277,8 @@ class WarpBatch:
             mujoco_warp.step(model, data)
             return
         if self._graph is None:
-            # A recording may not run on torch's stream, and does not run the step.
-            with wp.ScopedDevice(self._name), wp.ScopedCapture() as recorded:
+            # A recording may not be of torch's stream, and does not run the step.
+            with wp.ScopedStream(wp.Stream(self._name)), wp.ScopedCapture() as recorded:
                 mujoco_warp.step(model, data)
             self._graph = recorded.graph
         wp.capture_launch(self._graph, stream=self._stream())
@@ -286,11 +289,13 @@ class WarpBatch:
     def _stream(self) -> Any:
         return wp.stream_from_torch(torch.cuda.current_stream(self.device))
 
-    def _on_stream(self) -> contextlib.AbstractContextManager[Any]:
-        """Lets warp's kernels follow torch's in one queue."""
-        if self.device.type != "cuda":
-            return contextlib.nullcontext()
-        return wp.ScopedStream(self._stream())
+    @contextlib.contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Has warp's kernels run on this device, and on a GPU in one queue with torch's."""
+        with wp.ScopedDevice(self._name), contextlib.ExitStack() as queue:
+            if self.device.type == "cuda":
+                queue.enter_context(wp.ScopedStream(self._stream()))
+            yield
 
     # -- what went wrong -----------------------------------------------------------------------
 
