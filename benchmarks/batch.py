@@ -41,7 +41,7 @@ class BatchSettings:
     engine: Literal["mujoco", "warp"] = config.option("warp", "simulation engine")
     envs: str = config.option("64,256,1024,4096", "numbers of homes")
     minutes: float = config.option(10.0, "time for all of it", minimum=0.01)
-    objects: int = config.option(12, "objects of the episodes", minimum=1, maximum=30)
+    objects: int = config.option(12, "objects of the episodes", minimum=5, maximum=30)
     episodes: int = config.option(16, "different episodes", minimum=1)
     out: str = config.option("out/batch", "folder for the report")
 
@@ -196,6 +196,9 @@ def drawn(report: dict[str, Any], path: Path) -> None:
             label=name.replace("_", " "),
         )
     axes.set(xscale="log", yscale="log", xlabel="homes", ylabel="homes' steps or pictures per s")
+    envs = [row["envs"] for row in rows]
+    axes.set_xticks(envs, [str(count) for count in envs])
+    axes.minorticks_off()
     axes.set_title(f"engine {report['engine']}, {report['machine']}")
     axes.legend()
     axes.grid(alpha=0.3)

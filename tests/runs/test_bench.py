@@ -141,7 +141,7 @@ def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skil
 
 
 def test_homes_in_a_batch_are_measured_from_few_to_many(tmp_path: Path) -> None:
-    given = ["engine=mujoco", "envs=2,1", "minutes=0.02", "objects=2", "episodes=1"]
+    given = ["engine=mujoco", "envs=2,1", "minutes=0.02", "objects=5", "episodes=1"]
     assert batch.main([*given, f"out={tmp_path}"]) == 0
     report = json.loads((tmp_path / "batch.json").read_text())
     assert report["engine"] == "mujoco" and set(report["versions"]) == {"mujoco", "torch"}

@@ -154,17 +154,13 @@ def test_a_grasp_a_drawer_and_a_door_go_as_in_the_c_engine() -> None:
             if step >= len(run.states):
                 continue
             wanted = run.states[step]
-            for name, limit in (
-                *(("base", 0.01), ("arm", 0.02), ("ee_pos", 0.01), ("joints", 0.01)),
-                *(("object_pos", 0.01), ("marker_pos", 0.01)),
-            ):
-                found = getattr(world, name)[home].numpy()
-                np.testing.assert_allclose(
-                    found, getattr(wanted, name)[0], rtol=0, atol=limit, err_msg=f"{name}, {step}"
-                )
+            # A box that lands jumps by a float32's last digits, and comes to rest elsewhere.
+            limits = dict.fromkeys(("base", "arm", "ee_pos", "joints", "marker_pos"), 1e-3)
+            for name, limit in (limits | {"object_pos": 1e-2}).items():
+                ours, theirs = getattr(wanted, name)[0], getattr(world, name)[home].numpy()
+                np.testing.assert_allclose(theirs, ours, 0, limit, err_msg=f"{name} {step}")
             for name in ("held", "held_joint", "violation"):
                 assert getattr(world, name)[home] == getattr(wanted, name)[0], (name, step)
-            # How hard a box lands depends on more digits than a float32 has.
             away = abs(float(world.force_total[home]) - wanted.force_total[0])
             assert away < FORCE_RISE_N, step
             held.add(int(world.held[home]))
@@ -193,7 +189,7 @@ def test_homes_of_different_apartments_go_as_in_the_c_engine_and_look_alike() ->
     wanted, world = one.state(range(4)), batch.state()
     for name in ("base", "base_velocity", "arm", "ee_pos", "object_pos"):
         found = getattr(world, name).numpy()
-        np.testing.assert_allclose(found, getattr(wanted, name), rtol=0, atol=5e-3, err_msg=name)
+        np.testing.assert_allclose(found, getattr(wanted, name), rtol=0, atol=1e-3, err_msg=name)
     for size in (64, 128):
         away = batch.depth(size, size).numpy() - one.depth(range(4), size, size)
         assert (np.abs(away) * HEAD_CAMERA_FAR_M < 0.01).mean() > 0.998
