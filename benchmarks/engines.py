@@ -20,9 +20,10 @@ from tpsrl import config
 from tpsrl.errors import UserError, one_line
 from tpsrl.sim import datasets
 from tpsrl.sim.base import Simulator
-from tpsrl.sim.engines import ENGINES
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.world import action as act
+
+NAMES = ("mujoco", "habitat")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def main() -> int:
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1.0, 1.0, (settings.steps, act.SIZE))
     actions[:, act.GRIP] = -1.0
-    made = {name: tpsrl.sim.make(name, habitat=settings.habitat) for name in ENGINES}
+    made = {name: tpsrl.sim.make(name, habitat=settings.habitat) for name in NAMES}
     for simulator in made.values():  # the first reset loads and compiles
         simulator.reset([0], [episode])
         steps_per_s(simulator, actions[:10], settings.side)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from toy_vec_env import SPEC, ToyVecEnvFactory
 
+from benchmarks import batch
 from tpsrl import cli
+from tpsrl.errors import UserError
 from tpsrl.rl.bench import measure as bench
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.collection.rollout import Rollout
@@ -133,3 +135,23 @@ def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skil
     assert cli.main(["bench", "train", *words.split(), f"out={tmp_path}"]) == 0
     report = json.loads((tmp_path / "train.json").read_text())
     assert report["collectors"]["sync"]["samples"] == 16
+
+
+# -- homes in a batch ------------------------------------------------------------------------------
+
+
+def test_homes_in_a_batch_are_measured_from_few_to_many(tmp_path: Path) -> None:
+    given = ["engine=mujoco", "envs=2,1", "minutes=0.02", "objects=5", "episodes=1"]
+    assert batch.main([*given, f"out={tmp_path}"]) == 0
+    report = json.loads((tmp_path / "batch.json").read_text())
+    assert report["engine"] == "mujoco" and set(report["versions"]) == {"mujoco", "torch"}
+    assert [row["envs"] for row in report["rows"]] == [1, 2]
+    for name in ("physics", "depth_64", "depth_128", "both_64", "both_128"):
+        assert report["rows"][0][f"{name}_per_s"] > 0.0
+    assert (tmp_path / "batch.png").stat().st_size > 1000
+
+
+def test_numbers_of_homes_that_are_none_are_refused() -> None:
+    for wrong in ("64,many", "0", ""):
+        with pytest.raises(UserError, match=r"^envs: must be integers >= 1 such as 64,256, got"):
+            batch.main([f"envs={wrong}"])

@@ -1,4 +1,5 @@
-"""What every engine does alike: the embedded one, and Habitat where the environment names it.
+"""What every engine does alike: the embedded one, warp where it is installed, and Habitat where the
+environment names it.
 
 `TPSRL_HABITAT_PYTHON` is a Python that has habitat_sim, `TPSRL_HABITAT_DATA` the folder that holds
 habitat-lab's `data/`; without them the cases of Habitat are skipped.
@@ -17,6 +18,7 @@ from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.sim.warp import checks
 from tpsrl.world import action as act
 from tpsrl.world.fetch import REST_ARM
 from tpsrl.world.kinematics import cup_pose
@@ -24,6 +26,7 @@ from tpsrl.world.objects import object_kind
 from tpsrl.world.reach import point_to_base
 
 PYTHON, DATA = (os.environ.get(f"TPSRL_HABITAT_{name}", "") for name in ("PYTHON", "DATA"))
+WARP = pytest.mark.skipif(bool(checks.missing()), reason=f"needs {checks.INSTALL}")
 REAL = pytest.mark.skipif(not (PYTHON and DATA), reason="TPSRL_HABITAT_PYTHON, _DATA are not set")
 
 
@@ -32,7 +35,10 @@ def make(engine: str) -> Simulator:
     return tpsrl.sim.make(engine, num_envs=2, slots=12, habitat=habitat)
 
 
-@pytest.fixture(scope="module", params=["mujoco", pytest.param("habitat", marks=REAL)])
+@pytest.fixture(
+    scope="module",
+    params=["mujoco", pytest.param("warp", marks=WARP), pytest.param("habitat", marks=REAL)],
+)
 def simulator(request: pytest.FixtureRequest) -> Iterator[Simulator]:
     made = make(request.param)
     yield made

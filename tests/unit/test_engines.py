@@ -13,6 +13,7 @@ from skills.envs.options import EnvOptions
 from tpsrl import config, sim
 from tpsrl.errors import UserError
 from tpsrl.sim import engines
+from tpsrl.sim.warp import checks
 from tpsrl.world.cameras import PICTURES
 
 Limit = Callable[..., None]
@@ -39,6 +40,18 @@ def test_an_unknown_engine_names_the_nearest() -> None:
     for ask in (engines.info, sim.make, sim.stamp):
         with pytest.raises(UserError, match=r"engine: .*mujoko.*mujoco"):
             ask("mujoko")
+
+
+def test_an_engine_without_its_packages_names_what_brings_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "missing", lambda: list(checks.PACKAGES))
+    for ask in (sim.make, sim.make_batch, sim.versions):
+        with pytest.raises(UserError) as caught:
+            ask("warp")
+        assert str(caught.value) == (
+            "engine: 'warp' needs mujoco_warp and warp, not installed here; pip install tpsrl[warp]"
+        )
 
 
 def test_an_engine_without_exact_snapshots_makes_no_bank(limit: Limit) -> None:

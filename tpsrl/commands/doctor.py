@@ -17,6 +17,7 @@ from tpsrl.commands import Command
 from tpsrl.runtime import machine
 from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.sim.warp import checks
 
 DESCRIPTION = """Shows what this machine can run, and what is missing. The exit code is 0 if the
 built-in engine can run, 1 otherwise. With engine=habitat it looks at what that engine needs
@@ -160,15 +161,21 @@ def _try_ffmpeg() -> str:
     return f"ffmpeg {imageio_ffmpeg.get_ffmpeg_version().split('-')[0]} with libx264"
 
 
+def _warp() -> CheckResult:
+    if checks.missing():
+        return CheckResult("engine warp", "not installed", remedy=checks.INSTALL)
+    version = importlib.metadata.version("mujoco-warp")
+    return CheckResult("engine warp", f"mujoco-warp {version}", True)
+
+
 def _engines() -> list[CheckResult]:
-    version = importlib.metadata.version("tpsrl")
     try:
         torch = CheckResult("torch (training)", importlib.metadata.version("torch"), True)
     except importlib.metadata.PackageNotFoundError:
         torch = CheckResult("torch (training)", "not installed", remedy="pip install torch")
     return [
         CheckResult("engine mujoco", "embedded, on the processor; needs no GL library", True),
-        CheckResult("engine warp", f"not part of tpsrl {version}"),
+        _warp(),
         CheckResult("engine habitat", "in your own Habitat environment", remedy=_LOOK),
         torch,
     ]

@@ -1,10 +1,16 @@
 """Engines behind one protocol. Knows worlds, no skill."""
 
 import importlib.metadata
+from typing import TYPE_CHECKING
 
+from tpsrl.errors import UserError
 from tpsrl.sim import engines
 from tpsrl.sim.base import Simulator
 from tpsrl.sim.habitat.settings import HabitatSettings
+from tpsrl.sim.warp import checks
+
+if TYPE_CHECKING:
+    from tpsrl.sim.batch.base import BatchSimulator
 
 
 def make(
@@ -26,17 +32,47 @@ def make(
         habitat: where Habitat is, for the engine of that name.
 
     Raises:
-        UserError: the engine, slots or layout set is unknown; names the nearest.
+        UserError: the engine, slots or layout set is unknown (names the nearest), or the engine's
+            packages are not installed.
     """
     engines.info(engine)
     if engine == "habitat":
         from tpsrl.sim.habitat.simulator import HabitatSimulator
 
         return HabitatSimulator(num_envs, slots, filter_base, habitat)
+    if engine == "warp":
+        checks.require()
+        from tpsrl.sim.warp.simulator import WarpSimulator
+
+        return WarpSimulator(num_envs, slots, layout_set, filter_base)
     # An engine's libraries load only where that engine is made.
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
     return MujocoSimulator(num_envs, slots, layout_set, filter_base)
+
+
+def make_batch(
+    engine: str = "mujoco",
+    num_envs: int = 1,
+    slots: int = 12,
+    layout_set: str = "replica_cad",
+    filter_base: bool = True,
+) -> "BatchSimulator":
+    """Homes that step together, with tensors in and out; see `make` for the arguments.
+
+    Raises:
+        UserError: as `make`, or the engine cannot step homes together.
+    """
+    if engine == "habitat":
+        raise UserError("engine: 'habitat' has no batch; use engine=mujoco or engine=warp")
+    if engine == "warp":
+        checks.require()
+        from tpsrl.sim.warp.batch import WarpBatch
+
+        return WarpBatch(num_envs, slots, layout_set, filter_base)
+    from tpsrl.sim.batch.looped import LoopedBatch
+
+    return LoopedBatch(make(engine, num_envs, slots, layout_set, filter_base))
 
 
 def stamp(engine: str = "mujoco") -> str:
@@ -64,4 +100,6 @@ def versions(engine: str = "mujoco", habitat: HabitatSettings | None = None) -> 
 
         found = versions_of(habitat or HabitatSettings())
         return {name: found[name] for name in libraries}
+    if engine == "warp":
+        checks.require()
     return {name: importlib.metadata.version(name) for name in libraries}

@@ -9,12 +9,12 @@ from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.floor import clearance_gradient
 
 # The base brakes at 2 kN over its 110 kg less the arm's reaction (measured: 12 m/s2 holds).
-_BRAKE = 12.0
-_SHARE = 0.7  # of the speed from which that stops the base in time
-_TOLERANCE_M = 0.01  # of a map with cells of 0.025 m
-_LEAST_STEP_M = 0.0125  # along the way ahead
-_CREEP_M = 1e-4  # nearer in a step, where it is too near already
-_ATTEMPTS = 4  # to slide along what stands ahead, and to stop in a corner
+BRAKE = 12.0
+SHARE = 0.7  # of the speed from which that stops the base in time
+TOLERANCE_M = 0.01  # of a map with cells of 0.025 m
+LEAST_STEP_M = 0.0125  # along the way ahead
+CREEP_M = 1e-4  # nearer in a step, where it is too near already
+ATTEMPTS = 4  # to slide along what stands ahead, and to stop in a corner
 
 
 @njit(cache=True)
@@ -36,8 +36,8 @@ def filter_velocity(
     """
     value, gx, gy = clearance_gradient(distance, x0, y0, x, y)
     vx, vy = _slid(vx, vy, gx, gy, value - radius)
-    least = min(value, radius) - _TOLERANCE_M
-    for _ in range(_ATTEMPTS):
+    least = min(value, radius) - TOLERANCE_M
+    for _ in range(ATTEMPTS):
         ahead, gx, gy = _contact_ahead(distance, x0, y0, x, y, vx, vy, least)
         if ahead < 0.0:
             break
@@ -47,8 +47,8 @@ def filter_velocity(
             break
         vx, vy = sx, sy
     # In a corner there is nothing to slide along.
-    least = min(value - _CREEP_M, radius - _TOLERANCE_M)
-    for _ in range(_ATTEMPTS):
+    least = min(value - CREEP_M, radius - TOLERANCE_M)
+    for _ in range(ATTEMPTS):
         following = (x + vx / CONTROL_HZ, y + vy / CONTROL_HZ)
         if clearance_gradient(distance, x0, y0, *following)[0] >= least:
             return vx, vy
@@ -59,7 +59,7 @@ def filter_velocity(
 @njit(cache=True)
 def _speed_limit(free: float) -> float:
     """The speed (m/s) from which the base stops within `free` (m)."""
-    return _SHARE * math.sqrt(2.0 * _BRAKE * free) if free > 0.0 else 0.0
+    return SHARE * math.sqrt(2.0 * BRAKE * free) if free > 0.0 else 0.0
 
 
 @njit(cache=True)
@@ -93,7 +93,7 @@ def _contact_ahead(
     speed = math.hypot(vx, vy)
     if speed < 1e-6:
         return -1.0, 0.0, 0.0
-    stop = speed * speed / (2.0 * _BRAKE * _SHARE * _SHARE)
+    stop = speed * speed / (2.0 * BRAKE * SHARE * SHARE)
     ux, uy, ahead = vx / speed, vy / speed, 0.0
     while True:
         value, gx, gy = clearance_gradient(distance, x0, y0, x + ahead * ux, y + ahead * uy)
@@ -101,4 +101,4 @@ def _contact_ahead(
             return ahead, gx, gy
         if ahead >= stop:
             return -1.0, 0.0, 0.0
-        ahead = min(ahead + max(value - least, _LEAST_STEP_M), stop)
+        ahead = min(ahead + max(value - least, LEAST_STEP_M), stop)

@@ -8,7 +8,7 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import MEASURES, Capabilities
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
-EngineName = Literal["mujoco", "habitat"]
+EngineName = Literal["mujoco", "warp", "habitat"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ ENGINES: dict[str, EngineInfo] = {
             cameras=frozenset(PICTURES),
         ),
         ("mujoco",),
+    ),
+    "warp": EngineInfo(
+        Capabilities(
+            exact_snapshots=False,
+            colour=True,
+            device="cpu",
+            measures=frozenset(MEASURES),
+            shapes=True,
+            cameras=frozenset(PICTURES),
+        ),
+        ("mujoco", "mujoco-warp", "warp-lang"),
     ),
     "habitat": EngineInfo(
         Capabilities(

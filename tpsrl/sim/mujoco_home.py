@@ -23,11 +23,11 @@ from tpsrl.world.state import JOINTS
 
 ENGINE = f"mujoco-{mujoco.__version__}/5"
 
-_FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
-_HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost
+FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
+HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost
 # A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
-_OFF_M, _FAR_OFF_M = 0.03, 0.15
-_HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
+OFF_M, FAR_OFF_M = 0.03, 0.15
+HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
 _OVERLAP_LIMIT_M = 0.01
 _NO_FLOOR = FloorMap((0.0, 0.0), np.zeros((2, 2), dtype=np.float32))
 _SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
@@ -206,19 +206,26 @@ class MujocoHome:
         mujoco.mj_kinematics(model, data)  # poses lag the state by a substep otherwise
         self._count_force(peak)
         self.steps += 1
+        self._hold(grip=bool(action[act.GRIP] >= 0.0))
+
+    def _hold(self, grip: bool) -> None:
+        """What becomes of the cup's hold after a control step in which it is to `grip` or not.
+
+        `tpsrl.sim.batch.holding` has these rules for many homes at once.
+        """
         if self.held >= 0 or self.held_joint >= 0:
             self._watch_hold()
         elif self._leaving >= 0:
-            self._leave(grip=bool(action[act.GRIP] >= 0.0))
-        elif action[act.GRIP] >= 0.0 and data.ncon:
+            self._leave(grip)
+        elif grip and self.data.ncon:
             self._grasp()
 
     def _count_force(self, force: float) -> None:
         """Sums the rises of the force (N) from step to step, as habitat-lab's RobotForce does."""
         rise = force - self._force_level
-        if rise > _FORCE_RISE_N:
+        if rise > FORCE_RISE_N:
             self.force_total += rise
-        if rise > _FORCE_RISE_N or rise < 0.0:
+        if rise > FORCE_RISE_N or rise < 0.0:
             self._force_level = force
         self.force = force
 
@@ -253,7 +260,7 @@ class MujocoHome:
         body, cup, tip = home.marker_body[joint], home.cup_body, self.cup_pos
         turn = data.xmat[body].reshape(3, 3)
         local = turn.T @ (tip - data.xpos[body])
-        if float(np.linalg.norm(local - home.marker_local[joint])) > _HANDLE_M:
+        if float(np.linalg.norm(local - home.marker_local[joint])) > HANDLE_M:
             return
         connect = model.eq_data[home.marker_connect[joint]]
         connect[0:3] = data.xmat[cup].reshape(3, 3).T @ (tip - data.xpos[cup])
@@ -287,7 +294,7 @@ class MujocoHome:
             self.held_joint, self._leaving = self._leaving, -1
 
     def _watch_hold(self) -> None:
-        if self._hold_error() >= _HOLD_LIMIT_M:
+        if self._hold_error() >= HOLD_LIMIT_M:
             self.violation = True
             self._release()
 
@@ -307,7 +314,7 @@ class MujocoHome:
         anchor = self.model.eq_data[home.marker_connect[self._leaving]][3:6]
         local = data.xmat[body].reshape(3, 3).T @ (self.cup_pos - data.xpos[body]) - anchor
         away = float(np.linalg.norm(local))
-        return (away > _OFF_M and bool(local[0] > 0.0)) or away > _FAR_OFF_M
+        return (away > OFF_M and bool(local[0] > 0.0)) or away > FAR_OFF_M
 
     def _hold_error(self) -> float:
         """How far (m) the cup's tip is from an object's centre, or from where it took a handle."""

@@ -16,6 +16,7 @@ from tpsrl.training import cameras, task
 from tpsrl.training.settings import TrainingSettings
 
 _SPARE_S = 30.0  # that a worker of ours has after a process of Habitat was to answer
+_COMPILING_S = 900.0  # in which the kernels of `warp` are compiled at the first step
 
 
 def checked(settings: TrainingSettings) -> TrainingSettings:
@@ -34,7 +35,7 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
     loggers.check(settings.logger)
     out = files.check_writable(settings.out or f"out/train/{settings.skill}")
     return dataclasses.replace(
-        _fit_for_habitat(settings),
+        _fit_for_engine(settings),
         out=str(out),
         demos=whole_folders(settings.demos, "demos"),
         teacher=_whole_teacher(settings.teacher) or default_teacher(settings.preset),
@@ -44,14 +45,19 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
     )
 
 
-def _fit_for_habitat(settings: TrainingSettings) -> TrainingSettings:
-    """Settings by which workers wait as long for Habitat's processes as `habitat` says."""
+def _fit_for_engine(settings: TrainingSettings) -> TrainingSettings:
+    """Settings by which workers have as long for a step as their engine may take."""
+    if settings.engine == "mujoco":
+        return settings
+    known = {"habitat": settings.habitat.timeout_s + _SPARE_S, "warp": _COMPILING_S}
+    patience = max(settings.preset.hang_s, known[settings.engine])
+    settings = dataclasses.replace(
+        settings, preset=dataclasses.replace(settings.preset, hang_s=patience)
+    )
     if settings.engine != "habitat":
         return settings
-    patience = max(settings.preset.hang_s, settings.habitat.timeout_s + _SPARE_S)
     return dataclasses.replace(
         settings,
-        preset=dataclasses.replace(settings.preset, hang_s=patience),
         habitat=dataclasses.replace(
             settings.habitat,
             python=settings.habitat.interpreter(),

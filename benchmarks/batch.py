@@ -1,0 +1,213 @@
+"""Control steps per second of many homes that step together, with and without depth.
+
+    python -m benchmarks.batch [engine=warp] [envs=64,256,1024,4096] [minutes=10] [out=out/batch]
+
+For each number of homes: physics alone, head depth alone at 64 x 64 and 128 x 128, and both
+together; what making, resetting and the first step took (which compiles), and the memory. Homes
+start in so many Tidy House episodes of the training apartments and get random actions. Goes from
+few homes to many, until the time is over or the memory is full; the report says which. Writes
+`batch.json` and `batch.png` into `out`.
+"""
+
+import dataclasses
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+import tpsrl.sim
+from tpsrl import config
+from tpsrl.errors import RunError, UserError, one_line
+from tpsrl.runtime.figures import figure
+from tpsrl.sim import datasets
+from tpsrl.sim.batch.base import BatchSimulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.slots import capacity_for
+
+SIDES = (64, 128)
+_PLAN = 32  # different actions of each home
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """What is measured."""
+
+    engine: Literal["mujoco", "warp"] = config.option("warp", "simulation engine")
+    envs: str = config.option("64,256,1024,4096", "numbers of homes")
+    minutes: float = config.option(10.0, "time for all of it", minimum=0.01)
+    objects: int = config.option(12, "objects of the episodes", minimum=5, maximum=30)
+    episodes: int = config.option(16, "different episodes", minimum=1)
+    out: str = config.option("out/batch", "folder for the report")
+
+    def counts(self) -> list[int]:
+        """The numbers of homes, rising.
+
+        Raises:
+            UserError: they are no numbers.
+        """
+        words = [word.strip() for word in self.envs.split(",")]
+        if not all(word.isdigit() and int(word) > 0 for word in words):
+            raise UserError(f"envs: must be integers >= 1 such as 64,256, got '{self.envs}'")
+        return sorted(int(word) for word in words)
+
+
+def main(arguments: list[str]) -> int:
+    """Measures, prints a table and writes the report."""
+    settings = config.load(BatchSettings, config.parse(arguments))
+    settings.counts()
+    begun = datasets.load("tidy_house", "train", settings.episodes, num_objects=settings.objects)
+    report = measured(settings, begun)
+    out = Path(settings.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "batch.json").write_text(json.dumps(report, indent=1) + "\n")
+    drawn(report, out / "batch.png")
+    print(f"wrote {out / 'batch.json'} and batch.png")
+    return 0
+
+
+def measured(settings: BatchSettings, begun: list[Episode]) -> dict[str, Any]:
+    """All figures, as JSON types."""
+    end = time.monotonic() + 60.0 * settings.minutes
+    rows: list[dict[str, Any]] = []
+    counts = settings.counts()
+    for place, count in enumerate(counts):
+        left = end - time.monotonic()
+        if left <= 0.0:
+            rows.append({"envs": count, "left_out": "the time was over"})
+            continue
+        try:
+            rows.append(_row(settings, begun, count, left / (len(counts) - place)))
+        except (RunError, RuntimeError) as error:  # torch and warp say so of full memory
+            rows.append({"envs": count, "left_out": one_line(str(error))})
+        print("  ".join(f"{name} {_short(value)}" for name, value in rows[-1].items()), flush=True)
+    return {
+        "engine": settings.engine,
+        "versions": tpsrl.sim.versions(settings.engine) | {"torch": torch.__version__},
+        "machine": _machine(),
+        "objects": settings.objects,
+        "rows": rows,
+    }
+
+
+def _row(
+    settings: BatchSettings, begun: list[Episode], count: int, seconds: float
+) -> dict[str, Any]:
+    """The figures of so many homes, within about so many seconds."""
+    end, memory = time.monotonic() + seconds, _memory_mb()
+    row: dict[str, Any] = {"envs": count}
+    slots = capacity_for(settings.objects)
+    row["make_s"], batch = _timed(
+        lambda: tpsrl.sim.make_batch(settings.engine, num_envs=count, slots=slots)
+    )
+    episodes = [begun[home % len(begun)] for home in range(count)]
+    row["reset_s"], _ = _timed(lambda: batch.reset(range(count), episodes))
+    plan = _actions(count)
+    row["first_step_s"], _ = _timed(lambda: batch.step(plan[0]))
+    kinds: dict[str, Callable[[int], object]] = {"physics": lambda n: batch.step(plan[n % _PLAN])}
+    for side in SIDES:
+        row[f"first_depth_{side}_s"], _ = _timed(_seen(batch, side))
+        kinds[f"depth_{side}"] = lambda _, side=side: batch.depth(side, side)
+        kinds[f"both_{side}"] = lambda n, side=side: (
+            batch.step(plan[n % _PLAN]),
+            batch.state(),
+            batch.depth(side, side),
+        )
+    for place, (kind, once) in enumerate(kinds.items()):
+        share = max(end - time.monotonic(), 0.0) / (len(kinds) - place)
+        row[f"{kind}_per_s"] = count * _rate(once, share)
+    row["memory_mb"] = _memory_mb() - memory
+    batch.close()
+    return row
+
+
+def _seen(batch: BatchSimulator, side: int) -> Callable[[], object]:
+    return lambda: batch.depth(side, side)
+
+
+def _actions(count: int) -> torch.Tensor:
+    """Actions (_PLAN, count, 11) at random; nothing is held."""
+    generator = torch.Generator().manual_seed(0)
+    plan = 2.0 * torch.rand(_PLAN, count, act.SIZE, generator=generator) - 1.0
+    plan[..., act.GRIP] = -1.0
+    return plan.to("cuda") if torch.cuda.is_available() else plan
+
+
+def _rate(once: Callable[[int], object], seconds: float) -> float:
+    """How often a second something is done, over so many seconds and twice at least."""
+    _wait()
+    begun, done = time.perf_counter(), 0
+    while done < 2 or time.perf_counter() - begun < seconds:
+        once(done)
+        _wait()
+        done += 1
+    return done / (time.perf_counter() - begun)
+
+
+def _timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    _wait()
+    begun = time.perf_counter()
+    result = what()
+    _wait()
+    return time.perf_counter() - begun, result
+
+
+def _wait() -> None:
+    """Until the device has done all that it was told."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _memory_mb() -> float:
+    """What is in use: of the GPU by all, else of the machine by this process."""
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 2**20
+    status = Path("/proc/self/status").read_text()
+    (resident,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(resident.split()[1]) / 1024
+
+
+def _machine() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, no GPU"
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def drawn(report: dict[str, Any], path: Path) -> None:
+    """Draws steps and pictures per second against the number of homes."""
+    rows = [row for row in report["rows"] if "left_out" not in row]
+    made = figure(figsize=(7, 4.5), layout="constrained")
+    axes = made.add_subplot()
+    for name in ("physics", *(f"{kind}_{side}" for kind in ("depth", "both") for side in SIDES)):
+        axes.plot(
+            [row["envs"] for row in rows],
+            [row[f"{name}_per_s"] for row in rows],
+            marker="o",
+            label=name.replace("_", " "),
+        )
+    axes.set(xscale="log", yscale="log", xlabel="homes", ylabel="homes' steps or pictures per s")
+    envs = [row["envs"] for row in rows]
+    axes.set_xticks(envs, [str(count) for count in envs])
+    axes.minorticks_off()
+    axes.set_title(f"engine {report['engine']}, {report['machine']}")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    made.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        sys.exit(2)

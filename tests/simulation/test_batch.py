@@ -1,0 +1,136 @@
+"""What every engine does for many homes that step together: the embedded one, and warp."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from homes import IDLE, LAYOUT_A, LAYOUT_B, box_in_front, driving, episode, on_floor, roomiest
+
+import tpsrl.sim
+from tpsrl.errors import UserError
+from tpsrl.sim.batch.base import BatchSimulator
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.sim.warp import checks
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import REST_ARM
+
+WARP = pytest.mark.skipif(bool(checks.missing()), reason=f"needs {checks.INSTALL}")
+
+
+@pytest.fixture(scope="module", params=["mujoco", pytest.param("warp", marks=WARP)])
+def batch(request: pytest.FixtureRequest) -> Iterator[BatchSimulator]:
+    made = tpsrl.sim.make_batch(request.param, num_envs=3, slots=12)
+    yield made
+    made.close()
+
+
+def begun() -> list[Episode]:
+    """Homes of two apartments with one, two and no objects."""
+    x, y = roomiest(LAYOUT_B)
+    can = on_floor("002_master_chef_can", x + 0.6, y + 0.1)
+    return [
+        box_in_front(),
+        episode(LAYOUT_B, (x, y, 0.4), can, on_floor("013_apple", x - 0.8, y)),
+        episode(LAYOUT_A, (*roomiest(LAYOUT_A), 1.0), articulation={"fridge_push_point": 0.5}),
+    ]
+
+
+def told(*actions: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.stack(actions))
+
+
+def test_homes_begin_as_their_episodes_say(batch: BatchSimulator) -> None:
+    episodes = begun()
+    batch.reset([0, 1, 2], episodes)
+    world = batch.state()
+    starts = np.array([one.robot_start for one in episodes])
+    np.testing.assert_allclose(world.base.numpy(), starts, atol=1e-5)
+    np.testing.assert_allclose(world.arm.numpy(), np.array([REST_ARM] * 3), atol=1e-5)
+    for home, one in enumerate(episodes):
+        placed = np.array([o.pos for o in one.objects]).reshape(-1, 3)
+        found = world.object_pos[home].numpy()
+        np.testing.assert_allclose(found[: len(placed)], placed, atol=1e-5)
+        assert np.isnan(found[len(placed) :]).all()
+    assert world.joints[:, 0].tolist() == [0.0, 0.0, 0.5]
+    assert world.held.tolist() == [-1] * 3 and world.step.tolist() == [0] * 3
+
+
+def test_what_is_told_to_one_home_happens_in_no_other(batch: BatchSimulator) -> None:
+    batch.reset([0, 1, 2], begun())
+    turning = IDLE.copy()
+    turning[act.BASE] = 0.0, 1.0
+    for _ in range(4):
+        batch.step(told(driving(-0.5), IDLE, turning))
+    for _ in range(8):
+        batch.step(told(IDLE, IDLE, IDLE))
+    world, starts = batch.state(), np.array([one.robot_start for one in begun()])
+    moved = world.base.numpy() - starts
+    assert moved[0] == pytest.approx([-2 * act.STEP_M, 0.0, 0.0], abs=2e-3)
+    assert moved[1] == pytest.approx(np.zeros(3), abs=1e-3)
+    assert moved[2] == pytest.approx([0.0, 0.0, 4 * act.STEP_RAD], abs=2e-3)
+    assert world.step.tolist() == [12] * 3
+
+
+def test_a_home_that_does_not_move_is_as_it_was_and_goes_on_from_there(
+    batch: BatchSimulator,
+) -> None:
+    batch.reset([0, 1, 2], begun())
+    plan = [driving(-0.4), driving(0.2), IDLE, driving(0.3)]
+    straight = []
+    for action in plan:
+        batch.step(told(action, action, action))
+        straight.append(batch.state().base[1].clone())
+    batch.reset([0, 1, 2], begun())
+    stay = torch.tensor([True, False, True])
+    for action, wanted in zip(plan, straight, strict=True):
+        before = [values.clone() for values in (batch.state().base[1], batch.state().arm[1])]
+        for _ in range(2):
+            batch.step(told(IDLE, driving(1.0), IDLE), stay)
+        assert torch.equal(batch.state().base[1], before[0])
+        assert torch.equal(batch.state().arm[1], before[1])
+        batch.step(told(action, action, action), ~stay)
+        assert torch.equal(batch.state().base[1], wanted)
+    assert batch.state().step.tolist() == [8, 4, 8]
+
+
+def test_one_home_is_reset_among_the_others(batch: BatchSimulator) -> None:
+    episodes = begun()
+    batch.reset([0, 1, 2], episodes)
+    for _ in range(3):
+        batch.step(told(*[driving(-0.5)] * 3))
+    others = batch.state().base[[0, 1]].clone()
+    batch.reset([2], [episodes[0]])
+    world = batch.state()
+    assert torch.equal(world.base[[0, 1]], others)
+    assert world.base[2].tolist() == pytest.approx(episodes[0].robot_start, abs=1e-5)
+    assert world.step.tolist() == [3, 3, 0]
+    assert not world.object_pos[2, 0].isnan().any()
+
+
+def test_depth_is_that_of_the_caster(batch: BatchSimulator) -> None:
+    batch.reset([0, 1, 2], begun())
+    one = tpsrl.sim.make(num_envs=3, slots=12)
+    one.reset(range(3), begun())
+    for size in ((64, 64), (48, 96)):
+        seen = batch.depth(*size)
+        assert seen.dtype == torch.float32 and tuple(seen.shape) == (3, *size)
+        away = 10.0 * np.abs(seen.numpy() - one.depth(range(3), *size))
+        assert (away < 0.01).mean() > 0.998
+
+
+def test_bad_input_is_refused(batch: BatchSimulator) -> None:
+    batch.reset([0, 1, 2], begun())
+    with pytest.raises(UserError, match=r"actions: shape is \(2, 11\), expected \(3, 11\)"):
+        batch.step(told(IDLE, IDLE))
+    box = box_in_front().objects[0]
+    with pytest.raises(UserError, match="episode test: objects: 13, more than a home of 12 holds"):
+        batch.reset([0], [episode(LAYOUT_A, (0.0, 0.0, 0.0), *[box] * 13)])
+
+
+def test_an_engine_without_a_batch_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^engine: 'habitat' has no batch; use engine=mujoco or"):
+        tpsrl.sim.make_batch("habitat")
+    made = tpsrl.sim.make_batch("mujoco", slots=12)
+    assert made.num_envs == 1 and made.capabilities == MujocoSimulator(slots=12).capabilities

@@ -1,0 +1,61 @@
+"""A batch of homes that are stepped one after another: any engine as a `BatchSimulator`."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.sim.base import Capabilities, Simulator
+from tpsrl.world.action import SIZE
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+
+class LoopedBatch:
+    """`tpsrl.sim.batch.base.BatchSimulator` by a per-environment simulator, tensors on the CPU."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+        self._all = range(simulator.num_envs)
+
+    @property
+    def num_envs(self) -> int:
+        """Number of homes."""
+        return self._simulator.num_envs
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the simulator."""
+        return self._simulator.capabilities
+
+    def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.reset`."""
+        self._simulator.reset(env_ids, episodes)
+
+    def step(self, actions: torch.Tensor, moving: torch.Tensor | None = None) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.step`."""
+        check_actions(actions, self.num_envs)
+        who = np.arange(self.num_envs) if moving is None else np.flatnonzero(moving.numpy())
+        self._simulator.step(who.tolist(), actions.numpy()[who])
+
+    def state(self) -> WorldState:
+        """See `tpsrl.sim.batch.base.BatchSimulator.state`."""
+        world = self._simulator.state(self._all)
+        fields = (f.name for f in dataclasses.fields(world))
+        return WorldState(**{name: torch.from_numpy(getattr(world, name)) for name in fields})
+
+    def depth(self, height: int = 64, width: int = 64) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.depth`."""
+        return torch.from_numpy(self._simulator.depth(self._all, height, width))
+
+    def close(self) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.close`."""
+        self._simulator.close()
+
+
+def check_actions(actions: torch.Tensor, num_envs: int) -> None:
+    """Refuses actions that are not (num_envs, 11)."""
+    if tuple(actions.shape) != (num_envs, SIZE):
+        raise UserError(f"actions: shape is {tuple(actions.shape)}, expected ({num_envs}, {SIZE})")

@@ -1,0 +1,1 @@
+"""The engine `warp`: many homes on one device by mujoco-warp."""

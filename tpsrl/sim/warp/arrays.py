@@ -1,0 +1,58 @@
+"""Model and data of many homes on the device, and how one home's rows are written."""
+
+from collections.abc import Sequence
+
+import mujoco
+import mujoco_warp
+import numpy as np
+import torch
+import warp as wp
+
+from tpsrl.sim.home_model import HomeModel
+from tpsrl.sim.warp.starts import DATA_FIELDS, MODEL_FIELDS, BatchStart
+
+# What a home is after a step, beside what the rules hold: its next step depends on nothing else.
+STATE_FIELDS = ("qpos", "qvel", "qacc_warmstart", "ctrl", "time")
+
+_SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
+
+
+class DeviceHomes:
+    """The arrays of mujoco-warp, and tensors that are views of them.
+
+    Homes do not sleep here: the engine then keeps no poses of what does not move, and its room for
+    moving parts is that of the model.
+
+    Args:
+        home: the compiled home.
+        num_envs: worlds.
+        room: that of a home, in "contacts", which all homes share, and rows of "constraints".
+        device: of warp, "cpu" or "cuda:0".
+    """
+
+    def __init__(self, home: HomeModel, num_envs: int, room: dict[str, int], device: str) -> None:
+        model = home.model.__copy__()
+        model.opt.enableflags &= ~_SLEEP
+        with wp.ScopedDevice(device):
+            batched = dict.fromkeys(MODEL_FIELDS, num_envs)
+            self.model = mujoco_warp.put_model(model, batch_sizes=batched)
+            self.model.opt.warn_overflow = 0
+            self.data = mujoco_warp.make_data(
+                model, nworld=num_envs, nconmax=room["contacts"], njmax=room["constraints"]
+            )
+        self.of_model = {name: wp.to_torch(getattr(self.model, name)) for name in MODEL_FIELDS}
+        self.of_data = {name: wp.to_torch(getattr(self.data, name)) for name in DATA_FIELDS}
+        self.tip = wp.to_torch(self.data.site_xpos)[:, home.cup_site]
+        self.overflow = wp.to_torch(self.data.overflow)
+
+    def write(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
+        """Puts homes at the starts of their episodes."""
+        for tensors, rows in (
+            (self.of_model, [start.model for start in starts]),
+            (self.of_data, [start.data for start in starts]),
+        ):
+            for name, tensor in tensors.items():
+                values = np.stack([row[name] for row in rows])
+                given = torch.from_numpy(values).to(tensor.device, tensor.dtype)
+                where = torch.as_tensor(env_ids, device=tensor.device)
+                tensor[where] = given.reshape(len(rows), *tensor.shape[1:])

@@ -1,0 +1,428 @@
+"""The engine `warp`: homes that step together on one device."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import mujoco_warp
+import numpy as np
+import torch
+import warp as wp
+
+from tpsrl.errors import RunError, UserError
+from tpsrl.sim import engines
+from tpsrl.sim.base import Capabilities
+from tpsrl.sim.batch.contacts import Contacts, largest_forces, touched_most
+from tpsrl.sim.batch.holding import ContactForces, CupHolds, HoldRules, RuleArrays
+from tpsrl.sim.batch.looped import check_actions
+from tpsrl.sim.home_model import load_home_model
+from tpsrl.sim.mjcf.home import SUBSTEPS
+from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.sim.warp.arrays import STATE_FIELDS, DeviceHomes
+from tpsrl.sim.warp.caster import cast_depth
+from tpsrl.sim.warp.command import command
+from tpsrl.sim.warp.starts import BatchStart, Floors, start_of
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, HEAD_CAMERA_FOV_DEG
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.state import WorldState
+
+# A home of 12 objects at rest has 50 contacts and 320 rows of constraints.
+_CONTACTS_PER_SLOT, _CONSTRAINTS_PER_SLOT = 12, 72
+_RESETS = 256  # homes whose starts are sent to the device at once
+_LOST = {
+    "constraints": mujoco_warp.OverflowType.NEFC | mujoco_warp.OverflowType.NJMAX_NNZ,
+    "contacts": mujoco_warp.OverflowType.BROADPHASE
+    | mujoco_warp.OverflowType.NARROWPHASE
+    | mujoco_warp.OverflowType.CCD,
+}
+
+
+class WarpBatch:
+    """`tpsrl.sim.batch.base.BatchSimulator` by mujoco-warp.
+
+    Args:
+        num_envs: homes.
+        slots: objects that an episode may have, 12 or 30.
+        layout_set: the apartments, as `tpsrl.world.layouts` names them.
+        filter_base: keep the base's target on the free floor.
+        device: of warp; the first GPU where there is one, else the CPU.
+        contacts: room for pairs of shapes that may touch, a home; homes share it.
+        constraints: room for rows of constraints of each home.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        slots: int = 12,
+        layout_set: str = "replica_cad",
+        filter_base: bool = True,
+        device: str | None = None,
+        contacts: int | None = None,
+        constraints: int | None = None,
+    ) -> None:
+        wp.config.log_level = wp.LOG_ERROR  # else it tells of every kernel that it loads
+        if num_envs < 1:
+            raise UserError(f"num_envs: must be at least 1, got {num_envs}")
+        self.home = load_home_model(layout_set, slots)
+        self._name = device or default_device()
+        self._room = {
+            "contacts": contacts or _CONTACTS_PER_SLOT * slots,
+            "constraints": constraints or _CONSTRAINTS_PER_SLOT * slots,
+        }
+        self._arrays = DeviceHomes(self.home, num_envs, self._room, self._name)
+        self.device = torch.device(wp.device_to_torch(self._name))
+        self._filtered = filter_base
+        self._episodes: list[Episode | None] = [None] * num_envs
+        self._stage = MujocoHome(self.home, filter_base=False)
+        self._floors = Floors(num_envs)
+        self._graph: Any = None
+        self._make_state(num_envs, slots)
+        self._make_views(num_envs)
+
+    def _make_state(self, count: int, slots: int) -> None:
+        """What the rules hold of each home, and the rooms that commands are written into."""
+
+        def full(value: float, *shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.full((count, *shape), value, dtype=kind, device=self.device)
+
+        integer = torch.int64
+        self.holds = CupHolds(
+            full(-1, kind=integer),
+            full(-1, kind=integer),
+            full(-1, kind=integer),
+            full(0, kind=torch.bool),
+        )
+        self.forces = ContactForces(full(0.0), full(0.0), full(0.0))
+        self.steps = full(0, kind=integer)
+        self.arm_target = full(0.0, 7)
+        self._num_objects = full(0, kind=integer)
+        self._longest = full(0.0, slots)
+        self._object_geom = full(-1, slots, kind=integer)
+        self._ramp = full(0.0, SUBSTEPS, 7)
+        self._velocity = full(0.0, 3)
+        self._maps = wp.zeros((1, 2, 2), dtype=float, device=self._name)
+        self._map_of = wp.zeros(count, dtype=int, device=self._name)
+
+    def _make_views(self, count: int) -> None:
+        """Addresses as tensors, and views of the engine's arrays."""
+        home, arrays = self.home, self._arrays
+
+        def tensor(values: np.ndarray) -> torch.Tensor:
+            return torch.as_tensor(values, device=self.device)
+
+        self._robot, self._grasp = tensor(home.robot_geom), tensor(home.geom_grasp)
+        self._slot_body, self._joint_qpos = tensor(home.slot_body), tensor(home.joint_qpos)
+        self._marker_body = tensor(home.marker_body)
+        self._marker = tensor(home.marker_local).float()
+        self._slot = torch.arange(home.capacity, device=self.device)
+        self._base_body = home.model.body("base").id
+        camera = home.head_camera
+        self._camera = (
+            wp.vec3(*home.model.cam_pos[camera]),
+            wp.mat33(*quat_matrix(home.model.cam_quat[camera]).ravel()),
+        )
+        self._rules = HoldRules(home, self.device)
+        self._bodies = RuleArrays(
+            arrays.of_data["xpos"],
+            arrays.of_data["xquat"],
+            arrays.of_data["xmat"],
+            arrays.tip,
+            arrays.of_model["eq_data"],
+            arrays.of_data["eq_active"],
+            arrays.of_model["geom_margin"][:, home.cup_geom],
+        )
+        contact, data = arrays.data.contact, arrays.data
+        self._found = wp.to_torch(data.nacon)
+        self._rows = wp.to_torch(data.efc.force)
+        self._contact_row = torch.arange(data.naconmax, device=self.device)
+        self._contact = tuple(
+            wp.to_torch(values)
+            for values in (
+                contact.worldid,
+                contact.geom,
+                contact.dist,
+                contact.dim,
+                contact.efc_address,
+            )
+        )
+
+    @property
+    def num_envs(self) -> int:
+        """Number of homes."""
+        return len(self._episodes)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the engine `warp`, on the device where the tensors are."""
+        return dataclasses.replace(engines.info("warp").capabilities, device=self.device.type)
+
+    # -- reset ---------------------------------------------------------------------------------
+
+    def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.reset`."""
+        for first in range(0, len(env_ids), _RESETS):
+            starts = []
+            for episode in episodes[first : first + _RESETS]:
+                self._stage.reset(episode)
+                starts.append(start_of(self.home, self._stage))
+            self.begin(env_ids[first : first + _RESETS], starts)
+
+    def begin(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
+        """Puts homes at starts that a home of the C engine has prepared."""
+        if not env_ids:
+            return
+        self._arrays.write(env_ids, starts)
+        where = torch.as_tensor(env_ids, device=self.device)
+
+        def rows(values: list[Any], like: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(np.array(values)).to(self.device, like.dtype)
+
+        self.holds.held[where] = rows([start.held for start in starts], self.holds.held)
+        for values in (self.holds.held_joint, self.holds.leaving):
+            values[where] = -1
+        for values in (self.forces.last, self.forces.total, self.forces.level, self.steps):
+            values[where] = 0
+        self.holds.violation[where] = False
+        self.arm_target[where] = rows([start.arm_target for start in starts], self.arm_target)
+        self._longest[where] = rows([start.longest for start in starts], self._longest)
+        self._object_geom[where] = rows([s.object_geom for s in starts], self._object_geom)
+        counts = [len(start.episode.objects) for start in starts]
+        self._num_objects[where] = rows(counts, self._num_objects)
+        for env, start in zip(env_ids, starts, strict=True):
+            self._episodes[env] = start.episode
+        self._enter_floors(env_ids, starts)
+        with self._on_stream():
+            mujoco_warp.kinematics(self._arrays.model, self._arrays.data)
+
+    def _enter_floors(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
+        if not self._filtered:
+            return
+        new = [
+            self._floors.enter(env, start.episode.layout)
+            for env, start in zip(env_ids, starts, strict=True)
+        ]
+        if any(new):
+            maps = np.stack([one.distance for one in self._floors.maps])
+            self._maps = wp.array(maps, dtype=float, device=self._name)
+        self._map_of = wp.array(self._floors.row_of, dtype=int, device=self._name)
+
+    # -- step ----------------------------------------------------------------------------------
+
+    def step(self, actions: torch.Tensor, moving: torch.Tensor | None = None) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.step`."""
+        check_actions(actions, self.num_envs)
+        if None in self._episodes:
+            raise UserError(f"step: environment {self._episodes.index(None)} has not been reset")
+        before = None if moving is None else [values.clone() for values in self._changing()]
+        actions = actions.to(self.device, torch.float32)
+        grip = actions[:, act.GRIP] >= 0.0
+        with self._on_stream():
+            self._command(actions)
+            self._rules.release(self.holds, self._bodies, ~grip)
+            force = self._substeps()
+            mujoco_warp.kinematics(self._arrays.model, self._arrays.data)
+        self._refuse_lost(moving)
+        self.forces.count(force)
+        self.steps = self.steps + 1
+        touched = touched_most(self._contacts(), self.num_envs, self.home.cup_geom, self._grasp)
+        self._rules.after_step(self.holds, self._bodies, touched, grip, self._longest)
+        if before is not None and moving is not None:
+            self._put_back(before, moving.to(self.device))
+
+    def _command(self, actions: torch.Tensor) -> None:
+        origin = self._floors.maps[0].origin if self._floors.maps else (0.0, 0.0)
+        wp.launch(
+            command,
+            self.num_envs,
+            inputs=[
+                wp.from_torch(actions.contiguous()),
+                self._arrays.data.qpos,
+                int(self.home.base_qpos[0]),
+                int(self.home.arm_qpos[0]),
+                wp.from_torch(self.arm_target),
+                self._filtered,
+                self._maps,
+                self._map_of,
+                *origin,
+            ],
+            outputs=[wp.from_torch(self._ramp), wp.from_torch(self._velocity)],
+            device=self._name,
+        )
+        self._arrays.of_data["ctrl"][:, 7:10] = self._velocity
+
+    def _substeps(self) -> torch.Tensor:
+        """The physics of a control step; the largest force (n,) of a contact that counts."""
+        self._arrays.overflow.zero_()
+        slot = self.holds.held.clamp(min=0)
+        held = self._object_geom.gather(1, slot[:, None])[:, 0]
+        held = torch.where(self.holds.held >= 0, held, -1)
+        peak = torch.zeros(self.num_envs, device=self.device)
+        for substep in range(SUBSTEPS):
+            self._arrays.of_data["ctrl"][:, :7] = self._ramp[:, substep]
+            self._physics()
+            force = largest_forces(
+                self._contacts(), self._rows, self._robot, self.home.floor_geom, held
+            )
+            peak = torch.maximum(peak, force)
+        return peak
+
+    def _physics(self) -> None:
+        """One physics step; on a GPU it is recorded once and then launched as a whole."""
+        model, data = self._arrays.model, self._arrays.data
+        if self.device.type != "cuda":
+            mujoco_warp.step(model, data)
+            return
+        if self._graph is None:
+            # A recording may not be of torch's stream, and does not run the step.
+            with wp.ScopedStream(wp.Stream(self._name)), wp.ScopedCapture() as recorded:
+                mujoco_warp.step(model, data)
+            self._graph = recorded.graph
+        wp.capture_launch(self._graph, stream=self._stream())
+
+    def _contacts(self) -> Contacts:
+        return Contacts(self._contact_row < self._found, *self._contact)
+
+    def _stream(self) -> Any:
+        return wp.stream_from_torch(torch.cuda.current_stream(self.device))
+
+    @contextlib.contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Has warp's kernels run on this device, and on a GPU in one queue with torch's."""
+        with wp.ScopedDevice(self._name), contextlib.ExitStack() as queue:
+            if self.device.type == "cuda":
+                queue.enter_context(wp.ScopedStream(self._stream()))
+            yield
+
+    # -- what went wrong -----------------------------------------------------------------------
+
+    def _refuse_lost(self, moving: torch.Tensor | None) -> None:
+        """Ends the run where constraints were dropped or a home is not finite, which is silent."""
+        finite = torch.isfinite(self._arrays.of_data["qpos"]).all(1)
+        wrong = ~finite
+        for bits in _LOST.values():
+            wrong |= (self._arrays.overflow & int(bits)) != 0
+        if moving is not None:
+            wrong &= moving.to(self.device)
+        if not bool(wrong.any()):
+            return
+        for what, bits in _LOST.items():
+            lost = (self._arrays.overflow & int(bits)) != 0
+            if bool(lost.any()):
+                env = self._fullest() if what == "contacts" else int(lost.nonzero()[0, 0])
+                raise RunError(
+                    f"{self._named(env)} has outgrown the room for {what} "
+                    f"({self._room[what]} a home); make the simulator with more `{what}`"
+                )
+        raise RunError(f"{self._named(int(wrong.nonzero()[0, 0]))} is not finite any more")
+
+    def _fullest(self) -> int:
+        """The home with most contacts, of which all homes share the room."""
+        home = self._contact[0][: int(self._found[0].clamp(max=len(self._contact_row)))]
+        return int(torch.bincount(home.long(), minlength=self.num_envs).argmax())
+
+    def _named(self, env: int) -> str:
+        episode = self._episodes[env]
+        return f"warp: environment {env} (episode {episode.id if episode else '-'})"
+
+    # -- homes that do not move ------------------------------------------------------------------
+
+    def _changing(self) -> list[torch.Tensor]:
+        """Every tensor that a step changes."""
+        of_data, of_model = self._arrays.of_data, self._arrays.of_model
+        holds, forces = self.holds, self.forces
+        return [
+            *(of_data[name] for name in (*STATE_FIELDS, "eq_active")),
+            *(of_model[name] for name in ("eq_data", "geom_margin")),
+            *(holds.held, holds.held_joint, holds.leaving, holds.violation),
+            *(forces.last, forces.total, forces.level, self.steps, self.arm_target),
+        ]
+
+    def _put_back(self, before: list[torch.Tensor], moving: torch.Tensor) -> None:
+        """Undoes the step of the homes that were not to move."""
+        for values, old in zip(self._changing(), before, strict=True):
+            moves = moving.reshape(-1, *[1] * (values.ndim - 1))
+            values.copy_(torch.where(moves, values, old))
+        with self._on_stream():
+            mujoco_warp.kinematics(self._arrays.model, self._arrays.data)
+
+    # -- what is seen ----------------------------------------------------------------------------
+
+    @property
+    def qpos(self) -> torch.Tensor:
+        """Joint positions (n, nq) as MuJoCo orders them."""
+        return self._arrays.of_data["qpos"]
+
+    @property
+    def qvel(self) -> torch.Tensor:
+        """Joint velocities (n, nv) as MuJoCo orders them."""
+        return self._arrays.of_data["qvel"]
+
+    @property
+    def cup_margin(self) -> torch.Tensor:
+        """The cups' contact margins (n,), metres; -1 where they feel nothing."""
+        return self._bodies.cup_margin
+
+    def state(self) -> WorldState:
+        """See `tpsrl.sim.batch.base.BatchSimulator.state`."""
+        home, bodies = self.home, self._bodies
+        first, dof = int(home.base_qpos[0]), int(home.base_dof[0])
+        arm = int(home.arm_qpos[0])
+        absent = (self._slot >= self._num_objects[:, None])[..., None]
+        marker = bodies.pos[:, self._marker_body] + torch.einsum(
+            "nkij,kj->nki", bodies.mat[:, self._marker_body], self._marker
+        )
+        return WorldState(
+            base=self.qpos[:, first : first + 3],
+            base_velocity=self.qvel[:, dof : dof + 3],
+            arm=self.qpos[:, arm : arm + len(self.arm_target[0])],
+            ee_pos=bodies.tip,
+            ee_quat=bodies.quat[:, home.cup_body],
+            object_pos=bodies.pos[:, self._slot_body].masked_fill(absent, math.nan),
+            object_quat=bodies.quat[:, self._slot_body].masked_fill(absent, math.nan),
+            held=self.holds.held,
+            held_joint=self.holds.held_joint,
+            joints=self.qpos[:, self._joint_qpos],
+            marker_pos=marker,
+            force=self.forces.last,
+            force_total=self.forces.total,
+            violation=self.holds.violation,
+            step=self.steps,
+        )
+
+    def depth(self, height: int = 64, width: int = 64) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.depth`."""
+        model, data = self._arrays.model, self._arrays.data
+        out = torch.empty((self.num_envs, height, width), device=self.device)
+        with self._on_stream():
+            wp.launch(
+                cast_depth,
+                (self.num_envs, height, width),
+                inputs=[
+                    model.geom_type,
+                    model.geom_size,
+                    model.geom_rbound,
+                    data.geom_xpos,
+                    data.geom_xmat,
+                    data.xpos,
+                    data.xmat,
+                    self._base_body,
+                    *self._camera,
+                    math.tan(math.radians(HEAD_CAMERA_FOV_DEG) / 2),
+                    HEAD_CAMERA_FAR_M,
+                ],
+                outputs=[wp.from_torch(out)],
+                device=self._name,
+            )
+        return out
+
+    def close(self) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.close`."""
+
+
+def default_device() -> str:
+    """The first GPU where warp and torch both have one, else the CPU."""
+    return "cuda:0" if wp.is_cuda_available() and torch.cuda.is_available() else "cpu"

@@ -1,0 +1,105 @@
+"""The engine `warp` as a `Simulator`: for environments, evaluations and films, which know homes."""
+
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.sim import engines
+from tpsrl.sim.base import Capabilities, Snapshot
+from tpsrl.sim.control import all_finite
+from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.sim.warp.batch import WarpBatch
+from tpsrl.sim.warp.starts import start_of
+from tpsrl.world.action import SIZE
+from tpsrl.world.episode import Episode
+
+_NO_SNAPSHOTS = "engine: 'warp' cannot take exact snapshots; use engine=mujoco"
+
+
+class WarpSimulator(MujocoSimulator):
+    """`tpsrl.sim.base.Simulator` whose physics is a `WarpBatch`.
+
+    Each home has a twin in the C engine, which prepares its starts and is then kept in the state of
+    the device without ever being stepped: pictures, scans and shapes are taken of the twins. A step
+    of some of the homes costs as much as one of all.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        slots: int = 30,
+        layout_set: str = "replica_cad",
+        filter_base: bool = True,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(num_envs, slots, layout_set, filter_base)
+        self.batch = WarpBatch(num_envs, slots, layout_set, filter_base, device)
+        self._fresh = np.ones(num_envs, dtype=bool)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Snapshots are not exact; the rest is as in the embedded engine."""
+        return engines.info("warp").capabilities
+
+    def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.base.Simulator.reset`."""
+        super().reset(env_ids, episodes)
+        starts = [start_of(self.home, self.homes[env]) for env in env_ids]
+        if self._fresh.any():
+            # Homes that have not been reset must be somewhere, since all step with the others.
+            others = [env for env in np.flatnonzero(self._fresh).tolist() if env not in env_ids]
+            self.batch.begin(others, [starts[0]] * len(others))
+            self._fresh[:] = False
+        self.batch.begin(env_ids, starts)
+
+    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
+        """See `tpsrl.sim.base.Simulator.step`."""
+        actions = np.ascontiguousarray(actions, dtype=np.float64)
+        if actions.shape != (len(env_ids), SIZE):
+            raise UserError(f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {SIZE})")
+        if not all_finite(actions):
+            raise UserError("actions: not finite")
+        told, moving = torch.zeros(self.num_envs, SIZE), np.zeros(self.num_envs, dtype=bool)
+        told[list(env_ids)] = torch.from_numpy(actions).float()
+        moving[list(env_ids)] = True
+        self.batch.step(told, None if moving.all() else torch.from_numpy(moving))
+        self._follow(env_ids)
+
+    def _follow(self, env_ids: Sequence[int]) -> None:
+        """Puts the twins where the homes are."""
+        batch = self.batch
+        holds, forces = batch.holds, batch.forces
+        names = ("held", "held_joint", "violation", "force", "force_total", "steps")
+        values = (
+            *(holds.held, holds.held_joint, holds.violation),
+            *(forces.last, forces.total, batch.steps),
+        )
+        told = {name: tensor.tolist() for name, tensor in zip(names, values, strict=True)}
+        qpos, qvel, target, margin = (
+            tensor.cpu().numpy()
+            for tensor in (batch.qpos, batch.qvel, batch.arm_target, batch.cup_margin)
+        )
+        for env in env_ids:
+            twin = self.homes[env]
+            twin.data.qpos[:], twin.data.qvel[:] = qpos[env], qvel[env]
+            twin.arm_target[:] = target[env]
+            twin.geom_margin[self.home.cup_geom] = margin[env]
+            for name in names:
+                setattr(twin, name, told[name][env])
+            mujoco.mj_kinematics(twin.model, twin.data)
+
+    def snapshot(self, env_id: int) -> Snapshot:
+        """See `tpsrl.sim.base.Simulator.snapshot`."""
+        raise UserError(_NO_SNAPSHOTS)
+
+    def restore(self, env_id: int, snapshot: Snapshot) -> None:
+        """See `tpsrl.sim.base.Simulator.restore`."""
+        raise UserError(_NO_SNAPSHOTS)
+
+    def close(self) -> None:
+        """See `tpsrl.sim.base.Simulator.close`."""
+        self.batch.close()
+        super().close()

@@ -1,0 +1,109 @@
+"""The start of an episode, prepared by a home of the C engine, as rows of the device's arrays.
+
+The C engine knows what follows from a layout and an object's size, refuses what overlaps and hangs
+what is in hand, so that both engines begin alike to the last digit of a float32.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from tpsrl.sim.home_model import HomeModel
+from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.world.episode import Episode
+from tpsrl.world.floor import FloorMap, floor_map
+from tpsrl.world.objects import object_kind
+
+# What an episode changes in the model: `tpsrl.sim.home_model.MUTABLE_FIELDS` without colours and
+# what only the C engine has.
+MODEL_FIELDS = (
+    "body_pos",
+    "body_quat",
+    "body_mass",
+    "body_subtreemass",
+    "body_inertia",
+    "body_invweight0",
+    "body_gravcomp",
+    "dof_invweight0",
+    "geom_size",
+    "geom_rbound",
+    "geom_aabb",
+    "geom_pos",
+    "geom_quat",
+    "geom_margin",
+    "eq_data",
+)
+# Poses too, since those of geoms that stand still are never worked out again on the device.
+DATA_FIELDS = (
+    "qpos",
+    "qvel",
+    "qacc_warmstart",
+    "ctrl",
+    "time",
+    "eq_active",
+    "xpos",
+    "xquat",
+    "xmat",
+    "xipos",
+    "ximat",
+    "geom_xpos",
+    "geom_xmat",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchStart:
+    """One home at the start of its episode, float64 as the C engine has it."""
+
+    episode: Episode
+    model: dict[str, np.ndarray]  # by MODEL_FIELDS
+    data: dict[str, np.ndarray]  # by DATA_FIELDS
+    held: int  # slot, -1 for none
+    arm_target: np.ndarray  # (7,)
+    longest: np.ndarray  # (slots,) metres, the longest side of each object
+    object_geom: np.ndarray  # (slots,) the geom that each object uses
+
+
+def start_of(home: HomeModel, one: MujocoHome) -> BatchStart:
+    """What a home that has just been reset looks like."""
+    assert one.episode is not None
+    kinds = [object_kind(placed.name) for placed in one.episode.objects]
+    longest, geoms = np.zeros(home.capacity), np.full(home.capacity, -1)
+    for slot, kind in enumerate(kinds):
+        longest[slot], geoms[slot] = 2.0 * max(kind.half), home.object_geom(slot, kind)
+    return BatchStart(
+        one.episode,
+        _copies(one.model, MODEL_FIELDS),
+        _copies(one.data, DATA_FIELDS),
+        one.held,
+        one.arm_target.copy(),
+        longest,
+        geoms,
+    )
+
+
+class Floors:
+    """The maps of free floor of the layouts that were met, one for each, and which home has which.
+
+    Args:
+        num_envs: homes.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.row_of = np.zeros(num_envs, dtype=np.int32)
+        self._row: dict[str, int] = {}
+        self.maps: list[FloorMap] = []
+
+    def enter(self, env: int, layout: str) -> bool:
+        """Notes the layout of a home; whether it is a new one."""
+        new = layout not in self._row
+        if new:
+            self._row[layout] = len(self.maps)
+            self.maps.append(floor_map(layout))
+        self.row_of[env] = self._row[layout]
+        return new
+
+
+def _copies(source: Any, fields: tuple[str, ...]) -> dict[str, np.ndarray]:
+    return {name: np.array(getattr(source, name)) for name in fields}
