@@ -110,6 +110,9 @@ COMMANDS = {
     "train_sync": Killed(
         _words("train navigate processes=0", **_TRAIN, **{"preset.collector": "sync"}), again=_ON
     ),
+    "train_batch": Killed(
+        _words("train navigate", **_TRAIN, **{"preset.collector": "batch"}), again=_ON
+    ),
     "train_workers": Killed(
         _words("train navigate processes=2", **_WORKERS, **{"preset.collector": "sync"}), again=_ON
     ),
