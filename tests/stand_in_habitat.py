@@ -2,8 +2,8 @@
 
 The base rolls 0.1 m over the floor, as on Habitat's navigation mesh, the arm follows, the cup is
 fixed to the base and holds what is within 0.15 m. The variable `FAULT` says what goes wrong:
-"crash", "hang" or "raise" in the second step, "import" when habitat_sim is imported, "protocol" for
-a worker that speaks another one.
+"crash", "hang" or "raise" in the second step, "crash_once" in that of one process, "import" when
+habitat_sim is imported, "protocol" for a worker that speaks another one.
 """
 
 import sys
@@ -137,7 +137,9 @@ class Sim:
     def internal_step(self, dt, update_articulated_agent):
         self.steps += 1
         if self.steps > self.ac_freq_ratio:
-            if FAULT == "crash":
+            once = FAULT == "crash_once" and not os.path.exists("crashed")
+            if FAULT == "crash" or once:
+                open("crashed", "w").close()
                 print("Assertion btFoo failed", file=sys.stderr, flush=True)
                 os.kill(os.getpid(), 11)
             if FAULT == "hang":

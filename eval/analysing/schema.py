@@ -355,10 +355,18 @@ class ReelGroup(Struct, frozen=True):
     clips: Items[Clip]
 
 
+class LostEpisode(Struct, frozen=True):
+    """An episode whose home was lost in its midst, and of what; no rate counts it."""
+
+    episode: Text
+    cause: Text
+
+
 class Report(ScenarioRan, frozen=True, kw_only=True):
     """The report of a scenario."""
 
     num_episodes: Count
+    lost: Items[LostEpisode] | UnsetType = UNSET
     success: Rate
     solved_at_start: SolvedAtStart | UnsetType = UNSET
     goals_met: Fraction
@@ -406,6 +414,7 @@ class SkillReport(SkillRan, frozen=True, kw_only=True):
     """The report of a skill by itself."""
 
     num_episodes: Count
+    lost: Items[LostEpisode] | UnsetType = UNSET
     success: Rate
     ends: ByName[Count] = field(default_factory=dict)
     parts: Items[SkillPart]
@@ -424,6 +433,7 @@ class IndexRow(Struct, frozen=True, kw_only=True):
     name: Text
     folder: Text
     num_episodes: Count
+    lost: Count | UnsetType = UNSET
     success: Rate
     goals_met: Fraction | UnsetType = UNSET
     stages: Number | UnsetType = UNSET

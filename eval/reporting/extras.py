@@ -1,13 +1,16 @@
 """How timeouts, clutter and blocked views read; a report written before may have none of them."""
 
-from eval.analysing.schema import IndexRow, Report, SkillReport
+from msgspec import UNSET, UnsetType
+
+from eval.analysing.schema import Index, IndexRow, Report, SkillReport
 from eval.reporting import acting
 from eval.reporting.words import percent
+from tpsrl.errors import one_line
 
 
 def lines(report: Report | SkillReport) -> list[str]:
     """A line of text for each that the report has."""
-    texts = []
+    texts = lost(report)
     if isinstance(report, Report):
         texts += [*notes(report), _timeouts(report), _clutter(report)]
     if report.view_blocked:
@@ -33,6 +36,26 @@ def notes(report: Report) -> list[str]:
     if report.invalid:
         found.append(f"left out as invalid: {', '.join(report.invalid)}")
     return found
+
+
+def lost(report: Report | SkillReport) -> list[str]:
+    """The episodes that were lost, a line each, after one that says how many."""
+    found = report.lost or []
+    if not found:
+        return []
+    told = f"lost and not counted: {len(found)} of {report.num_episodes + len(found)} episodes"
+    return [told, *(one_line(f"lost {one.episode}: {one.cause}") for one in found)]
+
+
+def number_lost(report: Report | SkillReport) -> int | UnsetType:
+    """How many episodes were lost, where any were."""
+    return len(report.lost) if report.lost else UNSET
+
+
+def all_lost(report: Index) -> str:
+    """How many episodes were lost of each evaluation; "" where none were."""
+    found = [f"{row.name} {row.lost}" for row in report.runs if row.lost]
+    return f"episodes lost and not counted: {', '.join(found)}" if found else ""
 
 
 def _timeouts(report: Report) -> str:

@@ -24,6 +24,7 @@ def scenario_rows(reports: Mapping[str, Report]) -> list[IndexRow]:
             name=name,
             folder=name,
             num_episodes=report.num_episodes,
+            lost=extras.number_lost(report),
             success=report.success,
             goals_met=report.goals_met,
             stages=sum(stage.cumulative for stage in report.stages),
@@ -47,6 +48,7 @@ def skill_rows(reports: Mapping[str, SkillReport]) -> list[IndexRow]:
             name=name,
             folder=name,
             num_episodes=report.num_episodes,
+            lost=extras.number_lost(report),
             success=report.success,
             ends=report.ends,
             steps=report.steps,
@@ -59,7 +61,7 @@ def skill_rows(reports: Mapping[str, SkillReport]) -> list[IndexRow]:
 
 def show(console: Console, summary: Index) -> None:
     """Prints the table."""
-    count = f"{summary.runs[0].num_episodes} episodes each"
+    count = f"{summary.num_episodes} episodes each"
     title = f"{summary.title}, {count}, protocol {summary.protocol}, {acting.who(summary)}"
     table = table_of(title)
     table.caption_justify = "left"
@@ -72,6 +74,8 @@ def show(console: Console, summary: Index) -> None:
     if "timeouts" in rows[0]:
         table.caption = "timeouts: success where they end the episode / where they are ignored"
     console.print(table)
+    if lost := extras.all_lost(summary):
+        console.print(lost, highlight=False, markup=False, soft_wrap=True)
     if sensing := acting.privileged(summary):
         console.print(sensing, highlight=False, markup=False, soft_wrap=True)
 

@@ -35,7 +35,7 @@ def scenario(report: Report, results: Sequence[EpisodeResult]) -> str:
     return _render(
         "scenario.html",
         title=f"{report.title}, {acting.who(report)}",
-        facts=[*facts, *acting.facts(report), *extras.notes(report)],
+        facts=[*facts, *acting.facts(report), *extras.notes(report), *extras.lost(report)],
         report=report,
         results=results,
         figures=_scenario_figures(report, results),
@@ -52,7 +52,7 @@ def skill(report: SkillReport, results: Sequence[SkillResult]) -> str:
     return _render(
         "skill.html",
         title=f"{report.title}, {report.agent} agent",
-        facts=_facts(report),
+        facts=[*_facts(report), *extras.lost(report)],
         report=report,
         results=results,
         figures=_skill_figures(report),
@@ -67,7 +67,7 @@ def index(report: Index) -> str:
     return _render(
         "index.html",
         title=f"{report.title}, {acting.who(report)}",
-        facts=_facts(report),
+        facts=[*_facts(report), *filter(None, [extras.all_lost(report)])],
         report=report,
         of_scenarios=isinstance(report.runs[0].stages, float | int),
         heads=heads,

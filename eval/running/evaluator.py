@@ -63,7 +63,8 @@ def evaluate(
     Raises:
         UserError: the output folder cannot be written or another process writes into it, or an
             episode is not valid.
-        RunError: a worker failed or died, or a file that was read was replaced meanwhile.
+        RunError: a worker failed or died, all or several episodes in a row were lost, or a file
+            that was read was replaced meanwhile.
     """
     console = console or Console()
     runs.check_videos(settings.videos)
@@ -95,7 +96,7 @@ def evaluate(
             read.append(rules.plan_file)
         state = inputs.digest(settings, digest(episodes), read)
         journal.resume(state)
-        outcomes = runs.run_jobs(
+        ended = runs.run_most(
             runs.JobSet(
                 "episodes",
                 EpisodeResult,
@@ -113,17 +114,20 @@ def evaluate(
             settings.scenario.title,
             console,
         )
-        results = [outcome.result for outcome in outcomes]
-        timing = runs.timing(settings.processes, outcomes, journal.seconds)
-        found = analysis.analyse(settings, episodes, results, journal, console, studies)
+        results, acted = ended.results, ended.of(episodes)
+        timing = runs.timing(settings.processes, ended.outcomes.values(), journal.seconds)
+        found = analysis.analyse(settings, acted, results, journal, console, studies)
         if found is not None:
             results = handoffs.with_blame(results, found)
-        reel = analysis.film_reel(settings, episodes, results, journal, console)
+        reel = analysis.film_reel(settings, acted, results, journal, console)
         inputs.check_unchanged(state, inputs.digest(settings, digest(episodes), read))
         graph = flow(results)
         summary = report.summarise(_header(settings, selection, results), results)
         summary = handoffs.with_handoffs(summary, results, found, graph)
         summary = structs.replace(summary, reel=reel)
+        if ended.lost:
+            names = [episode.id for episode in episodes]
+            summary = structs.replace(summary, lost=ended.losses(names))
         if reason := analysis.left_out(settings):
             summary = structs.replace(summary, analysis_left_out=reason)
         timing["analysed_seconds"] = round(journal.seconds, 2)

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -13,17 +13,20 @@ from rich.console import Console
 
 import tpsrl
 from eval.analysing.bounds import encode
-from eval.analysing.schema import Report, SkillReport
+from eval.analysing.schema import LostEpisode, Report, SkillReport
 from eval.running import inputs
 from eval.running.journal import OUTPUTS, REEL, Journal
 from eval.settings import AllSettings, SkillsSettings
 from tpsrl import config
-from tpsrl.errors import UserError
+from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import files, pool, progress, records
+from tpsrl.sim.base import HomeLost
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _NUMBER = "[0-9]" * 4  # the name of a film
+_LOST_IN_A_ROW = 3  # jobs, after which their homes are not lost by accident
 
 
 def _nothing(job: Any) -> Path | None:
@@ -36,6 +39,34 @@ class Outcome(Generic[T]):
 
     result: T
     seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WithoutHome:
+    """A job whose home was lost, and of what."""
+
+    cause: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ended(Generic[T]):
+    """What came of jobs, by their numbers: the outcomes, and why the others were lost."""
+
+    outcomes: Mapping[int, Outcome[T]]
+    lost: Mapping[int, str]
+
+    @property
+    def results(self) -> list[T]:
+        """What the jobs gave that were not lost."""
+        return [outcome.result for outcome in self.outcomes.values()]
+
+    def of(self, things: Sequence[S]) -> list[S]:
+        """Of one thing a job, those whose jobs were not lost."""
+        return [things[number] for number in self.outcomes]
+
+    def losses(self, names: Sequence[str]) -> list[LostEpisode]:
+        """The jobs that were lost, by the names of all."""
+        return [LostEpisode(names[number], cause) for number, cause in self.lost.items()]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,12 +98,41 @@ def run_jobs(
 
     Raises:
         UserError: one that a job raised, or the journal cannot be written.
-        RunError: a worker failed or died.
+        RunError: a worker failed or died, or lost its home.
     """
+    timed = dataclasses.replace(work, factory=_Timed(work.factory))
+    return list(_run(timed, processes, journal, title, console).outcomes.values())
+
+
+def run_most(
+    work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
+) -> Ended[T]:
+    """As `run_jobs`, but a job whose home is lost is left out, and the next one is done.
+
+    The journal has none of those that were lost, so that they are done again where it is gone on
+    with.
+
+    Raises:
+        UserError: one that a job raised, or the journal cannot be written.
+        RunError: a worker failed or died; all jobs were lost, or several in a row.
+    """
+    timed = dataclasses.replace(work, factory=_Losing(_Timed(work.factory)))
+    ended = _run(timed, processes, journal, title, console)
+    if not ended.outcomes:
+        raise RunError(f"all {work.kind} were lost; the last: {list(ended.lost.values())[-1]}")
+    return ended
+
+
+def _run(
+    work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
+) -> Ended[T]:
+    """Does jobs by a factory of `Outcome` or `WithoutHome`."""
     total = len(work.jobs)
     keys = [f"{number} {name}" for number, name in enumerate(work.names)]
     found = journal.done(work.kind)
     done: dict[int, Outcome[T]] = {}
+    lost: dict[int, str] = {}
+    in_a_row = 0
     for index, (key, job) in enumerate(zip(keys, work.jobs, strict=True)):
         file = work.wrote(job)
         if key in found and (file is None or file.is_file()):
@@ -82,20 +142,35 @@ def run_jobs(
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     todo = [index for index in range(total) if index not in done]
     jobs, names = [work.jobs[i] for i in todo], [work.names[i] for i in todo]
-    running = pool.run(_Timed(work.factory), jobs, processes, names) if todo else _no_work()
+    running = pool.run(work.factory, jobs, processes, names) if todo else _no_work()
     try:
         with contextlib.closing(running), progress.Bar(console, title, total) as bar:
             bar.update(len(done), _good(work, done))
             for place, outcome in running:
                 index = todo[place]
-                kept = journal.add(work.kind, keys[index], outcome)
-                done[index] = _decoded(work, keys[index], kept)
-                bar.update(len(done), _good(work, done))
+                if isinstance(outcome, WithoutHome):
+                    lost[index] = outcome.cause.removeprefix(f"{names[place]}: ")
+                    _tell_lost(console, names[place], lost[index])
+                    in_a_row += 1
+                    if in_a_row == _LOST_IN_A_ROW:
+                        raise RunError(
+                            f"{in_a_row} {work.kind} in a row were lost; the last: {lost[index]}"
+                        )
+                else:
+                    in_a_row = 0
+                    kept = journal.add(work.kind, keys[index], outcome)
+                    done[index] = _decoded(work, keys[index], kept)
+                bar.update(len(done) + len(lost), _good(work, done))
     finally:
         for file in (work.wrote(job) for index, job in enumerate(work.jobs) if index not in done):
             if file is not None:
                 file.unlink(missing_ok=True)
-    return [done[index] for index in range(total)]
+    return Ended({index: done[index] for index in sorted(done)}, dict(sorted(lost.items())))
+
+
+def _tell_lost(console: Console, name: str, cause: str) -> None:
+    text = one_line(f"lost: {name}: {cause}")
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,6 +188,24 @@ class _Timed:
             return Outcome(result, time.perf_counter() - started)
 
         return timed
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Losing:
+    """Builds what a factory builds, of which a job that loses its home gives `WithoutHome`."""
+
+    factory: pool.Factory
+
+    def __call__(self) -> Callable[[Any], Any]:
+        work = self.factory()
+
+        def losing(job: Any) -> Any:
+            try:
+                return work(job)
+            except HomeLost as error:
+                return WithoutHome(str(error))
+
+        return losing
 
 
 def _decoded(work: JobSet[T], key: str, outcome: Mapping[str, Any]) -> Outcome[T]:
@@ -192,7 +285,7 @@ def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
 
 
 def timing(
-    processes: int | None, outcomes: Sequence[Outcome[Any]], seconds: float
+    processes: int | None, outcomes: Collection[Outcome[Any]], seconds: float
 ) -> dict[str, Any]:
     """How long a run took; kept apart from the report, which is the same on every machine."""
     steps = sum(outcome.result.steps_run for outcome in outcomes)

@@ -121,9 +121,12 @@ def _fields(settings: Any) -> dict[str, Any]:
 
 
 def _finish(console: Console, out: Path, ran: dict[str, Any], rows: list[IndexRow]) -> Index:
-    """Writes and shows the index, whose runs are then all finished; they share their number."""
+    """Writes and shows the index, whose runs are then all finished.
+
+    They share their number of episodes, but for those that were lost.
+    """
     header = structs.asdict(records.decode(ran, Ran, "report"))
-    summary = Index(**header, runs=rows, num_episodes=rows[0].num_episodes)
+    summary = Index(**header, runs=rows, num_episodes=max(row.num_episodes for row in rows))
     files.write_text(out / "report.html", pages.index(summary))
     files.write_json(out / "report.json", encode(summary))
     for row in rows:

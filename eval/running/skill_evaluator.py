@@ -47,7 +47,8 @@ def evaluate_skill(
     Raises:
         UserError: the output folder cannot be written or another process writes into it, or a start
             state is not valid.
-        RunError: a worker failed or died, or a file that was read was replaced meanwhile.
+        RunError: a worker failed or died, all or several runs in a row were lost, or a file that
+            was read was replaced meanwhile.
     """
     console = console or Console()
     runs.check_videos(settings.videos)
@@ -74,7 +75,7 @@ def evaluate_skill(
         )
         state = inputs.digest(settings, digest(starts), _read_beside(settings))
         journal.resume(state)
-        outcomes = runs.run_jobs(
+        ended = runs.run_most(
             runs.JobSet(
                 "episodes",
                 SkillResult,
@@ -89,12 +90,15 @@ def evaluate_skill(
             settings.skill,
             console,
         )
-        results = [outcome.result for outcome in outcomes]
+        results = ended.results
         inputs.check_unchanged(
             state, inputs.digest(settings, digest(starts), _read_beside(settings))
         )
         summary = summarise(_header(settings, starts), results)
-        timing = runs.timing(settings.processes, outcomes, journal.seconds)
+        if ended.lost:
+            names = [start.episode.id for start in starts]
+            summary = structs.replace(summary, lost=ended.losses(names))
+        timing = runs.timing(settings.processes, ended.outcomes.values(), journal.seconds)
         runs.put_files(journal.films, out / "videos", ("*.mp4",))
         runs.write(out, settings, results, timing, summary, pages.skill(summary, results))
         journal.finish()

@@ -35,6 +35,7 @@ from skills.spec import SkillSpec
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.sim import datasets
+from tpsrl.sim.base import HomeLost
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
 from tpsrl.world.generator import Source
 from tpsrl.world.scenarios import load_scenario
@@ -47,6 +48,32 @@ class Dying(Fake):
         if job.episode.id == "test/1":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().work(job)
+
+
+class Losing(Fake):
+    """A worker whose home is lost in its second episode."""
+
+    def work(self, job: EpisodeJob) -> EpisodeResult:
+        if job.episode.id == "test/1":
+            raise HomeLost("episode test/1: the process was ended by signal <11>")
+        return super().work(job)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_episode_whose_home_is_lost_is_named_and_not_counted(
+    dataset: Path, tmp_path: Path, processes: int
+) -> None:
+    console, out = Console(record=True, width=200), tmp_path / "out"
+    report = evaluate(settings(dataset, out, f"processes={processes}"), console, Losing)
+    assert report.num_episodes == 2 and report.success.mean == 1.0
+    assert [encode(one) for one in report.lost or []] == [
+        {"episode": "test/1", "cause": "the process was ended by signal <11>"}
+    ]
+    assert "lost and not counted: 1 of 3 episodes" in console.export_text()
+    page = (out / "report.html").read_text()
+    assert "lost test/1: the process was ended by signal &lt;11&gt;" in page
+    reports.rebuild(str(out), quiet())
+    assert (out / "report.html").read_text() == page
 
 
 def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path: Path) -> None:

@@ -10,20 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kinematic_home import make_episode
+from rich.console import Console
 from stand_in_habitat import data, install
 
+from eval.running import skill_evaluator
+from eval.settings import SkillSettings
 from skills.core.interface import SkillGoal
 from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.starts.start import Start
+from tpsrl import config
 from tpsrl.errors import RunError, UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.rl.envs.pool import step_all
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.vec_env import VecEnvFactory
+from tpsrl.sim.base import HomeLost
 from tpsrl.sim.habitat import worker
-from tpsrl.sim.habitat.connection import HomeLost
 from tpsrl.sim.habitat.pictures import draw_markers
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.sim.habitat.simulator import HabitatSimulator
@@ -122,6 +126,41 @@ def test_a_crash_loses_one_home_which_the_next_reset_brings_back(tmp_path: Path)
     simulator.reset([0], [make_episode(1, 1)])
     assert simulator.state([0]).step[0] == 0
     simulator.close()
+
+
+def evaluation(
+    folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch, *overrides: str
+) -> SkillSettings:
+    """Of four starts of Pick, in a stand-in with a fault."""
+    starts = [Start(make_episode(1, 1, id=f"test/{n}"), SkillGoal(0)) for n in range(4)]
+    monkeypatch.setattr(skill_evaluator, "obtain", lambda settings: starts)
+    made = settings(folder, fault)
+    habitat = f"habitat.python={made.python}", f"habitat.data={made.data}", "habitat.depth=16"
+    short = "agent=random", "protocol.alone.pick.steps=3", "processes=1", f"out={folder / 'out'}"
+    return config.load(
+        SkillSettings, config.parse(["skill=pick", "engine=habitat", *habitat, *short, *overrides])
+    )
+
+
+def test_an_evaluation_goes_on_after_a_crash_and_reports_the_episode_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = evaluation(tmp_path, "crash_once", monkeypatch)
+    report = skill_evaluator.evaluate_skill(asked, Console(quiet=True))
+    assert report.num_episodes == 3 and report.lost
+    (lost,) = report.lost
+    assert lost.episode == "test/0"
+    assert lost.cause.startswith("the Habitat process was ended by signal 11; its last lines: ")
+    assert "Assertion btFoo failed" in lost.cause
+
+
+def test_an_evaluation_ends_with_the_cause_where_every_episode_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = evaluation(tmp_path, "crash", monkeypatch)
+    with pytest.raises(RunError, match=r"^3 episodes in a row were lost; the last: .*signal 11"):
+        skill_evaluator.evaluate_skill(asked, Console(quiet=True))
+    assert not (tmp_path / "out" / "report.json").exists()
 
 
 def test_an_object_that_the_data_lacks_is_named(simulator: HabitatSimulator) -> None:

@@ -15,6 +15,7 @@ from eval.running.journal import OUTPUTS, Journal, remove
 from eval.settings import EvalSettings
 from tpsrl import config
 from tpsrl.errors import RunError, UserError
+from tpsrl.sim.base import HomeLost
 
 QUIET = Console(quiet=True)
 
@@ -203,6 +204,50 @@ def test_finished_jobs_are_not_done_again(tmp_path: Path) -> None:
     # On a busy machine it says further on how far it is.
     assert console.export_text().splitlines()[0] == "going on: 2 of 3 jobs are done"
     assert list(tmp_path.iterdir()) == []
+
+
+@dataclasses.dataclass
+class Losing(Halves):
+    """Halves numbers; at some of them its home is lost."""
+
+    at: tuple[int, ...] = ()
+
+    def work(self, number: int) -> Done:
+        if number in self.at:
+            self.called.append(number)
+            raise HomeLost(f"{'abaabb'[number - 1]}: ended by signal 11")
+        return super().work(number)
+
+
+def run_most(out: Path, factory: Any, console: Console = QUIET, count: int = 3) -> Any:
+    jobs = list(range(1, count + 1))
+    work = runs.JobSet("jobs", Done, factory, jobs, list("abaabb"[:count]))
+    with Journal(out, console, keep=True) as notes:
+        notes.resume("d")
+        return runs.run_most(work, 1, notes, "Jobs", console)
+
+
+def test_a_job_whose_home_is_lost_is_left_out_with_the_cause_and_done_again(tmp_path: Path) -> None:
+    console = Console(record=True, width=100)
+    ended = run_most(tmp_path, Losing(at=(2,)), console)
+    assert ended.results == [Done(0.5), Done(1.5)] and ended.of("xyz") == ["x", "z"]
+    (lost,) = ended.losses(["first", "second", "third"])
+    assert (lost.episode, lost.cause) == ("second", "ended by signal 11")
+    assert "lost: b: ended by signal 11" in console.export_text()
+    again = Losing()
+    assert run_most(tmp_path, again).results == [Done(0.5), Done(1.0), Done(1.5)]
+    assert again.called == [2]
+
+
+def test_jobs_that_are_lost_in_a_row_end_the_run_with_the_cause(tmp_path: Path) -> None:
+    apart = Losing(at=(1, 2, 4, 5))
+    assert run_most(tmp_path / "apart", apart, count=6).results == [Done(1.5), Done(3.0)]
+    row = Losing(at=(2, 3, 4))
+    with pytest.raises(RunError, match=r"^3 jobs in a row were lost; the last: .*signal 11"):
+        run_most(tmp_path / "row", row, count=6)
+    assert row.called == [1, 2, 3, 4]
+    with pytest.raises(RunError, match=r"^all jobs were lost; the last: "):
+        run_most(tmp_path / "all", Losing(at=(1, 2)), count=2)
 
 
 def test_no_worker_is_built_where_all_jobs_are_done(tmp_path: Path) -> None:

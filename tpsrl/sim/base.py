@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tpsrl.errors import UserError
+from tpsrl.errors import RunError, UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.render.shapes import Shape
 from tpsrl.world.cameras import PICTURES, Sides
@@ -20,6 +20,10 @@ class Overlap(UserError):
     def __init__(self, episode: str, what: str) -> None:
         super().__init__(f"episode {episode}: {what}")
         self.what = what
+
+
+class HomeLost(RunError):
+    """A home has ended or failed in the midst of an episode; a reset brings it back."""
 
 
 # What an engine may measure beside state and depth, by the names of the sensors that show it.

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl.errors import RunError, UserError
+from tpsrl.errors import UserError
+from tpsrl.sim.base import HomeLost
 from tpsrl.sim.habitat import worker
 from tpsrl.sim.habitat.settings import HabitatSettings
 
@@ -25,10 +26,6 @@ INSTALL_LAB = "pip install habitat-lab"
 DOWNLOAD = "python -m habitat_sim.utils.datasets_download --uids {source} --data-path data/"
 
 Reply = tuple[dict[str, Any], dict[str, np.ndarray]]
-
-
-class HomeLost(RunError):
-    """The process of a home has ended, or is silent; the home can be reset in a new one."""
 
 
 class Connection:
@@ -113,8 +110,8 @@ class Connection:
 
         Raises:
             UserError: it is a refusal.
-            RunError: something failed there.
-            HomeLost: the process has ended, or was silent for too long and was ended.
+            HomeLost: something failed there, or the process has ended, or was silent for too long
+                and was ended.
         """
         # A process that hangs ends itself and tells where; one that is stopped is ended here.
         self._link.settimeout(self._within_s + _END_S)
@@ -128,7 +125,7 @@ class Connection:
         if "refused" in header:
             raise UserError(header["refused"])
         if "failed" in header:
-            raise RunError(f"Habitat: {header['failed']}{self._said()}")
+            raise HomeLost(f"Habitat: {header['failed']}{self._said()}")
         return header, arrays
 
     def _lost(self, silent: bool = False) -> HomeLost:

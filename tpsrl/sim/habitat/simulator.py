@@ -3,16 +3,17 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
-from tpsrl.errors import RunError, UserError
+from tpsrl.errors import UserError
 from tpsrl.render.cameras import Sphere
 from tpsrl.render.shapes import Shape
 from tpsrl.sim import engines
-from tpsrl.sim.base import Capabilities, Snapshot
+from tpsrl.sim.base import Capabilities, HomeLost, Snapshot
 from tpsrl.sim.habitat import states
-from tpsrl.sim.habitat.connection import Connection, HomeLost, Reply, data_folder
+from tpsrl.sim.habitat.connection import Connection, data_folder
 from tpsrl.sim.habitat.episodes import to_habitat
 from tpsrl.sim.habitat.pictures import HabitatCamera, draw_markers
 from tpsrl.sim.habitat.settings import HabitatSettings
@@ -23,6 +24,8 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import LASER_POS, LASER_RANGE_M, LASER_RAYS, REST_ARM, laser_angles
 from tpsrl.world.habitat import FRAMES, TO_OURS
 from tpsrl.world.state import WorldState
+
+T = TypeVar("T")
 
 _LIKE_M = 0.01  # sizes of objects that differ by less are the same
 
@@ -131,21 +134,21 @@ class HabitatSimulator:
 
     def _put(self, env: int, episode: Episode, frame: str) -> HomeArrays:
         header = {"ask": "reset", "episode": to_habitat(episode, frame)}
-        link = self._links[env] or self._open(env)
+        link = self._links[env] or self._guarded(env, lambda: self._open(env))
         try:
             return self._guarded(env, lambda: link.ask(header))[1]
         except UserError as error:
             raise UserError(f"habitat.data: episode {episode.id}: {error}") from None
 
-    def _guarded(self, env: int, call: Callable[[], Reply]) -> Reply:
+    def _guarded(self, env: int, call: Callable[[], T]) -> T:
         """Does something with a home; where that is lost, so is its process."""
         try:
             return call()
-        except RunError as error:
+        except HomeLost as error:
             self._drop(env)
             episode = self._episodes[env]
             where = "" if episode is None else f"episode {episode.id}: "
-            raise type(error)(f"{where}{error}") from None
+            raise HomeLost(f"{where}{error}") from None
 
     def _drop(self, env: int) -> None:
         link, self._links[env] = self._links[env], None
@@ -174,10 +177,10 @@ class HabitatSimulator:
 
     def _ask_all(
         self, env_ids: Sequence[int], ask: str, arrays: Sequence[HomeArrays]
-    ) -> tuple[dict[int, HomeArrays], RunError | None]:
+    ) -> tuple[dict[int, HomeArrays], HomeLost | None]:
         """Asks homes at once; their answers, and what the last one that was lost died of."""
         links = [self._link(env) for env in env_ids]
-        lost: RunError | None = None
+        lost: HomeLost | None = None
         found, asked = {}, []
         for env, link, given in zip(env_ids, links, arrays, strict=True):
             try:
@@ -189,7 +192,7 @@ class HabitatSimulator:
         for env, link in asked:
             try:
                 found[env] = self._guarded(env, link.answer)[1]
-            except RunError as error:
+            except HomeLost as error:
                 lost = error
         return found, lost
 
