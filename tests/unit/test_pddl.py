@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pddlpy
 import pytest
+from competition_domains import DOMAINS
 from hab_episodes import set_table
 from kinematic_home import make_episode
 from pddlpy.diagnostics import diagnose
@@ -179,6 +180,18 @@ def read(text: str) -> PddlDomain:
 def test_a_domain_of_the_standard_is_read(case):
     text, actions = READ[case]
     assert list(read(text).actions) == actions
+
+
+@pytest.mark.parametrize("case", DOMAINS)
+def test_domains_of_the_competitions_are_read_or_refused_as_the_standard_says(case):
+    text, taken = DOMAINS[case]
+    if isinstance(taken, list):
+        found = read(text)
+        assert list(found.actions) == taken and found.undeclared == {}
+        return
+    with pytest.raises(UserError) as error:
+        read(text)
+    assert f"domain: d.pddl, {taken}" in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("case", REFUSED)
