@@ -440,6 +440,20 @@ def test_a_malformed_plan_file_is_a_user_error(text, message, dataset, tmp_path,
     assert message in printed and printed.startswith("tpsrl: error: plan: ")
 
 
+def test_an_episode_without_targets_has_no_plan(tmp_path, capsys):
+    path = tmp_path / "idle.jsonl.gz"
+    idle = dataclasses.replace(set_table(), scenario="set_table", targets=())
+    save_episodes(path, [idle])
+    assert cli.main(["plan", "set_table", f"episodes={path}"]) == 2
+    assert f"{idle.id}: targets: none is given" in capsys.readouterr().err
+
+
+def test_an_empty_folder_name_writes_nothing(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["plan", "set_table", dataset, "write="]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("argument", ["plan=x", "write=x"])
 def test_the_linter_neither_writes_nor_follows(argument, capsys):
     assert cli.main(["plan", "set_table", "lint=true", argument]) == 2
