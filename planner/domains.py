@@ -8,6 +8,7 @@ from tpsrl.runtime import files
 DOMAIN = Path(__file__).with_name("domain.pddl")
 HABITAT_DOMAIN = Path(__file__).with_name("domain_habitat.pddl")
 DEFAULT = "mended"
+SHIPPED = (DOMAIN, HABITAT_DOMAIN)
 _NAMED = {DEFAULT: DOMAIN, "habitat": HABITAT_DOMAIN}
 
 

@@ -145,7 +145,7 @@ def carrying_out(action: str, chosen: Mapping[str, str] | None = None) -> SkillS
     able = {name: spec for name, spec in specs().items() if action in spec.actions}
     if not able:
         known = (action for spec in specs().values() for action in spec.actions)
-        raise unknown("domain action" if chosen is None else "actions", action, known)
+        raise unknown("actions" if action in (chosen or {}) else "domain: action", action, known)
     name = (chosen or {}).get(action)
     if name is None:
         return next(iter(able.values()))

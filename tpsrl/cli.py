@@ -139,6 +139,8 @@ _OF_PATHS = (
     errno.EISDIR,
 )  # fmt: skip
 
+_WHOLE = (os.path.abspath, os.path.realpath)  # a path may be given, or used, through a link
+
 _COLUMN = 40  # characters that keys with their defaults may take in a help text
 
 
@@ -204,7 +206,7 @@ def _given(words: Sequence[str], error: OSError) -> str:
     """The key, variable or command by which the user gave a path that cannot be used; else ""."""
     if error.errno not in _OF_PATHS or not isinstance(error.filename, str | bytes):
         return ""
-    place = Path(os.path.abspath(os.fsdecode(error.filename)))
+    places = [Path(path(os.fsdecode(error.filename))) for path in _WHOLE]
     pairs = [word.partition("=") for word in words[1:]]
     given = [
         (key if equals else words[0], value if equals else key) for key, equals, value in pairs
@@ -212,7 +214,8 @@ def _given(words: Sequence[str], error: OSError) -> str:
     given.append(("TPSRL_CACHE", os.environ.get("TPSRL_CACHE", "")))
     for key, value in given:
         for part in (value, *re.split("[,:@]", value)):
-            if part and place.is_relative_to(os.path.abspath(os.path.expanduser(part))):
+            own = os.path.expanduser(part)
+            if part and any(at.is_relative_to(path(own)) for at in places for path in _WHOLE):
                 return key
     return ""
 
@@ -340,6 +343,8 @@ def _of_others(name: str, command: Command, error: UnknownKeyError) -> UserError
     having = [other for other in COMMANDS if top in _keys(other)]
     if not having:
         return error
+    if name in having:  # for scenarios, while this is called for a skill or for all
+        return UserError(f"unknown key '{error.key}'; `tpsrl {name}` has it for one scenario alone")
     calls = ", ".join(f"`tpsrl {other}`" for other in having)
     return UserError(f"unknown key '{error.key}'; it is a key of {calls}, not of `tpsrl {name}`")
 

@@ -652,6 +652,8 @@ def _read_yaml(text: str) -> Any:
         found = OmegaConf.create(text)
     except AssertionError:
         raise ValueError("a single value, where entries are expected") from None
+    if not OmegaConf.is_dict(found):
+        raise ValueError("a list, where entries KEY: VALUE are expected")
     for value in _leaves(OmegaConf.to_container(found, resolve=False)):
         if isinstance(value, str) and "${" in value:
             raise ValueError(f"'{value}' is a reference; give the value itself")

@@ -2,21 +2,25 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
 from eval.running import chains
 from eval.running.episodes import Selection
 from eval.settings import BankSettings, EvalSettings
+from planner.domains import SHIPPED
 from planner.execution.limits import ExecutionRules
 from planner.given import searched_or_read
+from planner.grounding import domain_file
 from planner.predicates import PredicateThresholds
 from planner.problem import problem_from_episode
 from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import machine, pool, progress
 from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
+from tpsrl.world.floor import in_room
+from tpsrl.world.layouts import resolve
 
 _WORTH_A_PROCESS = 60  # episodes; a process takes seconds to start
 _NAMED = 3  # that an error names
@@ -27,15 +31,21 @@ def checked(
 ) -> Selection:
     """The selection with the episodes that can be run; says which cannot, and why.
 
-    Generated episodes can, unless the plan is given.
+    Generated episodes can, unless plan or domain are the user's own.
 
     Raises:
-        UserError: none can be run, or some cannot and `skip_invalid` is off; names them.
+        UserError: none can be run, or some cannot and `skip_invalid` is off; names them. What is
+            wrong with the domain or the plan for every episode is an error of that file.
     """
-    if settings.episodes is None and settings.rules().plan_file is None:
+    rules = settings.rules()
+    domain_file(rules.domain)
+    own = settings.episodes, rules.plan_file, None if rules.domain in SHIPPED else rules.domain
+    if own == (None, None, None):
         return selection
     invalid = {**selection.invalid, **_faults(selection, settings)}
     valid = [episode for episode in selection.episodes if episode.id not in invalid]
+    if (reason := _of_file(invalid)) and not valid:
+        raise UserError(reason)
     if invalid:
         lines = [one_line(f"  {name}: {reason}") for name, reason in invalid.items()]
         console.print(
@@ -47,6 +57,12 @@ def checked(
     if invalid and not (settings.skip_invalid and valid):
         raise _refused(invalid, len(valid), settings)
     return dataclasses.replace(selection, episodes=valid, invalid=invalid)
+
+
+def _of_file(invalid: Mapping[str, str]) -> str:
+    """What is wrong with the file of domain or plan, if all episodes are invalid by it; else ""."""
+    reasons = {reason for reason in invalid.values() if reason.startswith(("domain: ", "plan: "))}
+    return reasons.pop() if len(reasons) == 1 and len({*invalid.values()}) == 1 else ""
 
 
 def _refused(
@@ -100,9 +116,32 @@ def _fault(
     if not episode.targets:
         return "targets: none is given, but an episode needs one to move"
     try:
+        _check_places(episode)
         simulator.reset([0], [episode])
         problem = problem_from_episode(episode, simulator.state([0]), predicates, rules.plan)
         searched_or_read(problem, rules.domain, rules.carried_out_by, rules.plan_file)
     except (UserError, RunError) as error:
         return str(error).removeprefix(f"episode {episode.id}: ")
     return ""
+
+
+def _check_places(episode: Episode) -> None:
+    """Whether robot, objects and goals are in the apartment.
+
+    Raises:
+        UserError: one is outside; names the field.
+    """
+    layout_set, _ = resolve(episode.layout)
+    if not in_room(layout_set, *episode.robot_start[:2]):
+        raise _outside("robot_start", episode.robot_start[:2], episode)
+    low, high = layout_set.floor
+    places = [(f"objects[{n}].pos", placed.pos) for n, placed in enumerate(episode.objects)]
+    places += [(f"targets[{n}].goal", target.goal) for n, target in enumerate(episode.targets)]
+    for field, (x, y, _) in places:
+        if not (low[0] <= x <= high[0] and low[1] <= y <= high[1]):
+            raise _outside(field, (x, y), episode)
+
+
+def _outside(field: str, place: Sequence[float], episode: Episode) -> UserError:
+    x, y = place
+    return UserError(f"{field}: ({x:.2f}, {y:.2f}) is outside of {episode.layout}")

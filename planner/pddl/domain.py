@@ -30,6 +30,7 @@ _UNSUPPORTED = {
     ":expansion": "expansions of actions",
     ":condition": "conditions with times",
     ":duration": "actions with a duration",
+    ":observe": "observations of actions",
 }
 _ACTION_KEYS = (":parameters", ":precondition", ":effect")
 _QUANTIFIED = (":existential-preconditions", ":universal-preconditions")

@@ -15,6 +15,7 @@ _CONNECTIVES = {"and": pddl.And, "or": pddl.Or}
 _QUANTIFIERS = {"forall": pddl.Forall, "exists": pddl.Exists}
 _COMPARISONS = (">", "<", ">=", "<=")
 _ASSIGNMENTS = ("increase", "decrease", "assign", "scale-up", "scale-down")
+_OF_CHANCE = ("oneof", "probabilistic")
 _ARITHMETIC = ("+", "-", "*", "/")
 _NUMBER = re.compile(r"-?\d+(\.\d*)?")
 _REQUIRED = {
@@ -95,6 +96,8 @@ class Formulas:
             self._value(parts[0], scope)
             self._value(parts[1], scope)
             return []
+        if head in _OF_CHANCE:
+            raise self.error(node, f"'{head}': effects of chance are not supported")
         adds = head != "not"
         if not adds:
             self._count(bracket, 1, "atom")

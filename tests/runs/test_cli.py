@@ -160,6 +160,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["eval", "pick", "replan=true"], "unknown key 'replan'"),
         (["eval", "tidy_house", "plan=nowhere.txt"], "plan: cannot read"),
         (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
+        (["eval", "pick", "domain=x"], "'domain'; `tpsrl eval` has it for one scenario alone"),
         (["eval", "pick", "init=x"], "key 'init'; it is a key of `tpsrl train`, `tpsrl distill`"),
         (["video", "tidy"], "skill: unknown value 'tidy'; did you mean 'tidy_house'?"),
         (
@@ -237,6 +238,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("start_states=own:0.5,bank:PATH/pick:0.5", "PATH/pick/index.json", "start_states"),
         ("skills.pick=PATH/mine.py:Mine", "PATH/mine.py", "skills.pick"),
         ("PATH", "PATH/report.json", "view"),
+        ("teacher=PATH/link/run", "PATH/real/run", "teacher"),
         ("out=elsewhere", "PATH", ""),
     ],
 )
@@ -248,6 +250,7 @@ def test_a_path_that_may_not_be_read_is_named_by_its_key(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
     word, file = (text.replace("PATH", str(tmp_path)) for text in (word, file))
 
     def refused(arguments: list[str]) -> int:  # as no permission would stop root

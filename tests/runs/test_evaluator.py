@@ -284,6 +284,46 @@ def test_invalid_episodes_are_all_named_before_the_first_is_run(
     assert list(report.invalid) == ["line 5", "test/2", "test/4"]
 
 
+@pytest.mark.parametrize("field", ["robot_start", "objects[0].pos", "targets[0].goal"])
+def test_what_is_outside_of_the_apartment_makes_an_episode_invalid(
+    field: str, tmp_path: Path
+) -> None:
+    path, inside = tmp_path / "set.jsonl.gz", fake.make_episode(id="test/0", num_targets=1)
+    far = (99.0, 0.0, 0.5)
+    placed = dataclasses.replace(inside.objects[0], pos=far)
+    target = dataclasses.replace(inside.targets[0], goal=far)
+    changes: dict[str, dict[str, Any]] = {
+        "robot_start": {"robot_start": far},
+        "objects[0].pos": {"objects": (placed, *inside.objects[1:])},
+        "targets[0].goal": {"targets": (target,)},
+    }
+    outside = dataclasses.replace(inside, id="test/2", **changes[field])
+    save_episodes(path, [inside, outside])
+    message = f"test/2: {field}: (99.00, 0.00) is outside of {inside.layout}"
+    with pytest.raises(UserError, match=re.escape(message)):
+        evaluate(settings(path, tmp_path / "out", "processes=1"), quiet(), Fake)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("domain", "(define (domain d)", "line 1, column 1: the bracket is never closed"),
+        ("domain", "(define (domain d))", "predicate 'closed_cab' is not declared"),
+        ("plan", "(pick", "line 1, column 1: the bracket is never closed"),
+        ("plan", "(nav goal_0)", "line 1, column 1: nav takes 2 entities, 1 given"),
+    ],
+)
+def test_a_faulty_domain_or_plan_is_no_fault_of_the_episodes(
+    key: str, text: str, message: str, dataset: Path, tmp_path: Path, capsys: Any
+) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text(text)
+    with pytest.raises(UserError) as error:
+        evaluate(settings(dataset, tmp_path / "out", f"{key}={path}"), Console(), Fake)
+    assert str(error.value).startswith(f"{key}: {path}") and message in str(error.value)
+    assert "invalid" not in capsys.readouterr().out and not (tmp_path / "out").exists()
+
+
 def test_goals_that_hold_at_the_start_are_counted_apart(tmp_path: Path) -> None:
     path, normal = tmp_path / "set.jsonl.gz", fake.make_episode(id="test/1", num_targets=1)
     there = dataclasses.replace(normal.targets[0], goal=normal.objects[0].pos)

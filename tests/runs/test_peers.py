@@ -1,13 +1,17 @@
-"""Environments in libraries of others, where these are installed: the extra `peers`."""
+"""Environments and domains in libraries of others, where these are installed: the extra `peers`."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from hab_episodes import set_table
 
 import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
+from tpsrl import cli
+from tpsrl.world.episode import save_episodes
 
 OPTIONS = {"num_objects": 4, "num_episodes": 1}
 MODES = ["sync", "vector_entry_point"]
@@ -42,6 +46,16 @@ def test_torchrl_wraps_a_vector_that_it_resets_itself(mode: str):
     rollout = env.rollout(8, break_when_any_done=False)
     assert rollout.shape == (2, 8) and rollout["next", "done"].sum() >= 4
     env.close()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "tpsrl/Navigate-v0"])
+def test_torchrl_refuses_gymnasiums_default_reset_of_any_vector(name: str):
+    envs = library("torchrl.envs")
+    options = OPTIONS if name.startswith("tpsrl") else {}
+    made = gymnasium.make_vec(name, 2, vectorization_mode="sync", **options)
+    with pytest.raises(RuntimeError, match="auto-reset mode"):
+        envs.GymWrapper(made)
+    made.close()
 
 
 @pytest.mark.parametrize("infos", [False, True])
@@ -84,3 +98,46 @@ def test_stable_baselines3_trains_a_cnn_on_depth():
     extractors = model.policy.features_extractor.extractors
     assert type(extractors["depth"]).__name__ == "NatureCNN"
     env.close()
+
+
+@pytest.fixture
+def problem(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with a Set Table episode, and its problem in one of the shipped domains."""
+    episode = dataclasses.replace(set_table(), scenario="set_table")
+    save_episodes(tmp_path / "one.jsonl.gz", [episode])
+    assert plan(tmp_path, f"domain={request.param}", f"write={tmp_path}") == 0
+    return tmp_path
+
+
+def plan(folder: Path, *arguments: str) -> int:
+    return cli.main(["plan", "set_table", f"episodes={folder / 'one.jsonl.gz'}", *arguments])
+
+
+def check_same_plan(folder: Path) -> None:
+    """Whether the domain in `by_peer.pddl` has the same plan as the first, and takes that."""
+    domain, again = f"domain={folder / 'by_peer.pddl'}", folder / "again"
+    assert plan(folder, domain, f"write={again}") == 0
+    assert (again / "plan.txt").read_text() == (folder / "plan.txt").read_text()
+    assert plan(folder, domain, f"plan={folder / 'plan.txt'}") == 0
+
+
+@pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)
+def test_a_domain_that_unified_planning_writes_has_the_same_plans(problem: Path):
+    planning, engines = library("unified_planning.io"), library("unified_planning.engines")
+    reader = planning.PDDLReader()
+    read = reader.parse_problem(str(problem / "domain.pddl"), str(problem / "problem.pddl"))
+    planning.PDDLWriter(read).write_domain(str(problem / "by_peer.pddl"))
+    check_same_plan(problem)
+    validator = engines.SequentialPlanValidator()
+    validator.skip_checks = True
+    valid = validator.validate(read, reader.parse_plan(read, str(problem / "plan.txt")))
+    assert valid.status is engines.ValidationResultStatus.VALID
+
+
+@pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)
+def test_a_domain_that_pddl_writes_has_the_same_plans(problem: Path):
+    pddl, formatter = library("pddl"), library("pddl.formatter")
+    assert pddl.parse_problem(problem / "problem.pddl").goal
+    text = formatter.domain_to_string(pddl.parse_domain(problem / "domain.pddl"))
+    (problem / "by_peer.pddl").write_text(text)
+    check_same_plan(problem)

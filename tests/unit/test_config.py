@@ -194,7 +194,7 @@ def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None
             "mine.yaml, line 1, column 10: unknown key 'limits.totl'; did you",
         ),
         ("limits: {total: few}", "column 10: limits.total: 'few' is not an integer"),
-        ("- 1", "mine.yaml: cannot be read"),
+        ("- 1", r"mine.yaml: cannot be read \(a list, where entries KEY: VALUE are expected"),
         ("1.5", r"mine.yaml: cannot be read \(a single value, where entries are expected"),
         ("name: [1", "mine.yaml, line 2, column 1: cannot be read"),
         ("limits:\n\ttotal: 9", "mine.yaml, line 2, column 1: cannot be read .a tab; indent by"),

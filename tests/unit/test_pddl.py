@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pddlpy
 import pytest
+from competition_domains import DOMAINS
 from hab_episodes import set_table
 from kinematic_home import make_episode
 from pddlpy.diagnostics import diagnose
@@ -179,6 +180,18 @@ def read(text: str) -> PddlDomain:
 def test_a_domain_of_the_standard_is_read(case):
     text, actions = READ[case]
     assert list(read(text).actions) == actions
+
+
+@pytest.mark.parametrize("case", DOMAINS)
+def test_domains_of_the_competitions_are_read_or_refused_as_the_standard_says(case):
+    text, taken = DOMAINS[case]
+    if isinstance(taken, list):
+        found = read(text)
+        assert list(found.actions) == taken and found.undeclared == {}
+        return
+    with pytest.raises(UserError) as error:
+        read(text)
+    assert f"domain: d.pddl, {taken}" in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -425,6 +438,20 @@ def test_a_malformed_plan_file_is_a_user_error(text, message, dataset, tmp_path,
     assert cli.main(["plan", "set_table", dataset, f"plan={tmp_path / 'found.txt'}"]) == 2
     printed = capsys.readouterr().err
     assert message in printed and printed.startswith("tpsrl: error: plan: ")
+
+
+def test_an_episode_without_targets_has_no_plan(tmp_path, capsys):
+    path = tmp_path / "idle.jsonl.gz"
+    idle = dataclasses.replace(set_table(), scenario="set_table", targets=())
+    save_episodes(path, [idle])
+    assert cli.main(["plan", "set_table", f"episodes={path}"]) == 2
+    assert f"{idle.id}: targets: none is given" in capsys.readouterr().err
+
+
+def test_an_empty_folder_name_writes_nothing(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["plan", "set_table", dataset, "write="]) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("argument", ["plan=x", "write=x"])

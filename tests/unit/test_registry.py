@@ -170,8 +170,9 @@ def test_the_skill_in_the_box_carries_an_action_out_unless_another_is_chosen() -
         assert registry.planned() == (*SEVEN, "absail")
         with pytest.raises(UserError, match=r"actions\.nav: unknown value 'pick'"):
             registry.carrying_out("nav", {"nav": "pick"})
-    with pytest.raises(UserError, match=r"domain action: .*did you mean 'place'"):
-        registry.carrying_out("plase")
+    for chosen in (None, {}, {"nav": "navigate"}):
+        with pytest.raises(UserError, match=r"domain: action: .*did you mean 'place'"):
+            registry.carrying_out("plase", chosen)
 
 
 # -- modules of a user's own -------------------------------------------------------------------

@@ -87,7 +87,7 @@ def run(settings: PlanSettings) -> int:
 
     with progress.if_long("searching for a plan"):
         found = _plan(settings, domain)
-    if settings.write is not None:
+    if settings.write:
         _write(settings.write, found, domain)
     episode = found.problem.entities.episode
     print(f"episode {episode.id} in {episode.layout}, {len(episode.targets)} objects to move")
@@ -114,12 +114,15 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
                 f"{count} episodes, got {settings.episode}"
             )
         episode = obtain(*dataset, settings.episode + 1, settings.episodes)[settings.episode]
+    if not episode.targets and settings.goal is None:
+        why = "targets: none is given, but an episode needs one to move"
+        raise UserError(f"episodes: {settings.episodes}: {episode.id}: {why}")
     protocol = settings.protocol
     stated = problem.problem_from_episode(episode, None, protocol.predicates, protocol.plan)
     if settings.goal is not None:
         stated = problem.with_goal(stated, settings.goal)
     choices = registry.choices(settings.actions)
-    if settings.plan is not None:
+    if settings.plan:
         return given.follow(
             given.read(files.user_path(settings.plan, "plan")), stated, domain, choices
         )

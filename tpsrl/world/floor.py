@@ -317,6 +317,13 @@ def room_mask(layout_set: LayoutSet) -> np.ndarray:
     return _mask_of(f"{layout_set.name}/{next(iter(layout_set.layouts))}")
 
 
+def in_room(layout_set: LayoutSet, x: float, y: float) -> bool:
+    """Whether a point (m) is within the outline of the room."""
+    (x0, y0), (ny, nx) = frame(layout_set)
+    ix, iy = math.floor((x - x0) / CELL_M), math.floor((y - y0) / CELL_M)
+    return 0 <= ix < nx and 0 <= iy < ny and bool(room_mask(layout_set)[iy, ix])
+
+
 @functools.lru_cache(maxsize=256)
 def main_floor(layout: str, joints: Joints = CLOSED) -> np.ndarray:
     """Cells (bool) where the base's disc stands free, of the largest connected part."""
