@@ -17,7 +17,7 @@ from planner.predicates import PredicateThresholds
 from planner.problem import problem_from_episode
 from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime import machine, pool, progress
-from tpsrl.sim.base import Simulator
+from tpsrl.sim.base import HomeLost, Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import in_room
 from tpsrl.world.layouts import resolve
@@ -120,6 +120,8 @@ def _fault(
         simulator.reset([0], [episode])
         problem = problem_from_episode(episode, simulator.state([0]), predicates, rules.plan)
         searched_or_read(problem, rules.domain, rules.carried_out_by, rules.plan_file)
+    except HomeLost:
+        return ""  # no fault of the episode's; where it happens again, the episode counts as lost
     except (UserError, RunError) as error:
         return str(error).removeprefix(f"episode {episode.id}: ")
     return ""

@@ -21,7 +21,7 @@ from eval.analysing.results import EpisodeResult
 from eval.analysing.schema import ViewBlocked
 from eval.presets import AgentPreset
 from eval.protocols import Protocol
-from eval.running import agents, episodes, film, reports, view
+from eval.running import agents, chains, episodes, film, reports, view
 from eval.running.evaluator import EpisodeJob, evaluate
 from eval.running.several import evaluate_skills
 from eval.settings import EvalSettings, SkillSettings, SkillsSettings
@@ -322,6 +322,18 @@ def test_a_faulty_domain_or_plan_is_no_fault_of_the_episodes(
         evaluate(settings(dataset, tmp_path / "out", f"{key}={path}"), Console(), Fake)
     assert str(error.value).startswith(f"{key}: {path}") and message in str(error.value)
     assert "invalid" not in capsys.readouterr().out and not (tmp_path / "out").exists()
+
+
+def test_a_home_that_is_lost_in_the_check_does_not_make_its_episode_invalid(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crashing(fake.KinematicHome):
+        def reset(self, env_ids: Any, episodes: Any) -> None:
+            raise HomeLost("the process was ended by signal 11")
+
+    monkeypatch.setattr(chains, "make_simulator", lambda settings: Crashing())
+    report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
+    assert report.num_episodes == 3 and not report.invalid and not report.lost
 
 
 def test_goals_that_hold_at_the_start_are_counted_apart(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from eval.analysing.intervals import Rate
 from eval.analysing.schema import (
     ClutterMoved,
     Forces,
+    LostEpisode,
     Report,
     SkillRan,
     SkillReport,
@@ -103,6 +104,21 @@ def test_the_table_of_all_scenarios_has_both_readings_of_timeouts(tmp_path: Path
     (row,) = (cells for cells in rows if cells[:1] == ["prepare_groceries"])
     assert row[1:] == ["25.0%", "10-90%", "25/50%", "75.0%", "1.5/2", "150", "0.8"]
     assert '<th class="n">ignored</th>' in (tmp_path / "report.html").read_text()
+
+
+def test_the_index_says_how_many_episodes_were_lost(tmp_path: Path) -> None:
+    def report(settings: Any, console: Console) -> Report:
+        found = scenario_report(settings, console)
+        if settings.scenario.name != "set_table":
+            return found
+        return structs.replace(found, num_episodes=3, lost=[LostEpisode("val/0", "a crash")])
+
+    settings = config.load(AllSettings, config.parse([f"out={tmp_path}"]))
+    console = Console(record=True, width=80)
+    summary = evaluate_scenarios(settings, console, report)
+    assert summary.num_episodes == 4
+    told = "episodes lost and not counted: set_table 1"
+    assert told in console.export_text() and told in (tmp_path / "report.html").read_text()
 
 
 def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
