@@ -19,7 +19,7 @@ from typing import Any
 import tpsrl
 from tpsrl.commands import Command
 from tpsrl.errors import RunError, UnknownKeyError, UserError, one_line, unknown
-from tpsrl.runtime import machine, processes, shadowing, surroundings, temporaries
+from tpsrl.runtime import machine, notes, processes, shadowing, surroundings, temporaries
 
 # Name: (module, what it takes, what it does in one line).
 COMMANDS = {
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         shadowing.check()
         surroundings.check()
-        with processes.ending_in_order():
+        with processes.ending_in_order(), notes.held():
             code = _dispatch(words)
             sys.stdout.flush()
         return code

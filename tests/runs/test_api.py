@@ -202,6 +202,14 @@ def test_a_call_leaves_the_process_as_it_was_after_errors_too(
         torch.set_num_threads(threads)
 
 
+def test_the_first_call_draws_nothing_from_the_callers_generator() -> None:
+    code = (
+        "import random, tpsrl; s = random.getstate(); tpsrl.evaluate; print(s == random.getstate())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "True\n"
+
+
 def test_a_film_returns_its_video(tmp_path: Path) -> None:
     settings = {"num_objects": 12, "processes": 1, "protocol": {"alone": {"pick": {"steps": 8}}}}
     (video,) = tpsrl.film("pick", agent="zero", out=tmp_path, **settings)

@@ -12,7 +12,8 @@ import pytest
 from eval.running import filming
 from tpsrl import cli, config
 from tpsrl.commands import video
-from tpsrl.errors import UserError
+from tpsrl.errors import RunError, UserError
+from tpsrl.runtime import notes
 from tpsrl.training import checks, loading
 from tpsrl.world.episode import load_episodes
 
@@ -260,6 +261,32 @@ def test_a_path_that_may_not_be_read_is_named_by_its_key(
     assert cli.main(["view", word]) == (2 if key else 1)
     named = f"{key}: " if key else ""
     assert capsys.readouterr().err == f"tpsrl: error: {named}Permission denied: {file}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (None, ["tpsrl: it is kept here"]),
+        (RunError("it failed"), ["tpsrl: it is kept here", "tpsrl: error: it failed"]),
+        (UserError("seed: wrong"), ["tpsrl: error: seed: wrong"]),
+    ],
+)
+def test_notes_are_said_at_the_end_and_not_beside_an_error_of_the_input(
+    error: Exception | None,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def noting(arguments: list[str]) -> int:
+        notes.say("it is kept here")
+        assert capsys.readouterr().err == ""
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr(cli, "_dispatch", noting)
+    cli.main(["plan"])
+    assert capsys.readouterr().err.splitlines() == said
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.dispatcher import Dispatcher
 
-from tpsrl.runtime import temporaries
+from tpsrl.runtime import notes, temporaries
 
 _UNFINISHED_S = 600.0  # so old is nothing that somebody is still writing
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -147,7 +147,7 @@ def _keep_among_temporaries() -> None:
 def _tell(what: str) -> None:
     why = "neither the installation nor the user's cache folder can be written"
     choose = "set NUMBA_CACHE_DIR to a folder of your choice"
-    print(f"tpsrl: {what}, since {why}; {choose}", file=sys.stderr)
+    notes.say(f"{what}, since {why}; {choose}")
 
 
 def digest(compiled: Dispatcher) -> str:

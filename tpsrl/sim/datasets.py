@@ -14,7 +14,7 @@ from rich.console import Console
 
 import tpsrl.sim
 from tpsrl.errors import UserError
-from tpsrl.runtime import files, machine, pool, temporaries
+from tpsrl.runtime import files, machine, notes, pool, temporaries
 from tpsrl.runtime import progress as progress_of
 from tpsrl.sim.settle import HABITAT, settle
 from tpsrl.world.episode import Episode, load_episodes, save_episodes
@@ -127,8 +127,7 @@ def _writable_folder() -> Path:
 @functools.cache
 def _say_where(folder: Path) -> None:
     why = "the user's cache folder cannot be written"
-    told = f"tpsrl: episodes are kept in {folder}, since {why}; set {_CACHE} to another folder"
-    print(told, file=sys.stderr)
+    notes.say(f"episodes are kept in {folder}, since {why}; set {_CACHE} to another folder")
 
 
 @contextlib.contextmanager
