@@ -24,7 +24,7 @@ def held() -> Iterator[None]:
         notes.clear()
         raise
     finally:
-        _waiting.remove(notes)
+        _waiting.pop()
         for note in notes:
             say(note)
 
