@@ -10,7 +10,6 @@ is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses 
 """
 
 import dataclasses
-import difflib
 import functools
 import importlib.resources
 import keyword
@@ -29,7 +28,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from tpsrl.errors import UnknownKeyError, UserError, suggestion, unknown
+from tpsrl.errors import UnknownKeyError, UserError, nearest, suggestion, unknown
 from tpsrl.runtime import files
 
 T = TypeVar("T")
@@ -41,7 +40,6 @@ MOST_EPISODES = 1_000_000
 # matters.
 MOST_WHOLE = 2**53
 CONFIG = "config"  # the key that takes a config.yaml back
-_NEAR = 0.5  # likeness (0 to 1) from which on a key is suggested
 _DEEPEST = 50  # lists and mappings in each other
 _MOST_YAML = 2**20  # bytes of a file
 _MOST_NODES = 100_000  # values in it, those that it repeats by reference among them
@@ -735,15 +733,10 @@ def _nearest(key: str, known: Sequence[str]) -> str | None:
 
     None where none is like it.
     """
-
-    given = key.lower().replace("-", "_")
-
-    def likeness(candidate: str) -> float:
-        names = (candidate, candidate.rpartition(".")[2])
-        return max(difflib.SequenceMatcher(None, given, name).ratio() for name in names)
-
-    nearest = max(known, key=likeness)
-    return nearest if likeness(nearest) >= _NEAR else None
+    # Of keys with one last part the first is meant.
+    whole = {name: k for k in reversed(known) for name in (k.rpartition(".")[2], k)}
+    name = nearest(key.lower().replace("-", "_"), whole)
+    return None if name is None else whole[name]
 
 
 def check_range(schema: type, key: str, value: Any, within: str = "") -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 _SHOWN = 12  # valid values that a message lists
 _LONGEST = 300  # characters of a message on one line
-_NEAR = 0.4  # likeness (0 to 1) from which on a valid value is suggested
+_NEAR = 0.6  # likeness (0 to 1) from which on a valid value is suggested
+_PREFIX = 3  # letters that a word has at least to begin another
 
 
 class UserError(Exception):
@@ -34,11 +35,33 @@ def unknown_keyword(field: str, given: object, valid: Iterable[str]) -> UnknownK
 def _hint(given: object, valid: Iterable[str]) -> str:
     """The nearest valid value, if any, and the first of all."""
     options = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(given), options, n=1, cutoff=_NEAR)
+    close = nearest(str(given), options)
     shown = ", ".join(options[:_SHOWN])
     if len(options) > _SHOWN:
         shown += f" and {len(options) - _SHOWN} more"
-    return f"{suggestion(close[0] if close else None)} (valid: {shown})"
+    return f"{suggestion(close)} (valid: {shown})"
+
+
+def nearest(given: str, valid: Iterable[str]) -> str | None:
+    """The valid value that is most like a given one, None where none is like it.
+
+    A word is like one that it begins, or that begins it, too.
+    """
+    words = [word for word in valid if _goes_on(given, word) or _likeness(given, word) >= _NEAR]
+    return max(words, key=lambda word: (_likeness(given, word), word), default=None)
+
+
+def _likeness(given: str, valid: str) -> float:
+    """How much alike two words are, 0 to 1; of KIND:REST the kinds count."""
+    if min(given.find(":"), valid.find(":")) > 0:
+        given, valid = given.partition(":")[0], valid.partition(":")[0]
+    return difflib.SequenceMatcher(None, valid, given).ratio()
+
+
+def _goes_on(one: str, other: str) -> bool:
+    """Whether one of two words is the beginning of the other."""
+    short, long = sorted((one, other), key=len)
+    return len(short) >= _PREFIX and long.startswith(short)
 
 
 class UnknownKeyError(UserError):

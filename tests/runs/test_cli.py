@@ -204,6 +204,8 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["clone", "pick", "demos=x", "depth=31"], "depth: 31 x 31 is too small"),
         (["bench", "train", "task=pick", "depth=31"], "depth: 31 x 31 is too small"),
         (["train", "pick", "preset=cpu_smal"], "did you mean 'cpu_small'?"),
+        (["train", "pick", "preset=nothere"], "preset: unknown value 'nothere' (valid: "),
+        (["eval", "pick", "frobnicate=1"], "unknown key 'frobnicate'\n"),
         (["train", "pick", "preset.ppo.clip=-1"], "preset.ppo.clip: -1.0 is out of range"),
         (["train", "pick", "preset.ppo.clap=1"], "did you mean 'preset.ppo.clip'?"),
         (["train", "pick", "preset.policy.encoder=resnet81"], "did you mean 'resnet18'?"),
