@@ -11,15 +11,15 @@ import time
 import numpy as np
 import torch
 
-from tpsrl.rl.collection.collector import Collection, Collector, add, check_actions
-from tpsrl.rl.collection.inference import Batch, choose
+from tpsrl.rl.collection.collector import NO_STEPS, Collection, Collector, add, check_actions
+from tpsrl.rl.collection.inference import choose
 from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.schedules import SyncSchedule
 from tpsrl.rl.collection.settings import BATCH, CollectorSettings
 from tpsrl.rl.collection.threads import one_thread
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
-from tpsrl.rl.envs.vec_env import EpisodeStats, Observation, StepBatch
+from tpsrl.rl.envs.vec_env import EpisodeStats, StepBatch
 from tpsrl.rl.policy.acting import ActingPolicy
 
 
@@ -44,7 +44,6 @@ class BatchCollector(Collector):
         super().__init__(pool, BatchSchedule(pool.num_envs), settings, preemption)
         self._serial = pool
         self._all = np.arange(pool.num_envs)
-        self._valid = np.ones(pool.num_envs, bool)
 
     def fill(self, policy: ActingPolicy, rollout: Rollout, version: int) -> Collection:
         """See `Collector.fill`.
@@ -61,12 +60,14 @@ class BatchCollector(Collector):
         self._begin()
         lost = self._drop_lost(rollout)
         episodes: list[EpisodeStats] = []
-        took, ready_at = [], [time.monotonic()]
+        steps, waiting_since = [NO_STEPS], time.monotonic()
         shown = self.pool.observation  # not written over before `show_whole`
         done: StepBatch | None = None
         while not rollout.full and not preemption.stops(rollout.size - rollout.room):
             self._check_interrupted()
-            batch = self._whole_batch(rollout, shown, ready_at[-1])
+            # No copies: the environments wait until the rollout has taken what they show.
+            ready_at = np.full(self.num_envs, waiting_since)
+            batch = self._batch(rollout, self._all, shown, slice(None), ready_at)
             with accounting.inference:
                 choice = choose(policy, batch)
             check_actions(choice)
@@ -80,37 +81,10 @@ class BatchCollector(Collector):
                     self._all, done.reward, done.terminated, done.truncated, done.final
                 )
             episodes += done.episodes
-            shown = done.observation
-            took.append(np.full(self.num_envs, seconds))
-            ready_at.append(time.monotonic())
+            shown, waiting_since = done.observation, time.monotonic()
+            took, when = (np.full(self.num_envs, s) for s in (seconds, waiting_since))
+            steps.append((self._all, took, when))
         accounting.begin_lead()
         if done is not None:
             self._serial.show_whole(done)
-        with accounting.inference:
-            rollout.finish(
-                policy, lambda envs: {name: v[envs] for name, v in shown.items()}, self._refill
-            )
-        seconds_by_cause, waits = accounting.end()
-        return Collection(
-            rollout,
-            rollout.num_fresh,
-            episodes,
-            seconds_by_cause,
-            waits,
-            np.tile(self._all, len(took)),
-            np.concatenate(took) if took else np.zeros(0),
-            np.repeat(ready_at[1:], self.num_envs),
-            lost,
-        )
-
-    def _whole_batch(self, rollout: Rollout, shown: Observation, ready_at: float) -> Batch:
-        """All environments; what they show is not copied, since they wait until it has been."""
-        accounting, chosen_at = self._accounting, time.monotonic()
-        with accounting.copying:
-            tensors = {name: torch.from_numpy(v).to(self._device) for name, v in shown.items()}
-            noise = torch.from_numpy(self._noise.draw(self._all)).to(self._device)
-            inputs = rollout.inputs(self._all)
-        ready = np.full(self.num_envs, ready_at)
-        return Batch(
-            self._all, tensors, inputs, noise, ready, chosen_at, accounting.away, self._valid
-        )
+        return self._finish(policy, rollout, steps, episodes, lost)

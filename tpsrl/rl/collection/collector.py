@@ -22,8 +22,12 @@ from tpsrl.rl.collection.schedules import Schedule
 from tpsrl.rl.collection.settings import CollectorSettings
 from tpsrl.rl.collection.threads import one_thread
 from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, named
-from tpsrl.rl.envs.vec_env import EpisodeStats, Json
+from tpsrl.rl.envs.vec_env import EpisodeStats, Json, Observation
 from tpsrl.rl.policy.acting import ActingPolicy
+
+# Of some rows whose steps they were, how long they took and when they were done: see `Collection`.
+RowTimes = tuple[np.ndarray, np.ndarray, np.ndarray]
+NO_STEPS: RowTimes = (np.zeros(0, int), np.zeros(0), np.zeros(0))
 
 
 @dataclasses.dataclass(slots=True)
@@ -127,7 +131,7 @@ class Collector:
         self._begin()
         episodes: list[EpisodeStats] = []
         lost: list[LostEnvs] = []
-        steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        steps = [NO_STEPS]
         ready = self._poll(0)
         while True:
             lost += self._drop_lost(rollout)
@@ -145,12 +149,23 @@ class Collector:
         accounting.begin_lead()
         self._advance(policy, rollout, version, schedule.lead(self._idle()))
         self._send_chosen(rollout, version, wait=True)
-        with accounting.inference:
-            shown = self.pool.observation
+        return self._finish(policy, rollout, steps, episodes, lost)
+
+    def _finish(
+        self,
+        policy: ActingPolicy,
+        rollout: Rollout,
+        steps: Sequence[RowTimes],
+        episodes: list[EpisodeStats],
+        lost: list[LostEnvs],
+    ) -> Collection:
+        """Ends a rollout, of which these are the steps in its order."""
+        shown = self.pool.observation
+        with self._accounting.inference:
             rollout.finish(
                 policy, lambda envs: {name: v[envs] for name, v in shown.items()}, self._refill
             )
-        seconds, waits = accounting.end()
+        seconds, waits = self._accounting.end()
         env, took, when = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         return Collection(
             rollout, rollout.num_fresh, episodes, seconds, waits, env, took, when, lost
@@ -182,7 +197,10 @@ class Collector:
         even = -(-len(envs) // (1 + self._threads.free))
         share = min(self._max, max(self._min, even))
         for first in range(0, len(envs), share):
-            batch = self._batch(rollout, envs[first : first + share])
+            some = envs[first : first + share]
+            # Copies: the environments will have moved on when the rollout takes them.
+            shown, ready_at = self.pool.observation, self.pool.ready_at(some)
+            batch = self._batch(rollout, some, shown, some, ready_at)
             if self._threads.free:
                 self._threads.submit(policy, batch)
                 continue
@@ -191,15 +209,24 @@ class Collector:
             self._send(rollout, version, batch, choice)
             self._send_chosen(rollout, version)
 
-    def _batch(self, rollout: Rollout, envs: np.ndarray) -> Batch:
-        """What the next actions of environments (m,) depend on."""
-        accounting = self._accounting
-        chosen_at, ready_at = time.monotonic(), self.pool.ready_at(envs)
+    def _batch(
+        self,
+        rollout: Rollout,
+        envs: np.ndarray,
+        observation: Observation,
+        rows: np.ndarray | slice,
+        ready_at: np.ndarray,
+    ) -> Batch:
+        """What the next actions of environments (m,) depend on.
+
+        They show these `rows` of an `observation`, of which numbers make copies and a slice does
+        not; `ready_at` (m,) is since when they wait.
+        """
+        accounting, chosen_at = self._accounting, time.monotonic()
         with accounting.copying:
-            # Copies: the environments will have moved on when the rollout takes them.
             shown = {
-                name: torch.from_numpy(values[envs]).to(self._device)
-                for name, values in self.pool.observation.items()
+                name: torch.from_numpy(values[rows]).to(self._device)
+                for name, values in observation.items()
             }
             noise = torch.from_numpy(self._noise.draw(envs)).to(self._device)
             inputs = rollout.inputs(envs)
