@@ -22,27 +22,19 @@ class EngineInfo:
     libraries: tuple[str, ...]
 
 
+_EMBEDDED = Capabilities(
+    exact_snapshots=True,
+    colour=True,
+    device="cpu",
+    measures=frozenset(MEASURES),
+    shapes=True,
+    cameras=frozenset(PICTURES),
+)
+
 ENGINES: dict[str, EngineInfo] = {
-    "mujoco": EngineInfo(
-        Capabilities(
-            exact_snapshots=True,
-            colour=True,
-            device="cpu",
-            measures=frozenset(MEASURES),
-            shapes=True,
-            cameras=frozenset(PICTURES),
-        ),
-        ("mujoco",),
-    ),
+    "mujoco": EngineInfo(_EMBEDDED, ("mujoco",)),
     "warp": EngineInfo(
-        Capabilities(
-            exact_snapshots=False,
-            colour=True,
-            device="cpu",
-            measures=frozenset(MEASURES),
-            shapes=True,
-            cameras=frozenset(PICTURES),
-        ),
+        dataclasses.replace(_EMBEDDED, exact_snapshots=False),
         ("mujoco", "mujoco-warp", "warp-lang"),
     ),
     "habitat": EngineInfo(

@@ -21,9 +21,7 @@ from tpsrl.world.objects import ObjectKind
 from tpsrl.world.slots import CAPACITIES, PRIMITIVES
 from tpsrl.world.state import JOINTS
 
-# Every model field that is written after compilation; mujoco-warp can batch all but the
-# bounding volumes (bvh_*) and dof_M0, which only the C engine has, and dof_length, which only
-# weighs how fast a body may turn and yet fall asleep.
+# Every model field that is written after compilation.
 MUTABLE_FIELDS = (
     "body_pos",
     "body_quat",
@@ -47,6 +45,9 @@ MUTABLE_FIELDS = (
     "bvh_nodeid",
     "bvh_aabb",
 )
+# Those that mujoco-warp cannot batch: bounding volumes and dof_M0, which only the C engine has, and
+# dof_length, which only weighs how fast a body may turn and yet fall asleep.
+C_ENGINE_FIELDS = ("dof_M0", "dof_length", "bvh_child", "bvh_nodeid", "bvh_aabb")
 
 # Rolling cans come to rest (Bullet's angular damping does the same in HAB), N m s/rad.
 _OBJECT_ANGULAR_DAMPING = 3e-4

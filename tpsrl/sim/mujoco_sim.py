@@ -85,12 +85,7 @@ class MujocoSimulator:
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         """See `tpsrl.sim.base.Simulator.step`."""
-        actions = np.ascontiguousarray(actions, dtype=np.float64)
-        if actions.shape != (len(env_ids), SIZE):
-            raise UserError(f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {SIZE})")
-        if not all_finite(actions):
-            raise UserError("actions: not finite")
-        for env, action in zip(env_ids, actions, strict=True):
+        for env, action in zip(env_ids, checked_actions(actions, len(env_ids)), strict=True):
             self.homes[env].step(action)
 
     def state(self, env_ids: Sequence[int]) -> WorldState:
@@ -266,3 +261,17 @@ class MujocoSimulator:
     def close(self) -> None:
         """See `tpsrl.sim.base.Simulator.close`."""
         self.homes = []
+
+
+def checked_actions(actions: np.ndarray, count: int) -> np.ndarray:
+    """Actions (count, 11) as the engine takes them.
+
+    Raises:
+        UserError: they have another shape, or are not finite.
+    """
+    actions = np.ascontiguousarray(actions, dtype=np.float64)
+    if actions.shape != (count, SIZE):
+        raise UserError(f"actions: shape is {actions.shape}, expected ({count}, {SIZE})")
+    if not all_finite(actions):
+        raise UserError("actions: not finite")
+    return actions

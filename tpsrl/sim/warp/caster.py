@@ -66,14 +66,21 @@ def _box(o: wp.vec3, d: wp.vec3, size: wp.vec3) -> float:
 
 
 @wp.func
-def _cylinder(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> float:
+def _tube(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> wp.vec2:
+    """Between which parameters a ray is in a cylinder along z; the first is greater for nowhere."""
     side = _round(
         d[0] * d[0] + d[1] * d[1],
         o[0] * d[0] + o[1] * d[1],
         o[0] * o[0] + o[1] * o[1] - radius * radius,
     )
     caps = _slab(o[2], d[2], half)
-    return _met(wp.max(side[0], caps[0]), wp.min(side[1], caps[1]))
+    return wp.vec2(wp.max(side[0], caps[0]), wp.min(side[1], caps[1]))
+
+
+@wp.func
+def _cylinder(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> float:
+    tube = _tube(o, d, radius, half)
+    return _met(tube[0], tube[1])
 
 
 @wp.func
@@ -84,13 +91,8 @@ def _ball(o: wp.vec3, d: wp.vec3, radius: float) -> wp.vec2:
 @wp.func
 def _capsule(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> float:
     """A convex union: where a ray is inside reaches from the first of its parts to the last."""
-    side = _round(
-        d[0] * d[0] + d[1] * d[1],
-        o[0] * d[0] + o[1] * d[1],
-        o[0] * o[0] + o[1] * o[1] - radius * radius,
-    )
-    caps = _slab(o[2], d[2], half)
-    enter, leave = wp.max(side[0], caps[0]), wp.min(side[1], caps[1])
+    tube = _tube(o, d, radius, half)
+    enter, leave = tube[0], tube[1]
     if enter > leave:
         enter, leave = _NEVER, -_NEVER
     top = _ball(o - wp.vec3(0.0, 0.0, half), d, radius)

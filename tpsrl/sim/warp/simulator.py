@@ -9,8 +9,7 @@ import torch
 from tpsrl.errors import UserError
 from tpsrl.sim import engines
 from tpsrl.sim.base import Capabilities, Snapshot
-from tpsrl.sim.control import all_finite
-from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.sim.mujoco_sim import MujocoSimulator, checked_actions
 from tpsrl.sim.warp.batch import WarpBatch
 from tpsrl.sim.warp.starts import start_of
 from tpsrl.world.action import SIZE
@@ -57,11 +56,7 @@ class WarpSimulator(MujocoSimulator):
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         """See `tpsrl.sim.base.Simulator.step`."""
-        actions = np.ascontiguousarray(actions, dtype=np.float64)
-        if actions.shape != (len(env_ids), SIZE):
-            raise UserError(f"actions: shape is {actions.shape}, expected ({len(env_ids)}, {SIZE})")
-        if not all_finite(actions):
-            raise UserError("actions: not finite")
+        actions = checked_actions(actions, len(env_ids))
         told, moving = torch.zeros(self.num_envs, SIZE), np.zeros(self.num_envs, dtype=bool)
         told[list(env_ids)] = torch.from_numpy(actions).float()
         moving[list(env_ids)] = True

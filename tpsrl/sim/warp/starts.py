@@ -9,31 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tpsrl.sim.home_model import HomeModel
+from tpsrl.sim.home_model import C_ENGINE_FIELDS, MUTABLE_FIELDS, HomeModel
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.objects import object_kind
 
-# What an episode changes in the model: `tpsrl.sim.home_model.MUTABLE_FIELDS` without colours and
-# what only the C engine has.
-MODEL_FIELDS = (
-    "body_pos",
-    "body_quat",
-    "body_mass",
-    "body_subtreemass",
-    "body_inertia",
-    "body_invweight0",
-    "body_gravcomp",
-    "dof_invweight0",
-    "geom_size",
-    "geom_rbound",
-    "geom_aabb",
-    "geom_pos",
-    "geom_quat",
-    "geom_margin",
-    "eq_data",
-)
+# What an episode changes in the model and the device needs; its depth has no colours.
+_LEFT_OUT = (*C_ENGINE_FIELDS, "geom_rgba")
+MODEL_FIELDS = tuple(name for name in MUTABLE_FIELDS if name not in _LEFT_OUT)
 # Poses too, since those of geoms that stand still are never worked out again on the device.
 DATA_FIELDS = (
     "qpos",
