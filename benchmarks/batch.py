@@ -10,6 +10,7 @@ few homes to many, until the time is over or the memory is full; the report says
 """
 
 import dataclasses
+import functools
 import json
 import platform
 import sys
@@ -25,7 +26,6 @@ from tpsrl import config
 from tpsrl.errors import RunError, UserError, one_line
 from tpsrl.runtime.figures import figure
 from tpsrl.sim import datasets
-from tpsrl.sim.batch.base import BatchSimulator
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.slots import capacity_for
@@ -111,12 +111,13 @@ def _row(
     row["first_step_s"], _ = _timed(lambda: batch.step(plan[0]))
     kinds: dict[str, Callable[[int], object]] = {"physics": lambda n: batch.step(plan[n % _PLAN])}
     for side in SIDES:
-        row[f"first_depth_{side}_s"], _ = _timed(_seen(batch, side))
-        kinds[f"depth_{side}"] = lambda _, side=side: batch.depth(side, side)
-        kinds[f"both_{side}"] = lambda n, side=side: (
+        look = functools.partial(batch.depth, side, side)
+        row[f"first_depth_{side}_s"], _ = _timed(look)
+        kinds[f"depth_{side}"] = lambda _, look=look: look()
+        kinds[f"both_{side}"] = lambda n, look=look: (
             batch.step(plan[n % _PLAN]),
             batch.state(),
-            batch.depth(side, side),
+            look(),
         )
     for place, (kind, once) in enumerate(kinds.items()):
         share = max(end - time.monotonic(), 0.0) / (len(kinds) - place)
@@ -124,10 +125,6 @@ def _row(
     row["memory_mb"] = _memory_mb() - memory
     batch.close()
     return row
-
-
-def _seen(batch: BatchSimulator, side: int) -> Callable[[], object]:
-    return lambda: batch.depth(side, side)
 
 
 def _actions(count: int) -> torch.Tensor:

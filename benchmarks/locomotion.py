@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -29,6 +29,7 @@ import torch
 
 from benchmarks.variants import run_tpsrl
 from tpsrl import config
+from tpsrl.commands.bench_locomotion import BenchLocomotionSettings
 from tpsrl.errors import UserError
 from tpsrl.rl.bench.running_env import RunningVecEnv, RunningVecEnvFactory
 from tpsrl.rl.run.settings import TrainSettings
@@ -36,7 +37,6 @@ from tpsrl.runtime import figures, machine
 
 EPISODES = 100  # over which returns are averaged
 _ROWS = 8  # of the table
-_PRESETS = {"ant": "gpu_sim_ant", "humanoid": "gpu_sim"}
 
 Curve = list[tuple[int, float, float]]  # samples, minutes, return
 
@@ -45,7 +45,7 @@ Curve = list[tuple[int, float, float]]  # samples, minutes, return
 class Settings:
     """What is trained, and for how long."""
 
-    task: str = config.option("ant", "ant or humanoid")
+    task: Literal["ant", "humanoid"] = config.option("ant", "what runs")
     steps: int = config.option(4_000_000, "samples of each library", minimum=1)
     num_envs: int = config.option(256, "environments", minimum=2)
     seed: int = config.option(0, "of weights, actions and environments", minimum=0)
@@ -80,7 +80,7 @@ def _train_theirs(settings: Settings) -> Curve:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import VecNormalize
 
-    preset = config.load_preset("train", _PRESETS[settings.task], TrainSettings)
+    preset: TrainSettings = getattr(config.load(BenchLocomotionSettings, {}), settings.task)
     threads = settings.threads or machine.cores()
     torch.set_num_threads(threads)
     factory = RunningVecEnvFactory(settings.task, settings.seed, threads)
@@ -210,8 +210,6 @@ def main(words: Sequence[str]) -> int:
     """Trains what is missing and prints the table."""
     try:
         settings = config.load(Settings, config.parse(words))
-        if settings.task not in _PRESETS:
-            raise UserError(f"task: must be ant or humanoid, got '{settings.task}'")
     except UserError as error:
         print(f"benchmarks.locomotion: {error}", file=sys.stderr)
         return 2
