@@ -21,6 +21,7 @@ from tpsrl.sim.base import HomeLost, Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import in_room
 from tpsrl.world.layouts import resolve
+from tpsrl.world.scenarios import NO_TARGETS
 
 _WORTH_A_PROCESS = 60  # episodes; a process takes seconds to start
 _NAMED = 3  # that an error names
@@ -114,7 +115,7 @@ def _fault(
 ) -> str:
     """What is wrong with an episode, "" for nothing."""
     if not episode.targets:
-        return "targets: none is given, but an episode needs one to move"
+        return NO_TARGETS
     try:
         _check_places(episode)
         simulator.reset([0], [episode])

@@ -10,7 +10,7 @@ from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, progress
-from tpsrl.world.scenarios import Scenario
+from tpsrl.world.scenarios import NO_TARGETS, Scenario
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -115,8 +115,7 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
             )
         episode = obtain(*dataset, settings.episode + 1, settings.episodes)[settings.episode]
     if not episode.targets and settings.goal is None:
-        why = "targets: none is given, but an episode needs one to move"
-        raise UserError(f"episodes: {settings.episodes}: {episode.id}: {why}")
+        raise UserError(f"episodes: {settings.episodes}: {episode.id}: {NO_TARGETS}")
     protocol = settings.protocol
     stated = problem.problem_from_episode(episode, None, protocol.predicates, protocol.plan)
     if settings.goal is not None:

@@ -45,6 +45,8 @@ RECEPTACLE_SETS = {
     "drawers": tuple(DRAWERS),
 }
 _LAYOUT_SET = "replica_cad"  # whose receptacles and markers definitions name
+NO_TARGETS = "targets: none is given, but an episode needs one to move"
+
 _LONGEST_TITLE = 100  # characters
 _NARROWEST = 0.01  # share of a receptacle's sides in which centres may have to be
 _NEAREST_M = 0.5  # to floor that a start may have to be; no surface is all nearer than 0.35
@@ -126,7 +128,7 @@ class Scenario:
                 f"than {_LONGEST_TITLE} characters"
             )
         if not self.targets:
-            raise UserError(f"{where}targets: none is given, but an episode needs one to move")
+            raise UserError(f"{where}{NO_TARGETS}")
         targets = []
         for index, draw in enumerate(self.targets):
             targets += _targets(draw, f"{where}targets[{index}].")
