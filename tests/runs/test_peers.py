@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
 from hab_episodes import set_table
 
 import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
@@ -15,6 +16,9 @@ from tpsrl.world.episode import save_episodes
 
 OPTIONS = {"num_objects": 4, "num_episodes": 1}
 MODES = ["sync", "vector_entry_point"]
+
+
+ACTIONS = np.random.default_rng(0).uniform(-1.0, -0.1, (6, 11)).astype(np.float32)  # never a stop
 
 
 def library(name: str) -> Any:
@@ -26,6 +30,92 @@ def vector(mode: str, autoreset: str, **options: Any) -> Any:
     more: dict[str, Any] = own if mode == "vector_entry_point" else {"vector_kwargs": own}
     name = "tpsrl/Navigate-v0"
     return gymnasium.make_vec(name, 2, vectorization_mode=mode, **more, **options, **OPTIONS)
+
+
+def rolled_out(env: gymnasium.Env, actions: np.ndarray = ACTIONS) -> tuple[list, list, list]:
+    """Observations, rewards and what else a step returns."""
+    observations, steps = [env.reset(seed=0)[0]], []
+    for action in actions:
+        observation, *rest = env.step(action)
+        observations.append(observation)
+        steps.append(rest)
+    env.close()
+    return observations, [rest[0] for rest in steps], [rest[1:] for rest in steps]
+
+
+@pytest.fixture(scope="module")
+def bare() -> tuple[list, list, list]:
+    return rolled_out(gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS))
+
+
+def test_gymnasiums_wrappers_of_observations(bare):
+    wrappers, plain = gymnasium.wrappers, bare[0]
+    space = gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS).observation_space
+    wrapped = {
+        wrappers.FlattenObservation: ({}, [gymnasium.spaces.flatten(space, o) for o in plain]),
+        wrappers.FilterObservation: (
+            {"filter_keys": ["state"]},
+            [{"state": o["state"]} for o in plain],
+        ),
+        wrappers.TimeAwareObservation: (
+            {"flatten": False},
+            [o | {"time": np.array([n], np.int32)} for n, o in enumerate(plain)],
+        ),
+        wrappers.FrameStackObservation: (
+            {"stack_size": 2, "padding_type": "reset"},
+            [
+                {key: np.stack([before[key], o[key]]) for key in o}
+                for before, o in zip([plain[0], *plain], plain, strict=False)
+            ],
+        ),
+    }
+    for wrapper, (options, expected) in wrapped.items():
+        env = gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS)
+        env = wrapper(wrappers.TimeLimit(env, 100), **options)
+        found = rolled_out(env)[0]
+        assert all(observation in env.observation_space for observation in found), wrapper
+        for one, other in zip(found, expected, strict=True):
+            assert data_equivalence(one, other), wrapper
+
+
+def test_gymnasiums_wrappers_of_actions_rewards_and_time(bare):
+    wrappers = gymnasium.wrappers
+    env = gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS)
+    env = wrappers.RescaleAction(env, np.float32(-0.5), np.float32(0.5))
+    env = wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(env, len(ACTIONS)))
+    env = wrappers.TransformReward(env, lambda reward: 2.0 * reward)
+    observations, rewards, rest = rolled_out(env, ACTIONS / 2)
+    # Scaling to float32 and back moves an action by some 1e-7.
+    for one, other in zip(observations, bare[0], strict=True):
+        np.testing.assert_allclose(one["state"], other["state"], atol=1e-4)
+    np.testing.assert_allclose(rewards, 2.0 * np.array(bare[1]), atol=1e-4)
+    assert [truncated for _, truncated, _ in rest] == [False] * (len(ACTIONS) - 1) + [True]
+    statistics = rest[-1][-1]["episode"]
+    assert statistics["l"] == len(ACTIONS)
+    assert statistics["r"] == pytest.approx(sum(bare[1]), abs=1e-3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_wrappers_of_vectors(mode: str):
+    wrappers = gymnasium.wrappers.vector
+    actions = np.full((2, 11), -0.1, np.float32)
+    plain, stacked = vector(mode, "NextStep", horizon=3), vector(mode, "NextStep", horizon=3)
+    stacked = wrappers.FlattenObservation(wrappers.RecordEpisodeStatistics(stacked))
+    stacked = wrappers.DictInfoToList(wrappers.ClipReward(stacked, -0.01, 0.01))
+    space = plain.single_observation_space
+    for step in range(5):
+        (first, *one), (second, *other) = (
+            env.step(actions) if step else env.reset(seed=0) for env in (plain, stacked)
+        )
+        for index in range(2):
+            own = {key: values[index] for key, values in first.items()}
+            np.testing.assert_array_equal(second[index], gymnasium.spaces.flatten(space, own))
+        if step:
+            np.testing.assert_array_equal(np.clip(one[0], -0.01, 0.01), other[0])
+        assert len(other[-1]) == 2
+        assert ("episode" in other[-1][0]) == (step == 3)
+    plain.close()
+    stacked.close()
 
 
 def test_torchrl_makes_and_checks_an_environment():
@@ -132,6 +222,21 @@ def test_a_domain_that_unified_planning_writes_has_the_same_plans(problem: Path)
     validator.skip_checks = True
     valid = validator.validate(read, reader.parse_plan(read, str(problem / "plan.txt")))
     assert valid.status is engines.ValidationResultStatus.VALID
+
+
+@pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)
+def test_a_plan_that_fast_downward_finds_is_followed(problem: Path):
+    library("up_fast_downward")
+    files, planning = library("unified_planning.io"), library("unified_planning.shortcuts")
+    planning.get_environment().credits_stream = None
+    read = files.PDDLReader().parse_problem(
+        str(problem / "domain.pddl"), str(problem / "problem.pddl")
+    )
+    with planning.OneshotPlanner(name="fast-downward") as planner:
+        found = planner.solve(read).plan
+    files.PDDLWriter(read).write_plan(found, str(problem / "found.txt"))
+    domain = f"domain={problem / 'domain.pddl'}"
+    assert plan(problem, domain, f"plan={problem / 'found.txt'}") == 0
 
 
 @pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)

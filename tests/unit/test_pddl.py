@@ -454,6 +454,15 @@ def test_an_empty_folder_name_writes_nothing(dataset, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["domain.pddl", "problem.pddl", "plan.txt"])
+def test_a_file_of_another_hand_is_not_replaced(name, dataset, tmp_path, capsys):
+    folder = written(dataset, written(dataset, tmp_path / "out"))  # the same again replaces nothing
+    (folder / name).write_text("mine")
+    assert cli.main(["plan", "set_table", dataset, f"write={folder}"]) == 2
+    assert f"write: {folder / name} has other contents" in capsys.readouterr().err
+    assert (folder / name).read_text() == "mine"
+
+
 @pytest.mark.parametrize("argument", ["plan=x", "write=x"])
 def test_the_linter_neither_writes_nor_follows(argument, capsys):
     assert cli.main(["plan", "set_table", "lint=true", argument]) == 2

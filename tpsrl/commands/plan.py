@@ -63,7 +63,7 @@ class PlanSettings:
         None, "plan file to check and print instead of searching, with lines (ACTION ENTITY ...)"
     )
     write: str | None = config.option(
-        None, "folder to write domain.pddl, problem.pddl and plan.txt into"
+        None, "folder to write domain.pddl, problem.pddl and plan.txt into; replaces no other file"
     )
     actions: str = config.option(
         "", "comma-separated ACTION:SKILL pairs, for actions that several skills can carry out"
@@ -133,7 +133,7 @@ def _write(name: str, found: "Plan", domain: Path) -> None:
     """Writes an episode's domain, problem and plan for other planners.
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written, or has another file of one of these names.
     """
     from planner.given import plan_text
     from planner.grounding import domain_file
@@ -145,6 +145,11 @@ def _write(name: str, found: "Plan", domain: Path) -> None:
         "plan.txt": plan_text(found),
     }
     files.check_replaceable(folder, texts, "write")
+    for file, text in texts.items():
+        # Domains and plans are mostly written by hand or by other planners.
+        path = folder / file
+        if path.exists() and path.read_bytes() != text.encode():
+            raise UserError(f"write: {path} has other contents; choose another folder")
     for file, text in texts.items():
         files.write_text(folder / file, text, "write")
 
