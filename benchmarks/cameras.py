@@ -1,4 +1,4 @@
-"""Draws what the robot's cameras show: head and hand, in colour, depth and classes.
+"""Draws what the robot's cameras show: head and hand, in colour, depth, classes and instances.
 
     python -m benchmarks.cameras [PICTURE]
 
@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 import tpsrl.sim
 from benchmarks.head_depth import stand_before
 from tpsrl.render.video import colour_depth
+from tpsrl.rl.policy.towers import instance_colours
 from tpsrl.sim import datasets
 from tpsrl.world.cameras import CAMERAS, CLASSES, PICTURES, split
 
@@ -34,7 +35,12 @@ PALETTE = np.array(
     ],
     np.uint8,
 )
-TITLES = {"rgb": "colour", "depth": "depth, 0 to 10 m", "semantic": "classes"}
+TITLES = {
+    "rgb": "colour",
+    "depth": "depth, 0 to 10 m",
+    "semantic": "classes",
+    "instance": "instances",
+}
 
 
 def best_view() -> dict[str, np.ndarray]:
@@ -61,12 +67,14 @@ def in_colours(name: str, picture: np.ndarray) -> np.ndarray:
     kind = split(name)[1]
     if kind == "depth":
         return colour_depth(picture)
+    if kind == "instance":
+        return (255.0 * instance_colours().numpy()).astype(np.uint8)[picture]
     return PALETTE[picture] if kind == "semantic" else picture
 
 
 def sheet(shown: dict[str, np.ndarray]) -> Image.Image:
     """All pictures on one sheet, a row for each camera, and the colours of the classes."""
-    width = 3 * SIDE + 2 * GAP
+    width = len(TITLES) * (SIDE + GAP) - GAP
     page = Image.new("RGB", (width, 2 * (LINE + SIDE) + GAP + 2 * LINE), "white")
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(14)
     for row, camera in enumerate(CAMERAS):

@@ -191,7 +191,7 @@ def _picture_space(name: str, sides: cameras.Sides) -> spaces.Box:
     shape, kind = cameras.shape_of(name, sides), cameras.split(name)[1]
     if kind == cameras.DEPTH:
         return spaces.Box(0.0, 1.0, shape, np.float32)
-    most = 255 if kind == cameras.COLOUR else len(cameras.CLASSES) - 1
+    most = len(cameras.CLASSES) - 1 if kind == cameras.SEMANTIC else 255
     return spaces.Box(0, most, shape, np.uint8)
 
 

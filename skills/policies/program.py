@@ -22,7 +22,7 @@ from torch import nn
 import tpsrl
 from skills.policies import learned
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, dtype_of, kind_of, pictures_of
+from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, INSTANCES, dtype_of, kind_of, pictures_of
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.runtime import files
 from tpsrl.world import action as act
@@ -58,6 +58,7 @@ _UNITS_OF_PICTURES = {
     DEPTH: f"{HEAD_CAMERA_FAR_M:g} m",
     COLOUR: "uint8",
     CLASSES: f"uint8: {', '.join(cameras.CLASSES)}",
+    INSTANCES: "uint8: number of the instance, 0 for nothing",
 }
 
 

@@ -21,7 +21,7 @@ NETWORK = PolicySettings(
     encoder="se_resnet9", encoder_width=4, visual_width=8, state_width=8, lstm_layers=1,
     lstm_width=8, sight=3.0,
 )  # fmt: skip
-CAMERAS = "head_depth:32,head_rgb:32,head_semantic:32x48,hand_depth:32"
+CAMERAS = "head_depth:32,head_rgb:32,head_semantic:32x48,hand_depth:32,hand_instance:32"
 REFUSE = """
 import importlib.abc, sys
 

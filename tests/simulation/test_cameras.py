@@ -29,7 +29,7 @@ from tpsrl.rl.envs.delay import DelayedVecEnvFactory
 from tpsrl.training import loading
 from tpsrl.training.task import env_options
 
-NAMED = "head_rgb:20x24,hand_semantic:16,head_depth:20x24"
+NAMED = "head_rgb:20x24,hand_semantic:16,hand_instance:16,head_depth:20x24"
 NETWORK = dataclasses.replace(STATE, encoder="nature_cnn", encoder_width=4, visual_width=8)
 SEEN = "head_depth:36,head_rgb:36,hand_semantic:40"
 
@@ -44,6 +44,7 @@ def test_pictures_have_one_order_whatever_the_order_in_which_they_are_named() ->
         ("head_depth", (20, 24)),
         ("head_rgb", (20, 24)),
         ("hand_semantic", (16, 16)),
+        ("hand_instance", (16, 16)),
     ]
     assert cameras.parse(cameras.text(found)) == cameras.parse(found) == found
     inputs = PolicyInputs.of("pick", cameras=NAMED)
@@ -108,9 +109,10 @@ def test_trainings_refuse_what_does_not_fit(
 def test_an_environment_shows_pictures_within_its_space() -> None:
     env = SkillEnv("pick", starts=starts(), num_objects=1, cameras=NAMED)
     space = env.observation_space
-    assert list(space) == ["depth", "hand_semantic", "head_rgb", "state"]
+    assert list(space) == ["depth", "hand_instance", "hand_semantic", "head_rgb", "state"]
     assert (space["head_rgb"].shape, space["head_rgb"].dtype) == ((20, 24, 3), np.uint8)
     assert (space["hand_semantic"].shape, space["hand_semantic"].high.max()) == ((16, 16), 6)
+    assert (space["hand_instance"].shape, space["hand_instance"].high.max()) == ((16, 16), 255)
     check_env(env, skip_render_check=True)
     shown, _ = env.reset(options={"start": 0})
     assert shown in space
@@ -177,7 +179,9 @@ def test_demonstrations_keep_every_picture(tmp_path: Path) -> None:
     writer.finish()
     (found,) = store.read(tmp_path / "demos")
     kept, expected = found.demonstration.observation, recording.demonstration.observation
-    assert kept.keys() == expected.keys() == {"state", "depth", "head_rgb", "hand_semantic"}
+    assert kept.keys() == expected.keys() == {
+        "state", "depth", "head_rgb", "hand_semantic", "hand_instance",
+    }  # fmt: skip
     for name, values in expected.items():
         assert np.array_equal(kept[name], values) and kept[name].dtype == values.dtype
     wanted = PolicyInputs.of("pick", cameras="head_rgb:20x24")

@@ -1,4 +1,4 @@
-"""Pictures of one cast: depth, flat colours and classes of the robot's cameras."""
+"""Pictures of one cast: depth, flat colours, classes and instances of the robot's cameras."""
 
 import math
 
@@ -13,7 +13,7 @@ from tpsrl.render import flat, shading
 from tpsrl.render.cameras import look_at
 from tpsrl.render.caster import SPHERE, Caster
 from tpsrl.render.flat import FlatPictures
-from tpsrl.sim.classes import geom_classes
+from tpsrl.sim.classes import geom_classes, geom_instances
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world.cameras import CLASSES, PICTURES
 from tpsrl.world.fetch import GRIPPER, HEAD_CAMERA_FAR_M
@@ -35,8 +35,12 @@ def furnished() -> tuple[mujoco.MjModel, mujoco.MjData]:
     return model, data
 
 
+def numbers(model):
+    return np.arange(model.ngeom)
+
+
 def taken(model, data, position, orientation, shape=SIDES, **wanted):
-    pictures = FlatPictures(model.geom_type, np.arange(model.ngeom) % 255 + 1)
+    pictures = FlatPictures(model.geom_type, numbers(model) % 255 + 1, numbers(model) % 99 + 1)
     geoms = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
     pictures.take(*geoms, position, orientation, shape, **wanted)
     return wanted
@@ -55,6 +59,7 @@ def room(*kinds: str, shape=SIDES):
         "depth": np.empty(shape, np.float32),
         "rgb": np.empty((*shape, 3), np.uint8),
         "semantic": np.empty(shape, np.uint8),
+        "instance": np.empty(shape, np.uint8),
     }
     return {kind: found[kind] for kind in kinds}
 
@@ -68,7 +73,7 @@ def test_depth_of_the_one_cast_is_that_of_depth_alone_bit_for_bit(shape):
         _, ids = seen(model, data, *pose, shape)
         # The process that compiles may round a sphere's roots otherwise than all that come later.
         sphere = model.geom_type[ids] == SPHERE
-        for beside in ((), ("rgb",), ("semantic",), ("rgb", "semantic")):
+        for beside in ((), ("rgb",), ("semantic",), ("instance",), ("rgb", "semantic", "instance")):
             depth = taken(model, data, *pose, shape, **room("depth", *beside, shape=shape))["depth"]
             assert np.array_equal(depth[~sphere], alone[~sphere])
             assert np.allclose(depth, alone, rtol=0.0, atol=2e-7)
@@ -78,7 +83,7 @@ def test_colour_is_that_of_the_shaded_renderers_geom_lit_by_its_normal():
     model, data = furnished()
     tan_half, worst = 1.0, []
     for position, orientation in random_cameras(12, seed=5):
-        shown = taken(model, data, position, orientation, **room("rgb", "semantic"))
+        shown = taken(model, data, position, orientation, **room("rgb", "semantic", "instance"))
         inverse, ids = seen(model, data, position, orientation)
         expected = np.zeros((*SIDES, 3))
         for r, c in np.argwhere(ids >= 0):
@@ -90,6 +95,7 @@ def test_colour_is_that_of_the_shaded_renderers_geom_lit_by_its_normal():
             bright = flat.AMBIENT + flat.DIFFUSE * float(np.dot(surface[3:], flat.LAMP))
             expected[r, c] = 255.0 * model.geom_rgba[g, :3] * bright
         assert np.array_equal(shown["semantic"], np.where(ids < 0, 0, ids % 255 + 1))
+        assert np.array_equal(shown["instance"], np.where(ids < 0, 0, ids % 99 + 1))
         worst.append(np.abs(shown["rgb"] - expected).max(axis=2))
     # Within a float's rounding of an edge, a pixel may be of the box's other face.
     assert np.mean(np.array(worst) <= 1.0) > 0.999
@@ -117,9 +123,11 @@ def test_a_face_of_a_box_has_one_colour_and_its_faces_differ():
 def test_where_nothing_is_seen_it_is_black_and_of_class_nothing():
     model, data = furnished()
     up = np.array([[1.0, 0, 0], [0, -1.0, 0], [0, 0, -1.0]])
-    shown = taken(model, data, np.array([0.0, 0.0, 50.0]), up, **room("depth", "rgb", "semantic"))
+    shown = taken(
+        model, data, np.array([0.0, 0.0, 50.0]), up, **room("depth", "rgb", "semantic", "instance")
+    )
     assert np.all(shown["depth"] == 1.0)
-    assert not shown["rgb"].any() and not shown["semantic"].any()
+    assert not any(shown[kind].any() for kind in ("rgb", "semantic", "instance"))
     assert CLASSES[0] == "nothing"
 
 
@@ -156,6 +164,31 @@ def test_geoms_have_the_classes_of_what_they_belong_to(simulator):
     assert set(classes[home.furniture_geom]) == {CLASSES.index("furniture")}
     doors = np.isin(model.geom_bodyid, home.marker_body)
     assert set(classes[doors]) == {CLASSES.index("door_or_drawer")}
+
+
+def test_geoms_of_one_thing_are_one_instance(simulator):
+    numbers, names = geom_instances(simulator.home)
+    model = simulator.home.model
+    assert simulator.instances == names and names[0] == "nothing" and len(names) < 256
+    assert numbers.min() == 1 and len(set(names)) == len(names)
+    expected = {
+        "sofa/seat": "sofa", "sofa/back": "sofa", "chair_01_0/seat": "chair_01_0",
+        "chair_01_1/seat": "chair_01_1", "fridge/top": "fridge", "top_door/door": "top_door",
+        "drawer3/front": "drawer3", "slot_2/box": "object_2", "slot_2/cylinder": "object_2",
+        "torso": "robot", "cup": "robot", "wall00": "wall", "wall09": "wall", "floor": "floor",
+    }  # fmt: skip
+    for geom, name in expected.items():
+        assert names[numbers[model.geom(geom).id]] == name
+
+
+def test_an_instance_picture_shows_where_each_object_is():
+    simulator = tpsrl.sim.make(slots=12)
+    simulator.reset([0], [box_in_front(ahead=1.5)])
+    shown = simulator.look([0], {"head_instance": SIDES, "head_semantic": SIDES})
+    number = simulator.instances.index("object_0")
+    mine = shown["head_instance"][0] == number
+    assert mine.any()
+    assert np.array_equal(mine, shown["head_semantic"][0] == CLASSES.index("object"))
 
 
 def test_pictures_of_several_homes_and_sizes_are_what_each_would_be_alone():

@@ -28,6 +28,7 @@ SHAPES = {
     "depth": (32, 32),
     "head_rgb": (32, 32, 3),
     "head_semantic": (32, 32),
+    "head_instance": (32, 32),
     "hand_depth": (40, 36),
 }
 SPEC = EnvSpec(SHAPES, (True, True, False), far=10.0, classes=4)
@@ -37,7 +38,7 @@ def seen(count: int, seed: int = 0) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     found: dict[str, torch.Tensor] = {}
     for name, shape in SHAPES.items():
-        most = {"head_rgb": 256, "head_semantic": 4}.get(name)
+        most = {"head_rgb": 256, "head_semantic": 4, "head_instance": 256}.get(name)
         found[name] = (
             torch.rand(count, *shape, generator=generator)
             if most is None
@@ -62,16 +63,20 @@ def test_pictures_of_one_size_are_the_channels_of_one_tower() -> None:
     made = policy().trunk.encoder
     assert isinstance(made, Towers)
     assert [tower.names for tower in made.towers] == [
-        ("depth", "head_rgb", "head_semantic"),
+        ("depth", "head_rgb", "head_semantic", "head_instance"),
         ("hand_depth",),
     ]
     first, shown = made.towers[0], seen(2)
     channels = first.channels(shown)
-    assert channels.shape == (2, 1 + 3 + 3, 32, 32)
+    assert channels.shape == (2, 1 + 3 + 3 + 3, 32, 32)
     assert torch.equal(channels[:, 0], shown["depth"])
     torch.testing.assert_close(channels[:, 2], shown["head_rgb"][..., 1] / 255.0)
     for number in (1, 2, 3):
         assert torch.equal(channels[:, 3 + number], (shown["head_semantic"] == number).float())
+    numbered = torch.cat([shown["head_instance"].unsqueeze(1).float(), channels[:, 7:]], dim=1)
+    pixels = numbered.movedim(1, 3).reshape(-1, 4).unique(dim=0)
+    assert pixels.shape == (256, 4) and len(pixels[:, 1:].unique(dim=0)) == 256
+    assert not pixels[0].any() and bool(((pixels[:, 1:] >= 0.0) & (pixels[:, 1:] <= 1.0)).all())
     assert made(shown).shape == (2, 12) and policy().trunk.vision_size == 12
 
 
@@ -88,7 +93,9 @@ def test_every_encoder_takes_channels_each_image_by_itself(name: str) -> None:
     assert torch.pdist(vectors).min() > 1e-5
 
 
-@pytest.mark.parametrize("name", ["head_rgb", "head_semantic", "hand_depth", "depth"])
+@pytest.mark.parametrize(
+    "name", ["head_rgb", "head_semantic", "head_instance", "hand_depth", "depth"]
+)
 def test_what_a_policy_does_depends_on_every_picture(name: str) -> None:
     made, shown = policy(), seen(1)
     with torch.no_grad():
@@ -190,5 +197,5 @@ def test_an_encoder_of_ones_own_that_takes_depth_alone_is_refused_in_one_line(
             return self.linear(depth.flatten(1))  # type: ignore[no-any-return]
 
     monkeypatch.setitem(encoder_registry._registered, "flat", Flat)
-    with pytest.raises(UserError, match=r"^encoder flat: .*7 channels.*cameras=head_depth:32$"):
+    with pytest.raises(UserError, match=r"^encoder flat: .*10 channels.*cameras=head_depth:32$"):
         policy(settings=dataclasses.replace(SMALL, encoder="flat"))

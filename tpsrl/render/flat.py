@@ -1,9 +1,9 @@
-"""Depth, flat colours and classes of what a camera sees, all of one cast of its rays.
+"""Depth, flat colours, classes and instances of what a camera sees, all from one cast of its rays.
 
 The depth caster says which geom is seen at each pixel and how far away it is. Its colour is lit by
 one lamp that is infinitely far away, without shadows, reflections or outlines: a face of a box has
-one colour. That costs half of what the rays cost; classes are read off a table and cost nothing
-beside it.
+one colour. That costs half of what the rays cost. Classes and instances are looked up in tables
+by geom, which costs nothing in comparison.
 """
 
 import math
@@ -29,18 +29,22 @@ _JIT: dict[str, Any] = {
 _INLINE = {**_JIT, "forceinline": True}
 _f4 = np.float32
 _NO_COLOUR = np.empty((0, 0, 3), np.uint8)
-_NO_CLASS = np.empty((0, 0), np.uint8)
+_NO_NUMBER = np.empty((0, 0), np.uint8)
 
 
 class FlatPictures:
     """Takes pictures of homes that share one list of geoms."""
 
     def __init__(
-        self, kinds: np.ndarray, classes: np.ndarray, far_m: float = HEAD_CAMERA_FAR_M
+        self,
+        kinds: np.ndarray,
+        classes: np.ndarray,
+        instances: np.ndarray,
+        far_m: float = HEAD_CAMERA_FAR_M,
     ) -> None:
         """Args:
             kinds: (G,) MuJoCo geom types.
-            classes: (G,) below 256, of each geom; 0 is that of pixels where nothing is seen.
+            classes, instances: (G,) numbers below 256 of each geom; 0 marks pixels without a geom.
             far_m: depth beyond which nothing is seen.
 
         Raises:
@@ -48,8 +52,11 @@ class FlatPictures:
         """
         self._kinds = np.asarray(kinds, dtype=np.int32).copy()
         self._caster = Caster(self._kinds, far_m=far_m)
-        # Of no geom, which has the number -1, it is 0.
-        self._classes = np.append(np.uint8(0), np.asarray(classes, dtype=np.uint8))
+        # Pixels without a geom have the geom number -1.
+        self._classes, self._instances = (
+            np.append(np.uint8(0), np.asarray(numbers, dtype=np.uint8))
+            for numbers in (classes, instances)
+        )
 
     def take(
         self,
@@ -64,6 +71,7 @@ class FlatPictures:
         depth: np.ndarray | None = None,
         rgb: np.ndarray | None = None,
         semantic: np.ndarray | None = None,
+        instance: np.ndarray | None = None,
     ) -> None:
         """Writes the pictures that are given, each (H, W, ...) of the shape and contiguous.
 
@@ -74,8 +82,9 @@ class FlatPictures:
             depth: (H, W) float32, the same bits as `Caster.depth` writes.
             rgb: (H, W, 3) uint8; black where nothing is seen.
             semantic: (H, W) uint8, the class of the geom that is seen.
+            instance: (H, W) uint8, the instance that the geom belongs to.
         """
-        if rgb is None and semantic is None:
+        if rgb is None and semantic is None and instance is None:
             if depth is not None:
                 view = (pos, mat, size, camera_pos, camera_mat)
                 self._caster.depth(*view, depth, fov_deg)
@@ -88,13 +97,15 @@ class FlatPictures:
             size,
             rgba,
             self._classes,
+            self._instances,
             camera_pos,
             camera_mat.reshape(9),
             math.tan(math.radians(fov_deg) / 2),
             self._caster.far_m,
             np.empty(shape, np.float32) if depth is None else depth,
             _NO_COLOUR if rgb is None else rgb,
-            _NO_CLASS if semantic is None else semantic,
+            _NO_NUMBER if semantic is None else semantic,
+            _NO_NUMBER if instance is None else instance,
             depth is not None,
         )
 
@@ -108,6 +119,7 @@ def _take(
     size: Any,
     rgba: Any,
     classes: Any,
+    instances: Any,
     cam: Any,
     axes: Any,
     tan_half: float,
@@ -115,6 +127,7 @@ def _take(
     u: Any,
     rgb: Any,
     semantic: Any,
+    instance: Any,
     measures: bool,
 ) -> None:
     """All pictures of one cast, in `u` depth if it `measures`; empty ones are not wanted."""
@@ -125,14 +138,21 @@ def _take(
     cast(kinds, visible, pos, mat, size, cam, axes, tan_half, far, columns, u, ids)
     if rgb.size:
         _colour(u, ids, kinds, pos, mat, size, rgba, cam, axes, tan_half, rgb)
-    for r in range(semantic.shape[0]):
-        for c in range(semantic.shape[1]):
-            semantic[r, c] = classes[np.uint32(ids[r, c] + 1)]
+    _look_up(ids, classes, semantic)
+    _look_up(ids, instances, instance)
     if measures:
         for r in range(u.shape[0]):
             row = u[r]
             for c in range(row.size):
                 row[c] = floor / row[c]
+
+
+@njit(**_INLINE)
+def _look_up(ids: Any, numbers: Any, out: Any) -> None:
+    """Writes the number of each pixel's geom into `out` (H, W), which may be empty."""
+    for r in range(out.shape[0]):
+        for c in range(out.shape[1]):
+            out[r, c] = numbers[np.uint32(ids[r, c] + 1)]
 
 
 @njit(**_JIT)

@@ -73,6 +73,15 @@ class Simulator(Protocol):
         """What this engine can do."""
         ...
 
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """Names of the instances by their number in instance pictures; () without such pictures.
+
+        "nothing", "wall" (all walls), "robot", each piece of furniture, each door and drawer, and
+        "object_0" and so on, by the index in `Episode.objects`.
+        """
+        ...
+
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """Puts each home into the start of its episode.
 
@@ -100,7 +109,8 @@ class Simulator(Protocol):
 
         Depth is float32 as of `depth`, and "head_depth" the same bits. Colour is uint8 (n, height,
         width, 3), lit by one lamp. Of semantic pictures each pixel is the number of its class in
-        `tpsrl.world.cameras.CLASSES`, uint8. Pictures of one camera and size take one cast.
+        `tpsrl.world.cameras.CLASSES`, of instance pictures an index into `instances`, uint8.
+        Pictures of one camera and size take one cast.
         """
         ...
 

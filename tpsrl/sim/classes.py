@@ -1,4 +1,4 @@
-"""The class of each geom of a home of the embedded engine, as semantic pictures show it."""
+"""Class and instance of each geom of the embedded engine, for semantic and instance pictures."""
 
 import numpy as np
 
@@ -17,3 +17,24 @@ def geom_classes(home: HomeModel) -> np.ndarray:
     found[walls] = CLASSES.index("wall")
     found[home.floor_geom] = CLASSES.index("floor")
     return found
+
+
+def geom_instances(home: HomeModel) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Numbers (ngeom,) uint8 of the instance that each geom belongs to, and the instances' names.
+
+    Walls are one instance, as is the robot. Each piece of furniture, door, drawer and object is an
+    instance of its own: "sofa", "top_door", "object_3" (the index in `Episode.objects`). Number 0
+    is "nothing".
+    """
+    names = {"nothing": 0}
+    found = np.zeros(home.model.ngeom, dtype=np.uint8)
+    classes = geom_classes(home)
+    for geom in range(home.model.ngeom):
+        name = home.model.geom(geom).name.partition("/")[0]
+        kind = CLASSES[classes[geom]]
+        if kind in ("wall", "robot"):
+            name = kind
+        elif kind == "object":
+            name = f"object_{home.geom_slot[geom]}"
+        found[geom] = names.setdefault(name, len(names))
+    return found, tuple(names)

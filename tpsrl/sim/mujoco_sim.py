@@ -12,7 +12,7 @@ from tpsrl.render.flat import FlatPictures
 from tpsrl.render.shapes import Shape
 from tpsrl.sim import engines
 from tpsrl.sim.base import Capabilities, Snapshot
-from tpsrl.sim.classes import geom_classes
+from tpsrl.sim.classes import geom_classes, geom_instances
 from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.home_model import load_home_model
@@ -226,7 +226,13 @@ class MujocoSimulator:
 
     @functools.cached_property
     def _flat(self) -> FlatPictures:
-        return FlatPictures(self.home.model.geom_type, geom_classes(self.home))
+        classes, (instances, _) = geom_classes(self.home), geom_instances(self.home)
+        return FlatPictures(self.home.model.geom_type, classes, instances)
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """See `tpsrl.sim.base.Simulator.instances`."""
+        return geom_instances(self.home)[1]
 
     def shapes(self, env_id: int) -> list[Shape]:
         """See `tpsrl.sim.base.Simulator.shapes`."""

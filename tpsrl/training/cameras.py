@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
 
 HELP = (
-    "pictures shown, with their sizes, in the place of depth: any of head_depth, head_rgb, "
-    "head_semantic, hand_depth, hand_rgb, hand_semantic, such as head_depth:64,hand_rgb:32"
+    "pictures shown, with their sizes, in the place of depth: any of depth, rgb, semantic and "
+    "instance of head and hand, such as head_depth:64,hand_rgb:32"
 )
 _NUMBER = 4  # bytes of a float32
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 CAMERAS = ("head", "hand")
-DEPTH, COLOUR, SEMANTIC = KINDS = ("depth", "rgb", "semantic")
+DEPTH, COLOUR, SEMANTIC, INSTANCE = KINDS = ("depth", "rgb", "semantic", "instance")
 PICTURES = tuple(f"{camera}_{kind}" for camera in CAMERAS for kind in KINDS)
 HEAD_DEPTH = "head_depth"
 

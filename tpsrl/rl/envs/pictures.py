@@ -8,13 +8,14 @@ import numpy as np
 DEPTH = "depth"  # (H, W) float32 in [0, 1]
 COLOUR = "rgb"  # (H, W, 3) uint8
 CLASSES = "semantic"  # (H, W) uint8, numbers of classes
-_KINDS = (DEPTH, COLOUR, CLASSES)
+INSTANCES = "instance"  # (H, W) uint8, numbers of instances
+_KINDS = (DEPTH, COLOUR, CLASSES, INSTANCES)
 
 
 def kind_of(name: str) -> str | None:
-    """What an observation shows: `DEPTH`, `COLOUR`, `CLASSES`, or None for one that is no picture.
+    """Returns the kind of picture that an observation is, or None where it is not a picture.
 
-    That is the last word of its name: "depth", "hand_depth", "head_rgb", "head_semantic".
+    The kind is the last word of the name: "depth", "hand_depth", "head_rgb", "head_semantic".
     """
     kind = name.rpartition("_")[2]
     return kind if kind in _KINDS else None
@@ -26,5 +27,5 @@ def pictures_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def dtype_of(name: str) -> Any:
-    """The numpy type of an observation: float32, but uint8 for colour and classes."""
-    return np.uint8 if kind_of(name) in (COLOUR, CLASSES) else np.float32
+    """The numpy type of an observation: float32, but uint8 for all pictures except depth."""
+    return np.float32 if kind_of(name) in (None, DEPTH) else np.uint8

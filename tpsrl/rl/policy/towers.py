@@ -1,12 +1,13 @@
 """Encoders of several pictures: those of one size are the channels of one tower."""
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, kind_of, pictures_of
+from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, INSTANCES, kind_of, pictures_of
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.channel_norm import ChannelNorm
 from tpsrl.rl.policy.encoder_registry import encode_channels
@@ -50,8 +51,11 @@ class Tower(nn.Module):
 
     Depth is one channel, colour three in [0, 1]. Classes are a channel each, 1 where a pixel is of
     it, in which the first convolution finds an embedding of its own; class 0, of pixels where
-    nothing is seen, has none.
+    nothing is seen, has none. Numbers of instances have no order, so each is shown as a fixed
+    colour, three channels in [0, 1]; where nothing is seen it is black.
     """
+
+    instance_colours: torch.Tensor  # (256, 3)
 
     def __init__(
         self, name: str, width: int, names: tuple[str, ...], spec: EnvSpec, size: int
@@ -62,6 +66,7 @@ class Tower(nn.Module):
         channels = sum(self._channels(picture) for picture in names)
         self.norm = ChannelNorm(channels)
         self.encoder = encode_channels(name, width, (channels, height, across), size)
+        self.register_buffer("instance_colours", instance_colours(), persistent=False)
 
     def channels(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The tower's pictures as channels (n, channels, H, W), not normalised."""
@@ -80,7 +85,8 @@ class Tower(nn.Module):
         kind = kind_of(name)
         if kind == CLASSES and self.classes < 2:
             raise UserError(f"{name}: the environment does not say how many classes there are")
-        return {DEPTH: 1, COLOUR: _COLOURS, CLASSES: self.classes - 1}[kind or DEPTH]
+        channels = {COLOUR: _COLOURS, INSTANCES: _COLOURS, CLASSES: self.classes - 1}
+        return channels.get(kind or DEPTH, 1)
 
     def _as_channels(self, name: str, picture: torch.Tensor) -> torch.Tensor:
         kind = kind_of(name)
@@ -88,5 +94,21 @@ class Tower(nn.Module):
             return picture.unsqueeze(1)
         if kind == COLOUR:
             return picture.movedim(3, 1) * (1.0 / 255.0)
+        if kind == INSTANCES:
+            return self.instance_colours[picture.long()].movedim(3, 1)
         numbers = torch.arange(1, self.classes, device=picture.device)[:, None, None]
         return (picture.unsqueeze(1) == numbers).float()
+
+
+def instance_colours() -> torch.Tensor:
+    """Colours (256, 3) float32 in [0, 1] of instances by number, the same in every process.
+
+    Hues go around the colour wheel in steps of the golden ratio, so that neighbouring numbers
+    look different.
+    """
+    number = torch.arange(256, dtype=torch.float64)[:, None]
+    hue = (number * 0.618033988749895 + torch.tensor([0.0, 1 / 3, 2 / 3])) % 1.0
+    colours = 0.5 + 0.5 * torch.cos(2.0 * math.pi * hue)
+    colours *= 0.5 + 0.5 * ((number % 3.0) / 2.0)  # three brightnesses
+    colours[0] = 0.0
+    return colours.float()

@@ -92,6 +92,11 @@ class HabitatSimulator:
         able = engines.info("habitat").capabilities
         return dataclasses.replace(able, colour=self.settings.colour)
 
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """None: there are no instance pictures."""
+        return ()
+
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.base.Simulator.reset`. A home that was lost gets a new process."""
         for env, episode in zip(env_ids, episodes, strict=True):
