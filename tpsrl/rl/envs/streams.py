@@ -15,6 +15,7 @@ class Stream(enum.IntEnum):
     STARTS = 1  # of an environment's episodes
     NOISE = 2  # of an environment's actions
     SCHEDULE = 3  # when the steps of a serial pool are ready
+    COLOURS = 4  # of an environment's colour pictures
 
 
 def generator(stream: Stream, seed: int, *numbers: int) -> np.random.Generator:
