@@ -173,8 +173,7 @@ class ActorCritic(nn.Module):
         return value
 
     def towers(self) -> list[tuple[Tower, ...]]:
-        """Returns the towers by image size: in each entry the policy trunk's, then the value
-        trunk's.
+        """Returns the towers by image size: each entry has the policy's tower, then the value's.
 
         The list is empty for a frozen encoder, whose normalisation must stay as it is.
         """
@@ -251,7 +250,7 @@ class Inputs:
 
 
 class Trunk(nn.Module):
-    """Network from observation and previous action to features (n, `size`), with or without LSTM."""
+    """Network from observation and previous action to features (n, `size`), LSTM included."""
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
