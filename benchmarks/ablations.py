@@ -108,7 +108,7 @@ class Run:
         return float(np.median([row["samples_per_s"] for row in metrics.read(self.policy)]))
 
     def picked(self) -> float | None:
-        """Returns the share of episodes in the last quarter of a training with the object picked."""
+        """Returns the share of episodes that pick the object, in a training's last quarter."""
         if self.variant == "warm":
             return None
         rows = [row for row in metrics.read(self.policy) if row["terms"]]
